@@ -1,0 +1,51 @@
+// Byte counts: units, how they are written for people, how they are read from options and checked as arguments.
+
+export const KiB = 1024
+export const MiB = 1024 * KiB
+export const GiB = 1024 * MiB
+export const TiB = 1024 * GiB
+
+const UNITS: readonly [string, number][] = [
+  ['TiB', TiB],
+  ['GiB', GiB],
+  ['MiB', MiB],
+  ['KiB', KiB],
+]
+
+/** `3145728` → `3 MiB`, `1500` → `1.46 KiB`, `Infinity` → `no limit`. */
+export function formatBytes(bytes: number): string {
+  if (bytes === Infinity) return 'no limit'
+  for (const [name, size] of UNITS) {
+    if (Math.abs(bytes) >= size) return `${trimZeros((bytes / size).toFixed(2))} ${name}`
+  }
+  return `${bytes} B`
+}
+
+function trimZeros(decimal: string): string {
+  return decimal.replace(/\.?0+$/, '')
+}
+
+/** Reads `512`, `64KiB`, `1.5 GiB`, `2g`; the letters mean powers of 1024. Throws a RangeError that shows the forms. */
+export function parseBytes(text: string): number {
+  const match = /^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?\s*$/i.exec(text)
+  const scale = { k: KiB, m: MiB, g: GiB, t: TiB }[match?.[2]?.toLowerCase() ?? ''] ?? 1
+  const bytes = match === null ? NaN : Number(match[1]) * scale
+  if (!Number.isSafeInteger(bytes)) throw new RangeError(`'${text}' is not a size; write bytes, or like 64KiB, 1.5GiB`)
+  return bytes
+}
+
+/** Refuses what is no byte count of at least one: 0, negative, fractional, NaN, 2^53 and above, or not a number. */
+export function checkByteCount(bytes: unknown, argument: string): asserts bytes is number {
+  if (typeof bytes !== 'number') throw new TypeError(`${argument} must be a number of bytes, not ${describe(bytes)}`)
+  if (!Number.isSafeInteger(bytes) || bytes <= 0) {
+    throw new RangeError(`${argument} must be a whole number of bytes from 1 to 2^53 - 1, not ${bytes}`)
+  }
+}
+
+/** How a bad value is named in a message. */
+export function describe(value: unknown): string {
+  if (value === null || value === undefined) return String(value)
+  if (typeof value === 'string') return `'${value}'`
+  if (typeof value === 'object') return `a ${value.constructor?.name ?? 'object'}`
+  return `${typeof value} ${String(value)}`
+}

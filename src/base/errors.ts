@@ -1,0 +1,67 @@
+// Every error a user can meet, by kind: running out, a caller's mistake, a driver's refusal. A caller's mistake with a
+// plain value is the language's own TypeError or RangeError; one that depends on the state of a pool, buffer, stream or
+// device is a PoolError. Broken promises of our own are assertions (assert.ts) and none of these.
+
+/** A call that the state of its object does not allow: a second free, a closed pool, a buffer of another pool. */
+export class PoolError extends Error {
+  override name = 'PoolError'
+}
+
+/** A GPU could not be opened because there is none, or no driver for it. The message says what was tried and the remedy. */
+export class NoDeviceError extends Error {
+  override name = 'NoDeviceError'
+}
+
+/** A file that is not what it should be: truncated, foreign or hostile. The message says where and why. */
+export class FormatError extends Error {
+  override name = 'FormatError'
+}
+
+/** A driver function refused. `code` and `codeName` are the driver's own, for example 2 and `CUDA_ERROR_OUT_OF_MEMORY`. */
+export class CudaError extends Error {
+  override name = 'CudaError'
+  constructor(
+    readonly call: string,
+    readonly code: number,
+    readonly codeName: string,
+    detail = '',
+  ) {
+    super(`${call} failed: ${codeName} (${code})${detail === '' ? '' : `: ${detail}`}`)
+  }
+}
+
+/** A fault has killed the device's context; `first` is that fault. Only a new process can use the device again. */
+export class DeviceLostError extends Error {
+  override name = 'DeviceLostError'
+  constructor(readonly first: CudaError) {
+    super(`the device is lost since ${first.message}; start a new process to use it again`)
+  }
+}
+
+/** The numbers behind an out-of-memory; all in bytes, `Infinity` where there is no limit. */
+export interface OutOfMemoryFigures {
+  readonly requestedBytes: number
+  /** handed out and not yet freed */
+  readonly liveBytes: number
+  /** freed, but still waiting for work on a stream to complete */
+  readonly pendingBytes: number
+  /** obtained from the device */
+  readonly reservedBytes: number
+  /** the largest block that the pool could have handed out */
+  readonly largestFreeBytes: number
+  /** what the pool may reserve at most */
+  readonly limitBytes: number
+  /** free on the device, as the driver says */
+  readonly deviceFreeBytes: number
+}
+
+/** No memory for a request, after everything that would have helped was tried. The pool works on afterwards. */
+export class OutOfMemoryError extends Error {
+  override name = 'OutOfMemoryError'
+  constructor(
+    message: string,
+    readonly figures: OutOfMemoryFigures,
+  ) {
+    super(message)
+  }
+}

@@ -1,0 +1,98 @@
+// The CUDA driver as this library sees it: the driver's own functions under their own names, nothing that remembers a
+// policy or decides. Two siblings stand below: native/ (libcuda through FFI) and simulated/ (a GPU in memory). Both pass
+// driver.suite.ts. A function that no code under src/ calls does not belong here.
+//
+// Shapes: device pointers, handles and sizes are JS numbers (exact below 2^53). A call returns its out-parameter and
+// throws CudaError when the driver refuses; only the two queries have a second ordinary answer and return a boolean.
+// Host memory is passed as a typed array or DataView. As in CUDA, calls act on the context current in this thread.
+
+/** Where and how a kernel runs: blocks in the grid and threads in a block along x, y, z. */
+export interface LaunchShape {
+  readonly grid: readonly [number, number, number]
+  readonly block: readonly [number, number, number]
+  readonly sharedBytes: number
+}
+
+/** Kernel arguments as the driver wants them: their bytes in one piece, and where in it each one begins. */
+export interface KernelArguments {
+  readonly bytes: Uint8Array
+  readonly offsets: readonly number[]
+}
+
+export interface Driver {
+  readonly simulated: boolean
+  /** how this driver is reached, for people: the library that was opened, or the simulation and its seed */
+  readonly origin: string
+  /** how often each function was called since the driver was opened; the native driver counts only after `countCalls()` */
+  readonly calls: ReadonlyMap<string, number>
+  /** seconds that the calls so far would have cost by the measured price list; null on a real GPU, where a clock tells */
+  readonly modelledSeconds: number | null
+
+  cuInit(): void
+  cuDriverGetVersion(): number
+  cuDeviceGetCount(): number
+  cuDeviceGet(ordinal: number): number
+  cuDeviceGetName(device: number): string
+  cuDeviceTotalMem(device: number): number
+  cuDeviceGetAttribute(attribute: number, device: number): number
+  cuDevicePrimaryCtxRetain(device: number): number
+  cuDevicePrimaryCtxRelease(device: number): void
+  cuCtxSetCurrent(context: number): void
+  cuCtxSynchronize(): void
+
+  cuMemGetInfo(): { freeBytes: number; totalBytes: number }
+  cuMemAlloc(bytes: number): number
+  cuMemFree(ptr: number): void
+  cuMemHostRegister(host: ArrayBufferView, flags: number): void
+  cuMemHostUnregister(host: ArrayBufferView): void
+  cuMemcpyHtoD(target: number, source: ArrayBufferView): void
+  cuMemcpyDtoH(target: ArrayBufferView, source: number): void
+  cuMemcpyDtoD(target: number, source: number, bytes: number): void
+  cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void
+  cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void
+  cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void
+  /** `count` bytes of `value` (0 to 255) */
+  cuMemsetD8(target: number, value: number, count: number): void
+  cuMemsetD8Async(target: number, value: number, count: number, stream: number): void
+  /** `count` words of 4 bytes, `target` a multiple of 4 */
+  cuMemsetD32Async(target: number, value: number, count: number, stream: number): void
+
+  cuStreamCreate(flags: number): number
+  cuStreamDestroy(stream: number): void
+  cuStreamSynchronize(stream: number): void
+  /** true when everything submitted so far has completed */
+  cuStreamQuery(stream: number): boolean
+  cuStreamWaitEvent(stream: number, event: number): void
+  cuStreamGetCtx(stream: number): number
+  /** unique while the process lives, unlike the handle, which is used again after a destroy (driver 12.0) */
+  cuStreamGetId(stream: number): number
+  cuEventCreate(flags: number): number
+  cuEventDestroy(event: number): void
+  cuEventRecord(event: number, stream: number): void
+  /** true when complete, or never recorded */
+  cuEventQuery(event: number): boolean
+  cuEventSynchronize(event: number): void
+
+  cuDeviceGetDefaultMemPool(device: number): number
+  cuMemPoolGetAttribute(pool: number, attribute: number): number
+  cuMemPoolSetAttribute(pool: number, attribute: number, value: number): void
+  cuMemPoolTrimTo(pool: number, keepBytes: number): void
+  cuMemAllocAsync(bytes: number, stream: number): number
+  cuMemFreeAsync(ptr: number, stream: number): void
+
+  cuMemGetAllocationGranularity(device: number): number
+  cuMemAddressReserve(bytes: number, alignment: number): number
+  cuMemAddressFree(ptr: number, bytes: number): void
+  cuMemCreate(bytes: number, device: number): number
+  cuMemRelease(handle: number): void
+  cuMemMap(ptr: number, bytes: number, handle: number): void
+  cuMemUnmap(ptr: number, bytes: number): void
+  /** read and write access for `device`, over whole mappings */
+  cuMemSetAccess(ptr: number, bytes: number, device: number): void
+
+  /** `image` is PTX text or a cubin */
+  cuModuleLoadData(image: string | Uint8Array): number
+  cuModuleUnload(module: number): void
+  cuModuleGetFunction(module: number, name: string): number
+  cuLaunchKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void
+}
