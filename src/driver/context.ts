@@ -1,7 +1,7 @@
 import type { Driver } from './driver.js'
 
-/** Which context a driver has current in this thread. Kept here because a needless cuCtxSetCurrent costs more than the call it precedes. */
-const current = new WeakMap<Driver, Context>()
+/** What this thread made current last, remembered because a needless cuCtxSetCurrent can cost more than the call it precedes. */
+let current: Context | null = null
 
 /** The primary context of one device: what streams, memory and modules of that device belong to. */
 export class Context {
@@ -25,16 +25,16 @@ export class Context {
 
   /** Makes this context current in this thread, as every driver call needs it; free when it already is. */
   activate(): Driver {
-    if (current.get(this.driver) !== this) {
+    if (current !== this) {
       this.driver.cuCtxSetCurrent(this.handle)
-      current.set(this.driver, this)
+      current = this
     }
     return this.driver
   }
 
   /** Lets go of the context. What was made in it and not freed stays until the process ends or the last retainer lets go. */
   release(): void {
-    if (current.get(this.driver) === this) current.delete(this.driver)
+    if (current === this) current = null
     this.driver.cuDevicePrimaryCtxRelease(this.device)
   }
 }

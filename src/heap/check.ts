@@ -1,0 +1,99 @@
+import { assert } from '../base/assert.js'
+import {
+  BIN_NEXT,
+  BIN_PREVIOUS,
+  KEY,
+  NEXT,
+  OFFSET,
+  PREVIOUS,
+  RANGE,
+  STAMP,
+  State,
+  TAG,
+  UNITS,
+  WORDS,
+} from './records.js'
+import type { SegregatedFit } from './segregated-fit.js'
+import { classOf } from './size-classes.js'
+
+/** Asserts that the chains in address order, the bins, the bitmaps and the counters of a heap tell one story. */
+export function checkHeap(heap: SegregatedFit): void {
+  const { words } = heap.records
+  const inChains = { free: 0, absent: 0, total: 0, freeBlocks: 0, gaps: 0 }
+  for (const [range, first] of heap.firstRecords) {
+    assert(words[first * WORDS + PREVIOUS] === 0, 'the first block of a range has nothing before it')
+    let previous = 0
+    for (let record = first; record !== 0; record = words[record * WORDS + NEXT]) {
+      const base = record * WORDS
+      const state = words[base + TAG] & 7
+      const units = words[base + UNITS]
+      assert(words[base + RANGE] === range, 'a block knows its range')
+      assert(words[base + PREVIOUS] === previous, 'neighbours know each other')
+      assert(units > 0, 'a block has at least one unit')
+      assert(state !== State.unused, 'a block in a range has a state')
+      if (previous !== 0) checkNeighbours(heap, previous, record)
+      if (state === State.free) {
+        inChains.free += units
+        inChains.freeBlocks++
+      }
+      if (state === State.absent) {
+        inChains.absent += units
+        inChains.gaps++
+      }
+      inChains.total += units
+      previous = record
+    }
+  }
+  assert(inChains.free === heap.freeUnits, 'the free units of the blocks add up to the counter')
+  assert(inChains.absent === heap.absentUnits, 'the absent units of the gaps add up to the counter')
+  assert(inChains.total === heap.totalUnits, 'blocks tile the ranges')
+  assert(countBins(heap) === inChains.freeBlocks, 'every free block is in exactly one bin')
+  assert(countGaps(heap) === inChains.gaps, 'every gap is in the list of gaps')
+}
+
+function checkNeighbours(heap: SegregatedFit, left: number, right: number): void {
+  const { words } = heap.records
+  const [a, b] = [left * WORDS, right * WORDS]
+  const [leftState, rightState] = [words[a + TAG] & 7, words[b + TAG] & 7]
+  assert(words[a + OFFSET] + words[a + UNITS] === words[b + OFFSET], 'neighbours touch')
+  assert(leftState !== State.absent || rightState !== State.absent, 'neighbouring gaps are merged')
+  if (leftState !== State.free || rightState !== State.free) return
+  const [leftKey, rightKey] = [words[a + KEY], words[b + KEY]]
+  assert(leftKey !== rightKey && leftKey !== 0 && rightKey !== 0, 'free neighbours that may merge are merged')
+}
+
+function countBins(heap: SegregatedFit): number {
+  const { words, doubles } = heap.records
+  let blocks = 0
+  for (let key = 0; key < heap.keyLimit; key++) {
+    let units = 0
+    for (let sizeClass = heap.nextClass(key, 0); sizeClass !== -1; sizeClass = heap.nextClass(key, sizeClass + 1)) {
+      const head = heap.head(key, sizeClass)
+      assert(head !== 0, 'a bitmap names only bins that hold a block')
+      let previous = 0
+      for (let record = head; record !== 0; record = words[record * WORDS + BIN_NEXT]) {
+        const base = record * WORDS
+        assert((words[base + TAG] & 7) === State.free, 'a block in a bin is free')
+        assert(words[base + KEY] === key, 'a free block is in a bin of its key')
+        assert(key !== 0 || doubles[record * 8 + STAMP] === 0, 'a block without a key has no stamp')
+        assert(classOf(words[base + UNITS]) === sizeClass, 'a free block is in the bin of its size')
+        assert(words[base + BIN_PREVIOUS] === previous, 'neighbours in a bin know each other')
+        units += words[base + UNITS]
+        blocks++
+        previous = record
+      }
+    }
+    assert(units === heap.unitsByKey[key], 'the free units of a key add up to its counter')
+  }
+  return blocks
+}
+
+function countGaps(heap: SegregatedFit): number {
+  const { words } = heap.records
+  let gaps = 0
+  for (let record = heap.firstGap; record !== 0; record = words[record * WORDS + BIN_NEXT]) {
+    assert((words[record * WORDS + TAG] & 7) === State.absent, 'the list of gaps holds gaps')
+    gaps++
+  }
+  return gaps
+}

@@ -1,0 +1,304 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Random } from '../base/random.js'
+import { KEY, OFFSET, RecordTable, STAMP, State, UNITS, WORDS } from './records.js'
+import { SegregatedFit } from './segregated-fit.js'
+
+const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
+const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
+
+function newHeap(units: number, state: 'free' | 'absent' = 'free'): SegregatedFit {
+  const heap = new SegregatedFit(new RecordTable())
+  heap.addRange(0, 0, units, state)
+  return heap
+}
+
+/** Allocates as the pool does: the record comes back without a state, and gets one. */
+function take(heap: SegregatedFit, units: number, key = 0, alignUnits = 1): number {
+  const record = heap.allocate(units, alignUnits, key)
+  if (record !== 0) heap.records.setState(record, State.live)
+  return record
+}
+const offsetOf = (heap: SegregatedFit, record: number) => heap.records.words[record * WORDS + OFFSET]
+const unitsOf = (heap: SegregatedFit, record: number) => heap.records.words[record * WORDS + UNITS]
+
+/** Everything came back when the whole range can be had in one piece. */
+function assertPristine(heap: SegregatedFit): void {
+  heap.check()
+  const whole = take(heap, heap.totalUnits)
+  assert.notEqual(whole, 0, 'the whole range in one piece')
+  heap.free(whole, 0, 0)
+  heap.check()
+  assert.equal(heap.records.inUse, 1)
+}
+
+test('a freed block is taken again at the lowest address, and neighbours merge', () => {
+  const heap = newHeap(4096)
+  const a = take(heap, 4)
+  const b = take(heap, 8)
+  assert.equal(offsetOf(heap, a), 0)
+  assert.equal(offsetOf(heap, b), 4)
+  heap.free(a, 0, 0)
+  const c = take(heap, 2)
+  assert.equal(offsetOf(heap, c), 0)
+  heap.free(c, 0, 0)
+  const three = [take(heap, 4), take(heap, 4), take(heap, 4)]
+  heap.free(b, 0, 0)
+  for (const block of three) heap.free(block, 0, 0)
+  assertPristine(heap)
+})
+
+test('two freed quarters serve a half, not a half and one', () => {
+  const heap = newHeap(4096)
+  const quarters = [take(heap, 1024), take(heap, 1024), take(heap, 1024), take(heap, 1024)]
+  assert.equal(take(heap, 1), 0)
+  heap.free(quarters[0], 0, 0)
+  heap.free(quarters[1], 0, 0)
+  assert.equal(take(heap, 2049), 0)
+  const half = take(heap, 2048)
+  assert.equal(offsetOf(heap, half), 0)
+  for (const block of [half, quarters[2], quarters[3]]) heap.free(block, 0, 0)
+  assertPristine(heap)
+})
+
+test('no false out of memory: the only fitting block lies deep in the bin of the request', () => {
+  const heap = newHeap(1 << 20)
+  const sizes = [1055, ...Array.from({ length: 40 }, (_, index) => 1024 + (index % 30))]
+  const blocks: number[] = []
+  for (const size of sizes) {
+    blocks.push(take(heap, size))
+    take(heap, 1)
+  }
+  take(heap, heap.freeUnits)
+  for (const block of blocks) heap.free(block, 0, 0)
+  assert.equal(unitsOf(heap, take(heap, 1055)), 1055)
+})
+
+test('neighbours that depend on different streams stay apart until one settles', () => {
+  const heap = newHeap(300)
+  const [a, b, c] = [take(heap, 100), take(heap, 100), take(heap, 100)]
+  heap.free(a, 1, 5)
+  heap.free(b, 2, 3)
+  heap.free(c, 1, 7)
+  heap.check()
+  assert.equal(take(heap, 150, 1), 0, 'stream 2 lies between')
+  assert.equal(take(heap, 50, 3), 0, 'a third stream may use neither')
+  assert.equal(heap.settle(2, 2), 0)
+  assert.equal(heap.settle(2, 3), 1)
+  heap.check()
+  const all = take(heap, 300, 1)
+  assert.notEqual(all, 0, 'all three are in the order of stream 1')
+  heap.free(all, 0, 0)
+  assertPristine(heap)
+})
+
+test('a merge keeps the later stamp', () => {
+  for (const [first, second] of [
+    [9, 4],
+    [4, 9],
+  ]) {
+    const heap = newHeap(20)
+    const [a, b] = [take(heap, 10), take(heap, 10)]
+    heap.free(a, 1, first)
+    const merged = heap.free(b, 1, second)
+    assert.equal(heap.records.doubles[merged * 8 + STAMP], 9)
+    assert.equal(heap.settle(1, 8), 0)
+    assert.equal(heap.settle(1, 9), 1)
+    assertPristine(heap)
+  }
+})
+
+test('a block that depends on nothing takes over the dependency of its neighbour', () => {
+  const heap = newHeap(20)
+  const [a, b] = [take(heap, 10), take(heap, 10)]
+  heap.free(a, 0, 0)
+  const merged = heap.free(b, 2, 6)
+  assert.equal(heap.records.words[merged * WORDS + KEY], 2)
+  assert.equal(take(heap, 1, 1), 0)
+})
+
+test('aligned blocks', () => {
+  const heap = newHeap(8192)
+  take(heap, 3)
+  const aligned = take(heap, 5, 0, 1024)
+  assert.equal(offsetOf(heap, aligned), 1024)
+  heap.check()
+  const small = newHeap(16)
+  const exact = take(small, 16, 0, 8)
+  assert.equal(offsetOf(small, exact), 0, 'a block that fits only where it lies is found')
+})
+
+/** Gives memory to the granules of the best window and takes it. */
+function map(heap: SegregatedFit, units: number, key: number, granuleUnits: number): number {
+  const window = heap.findWindow(units, key, granuleUnits)
+  if (window === null) return 0
+  const record = heap.takeWindow(window, granuleUnits)
+  heap.records.setState(record, State.live)
+  assert.deepEqual([offsetOf(heap, record), unitsOf(heap, record)], [window.start, units])
+  return record
+}
+
+test('memory comes to gaps and leaves free blocks', () => {
+  const heap = newHeap(100, 'absent')
+  assert.equal(take(heap, 1), 0)
+  const block = map(heap, 27, 0, 10)
+  assert.equal(offsetOf(heap, block), 0)
+  assert.deepEqual([heap.absentUnits, heap.freeUnits], [70, 3], 'the rest of the third granule is free')
+  heap.check()
+  const free = heap.free(block, 0, 0)
+  heap.decommit(free, 10, 10)
+  heap.check()
+  assert.equal(heap.absentUnits, 80)
+  const window = heap.findWindow(30, 0, 10)
+  assert.deepEqual([window?.start, window?.absentUnits], [0, 10], 'filling the hole needs the least')
+  assert.equal(offsetOf(heap, map(heap, 30, 0, 10)), 0)
+  heap.check()
+})
+
+test('a window ends with a free block when that needs less memory', () => {
+  const heap = newHeap(100, 'absent')
+  const [low, high] = [map(heap, 10, 0, 10), map(heap, 50, 0, 10)]
+  const rest = heap.free(high, 0, 0)
+  heap.decommit(rest, 10, 20)
+  const window = heap.findWindow(35, 0, 10)
+  assert.deepEqual([window?.start, window?.absentUnits], [25, 10], 'from 10 it would need 20')
+  heap.free(low, 0, 0)
+})
+
+test('new memory beside a block of another stream is not lost to it', () => {
+  const heap = newHeap(100, 'absent')
+  const block = map(heap, 10, 1, 10)
+  heap.free(block, 1, 1)
+  assert.equal(offsetOf(heap, map(heap, 15, 2, 10)), 10)
+  heap.check()
+})
+
+test('a spent record gives its block to another', () => {
+  const heap = newHeap(10)
+  const block = take(heap, 4)
+  const { words } = heap.records
+  words[block * WORDS] = (2 ** 28 - 1) * 8 + State.live
+  assert.equal(heap.records.revive(block), 0)
+  const moved = heap.rehouse(block)
+  assert.notEqual(moved, block)
+  assert.notEqual(heap.records.revive(moved), 0)
+  heap.check()
+  heap.free(moved, 0, 0)
+  heap.check()
+})
+
+test('every sequence of six operations over eight units', () => {
+  const sequences = { count: 0 }
+  const play = (choices: readonly number[]): number => {
+    const heap = newHeap(8)
+    const live: number[] = []
+    const shadow = new Int8Array(8)
+    let branches = 0
+    for (const choice of choices) {
+      branches = 4 + live.length * 2
+      if (choice >= branches) return -1
+      if (choice < 4) {
+        const record = take(heap, choice + 1, 1)
+        if (record === 0) continue
+        for (let unit = 0; unit <= choice; unit++) assert.equal(shadow[offsetOf(heap, record) + unit]++, 0)
+        live.push(record)
+      } else {
+        const [record] = live.splice((choice - 4) >> 1, 1)
+        const start = offsetOf(heap, record)
+        shadow.fill(0, start, start + unitsOf(heap, record))
+        heap.free(record, choice & 1, choice & 1)
+      }
+      heap.check()
+    }
+    for (const record of live) heap.free(record, 0, 0)
+    heap.settle(1, 1)
+    assertPristine(heap)
+    sequences.count++
+    return 4 + live.length * 2
+  }
+  const extend = (prefix: number[]) => {
+    const branches = play(prefix)
+    if (prefix.length === 6) return
+    for (let choice = 0; choice < branches; choice++) extend([...prefix, choice])
+  }
+  extend([])
+  assert.ok(sequences.count > 10_000, `${sequences.count} sequences`)
+})
+
+test(`random programs against a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} HEAP_FUZZ_STEPS=${STEPS})`, () => {
+  const random = new Random(SEED)
+  const GRANULE = 64
+  const RANGE_UNITS = 4096
+  const heap = newHeap(RANGE_UNITS, 'absent')
+  const owner = new Int32Array(RANGE_UNITS)
+  const mapped = new Uint8Array(RANGE_UNITS / GRANULE)
+  const clock = [0, 1, 1, 1]
+  const live: number[] = []
+  const counts = { allocated: 0, freed: 0, mapped: 0, unmapped: 0, settled: 0 }
+
+  const step = (allocating: number) => {
+    const key = random.below(4)
+    const dice = random.fraction()
+    if (dice < allocating) {
+      const units = random.logUniform(1, 300)
+      let record = take(heap, units, key, random.below(8) === 0 ? 16 : 1)
+      if (record === 0 && random.below(2) === 0) {
+        const window = heap.findWindow(units, key, GRANULE)
+        record = map(heap, units, key, GRANULE)
+        for (let unit = window?.start ?? 0; record !== 0 && unit < window!.start + units; unit++) {
+          if (mapped[Math.floor(unit / GRANULE)]++ === 0) counts.mapped++
+          mapped[Math.floor(unit / GRANULE)] = 1
+        }
+      }
+      if (record === 0) return
+      const start = offsetOf(heap, record)
+      for (let unit = start; unit < start + units; unit++) {
+        assert.equal(owner[unit], 0, 'no unit is given out twice')
+        assert.equal(mapped[Math.floor(unit / GRANULE)], 1, 'only units with memory are given out')
+        owner[unit] = record
+      }
+      live.push(record)
+      counts.allocated++
+    } else if (live.length > 0) {
+      const [record] = live.splice(random.below(live.length), 1)
+      const start = offsetOf(heap, record)
+      owner.fill(0, start, start + unitsOf(heap, record))
+      heap.free(record, key, key === 0 ? 0 : clock[key])
+      counts.freed++
+    }
+    if (random.below(16) === 0) counts.settled += heap.settle(key, clock[key]++)
+    if (random.below(64) === 0) counts.unmapped += unmapOne(heap, mapped, GRANULE)
+  }
+  for (const [share, steps] of [
+    [0.7, STEPS / 2],
+    [0.3, STEPS / 2],
+  ]) {
+    for (let count = 0; count < steps; count++) {
+      step(share)
+      if (count % 16 === 0 || STEPS <= 5000) heap.check()
+    }
+  }
+  for (const record of live.splice(0)) heap.free(record, 0, 0)
+  for (let key = 1; key < 4; key++) heap.settle(key, Infinity)
+  if (heap.absentUnits > 0) {
+    const whole = map(heap, RANGE_UNITS, 0, GRANULE)
+    assert.notEqual(whole, 0)
+    heap.free(whole, 0, 0)
+  }
+  assertPristine(heap)
+  for (const [what, count] of Object.entries(counts)) assert.ok(count > 10, `${what}: ${count}`)
+})
+
+/** Takes the memory of one whole idle granule away, as recycling does. */
+function unmapOne(heap: SegregatedFit, mapped: Uint8Array, granuleUnits: number): number {
+  for (let sizeClass = heap.nextClass(0, 0); sizeClass !== -1; sizeClass = heap.nextClass(0, sizeClass + 1)) {
+    for (let block = heap.head(0, sizeClass); block !== 0; block = heap.records.words[block * WORDS + 6]) {
+      const granule = Math.ceil(offsetOf(heap, block) / granuleUnits)
+      if ((granule + 1) * granuleUnits > offsetOf(heap, block) + unitsOf(heap, block)) continue
+      heap.decommit(block, granule * granuleUnits, granuleUnits)
+      mapped[granule] = 0
+      return 1
+    }
+  }
+  return 0
+}

@@ -1,0 +1,555 @@
+// The heap: which part of an address range a block gets. It knows numbers only, never memory. Blocks tile each range in
+// address order; free ones also sit in bins by key and size class, found through two levels of bitmaps (TLSF, as in
+// size-classes.ts), with best fit inside the bin instead of first fit. Splits are exact, and free neighbours merge at
+// once when their dependencies allow it: keys equal, or one of them 0.
+//
+// Besides free and taken blocks a range has gaps: addresses without memory behind them. `findWindow` says where a
+// block fits with the least new memory, `takeWindow` puts it there, and `decommit` makes a gap of idle memory.
+
+import { assert } from '../base/assert.js'
+import { checkHeap } from './check.js'
+import {
+  BIN_NEXT,
+  BIN_PREVIOUS,
+  KEY,
+  NEXT,
+  OFFSET,
+  PREVIOUS,
+  RANGE,
+  type RecordTable,
+  STAMP,
+  State,
+  TAG,
+  UNITS,
+  WORDS,
+} from './records.js'
+import { CLASS_GROUPS, CLASSES, classOf } from './size-classes.js'
+
+/** Blocks of a bin that are compared before the best so far is taken; a whole bin is searched before a miss is declared. */
+const SCAN = 16
+const STATE_MASK = 7
+
+/** Where a block can be placed: `absentUnits` of the window have no memory yet. */
+export interface Window {
+  readonly range: number
+  readonly start: number
+  readonly units: number
+  readonly absentUnits: number
+  /** the block in which the window starts; true until the heap changes */
+  readonly record: number
+}
+
+export class SegregatedFit {
+  /** free, absent and all units of the ranges */
+  freeUnits = 0
+  absentUnits = 0
+  totalUnits = 0
+  /** free units that still depend on work, by key; index 0 counts the ones that do not */
+  readonly unitsByKey: number[] = [0]
+  /** the first record of each range of this heap, in address order within it */
+  readonly firstRecords = new Map<number, number>()
+  firstGap = 0
+
+  private keys = 1
+  private heads = new Int32Array(CLASSES)
+  private groups = new Int32Array(1)
+  private bins = new Int32Array(CLASS_GROUPS)
+
+  constructor(readonly records: RecordTable) {}
+
+  /** Adds `units` of addresses from `start` as range number `range`, with memory behind them or without. */
+  addRange(range: number, start: number, units: number, state: 'free' | 'absent'): number {
+    const record = this.records.acquire()
+    const words = this.records.words
+    const base = record * WORDS
+    words[base + OFFSET] = start
+    words[base + UNITS] = units
+    words[base + PREVIOUS] = 0
+    words[base + NEXT] = 0
+    words[base + RANGE] = range
+    this.firstRecords.set(range, record)
+    this.totalUnits += units
+    if (state === 'free') this.insert(record, 0, 0)
+    else this.insertGap(record)
+    return record
+  }
+
+  /** Takes a range away that is one free or absent block. */
+  removeRange(record: number): void {
+    const words = this.records.words
+    const base = record * WORDS
+    assert(words[base + PREVIOUS] === 0 && words[base + NEXT] === 0, 'a range that goes away is one block')
+    if ((words[base + TAG] & STATE_MASK) === State.free) this.remove(record)
+    else this.removeGap(record)
+    this.totalUnits -= words[base + UNITS]
+    this.firstRecords.delete(words[base + RANGE])
+    this.records.release(record)
+  }
+
+  /**
+   * Takes `units` whose start is a multiple of `alignUnits`, from blocks with key `key` or 0. The result is a record
+   * outside all bins whose state the caller sets, or 0 when no free block fits.
+   */
+  allocate(units: number, alignUnits: number, key: number): number {
+    if (alignUnits === 1) {
+      const record = this.find(units, key)
+      if (record === 0) return 0
+      this.remove(record)
+      this.splitTail(record, units)
+      return record
+    }
+    const record = this.findAligned(units, alignUnits, key)
+    if (record === 0) return 0
+    const start = this.records.words[record * WORDS + OFFSET]
+    return this.carve(record, Math.ceil(start / alignUnits) * alignUnits, units)
+  }
+
+  /** Takes exactly `units` from `start` out of the free block `record`. */
+  carve(record: number, start: number, units: number): number {
+    this.remove(record)
+    const taken = this.splitFront(record, start)
+    this.splitTail(taken, units)
+    return taken
+  }
+
+  /** Gives a taken block back; it may be used once `stamp` of `key` has passed (0, 0: at once). Merges with its neighbours. */
+  free(record: number, key: number, stamp: number): number {
+    const words = this.records.words
+    const doubles = this.records.doubles
+    let block = record
+    let base = block * WORDS
+    const previous = words[base + PREVIOUS]
+    if (previous !== 0) {
+      const before = previous * WORDS
+      const otherKey = words[before + KEY]
+      if ((words[before + TAG] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
+        this.remove(previous)
+        if (otherKey !== 0) {
+          stamp = key === 0 ? doubles[previous * 8 + STAMP] : Math.max(stamp, doubles[previous * 8 + STAMP])
+          key = otherKey
+        }
+        this.absorbNext(previous)
+        block = previous
+        base = before
+      }
+    }
+    const next = words[base + NEXT]
+    if (next !== 0) {
+      const after = next * WORDS
+      const otherKey = words[after + KEY]
+      if ((words[after + TAG] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
+        this.remove(next)
+        if (otherKey !== 0) {
+          stamp = key === 0 ? doubles[next * 8 + STAMP] : Math.max(stamp, doubles[next * 8 + STAMP])
+          key = otherKey
+        }
+        this.absorbNext(block)
+      }
+    }
+    this.insert(block, key, stamp)
+    return block
+  }
+
+  /** Frees of `key` up to `stamp` have completed: their blocks depend on nothing any more. Returns how many blocks that were. */
+  settle(key: number, stamp: number): number {
+    if (key >= this.keys || this.unitsByKey[key] === 0) return 0
+    const { words, doubles } = this.records
+    let settled = 0
+    for (let sizeClass = this.nextClass(key, 0); sizeClass !== -1; sizeClass = this.nextClass(key, sizeClass + 1)) {
+      for (let record = this.heads[key * CLASSES + sizeClass]; record !== 0; ) {
+        const next = words[record * WORDS + BIN_NEXT]
+        if (doubles[record * 8 + STAMP] <= stamp) {
+          this.remove(record)
+          this.free(record, 0, 0)
+          settled++
+        }
+        record = next
+      }
+    }
+    return settled
+  }
+
+  /**
+   * Memory has come to every granule of the window that had none: takes the window, as `allocate` takes a block. What
+   * the new granules hold beside the window becomes free. To be called before the heap changes after `findWindow`.
+   */
+  takeWindow(window: Window, granuleUnits: number): number {
+    const end = window.start + window.units
+    const record = this.takePart(window.record, window.start, end, granuleUnits)
+    for (let reached = this.end(record); reached < end; reached = this.end(record)) {
+      this.takePart(this.records.words[record * WORDS + NEXT], reached, end, granuleUnits)
+      this.absorbNext(record)
+    }
+    this.records.setState(record, State.live)
+    const before = window.start - this.records.words[record * WORDS + OFFSET]
+    const taken = before === 0 ? record : this.split(record, before)
+    this.records.setState(taken, State.live)
+    if (before !== 0) this.free(record, 0, 0)
+    if (this.end(taken) > end) this.free(this.split(taken, window.units), 0, 0)
+    return taken
+  }
+
+  /** Memory is leaving `units` from `start` inside the free block `record`; they become, or join, a gap. */
+  decommit(record: number, start: number, units: number): void {
+    assert(this.records.words[record * WORDS + KEY] === 0, 'memory leaves only what depends on nothing')
+    this.remove(record)
+    let gap = this.splitFront(record, start)
+    this.splitTail(gap, units)
+    const previous = this.records.words[gap * WORDS + PREVIOUS]
+    if (previous !== 0 && this.records.state(previous) === State.absent) {
+      this.removeGap(previous)
+      this.absorbNext(previous)
+      gap = previous
+    }
+    const next = this.records.words[gap * WORDS + NEXT]
+    if (next !== 0 && this.records.state(next) === State.absent) {
+      this.removeGap(next)
+      this.absorbNext(gap)
+    }
+    this.insertGap(gap)
+  }
+
+  /** Moves a taken block to a fresh record, because the generations of its own are spent. */
+  rehouse(record: number): number {
+    const fresh = this.records.acquire()
+    const words = this.records.words
+    const tag = words[fresh * WORDS + TAG]
+    words.copyWithin(fresh * WORDS, record * WORDS, record * WORDS + WORDS)
+    words[fresh * WORDS + TAG] = (tag & ~STATE_MASK) | (words[record * WORDS + TAG] & STATE_MASK)
+    const previous = words[fresh * WORDS + PREVIOUS]
+    const next = words[fresh * WORDS + NEXT]
+    if (previous !== 0) words[previous * WORDS + NEXT] = fresh
+    else this.firstRecords.set(words[fresh * WORDS + RANGE], fresh)
+    if (next !== 0) words[next * WORDS + PREVIOUS] = fresh
+    this.records.release(record)
+    return fresh
+  }
+
+  /**
+   * The place for `units` that needs the least new memory, counted in whole granules, among stretches of gaps and of
+   * free blocks with key `key` or 0; null when no stretch is long enough. The lowest address wins a tie.
+   */
+  findWindow(units: number, key: number, granuleUnits: number): Window | null {
+    const words = this.records.words
+    let best: Window | null = null
+    for (let gap = this.firstGap; gap !== 0; gap = words[gap * WORDS + BIN_NEXT]) {
+      const first = this.stretchStart(gap, key)
+      if (first === 0) continue // an earlier gap begins the same stretch
+      for (let record = first; record !== 0 && this.usable(record, key); record = words[record * WORDS + NEXT]) {
+        const start = words[record * WORDS + OFFSET]
+        best = this.tryWindow(record, start, units, key, granuleUnits, best)
+        const last = start + words[record * WORDS + UNITS] - units
+        const gapEnd = (words[record * WORDS + TAG] & STATE_MASK) === State.absent
+        if (!gapEnd && last < start) best = this.tryWindowEndingWith(record, last, units, key, granuleUnits, best)
+      }
+    }
+    return best
+  }
+
+  /** The size of the largest free block that `key` may use is at least that of this class; -1 when there is none. */
+  largestClass(key: number): number {
+    const group = 31 - Math.clz32(this.groups[key])
+    return group < 0 ? -1 : group * 16 + 31 - Math.clz32(this.bins[key * CLASS_GROUPS + group])
+  }
+
+  /** The first non-empty class of `key` that is at least `from`, or -1. */
+  nextClass(key: number, from: number): number {
+    if (from >= CLASSES) return -1
+    const group = from >>> 4
+    const inGroup = this.bins[key * CLASS_GROUPS + group] & (-1 << (from & 15))
+    if (inGroup !== 0) return group * 16 + 31 - Math.clz32(inGroup & -inGroup)
+    const later = group === 31 ? 0 : this.groups[key] & (-2 << group)
+    if (later === 0) return -1
+    const found = 31 - Math.clz32(later & -later)
+    const bits = this.bins[key * CLASS_GROUPS + found]
+    return found * 16 + 31 - Math.clz32(bits & -bits)
+  }
+
+  /** The first block of a bin, or 0. */
+  head(key: number, sizeClass: number): number {
+    return this.heads[key * CLASSES + sizeClass]
+  }
+
+  /** Keys in use are below this. */
+  get keyLimit(): number {
+    return this.keys
+  }
+
+  /** Walks everything twice, by address and by bin, and asserts that both tell one story. */
+  check(): void {
+    checkHeap(this)
+  }
+
+  private find(units: number, key: number): number {
+    const floor = classOf(units)
+    const other = key < this.keys ? key : 0
+    let best = this.bestInBin(other * CLASSES + floor, units, SCAN, 0)
+    if (other !== 0) best = this.bestInBin(floor, units, SCAN, best)
+    if (best !== 0) return best
+    const own = this.nextClass(other, floor + 1)
+    const settled = other === 0 ? -1 : this.nextClass(0, floor + 1)
+    if (own !== -1 && (settled === -1 || own <= settled)) {
+      best = this.bestInBin(other * CLASSES + own, units, SCAN, 0)
+      return own === settled ? this.bestInBin(settled, units, SCAN, best) : best
+    }
+    if (settled !== -1) return this.bestInBin(settled, units, SCAN, 0)
+    best = this.bestInBin(other * CLASSES + floor, units, Infinity, 0)
+    return other === 0 ? best : this.bestInBin(floor, units, Infinity, best)
+  }
+
+  /** The smallest sufficient block, at the lowest address among equals, of `best` and the first `scan` blocks of a bin. */
+  private bestInBin(bin: number, units: number, scan: number, best: number): number {
+    const words = this.records.words
+    let bestUnits = best === 0 ? 0 : words[best * WORDS + UNITS]
+    for (let record = this.heads[bin]; record !== 0 && scan > 0; record = words[record * WORDS + BIN_NEXT], scan--) {
+      const size = words[record * WORDS + UNITS]
+      if (size < units) continue
+      if (best === 0 || size < bestUnits || (size === bestUnits && this.isBelow(record, best))) {
+        best = record
+        bestUnits = size
+      }
+    }
+    return best
+  }
+
+  private isBelow(record: number, other: number): boolean {
+    const words = this.records.words
+    const ranges = words[record * WORDS + RANGE] - words[other * WORDS + RANGE]
+    return ranges === 0 ? words[record * WORDS + OFFSET] < words[other * WORDS + OFFSET] : ranges < 0
+  }
+
+  /** A free block with room for `units` at a multiple of `alignUnits`: one that has room anywhere, else whichever fits. */
+  private findAligned(units: number, alignUnits: number, key: number): number {
+    const roomy = this.find(units + alignUnits - 1, key)
+    if (roomy !== 0) return roomy
+    const words = this.records.words
+    for (const own of key === 0 || key >= this.keys ? [0] : [key, 0]) {
+      let sizeClass = this.nextClass(own, classOf(units))
+      for (; sizeClass !== -1; sizeClass = this.nextClass(own, sizeClass + 1)) {
+        for (let record = this.head(own, sizeClass); record !== 0; record = words[record * WORDS + BIN_NEXT]) {
+          const start = words[record * WORDS + OFFSET]
+          const skipped = Math.ceil(start / alignUnits) * alignUnits - start
+          if (skipped + units <= words[record * WORDS + UNITS]) return record
+        }
+      }
+    }
+    return 0
+  }
+
+  /** Takes what lies between `start` and `end` out of a free block, or whole granules around that out of a gap. */
+  private takePart(record: number, start: number, end: number, granuleUnits: number): number {
+    const absent = this.records.state(record) === State.absent
+    let to = Math.min(end, this.end(record))
+    if (absent) {
+      this.removeGap(record)
+      start = Math.floor(start / granuleUnits) * granuleUnits
+      to = Math.ceil(to / granuleUnits) * granuleUnits
+    } else this.remove(record)
+    const taken = this.splitFront(record, start, absent)
+    this.splitTail(taken, to - start, absent)
+    return taken
+  }
+
+  private end(record: number): number {
+    return this.records.words[record * WORDS + OFFSET] + this.records.words[record * WORDS + UNITS]
+  }
+
+  private usable(record: number, key: number): boolean {
+    const words = this.records.words
+    const state = words[record * WORDS + TAG] & STATE_MASK
+    if (state === State.absent) return true
+    const own = words[record * WORDS + KEY]
+    return state === State.free && (own === 0 || own === key)
+  }
+
+  /** The first record of the stretch around `gap`, or 0 when another gap of the stretch lies before it. */
+  private stretchStart(gap: number, key: number): number {
+    const words = this.records.words
+    let first = gap
+    for (let previous = words[gap * WORDS + PREVIOUS]; previous !== 0; previous = words[previous * WORDS + PREVIOUS]) {
+      if (!this.usable(previous, key)) break
+      if ((words[previous * WORDS + TAG] & STATE_MASK) === State.absent) return 0
+      first = previous
+    }
+    return first
+  }
+
+  /** Compares the window of `units` from `start`, inside or at the start of `record`, with the best so far. */
+  private tryWindow(
+    record: number,
+    start: number,
+    units: number,
+    key: number,
+    granuleUnits: number,
+    best: Window | null,
+  ): Window | null {
+    const words = this.records.words
+    const end = start + units
+    let absentUnits = 0
+    for (let block = record; block !== 0 && this.usable(block, key); block = words[block * WORDS + NEXT]) {
+      const from = words[block * WORDS + OFFSET]
+      const to = from + words[block * WORDS + UNITS]
+      if ((words[block * WORDS + TAG] & STATE_MASK) === State.absent) {
+        const low = Math.floor(Math.max(from, start) / granuleUnits) * granuleUnits
+        const high = Math.min(Math.ceil(Math.min(to, end) / granuleUnits) * granuleUnits, to)
+        absentUnits += high - low
+        if (best !== null && absentUnits > best.absentUnits) return best
+      }
+      if (to < end) continue
+      const range = words[record * WORDS + RANGE]
+      const better =
+        best === null ||
+        absentUnits < best.absentUnits ||
+        range < best.range ||
+        (range === best.range && start < best.start)
+      return better ? { range, start, units, absentUnits, record } : best
+    }
+    return best
+  }
+
+  /** The window that ends with `record` starts at `start`, in some earlier record of the stretch. */
+  private tryWindowEndingWith(
+    record: number,
+    start: number,
+    units: number,
+    key: number,
+    granuleUnits: number,
+    best: Window | null,
+  ): Window | null {
+    const words = this.records.words
+    for (let block = record; block !== 0 && this.usable(block, key); block = words[block * WORDS + PREVIOUS]) {
+      if (words[block * WORDS + OFFSET] <= start) return this.tryWindow(block, start, units, key, granuleUnits, best)
+    }
+    return best
+  }
+
+  /** Cuts a taken block at `start`: what lies before goes back, and the record of the rest is returned. */
+  private splitFront(record: number, start: number, absent = false): number {
+    const units = start - this.records.words[record * WORDS + OFFSET]
+    if (units === 0) return record
+    const rest = this.split(record, units)
+    if (absent) this.insertGap(record)
+    else this.insert(record, this.records.words[record * WORDS + KEY], this.records.doubles[record * 8 + STAMP])
+    return rest
+  }
+
+  /** Cuts a taken block to `units`: what lies behind goes back. */
+  private splitTail(record: number, units: number, absent = false): void {
+    if (units === this.records.words[record * WORDS + UNITS]) return
+    const rest = this.split(record, units)
+    if (absent) this.insertGap(rest)
+    else this.insert(rest, this.records.words[record * WORDS + KEY], this.records.doubles[record * 8 + STAMP])
+  }
+
+  /** `record` keeps the first `units`; the rest gets a record of its own, which is returned and has the same dependency. */
+  private split(record: number, units: number): number {
+    const rest = this.records.acquire()
+    const { words, doubles } = this.records
+    const base = record * WORDS
+    const behind = rest * WORDS
+    const next = words[base + NEXT]
+    words[behind + OFFSET] = words[base + OFFSET] + units
+    words[behind + UNITS] = words[base + UNITS] - units
+    words[behind + PREVIOUS] = record
+    words[behind + NEXT] = next
+    words[behind + RANGE] = words[base + RANGE]
+    words[behind + KEY] = words[base + KEY]
+    doubles[rest * 8 + STAMP] = doubles[record * 8 + STAMP]
+    if (next !== 0) words[next * WORDS + PREVIOUS] = rest
+    words[base + NEXT] = rest
+    words[base + UNITS] = units
+    return rest
+  }
+
+  /** The block behind `record`, in no list, becomes part of it. */
+  private absorbNext(record: number): void {
+    const words = this.records.words
+    const base = record * WORDS
+    const next = words[base + NEXT]
+    const behind = next * WORDS
+    const after = words[behind + NEXT]
+    words[base + UNITS] += words[behind + UNITS]
+    words[base + NEXT] = after
+    if (after !== 0) words[after * WORDS + PREVIOUS] = record
+    this.records.release(next)
+  }
+
+  private insert(record: number, key: number, stamp: number): void {
+    if (key >= this.keys) this.addKeys(key + 1)
+    const { words, doubles } = this.records
+    const base = record * WORDS
+    const units = words[base + UNITS]
+    const sizeClass = classOf(units)
+    const bin = key * CLASSES + sizeClass
+    const head = this.heads[bin]
+    words[base + TAG] = (words[base + TAG] & ~STATE_MASK) | State.free
+    words[base + KEY] = key
+    doubles[record * 8 + STAMP] = stamp
+    words[base + BIN_PREVIOUS] = 0
+    words[base + BIN_NEXT] = head
+    if (head !== 0) words[head * WORDS + BIN_PREVIOUS] = record
+    this.heads[bin] = record
+    this.groups[key] |= 1 << (sizeClass >>> 4)
+    this.bins[key * CLASS_GROUPS + (sizeClass >>> 4)] |= 1 << (sizeClass & 15)
+    this.freeUnits += units
+    this.unitsByKey[key] += units
+  }
+
+  private remove(record: number): void {
+    const words = this.records.words
+    const base = record * WORDS
+    const previous = words[base + BIN_PREVIOUS]
+    const next = words[base + BIN_NEXT]
+    const key = words[base + KEY]
+    const units = words[base + UNITS]
+    if (next !== 0) words[next * WORDS + BIN_PREVIOUS] = previous
+    if (previous !== 0) words[previous * WORDS + BIN_NEXT] = next
+    else {
+      const sizeClass = classOf(units)
+      this.heads[key * CLASSES + sizeClass] = next
+      if (next === 0) {
+        const group = key * CLASS_GROUPS + (sizeClass >>> 4)
+        this.bins[group] &= ~(1 << (sizeClass & 15))
+        if (this.bins[group] === 0) this.groups[key] &= ~(1 << (sizeClass >>> 4))
+      }
+    }
+    this.freeUnits -= units
+    this.unitsByKey[key] -= units
+  }
+
+  private insertGap(record: number): void {
+    const words = this.records.words
+    const base = record * WORDS
+    words[base + TAG] = (words[base + TAG] & ~STATE_MASK) | State.absent
+    words[base + BIN_PREVIOUS] = 0
+    words[base + BIN_NEXT] = this.firstGap
+    if (this.firstGap !== 0) words[this.firstGap * WORDS + BIN_PREVIOUS] = record
+    this.firstGap = record
+    this.absentUnits += words[base + UNITS]
+  }
+
+  private removeGap(record: number): void {
+    const words = this.records.words
+    const base = record * WORDS
+    const previous = words[base + BIN_PREVIOUS]
+    const next = words[base + BIN_NEXT]
+    if (next !== 0) words[next * WORDS + BIN_PREVIOUS] = previous
+    if (previous !== 0) words[previous * WORDS + BIN_NEXT] = next
+    else this.firstGap = next
+    this.absentUnits -= words[base + UNITS]
+  }
+
+  private addKeys(keys: number): void {
+    this.heads = grown(this.heads, keys * CLASSES)
+    this.groups = grown(this.groups, keys)
+    this.bins = grown(this.bins, keys * CLASS_GROUPS)
+    for (let key = this.keys; key < keys; key++) this.unitsByKey.push(0)
+    this.keys = keys
+  }
+}
+
+function grown(array: Int32Array<ArrayBuffer>, length: number): Int32Array<ArrayBuffer> {
+  const larger = new Int32Array(length)
+  larger.set(array)
+  return larger
+}

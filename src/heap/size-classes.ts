@@ -1,0 +1,29 @@
+// Sizes are counted in units of 256 bytes and grouped in classes: sixteen to an octave, so that sizes within one class
+// differ by less than a sixteenth. Below sixteen units every size is a class of its own. (The grouping is that of
+// TLSF: M. Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems", 2004.)
+
+export const UNIT_BYTES = 256 // the alignment the driver itself gives
+export const MAX_UNITS = 2 ** 31 - 1 // with 256-byte units: 512 GiB of addresses in a range
+const CLASSES_PER_OCTAVE = 16
+const LINEAR_OCTAVES = 4 // sizes below 2^4 units are classes of their own
+export const CLASS_GROUPS = 31 - LINEAR_OCTAVES + 1 // 28: the linear group, then one for each octave to 2^31
+export const CLASSES = CLASS_GROUPS * CLASSES_PER_OCTAVE // 448
+
+/** The class that holds blocks of `units` (1 to MAX_UNITS). */
+export function classOf(units: number): number {
+  if (units < CLASSES_PER_OCTAVE) return units
+  const octave = 31 - Math.clz32(units)
+  return (octave - 3) * CLASSES_PER_OCTAVE + ((units >>> (octave - LINEAR_OCTAVES)) & (CLASSES_PER_OCTAVE - 1))
+}
+
+/** The least number of units that a block of this class has. */
+export function classFloorUnits(sizeClass: number): number {
+  if (sizeClass < CLASSES_PER_OCTAVE) return sizeClass
+  const octave = (sizeClass >>> 4) + 3
+  return (CLASSES_PER_OCTAVE + (sizeClass & (CLASSES_PER_OCTAVE - 1))) * 2 ** (octave - LINEAR_OCTAVES)
+}
+
+/** The least number of units that is a power of two and at least `units`. */
+export function powerOfTwoUnits(units: number): number {
+  return units <= 1 ? 1 : 2 ** (32 - Math.clz32(units - 1))
+}
