@@ -14,6 +14,7 @@ export const RESULT = {
   CUDA_ERROR_ECC_UNCORRECTABLE: 214,
   CUDA_ERROR_INVALID_PTX: 218,
   CUDA_ERROR_UNSUPPORTED_PTX_VERSION: 222,
+  CUDA_ERROR_SHARED_OBJECT_INIT_FAILED: 303,
   CUDA_ERROR_INVALID_HANDLE: 400,
   CUDA_ERROR_NOT_FOUND: 500,
   CUDA_ERROR_NOT_READY: 600,
@@ -66,6 +67,21 @@ export const POOL_ATTRIBUTE = {
   CU_MEMPOOL_ATTR_USED_MEM_CURRENT: 7,
   CU_MEMPOOL_ATTR_USED_MEM_HIGH: 8,
 } as const
+
+/** CUjit_option */
+export const JIT_OPTION = {
+  CU_JIT_ERROR_LOG_BUFFER: 5,
+  CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: 6,
+} as const
+
+/** CUmemAllocationType: memory that stays where it is, on the device that the location names */
+export const CU_MEM_ALLOCATION_TYPE_PINNED = 1
+/** CUmemLocationType */
+export const CU_MEM_LOCATION_TYPE_DEVICE = 1
+/** CUmemAccess_flags */
+export const CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3
+/** CUmemAllocationGranularity_flags: the smallest step, not the one that is recommended for speed */
+export const CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0
 
 /** CUstream_flags: no implicit order with the legacy default stream */
 export const CU_STREAM_NON_BLOCKING = 1

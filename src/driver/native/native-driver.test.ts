@@ -1,0 +1,274 @@
+// What can be shown of the native driver without a GPU: how it opens, what it refuses, and how it passes numbers, over a
+// stand-in for libcuda. The real one is tested in native-driver.gpu.test.ts.
+
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, test } from 'node:test'
+import { CudaError, DeviceLostError, NoDeviceError } from '../../base/errors.js'
+import { POOL_ATTRIBUTE, RESULT } from '../constants.js'
+import { type DriverFunction, type Library, openLibrary } from './library.js'
+import { NativeDriver } from './native-driver.js'
+import { FUNCTION_NAMES, type FunctionName, koffiPrototype } from './table.js'
+
+/** Where the stand-in claims that the driver's scratch memory lies. */
+const BASE = 0x7f00_0000_0000
+
+/** libcuda in JavaScript: `functions` answers the calls, and addresses in the scratch memory can be written to. */
+class FakeLibrary implements Library {
+  readonly path = 'a stand-in'
+  readonly binds: FunctionName[] = []
+  memory: DataView = new DataView(new ArrayBuffer(0))
+
+  constructor(private readonly functions: Partial<Record<FunctionName, DriverFunction>>) {}
+
+  bind(name: FunctionName): DriverFunction {
+    this.binds.push(name)
+    return this.functions[name] ?? (() => RESULT.CUDA_SUCCESS)
+  }
+
+  addressOf = (view: ArrayBufferView): number => {
+    this.memory = new DataView(view.buffer, view.byteOffset, view.byteLength)
+    return BASE
+  }
+
+  textAt = (address: number): string => `text at ${address}`
+
+  write(address: unknown, value: bigint): number {
+    this.memory.setBigUint64((address as number) - BASE, value, true)
+    return RESULT.CUDA_SUCCESS
+  }
+
+  read(address: unknown): bigint {
+    return this.memory.getBigUint64((address as number) - BASE, true)
+  }
+}
+
+describe('opening libcuda', () => {
+  test('names what was tried and the remedy when there is none', () => {
+    assert.throws(
+      () => openLibrary(['libcuda-absent.so.1', '/absent/libcuda.so'], 'linux', 'x64'),
+      (error: Error) =>
+        error instanceof NoDeviceError &&
+        /libcuda-absent\.so\.1, \/absent\/libcuda\.so.*install the NVIDIA driver.*'simulated'/.test(error.message),
+    )
+  })
+
+  test('says which platforms are supported', () => {
+    for (const [platform, arch] of [
+      ['darwin', 'arm64'],
+      ['win32', 'x64'],
+      ['linux', 'riscv64'],
+    ] as const) {
+      assert.throws(
+        () => openLibrary(undefined, platform, arch),
+        (error: Error) => error instanceof NoDeviceError && error.message.includes(`WSL, not on ${platform} ${arch}`),
+      )
+    }
+  })
+
+  test('does not call a library missing that is there and broken', t => {
+    const folder = mkdtempSync(join(tmpdir(), 'libcuda-'))
+    t.after(() => rmSync(folder, { recursive: true }))
+    const broken = join(folder, 'libcuda.so.1')
+    writeFileSync(broken, 'not a library')
+    for (const path of [broken, 'libc.so.6']) {
+      assert.throws(
+        () => openLibrary([path], 'linux', 'x64'),
+        (error: Error) => error instanceof CudaError && error.code === 303 && error.message.includes(path),
+      )
+    }
+  })
+
+  test('loads koffi when asked and not at import', () => {
+    const script = `
+      const loaded = () => process.report.getReport().sharedObjects.some(path => path.includes('koffi'))
+      const { NativeDriver } = await import(${JSON.stringify(new URL('./native-driver.js', import.meta.url))})
+      const { openLibrary } = await import(${JSON.stringify(new URL('./library.js', import.meta.url))})
+      const atImport = loaded()
+      try { openLibrary(['libcuda-absent.so.1'], 'linux', 'x64') } catch {}
+      console.log(JSON.stringify([typeof NativeDriver, atImport, loaded()]))`
+    const output = execFileSync(process.execPath, ['--input-type=module', '-e', script], { encoding: 'utf8' })
+    assert.deepEqual(JSON.parse(output), ['function', false, true])
+  })
+
+  test('koffi understands every row of the table', () => {
+    const koffi = createRequire(import.meta.url)('koffi') as typeof import('koffi')
+    for (const name of FUNCTION_NAMES) assert.doesNotThrow(() => koffi.proto(koffiPrototype(name)), name)
+    assert.equal(koffiPrototype('cuMemMap'), 'int cuMemMap(uint64_t, size_t, size_t, uint64_t, unsigned long long)')
+  })
+})
+
+describe('the native driver', () => {
+  test('looks a function up when it is called first, once', () => {
+    const library = new FakeLibrary({})
+    const driver = new NativeDriver(library)
+    assert.deepEqual(library.binds, [])
+    driver.cuMemFree(256)
+    driver.cuMemFree(512)
+    assert.deepEqual(library.binds, ['cuMemFree'])
+  })
+
+  test('refuses numbers that C would take for others, before any call', () => {
+    const library = new FakeLibrary({})
+    const driver = new NativeDriver(library)
+    const launch = (grid: [number, number, number], offsets: number[]) => () =>
+      driver.cuLaunchKernel(1, { grid, block: [1, 1, 1], sharedBytes: 0 }, 0, { bytes: new Uint8Array(8), offsets })
+    for (const [argument, call] of [
+      ['bytes', () => driver.cuMemAlloc(1.5)],
+      ['bytes', () => driver.cuMemAlloc(-1)],
+      ['bytes', () => driver.cuMemAlloc(2 ** 53)],
+      ['ptr', () => driver.cuMemFree(Number.NaN)],
+      ['stream', () => driver.cuStreamQuery(Number.NaN)],
+      ['ordinal', () => driver.cuDeviceGet(2 ** 32)],
+      ['ordinal', () => driver.cuDeviceGet(0.5)],
+      ['value', () => driver.cuMemsetD8(256, 256, 1)],
+      ['value', () => driver.cuMemsetD32Async(256, 2 ** 32, 1, 0)],
+      ['value', () => driver.cuMemPoolSetAttribute(1, 4, Number.NEGATIVE_INFINITY)],
+      ['grid y', launch([1, -1, 1], [0])],
+      ['kernel argument 1', launch([1, 1, 1], [0, 8])],
+    ] as const) {
+      assert.throws(call, (error: Error) => error instanceof RangeError && error.message.includes(argument), argument)
+    }
+    for (const [argument, call] of [
+      ['bytes', () => driver.cuMemAlloc('5' as never)],
+      ['source', () => driver.cuMemcpyHtoD(256, [1, 2] as never)],
+      ['target', () => driver.cuMemcpyDtoH(new ArrayBuffer(8) as never, 256)],
+      ['image', () => driver.cuModuleLoadData(7 as never)],
+      ['name', () => driver.cuModuleGetFunction(1, 7 as never)],
+    ] as const) {
+      assert.throws(call, (error: Error) => error instanceof TypeError && error.message.includes(argument), argument)
+    }
+    assert.deepEqual(library.binds, [])
+  })
+
+  test('returns results above 2^32, and Infinity for no limit', () => {
+    let threshold = 2n ** 64n - 1n
+    const library: FakeLibrary = new FakeLibrary({
+      cuMemAlloc: out => library.write(out, 0x7fab_cdef_0100n),
+      cuMemGetInfo: (free, total) => library.write(free, 139_000_000_001n) + library.write(total, 150_000_000_000n),
+      cuMemCreate: out => library.write(out, 2n ** 53n),
+      cuMemPoolGetAttribute: (_pool, _attribute, out) => library.write(out, threshold),
+      cuMemPoolSetAttribute: (_pool, _attribute, value) => {
+        threshold = library.read(value)
+        return RESULT.CUDA_SUCCESS
+      },
+    })
+    const driver = new NativeDriver(library)
+    const { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: attribute } = POOL_ATTRIBUTE
+    assert.equal(driver.cuMemAlloc(256), 0x7fab_cdef_0100)
+    assert.deepEqual(driver.cuMemGetInfo(), { freeBytes: 139_000_000_001, totalBytes: 150_000_000_000 })
+    assert.throws(() => driver.cuMemCreate(256, 0), /broken promise.*2\^53/)
+    assert.equal(driver.cuMemPoolGetAttribute(1, attribute), Number.POSITIVE_INFINITY)
+    driver.cuMemPoolSetAttribute(1, attribute, 2 ** 40 + 5)
+    assert.equal(threshold, 2n ** 40n + 5n)
+    assert.equal(driver.cuMemPoolGetAttribute(1, attribute), 2 ** 40 + 5)
+    driver.cuMemPoolSetAttribute(1, attribute, Number.POSITIVE_INFINITY)
+    assert.equal(threshold, 2n ** 64n - 1n)
+  })
+
+  test('hands kernel arguments over as an array of their addresses', () => {
+    const seen: bigint[] = []
+    const library: FakeLibrary = new FakeLibrary({
+      cuLaunchKernel: (...args) => {
+        const pointers = args[9] as number
+        for (let i = 0; i < 2; i++) seen.push(library.read(Number(library.read(pointers + 8 * i))))
+        return RESULT.CUDA_SUCCESS
+      },
+    })
+    const bytes = new Uint8Array(new BigUint64Array([0x1111n, 0x2222n]).buffer)
+    const shape = { grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 } as const
+    new NativeDriver(library).cuLaunchKernel(1, shape, 0, { bytes, offsets: [8, 0] })
+    assert.deepEqual(seen, [0x2222n, 0x1111n])
+  })
+
+  test('ends PTX with a zero byte and reports the compiler log', () => {
+    const images: number[][] = []
+    const library: FakeLibrary = new FakeLibrary({
+      cuModuleLoadData: (_out, image, _count, _options, values) => {
+        images.push([...(image as Uint8Array)])
+        const log = Number(library.read(values)) - BASE
+        assert.equal(library.memory.getUint8(log), 0, 'the log of the load before should be gone')
+        assert.equal(library.read((values as number) + 8), 8192n, 'the size of the log should be set anew')
+        library.write((values as number) + 8, 3n)
+        for (const [i, letter] of [...Buffer.from('bad\0')].entries()) library.memory.setUint8(log + i, letter)
+        return RESULT.CUDA_ERROR_INVALID_PTX
+      },
+    })
+    const driver = new NativeDriver(library)
+    for (const image of ['AB', new Uint8Array([67])]) {
+      assert.throws(
+        () => driver.cuModuleLoadData(image),
+        (error: Error) => error instanceof CudaError && error.code === 218 && error.message.endsWith(': bad'),
+      )
+    }
+    assert.deepEqual(images, [
+      [65, 66, 0],
+      [67, 0],
+    ])
+  })
+
+  test('answers a query with false for not ready, and throws for anything else', () => {
+    let code: number = RESULT.CUDA_ERROR_NOT_READY
+    const driver = new NativeDriver(new FakeLibrary({ cuEventQuery: () => code, cuStreamQuery: () => code }))
+    assert.equal(driver.cuEventQuery(8), false)
+    assert.equal(driver.cuStreamQuery(8), false)
+    code = RESULT.CUDA_SUCCESS
+    assert.equal(driver.cuEventQuery(8), true)
+    assert.equal(driver.cuStreamQuery(8), true)
+    code = RESULT.CUDA_ERROR_INVALID_HANDLE
+    assert.throws(() => driver.cuEventQuery(8), CudaError)
+    assert.throws(() => driver.cuStreamQuery(8), CudaError)
+  })
+
+  test('names a refusal with the texts of the driver', () => {
+    const library: FakeLibrary = new FakeLibrary({
+      cuMemAlloc: () => RESULT.CUDA_ERROR_OUT_OF_MEMORY,
+      cuGetErrorName: (code, out) => library.write(out, BigInt(code as number) + 1000n),
+      cuGetErrorString: (code, out) => library.write(out, BigInt(code as number) + 2000n),
+    })
+    assert.throws(
+      () => new NativeDriver(library).cuMemAlloc(256),
+      (error: CudaError) =>
+        error.code === 2 && error.message === 'cuMemAlloc failed: text at 1002 (2): text at 2002' && error.call !== '',
+    )
+  })
+
+  test('after a fault fails every call on that context and none on another', () => {
+    const fault = () => RESULT.CUDA_ERROR_ILLEGAL_ADDRESS
+    const library = new FakeLibrary({ cuStreamSynchronize: fault, cuDevicePrimaryCtxRetain: fault })
+    const driver = new NativeDriver(library)
+    driver.cuCtxSetCurrent(1)
+    assert.throws(() => driver.cuStreamSynchronize(0), CudaError)
+    for (const call of [
+      () => driver.cuMemFree(256),
+      () => driver.cuEventQuery(8),
+      () => driver.cuStreamSynchronize(0),
+    ]) {
+      assert.throws(
+        call,
+        (error: Error) => error instanceof DeviceLostError && error.first.call === 'cuStreamSynchronize',
+      )
+    }
+    assert.ok(!library.binds.includes('cuMemFree'), 'a lost device should not be touched')
+    assert.equal(driver.cuDeviceGetCount(), 0)
+    driver.cuCtxSetCurrent(2)
+    driver.cuMemFree(256)
+    assert.throws(() => driver.cuDevicePrimaryCtxRetain(0), CudaError)
+    driver.cuMemFree(256)
+  })
+
+  test('counts calls when asked to', () => {
+    const driver = new NativeDriver(new FakeLibrary({ cuEventQuery: () => RESULT.CUDA_ERROR_NOT_READY }))
+    driver.cuMemFree(256)
+    assert.equal(driver.calls.size, 0)
+    driver.countCalls()
+    driver.cuMemFree(256)
+    driver.cuMemFree(256)
+    driver.cuEventQuery(8)
+    assert.deepEqual(Object.fromEntries(driver.calls), { cuMemFree: 2, cuEventQuery: 1 })
+  })
+})

@@ -1,0 +1,395 @@
+// libcuda itself behind the driver contract. Each method checks its numbers, because koffi would quietly make 1 of 1.5
+// and 0 of NaN, passes everything by number, and reads the result out of the scratch memory. Functions are looked up in
+// the library at their first call, so that an old driver can do all that it is able to do.
+//
+// Calls that act on the current context fail with DeviceLostError once a fault has killed it. Calls that name a device
+// or a context do not, since another device of the same process still works.
+
+import type { CudaError } from '../../base/errors.js'
+import { CU_MEM_ALLOC_GRANULARITY_MINIMUM, RESULT } from '../constants.js'
+import type { Driver, KernelArguments, LaunchShape } from '../driver.js'
+import { FaultLatch } from '../fault.js'
+import { exact, hostMemory, int, text, uint, within } from './arguments.js'
+import { boundWhenCalled, type Functions, type Library, openLibrary } from './library.js'
+import { Scratch } from './scratch.js'
+import { FUNCTION_NAMES, type FunctionName } from './table.js'
+
+const NO_CONTEXT = 0
+
+export class NativeDriver implements Driver {
+  readonly simulated = false
+  readonly origin: string
+  readonly calls = new Map<string, number>()
+  readonly modelledSeconds = null
+
+  private readonly bound: Functions
+  /** what the methods call: `bound`, or the same with a counter in front */
+  private functions: Functions
+  private readonly scratch: Scratch
+  private readonly faults = new FaultLatch()
+  private context = NO_CONTEXT
+
+  constructor(private readonly library: Library) {
+    this.origin = library.path
+    this.scratch = new Scratch(library.addressOf)
+    this.bound = boundWhenCalled(library)
+    this.functions = this.bound
+  }
+
+  /** Throws NoDeviceError where there is no CUDA driver. No device is touched before `cuInit`. */
+  static open(): NativeDriver {
+    return new NativeDriver(openLibrary())
+  }
+
+  /** From here on `calls` counts. It costs about 50 ns a call. */
+  countCalls(): void {
+    const counted = {} as Functions
+    for (const name of FUNCTION_NAMES) {
+      counted[name] = (...args) => {
+        this.calls.set(name, (this.calls.get(name) ?? 0) + 1)
+        return this.bound[name](...args)
+      }
+    }
+    this.functions = counted
+  }
+
+  cuInit(): void {
+    this.check('cuInit', this.functions.cuInit(0), NO_CONTEXT)
+  }
+
+  cuDriverGetVersion(): number {
+    this.check('cuDriverGetVersion', this.functions.cuDriverGetVersion(this.scratch.first), NO_CONTEXT)
+    return this.scratch.int()
+  }
+
+  cuDeviceGetCount(): number {
+    this.check('cuDeviceGetCount', this.functions.cuDeviceGetCount(this.scratch.first), NO_CONTEXT)
+    return this.scratch.int()
+  }
+
+  cuDeviceGet(ordinal: number): number {
+    this.check('cuDeviceGet', this.functions.cuDeviceGet(this.scratch.first, int(ordinal, 'ordinal')), NO_CONTEXT)
+    return this.scratch.int()
+  }
+
+  cuDeviceGetName(device: number): string {
+    const { text, textBytes } = this.scratch
+    this.check('cuDeviceGetName', this.functions.cuDeviceGetName(text, textBytes, int(device, 'device')), NO_CONTEXT)
+    return this.scratch.readText()
+  }
+
+  cuDeviceTotalMem(device: number): number {
+    const code = this.functions.cuDeviceTotalMem(this.scratch.first, int(device, 'device'))
+    this.check('cuDeviceTotalMem', code, NO_CONTEXT)
+    return this.scratch.exact()
+  }
+
+  cuDeviceGetAttribute(attribute: number, device: number): number {
+    const { first } = this.scratch
+    const code = this.functions.cuDeviceGetAttribute(first, int(attribute, 'attribute'), int(device, 'device'))
+    this.check('cuDeviceGetAttribute', code, NO_CONTEXT)
+    return this.scratch.int()
+  }
+
+  cuDevicePrimaryCtxRetain(device: number): number {
+    const code = this.functions.cuDevicePrimaryCtxRetain(this.scratch.first, int(device, 'device'))
+    this.check('cuDevicePrimaryCtxRetain', code, NO_CONTEXT)
+    return this.scratch.exact()
+  }
+
+  cuDevicePrimaryCtxRelease(device: number): void {
+    const code = this.functions.cuDevicePrimaryCtxRelease(int(device, 'device'))
+    this.check('cuDevicePrimaryCtxRelease', code, NO_CONTEXT)
+  }
+
+  cuCtxSetCurrent(context: number): void {
+    this.check('cuCtxSetCurrent', this.functions.cuCtxSetCurrent(exact(context, 'context')), context)
+    this.context = context
+  }
+
+  cuCtxSynchronize(): void {
+    this.check('cuCtxSynchronize', this.live.cuCtxSynchronize())
+  }
+
+  cuMemGetInfo(): { freeBytes: number; totalBytes: number } {
+    this.check('cuMemGetInfo', this.live.cuMemGetInfo(this.scratch.first, this.scratch.second))
+    return { freeBytes: this.scratch.exact(), totalBytes: this.scratch.exactSecond() }
+  }
+
+  cuMemAlloc(bytes: number): number {
+    this.check('cuMemAlloc', this.live.cuMemAlloc(this.scratch.first, exact(bytes, 'bytes')))
+    return this.scratch.exact()
+  }
+
+  cuMemFree(ptr: number): void {
+    this.check('cuMemFree', this.live.cuMemFree(exact(ptr, 'ptr')))
+  }
+
+  cuMemHostRegister(host: ArrayBufferView, flags: number): void {
+    const code = this.live.cuMemHostRegister(hostMemory(host, 'host'), host.byteLength, uint(flags, 'flags'))
+    this.check('cuMemHostRegister', code)
+  }
+
+  cuMemHostUnregister(host: ArrayBufferView): void {
+    this.check('cuMemHostUnregister', this.live.cuMemHostUnregister(hostMemory(host, 'host')))
+  }
+
+  cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
+    const code = this.live.cuMemcpyHtoD(exact(target, 'target'), hostMemory(source, 'source'), source.byteLength)
+    this.check('cuMemcpyHtoD', code)
+  }
+
+  cuMemcpyDtoH(target: ArrayBufferView, source: number): void {
+    const code = this.live.cuMemcpyDtoH(hostMemory(target, 'target'), exact(source, 'source'), target.byteLength)
+    this.check('cuMemcpyDtoH', code)
+  }
+
+  cuMemcpyDtoD(target: number, source: number, bytes: number): void {
+    const code = this.live.cuMemcpyDtoD(exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'))
+    this.check('cuMemcpyDtoD', code)
+  }
+
+  cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
+    const host = hostMemory(source, 'source')
+    const code = this.live.cuMemcpyHtoDAsync(exact(target, 'target'), host, host.byteLength, exact(stream, 'stream'))
+    this.check('cuMemcpyHtoDAsync', code)
+  }
+
+  cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
+    const host = hostMemory(target, 'target')
+    const code = this.live.cuMemcpyDtoHAsync(host, exact(source, 'source'), host.byteLength, exact(stream, 'stream'))
+    this.check('cuMemcpyDtoHAsync', code)
+  }
+
+  cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
+    const code = this.live.cuMemcpyDtoDAsync(
+      exact(target, 'target'),
+      exact(source, 'source'),
+      exact(bytes, 'bytes'),
+      exact(stream, 'stream'),
+    )
+    this.check('cuMemcpyDtoDAsync', code)
+  }
+
+  cuMemsetD8(target: number, value: number, count: number): void {
+    const code = this.live.cuMemsetD8(exact(target, 'target'), within(value, 0, 255, 'value'), exact(count, 'count'))
+    this.check('cuMemsetD8', code)
+  }
+
+  cuMemsetD8Async(target: number, value: number, count: number, stream: number): void {
+    const code = this.live.cuMemsetD8Async(
+      exact(target, 'target'),
+      within(value, 0, 255, 'value'),
+      exact(count, 'count'),
+      exact(stream, 'stream'),
+    )
+    this.check('cuMemsetD8Async', code)
+  }
+
+  cuMemsetD32Async(target: number, value: number, count: number, stream: number): void {
+    const code = this.live.cuMemsetD32Async(
+      exact(target, 'target'),
+      uint(value, 'value'),
+      exact(count, 'count'),
+      exact(stream, 'stream'),
+    )
+    this.check('cuMemsetD32Async', code)
+  }
+
+  cuStreamCreate(flags: number): number {
+    this.check('cuStreamCreate', this.live.cuStreamCreate(this.scratch.first, uint(flags, 'flags')))
+    return this.scratch.exact()
+  }
+
+  cuStreamDestroy(stream: number): void {
+    this.check('cuStreamDestroy', this.live.cuStreamDestroy(exact(stream, 'stream')))
+  }
+
+  cuStreamSynchronize(stream: number): void {
+    this.check('cuStreamSynchronize', this.live.cuStreamSynchronize(exact(stream, 'stream')))
+  }
+
+  cuStreamQuery(stream: number): boolean {
+    return this.answer('cuStreamQuery', this.live.cuStreamQuery(exact(stream, 'stream')))
+  }
+
+  cuStreamWaitEvent(stream: number, event: number): void {
+    this.check('cuStreamWaitEvent', this.live.cuStreamWaitEvent(exact(stream, 'stream'), exact(event, 'event'), 0))
+  }
+
+  cuStreamGetCtx(stream: number): number {
+    this.check('cuStreamGetCtx', this.live.cuStreamGetCtx(exact(stream, 'stream'), this.scratch.first))
+    return this.scratch.exact()
+  }
+
+  cuStreamGetId(stream: number): number {
+    this.check('cuStreamGetId', this.live.cuStreamGetId(exact(stream, 'stream'), this.scratch.first))
+    return this.scratch.exact()
+  }
+
+  cuEventCreate(flags: number): number {
+    this.check('cuEventCreate', this.live.cuEventCreate(this.scratch.first, uint(flags, 'flags')))
+    return this.scratch.exact()
+  }
+
+  cuEventDestroy(event: number): void {
+    this.check('cuEventDestroy', this.live.cuEventDestroy(exact(event, 'event')))
+  }
+
+  cuEventRecord(event: number, stream: number): void {
+    this.check('cuEventRecord', this.live.cuEventRecord(exact(event, 'event'), exact(stream, 'stream')))
+  }
+
+  cuEventQuery(event: number): boolean {
+    return this.answer('cuEventQuery', this.live.cuEventQuery(exact(event, 'event')))
+  }
+
+  cuEventSynchronize(event: number): void {
+    this.check('cuEventSynchronize', this.live.cuEventSynchronize(exact(event, 'event')))
+  }
+
+  cuDeviceGetDefaultMemPool(device: number): number {
+    const code = this.functions.cuDeviceGetDefaultMemPool(this.scratch.first, int(device, 'device'))
+    this.check('cuDeviceGetDefaultMemPool', code, NO_CONTEXT)
+    return this.scratch.exact()
+  }
+
+  cuMemPoolGetAttribute(pool: number, attribute: number): number {
+    const { first } = this.scratch
+    const code = this.live.cuMemPoolGetAttribute(exact(pool, 'pool'), int(attribute, 'attribute'), first)
+    this.check('cuMemPoolGetAttribute', code)
+    return this.scratch.amount()
+  }
+
+  cuMemPoolSetAttribute(pool: number, attribute: number, value: number): void {
+    this.scratch.placeAmount(value === Number.POSITIVE_INFINITY ? value : exact(value, 'value'))
+    const { first } = this.scratch
+    const code = this.live.cuMemPoolSetAttribute(exact(pool, 'pool'), int(attribute, 'attribute'), first)
+    this.check('cuMemPoolSetAttribute', code)
+  }
+
+  cuMemPoolTrimTo(pool: number, keepBytes: number): void {
+    this.check('cuMemPoolTrimTo', this.live.cuMemPoolTrimTo(exact(pool, 'pool'), exact(keepBytes, 'keepBytes')))
+  }
+
+  cuMemAllocAsync(bytes: number, stream: number): number {
+    const code = this.live.cuMemAllocAsync(this.scratch.first, exact(bytes, 'bytes'), exact(stream, 'stream'))
+    this.check('cuMemAllocAsync', code)
+    return this.scratch.exact()
+  }
+
+  cuMemFreeAsync(ptr: number, stream: number): void {
+    this.check('cuMemFreeAsync', this.live.cuMemFreeAsync(exact(ptr, 'ptr'), exact(stream, 'stream')))
+  }
+
+  cuMemGetAllocationGranularity(device: number): number {
+    const code = this.functions.cuMemGetAllocationGranularity(
+      this.scratch.first,
+      this.scratch.allocationOn(int(device, 'device')),
+      CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+    )
+    this.check('cuMemGetAllocationGranularity', code, NO_CONTEXT)
+    return this.scratch.exact()
+  }
+
+  cuMemAddressReserve(bytes: number, alignment: number): number {
+    const { first } = this.scratch
+    const code = this.live.cuMemAddressReserve(first, exact(bytes, 'bytes'), exact(alignment, 'alignment'), 0, 0)
+    this.check('cuMemAddressReserve', code)
+    return this.scratch.exact()
+  }
+
+  cuMemAddressFree(ptr: number, bytes: number): void {
+    this.check('cuMemAddressFree', this.live.cuMemAddressFree(exact(ptr, 'ptr'), exact(bytes, 'bytes')))
+  }
+
+  cuMemCreate(bytes: number, device: number): number {
+    const kind = this.scratch.allocationOn(int(device, 'device'))
+    this.check('cuMemCreate', this.live.cuMemCreate(this.scratch.first, exact(bytes, 'bytes'), kind, 0))
+    return this.scratch.exact()
+  }
+
+  cuMemRelease(handle: number): void {
+    this.check('cuMemRelease', this.live.cuMemRelease(exact(handle, 'handle')))
+  }
+
+  cuMemMap(ptr: number, bytes: number, handle: number): void {
+    const code = this.live.cuMemMap(exact(ptr, 'ptr'), exact(bytes, 'bytes'), 0, exact(handle, 'handle'), 0)
+    this.check('cuMemMap', code)
+  }
+
+  cuMemUnmap(ptr: number, bytes: number): void {
+    this.check('cuMemUnmap', this.live.cuMemUnmap(exact(ptr, 'ptr'), exact(bytes, 'bytes')))
+  }
+
+  cuMemSetAccess(ptr: number, bytes: number, device: number): void {
+    const access = this.scratch.accessFrom(int(device, 'device'))
+    this.check('cuMemSetAccess', this.live.cuMemSetAccess(exact(ptr, 'ptr'), exact(bytes, 'bytes'), access, 1))
+  }
+
+  cuModuleLoadData(image: string | Uint8Array): number {
+    const source = typeof image === 'string' ? Buffer.from(image) : hostMemory(image, 'image')
+    const { scratch } = this
+    scratch.clearText()
+    // PTX must end in a zero byte; to a cubin it does no harm
+    const ended = Buffer.concat([source, Buffer.alloc(1)])
+    const code = this.live.cuModuleLoadData(scratch.first, ended, 2, scratch.jitOptions, scratch.jitValues)
+    if (code !== RESULT.CUDA_SUCCESS) throw this.refusal('cuModuleLoadData', code, this.context, scratch.readText())
+    return scratch.exact()
+  }
+
+  cuModuleUnload(module: number): void {
+    this.check('cuModuleUnload', this.live.cuModuleUnload(exact(module, 'module')))
+  }
+
+  cuModuleGetFunction(module: number, name: string): number {
+    const code = this.live.cuModuleGetFunction(this.scratch.first, exact(module, 'module'), text(name, 'name'))
+    this.check('cuModuleGetFunction', code)
+    return this.scratch.exact()
+  }
+
+  cuLaunchKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void {
+    const { grid, block, sharedBytes } = shape
+    const code = this.live.cuLaunchKernel(
+      exact(kernel, 'kernel'),
+      uint(grid[0], 'grid x'),
+      uint(grid[1], 'grid y'),
+      uint(grid[2], 'grid z'),
+      uint(block[0], 'block x'),
+      uint(block[1], 'block y'),
+      uint(block[2], 'block z'),
+      uint(sharedBytes, 'sharedBytes'),
+      exact(stream, 'stream'),
+      this.scratch.placeArguments(args),
+      0,
+    )
+    this.check('cuLaunchKernel', code)
+  }
+
+  /** The functions for calls that act on the current context; throws DeviceLostError when that is lost. */
+  private get live(): Functions {
+    this.faults.guard(this.context)
+    return this.functions
+  }
+
+  private check(call: FunctionName, code: number, context = this.context): void {
+    if (code !== RESULT.CUDA_SUCCESS) throw this.refusal(call, code, context)
+  }
+
+  private answer(call: FunctionName, code: number): boolean {
+    if (code === RESULT.CUDA_ERROR_NOT_READY) return false
+    this.check(call, code)
+    return true
+  }
+
+  private refusal(call: FunctionName, code: number, context: number, log = ''): CudaError {
+    const name = this.describe('cuGetErrorName', code) || 'an unknown result'
+    const text = this.describe('cuGetErrorString', code)
+    return this.faults.refuse(context, call, code, name, log === '' ? text : `${text}: ${log}`)
+  }
+
+  private describe(by: 'cuGetErrorName' | 'cuGetErrorString', code: number): string {
+    const { first } = this.scratch
+    return this.bound[by](code, first) === RESULT.CUDA_SUCCESS ? this.library.textAt(this.scratch.exact()) : ''
+  }
+}

@@ -1,0 +1,139 @@
+// The host memory through which a driver object passes everything that libcuda wants by address: results, structs, PTX
+// compiler options and kernel arguments. It is one buffer whose address is taken once, because every other way costs
+// more than the driver calls themselves (koffi's out-parameters and structs, a BigInt per address). Every call copies
+// out of it before it returns, so one is enough for a thread.
+
+import { assert } from '../../base/assert.js'
+import {
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_ALLOCATION_TYPE_PINNED,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  JIT_OPTION,
+} from '../constants.js'
+import type { KernelArguments } from '../driver.js'
+
+// Byte offsets of the parts, each one behind the part before it.
+const FIRST = 0
+const SECOND = FIRST + 8
+const ALLOCATION = SECOND + 8 // CUmemAllocationProp: type, handle types, location type, location id, ... 32 bytes
+const ACCESS = ALLOCATION + 32 // CUmemAccessDesc: location type, location id, flags, 12 bytes
+const JIT_OPTIONS = ACCESS + 16 // CUjit_option[2]
+const JIT_VALUES = JIT_OPTIONS + 8 // void *[2]
+const TEXT = JIT_VALUES + 16
+const POINTERS = TEXT + 8192
+const ARGUMENTS = POINTERS + 8 * 4096
+const SCRATCH_BYTES = ARGUMENTS + 32768
+
+const TWO_32 = 2 ** 32
+
+export class Scratch {
+  /** addresses of two results, of the structs and of the text, to be passed to libcuda */
+  readonly first: number
+  readonly second: number
+  readonly text: number
+  readonly textBytes = POINTERS - TEXT
+  readonly jitOptions: number
+  readonly jitValues: number
+
+  private readonly bytes = new Uint8Array(SCRATCH_BYTES)
+  private readonly words = new Uint32Array(this.bytes.buffer)
+  private readonly address: number
+
+  constructor(addressOf: (view: ArrayBufferView) => number) {
+    this.address = addressOf(this.bytes)
+    this.first = this.address + FIRST
+    this.second = this.address + SECOND
+    this.text = this.address + TEXT
+    this.jitOptions = this.address + JIT_OPTIONS
+    this.jitValues = this.address + JIT_VALUES
+
+    const { words } = this
+    words[ALLOCATION / 4] = CU_MEM_ALLOCATION_TYPE_PINNED
+    words[ALLOCATION / 4 + 2] = CU_MEM_LOCATION_TYPE_DEVICE
+    words[ACCESS / 4] = CU_MEM_LOCATION_TYPE_DEVICE
+    words[ACCESS / 4 + 2] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    words[JIT_OPTIONS / 4] = JIT_OPTION.CU_JIT_ERROR_LOG_BUFFER
+    words[JIT_OPTIONS / 4 + 1] = JIT_OPTION.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
+  }
+
+  /** The first result as a C int. */
+  int(): number {
+    return this.words[FIRST / 4] | 0
+  }
+
+  /** The first result as a handle, an address or a size. */
+  exact(): number {
+    return this.exactAt(FIRST / 4)
+  }
+
+  /** The second result as a size. */
+  exactSecond(): number {
+    return this.exactAt(SECOND / 4)
+  }
+
+  private exactAt(index: number): number {
+    const high = this.words[index + 1]
+    assert(high < 2 ** 21, 'handles, addresses and sizes should be below 2^53')
+    return high * TWO_32 + this.words[index]
+  }
+
+  /** The first result as an amount, where CUDA writes 2^64 - 1 for "no limit". */
+  amount(): number {
+    const [low, high] = this.words
+    return low === TWO_32 - 1 && high === TWO_32 - 1 ? Number.POSITIVE_INFINITY : high * TWO_32 + low
+  }
+
+  /** Places an amount, `Infinity` for "no limit", where `first` points. */
+  placeAmount(amount: number): void {
+    if (amount === Number.POSITIVE_INFINITY) this.words.fill(TWO_32 - 1, 0, 2)
+    else this.place(0, amount)
+  }
+
+  /** The address of a CUmemAllocationProp for memory on `device`. */
+  allocationOn(device: number): number {
+    this.words[ALLOCATION / 4 + 3] = device
+    return this.address + ALLOCATION
+  }
+
+  /** The address of a CUmemAccessDesc that lets `device` read and write. */
+  accessFrom(device: number): number {
+    this.words[ACCESS / 4 + 1] = device
+    return this.address + ACCESS
+  }
+
+  /** Empties the text and the compiler options, which the driver has overwritten with how much it wrote. */
+  clearText(): void {
+    this.bytes[TEXT] = 0
+    this.place(JIT_VALUES / 4, this.text)
+    this.place(JIT_VALUES / 4 + 2, this.textBytes)
+  }
+
+  /** What the driver wrote where `text` points. */
+  readText(): string {
+    const end = this.bytes.indexOf(0, TEXT)
+    return Buffer.from(this.bytes.buffer, TEXT, end - TEXT)
+      .toString()
+      .trim()
+  }
+
+  /** Places kernel arguments and returns the address of the array of their addresses. */
+  placeArguments({ bytes, offsets }: KernelArguments): number {
+    if (bytes.length > SCRATCH_BYTES - ARGUMENTS || offsets.length > (ARGUMENTS - POINTERS) / 8) {
+      throw new RangeError(`a kernel takes at most 32 KiB in 4096 arguments, not ${bytes.length} in ${offsets.length}`)
+    }
+    this.bytes.set(bytes, ARGUMENTS)
+    for (let i = 0; i < offsets.length; i++) {
+      const offset = offsets[i]
+      if (!(offset >= 0 && offset < bytes.length)) {
+        throw new RangeError(`offset ${offset} of kernel argument ${i} is outside the ${bytes.length} bytes given`)
+      }
+      this.place(POINTERS / 4 + 2 * i, this.address + ARGUMENTS + offset)
+    }
+    return this.address + POINTERS
+  }
+
+  private place(index: number, value: number): void {
+    this.words[index] = value // keeps the lower 32 bits
+    this.words[index + 1] = value / TWO_32
+  }
+}

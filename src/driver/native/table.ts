@@ -1,0 +1,142 @@
+// The foreign-function table: which symbol of libcuda stands behind each function of the driver contract, its C
+// parameters as cuda.h has them, and the least driver that has it, named by the CUDA version that it came with. A wrong
+// row corrupts memory instead of failing, so header.test.ts compares every row with the installed headers, and what
+// koffi is told is derived from the C text by one rule.
+
+import type { Driver } from '../driver.js'
+
+/** A function of the driver contract, or one of the two that name its errors. */
+export type FunctionName = Extract<keyof Driver, `cu${string}`> | 'cuGetErrorName' | 'cuGetErrorString'
+
+type Row = readonly [symbol: string, parameters: string, since: string]
+
+export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
+  cuGetErrorName: ['cuGetErrorName', 'CUresult error, const char **pStr', '6.0'],
+  cuGetErrorString: ['cuGetErrorString', 'CUresult error, const char **pStr', '6.0'],
+
+  cuInit: ['cuInit', 'unsigned int Flags', '2.0'],
+  cuDriverGetVersion: ['cuDriverGetVersion', 'int *driverVersion', '2.2'],
+  cuDeviceGetCount: ['cuDeviceGetCount', 'int *count', '2.0'],
+  cuDeviceGet: ['cuDeviceGet', 'CUdevice *device, int ordinal', '2.0'],
+  cuDeviceGetName: ['cuDeviceGetName', 'char *name, int len, CUdevice dev', '2.0'],
+  cuDeviceTotalMem: ['cuDeviceTotalMem_v2', 'size_t *bytes, CUdevice dev', '3.2'],
+  cuDeviceGetAttribute: ['cuDeviceGetAttribute', 'int *pi, CUdevice_attribute attrib, CUdevice dev', '2.0'],
+  cuDevicePrimaryCtxRetain: ['cuDevicePrimaryCtxRetain', 'CUcontext *pctx, CUdevice dev', '7.0'],
+  cuDevicePrimaryCtxRelease: ['cuDevicePrimaryCtxRelease_v2', 'CUdevice dev', '11.0'],
+  cuCtxSetCurrent: ['cuCtxSetCurrent', 'CUcontext ctx', '4.0'],
+  cuCtxSynchronize: ['cuCtxSynchronize', 'void', '2.0'],
+
+  cuMemGetInfo: ['cuMemGetInfo_v2', 'size_t *free, size_t *total', '3.2'],
+  cuMemAlloc: ['cuMemAlloc_v2', 'CUdeviceptr *dptr, size_t bytesize', '3.2'],
+  cuMemFree: ['cuMemFree_v2', 'CUdeviceptr dptr', '3.2'],
+  cuMemHostRegister: ['cuMemHostRegister_v2', 'void *p, size_t bytesize, unsigned int Flags', '6.5'],
+  cuMemHostUnregister: ['cuMemHostUnregister', 'void *p', '4.0'],
+  cuMemcpyHtoD: ['cuMemcpyHtoD_v2', 'CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount', '3.2'],
+  cuMemcpyDtoH: ['cuMemcpyDtoH_v2', 'void *dstHost, CUdeviceptr srcDevice, size_t ByteCount', '3.2'],
+  cuMemcpyDtoD: ['cuMemcpyDtoD_v2', 'CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount', '3.2'],
+  cuMemcpyHtoDAsync: [
+    'cuMemcpyHtoDAsync_v2',
+    'CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream',
+    '3.2',
+  ],
+  cuMemcpyDtoHAsync: [
+    'cuMemcpyDtoHAsync_v2',
+    'void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream',
+    '3.2',
+  ],
+  cuMemcpyDtoDAsync: [
+    'cuMemcpyDtoDAsync_v2',
+    'CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream',
+    '3.2',
+  ],
+  cuMemsetD8: ['cuMemsetD8_v2', 'CUdeviceptr dstDevice, unsigned char uc, size_t N', '3.2'],
+  cuMemsetD8Async: ['cuMemsetD8Async', 'CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream', '3.2'],
+  cuMemsetD32Async: ['cuMemsetD32Async', 'CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream', '3.2'],
+
+  cuStreamCreate: ['cuStreamCreate', 'CUstream *phStream, unsigned int Flags', '2.0'],
+  cuStreamDestroy: ['cuStreamDestroy_v2', 'CUstream hStream', '4.0'],
+  cuStreamSynchronize: ['cuStreamSynchronize', 'CUstream hStream', '2.0'],
+  cuStreamQuery: ['cuStreamQuery', 'CUstream hStream', '2.0'],
+  cuStreamWaitEvent: ['cuStreamWaitEvent', 'CUstream hStream, CUevent hEvent, unsigned int Flags', '3.2'],
+  cuStreamGetCtx: ['cuStreamGetCtx', 'CUstream hStream, CUcontext *pctx', '9.2'],
+  cuStreamGetId: ['cuStreamGetId', 'CUstream hStream, unsigned long long *streamId', '12.0'],
+  cuEventCreate: ['cuEventCreate', 'CUevent *phEvent, unsigned int Flags', '2.0'],
+  cuEventDestroy: ['cuEventDestroy_v2', 'CUevent hEvent', '4.0'],
+  cuEventRecord: ['cuEventRecord', 'CUevent hEvent, CUstream hStream', '2.0'],
+  cuEventQuery: ['cuEventQuery', 'CUevent hEvent', '2.0'],
+  cuEventSynchronize: ['cuEventSynchronize', 'CUevent hEvent', '2.0'],
+
+  cuDeviceGetDefaultMemPool: ['cuDeviceGetDefaultMemPool', 'CUmemoryPool *pool_out, CUdevice dev', '11.2'],
+  cuMemPoolGetAttribute: ['cuMemPoolGetAttribute', 'CUmemoryPool pool, CUmemPool_attribute attr, void *value', '11.2'],
+  cuMemPoolSetAttribute: ['cuMemPoolSetAttribute', 'CUmemoryPool pool, CUmemPool_attribute attr, void *value', '11.2'],
+  cuMemPoolTrimTo: ['cuMemPoolTrimTo', 'CUmemoryPool pool, size_t minBytesToKeep', '11.2'],
+  cuMemAllocAsync: ['cuMemAllocAsync', 'CUdeviceptr *dptr, size_t bytesize, CUstream hStream', '11.2'],
+  cuMemFreeAsync: ['cuMemFreeAsync', 'CUdeviceptr dptr, CUstream hStream', '11.2'],
+
+  cuMemGetAllocationGranularity: [
+    'cuMemGetAllocationGranularity',
+    'size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option',
+    '10.2',
+  ],
+  cuMemAddressReserve: [
+    'cuMemAddressReserve',
+    'CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags',
+    '10.2',
+  ],
+  cuMemAddressFree: ['cuMemAddressFree', 'CUdeviceptr ptr, size_t size', '10.2'],
+  cuMemCreate: [
+    'cuMemCreate',
+    'CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags',
+    '10.2',
+  ],
+  cuMemRelease: ['cuMemRelease', 'CUmemGenericAllocationHandle handle', '10.2'],
+  cuMemMap: [
+    'cuMemMap',
+    'CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags',
+    '10.2',
+  ],
+  cuMemUnmap: ['cuMemUnmap', 'CUdeviceptr ptr, size_t size', '10.2'],
+  cuMemSetAccess: ['cuMemSetAccess', 'CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count', '10.2'],
+
+  // the form with options, because it also returns what the PTX compiler had to say
+  cuModuleLoadData: [
+    'cuModuleLoadDataEx',
+    'CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options, void **optionValues',
+    '2.1',
+  ],
+  cuModuleUnload: ['cuModuleUnload', 'CUmodule hmod', '2.0'],
+  cuModuleGetFunction: ['cuModuleGetFunction', 'CUfunction *hfunc, CUmodule hmod, const char *name', '2.0'],
+  cuLaunchKernel: [
+    'cuLaunchKernel',
+    'CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, ' +
+      'unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, ' +
+      'void **kernelParams, void **extra',
+    '4.0',
+  ],
+}
+
+export const FUNCTION_NAMES = Object.keys(DRIVER_TABLE) as FunctionName[]
+
+/** The C prototype of a row, under the name that libcuda exports. */
+export function cPrototype(name: FunctionName): string {
+  const [symbol, parameters] = DRIVER_TABLE[name]
+  return `CUresult ${symbol}(${parameters})`
+}
+
+/** What koffi is told: the C prototype with each of CUDA's types replaced by the number that it is passed as. */
+export function koffiPrototype(name: FunctionName): string {
+  const [symbol, parameters] = DRIVER_TABLE[name]
+  return `int ${symbol}(${parameters.split(', ').map(koffiType).join(', ')})`
+}
+
+/**
+ * Host memory and strings stay pointers, where koffi accepts a typed array and a string. Devices and enumerations are
+ * ints. Every other pointer, handle and device address is a 64-bit number: koffi would return a `void *` as BigInt.
+ */
+function koffiType(parameter: string): string {
+  const type = parameter.replace(/\w+$/, '').trim()
+  if (type === '' || /^(const )?void \*$|^const char \*$/.test(type)) return parameter
+  if (type.includes('*')) return 'uint64_t'
+  if (/^CU(device|result|\w+_\w+)$/.test(type)) return 'int'
+  return type.startsWith('CU') ? 'uint64_t' : type
+}

@@ -1,0 +1,69 @@
+// What every driver call passes first: it is counted and paid, a fault rule may fail it, and a refusal inside it becomes
+// an error that names it. The parts of the simulated driver share one gate, so that each can refuse in the name of the
+// call that is under way. Counting is an array access, since millions of calls a second pass here.
+
+import type { CudaError } from '../../base/errors.js'
+import { RESULT } from '../constants.js'
+import { FaultLatch } from '../fault.js'
+import { FaultRules } from './faults.js'
+import { type CallName, PRICE_US, priceUs } from './price-list.js'
+
+const NAMES = Object.keys(PRICE_US) as CallName[]
+const FLAT_US = Float64Array.from(NAMES, name => (typeof PRICE_US[name] === 'number' ? PRICE_US[name] : 0))
+
+/** The number of each function, for counting. */
+export const CALL = Object.fromEntries(NAMES.map((name, number) => [name, number])) as Record<CallName, number>
+
+export class CallGate {
+  readonly rules = new FaultRules()
+  readonly latch = new FaultLatch()
+  /** handle of the context that refusals belong to; 0 is none */
+  context = 0
+  private readonly counts = new Float64Array(NAMES.length)
+  private microseconds = 0
+  private underWay = 0
+
+  /** Counts and pays the call, and fails it where a fault rule says so. */
+  enter(call: number): void {
+    this.counts[call]++
+    this.microseconds += FLAT_US[call]
+    this.underWay = call
+    const code = this.rules.next(NAMES[call])
+    if (code !== RESULT.CUDA_SUCCESS) throw this.refuse(code, 'a fault rule of the simulated driver')
+  }
+
+  /** Pays what depends on the size. */
+  pay(microseconds: number): void {
+    this.microseconds += microseconds
+  }
+
+  /** Pays the call under way for `bytes`. */
+  payFor(bytes: number): void {
+    this.microseconds += priceUs(NAMES[this.underWay], bytes)
+  }
+
+  /** Refuses what is no size of at least `least` bytes. */
+  checkSize(bytes: number, least: number): void {
+    if (Number.isSafeInteger(bytes) && bytes >= least) return
+    throw this.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `a size must be a whole number from ${least}, not ${bytes}`)
+  }
+
+  /** The error for the call under way. */
+  refuse(code: number, detail = '', context = this.context): CudaError {
+    return this.latch.refuse(context, NAMES[this.underWay], code, nameOf(code), detail)
+  }
+
+  get calls(): ReadonlyMap<string, number> {
+    return new Map(
+      NAMES.map((name, call) => [name as string, this.counts[call]] as const).filter(([, count]) => count > 0),
+    )
+  }
+
+  get modelledSeconds(): number {
+    return this.microseconds / 1e6
+  }
+}
+
+function nameOf(code: number): string {
+  return Object.entries(RESULT).find(([, value]) => value === code)![0]
+}

@@ -1,0 +1,112 @@
+// What a piece of device memory holds, without paying for what nobody wrote. Memory is cut into pages of 64 KiB; a page
+// is either one 32-bit word repeated, or bytes. All pages begin as the same word, so that fresh memory costs nothing,
+// and a fill of a gigabyte costs a table entry a page, or nothing when it covers the whole piece.
+//
+// The word is repeated from the beginning of the piece: the byte at offset o is byte o % 4 of the word, lowest first.
+
+import { KiB } from '../../base/bytes.js'
+
+const PAGE_BYTES = 64 * KiB
+
+type Page = number | Uint8Array
+
+export class Contents {
+  private readonly pages = new Map<number, Page>()
+
+  /** `word` is what all of it holds to begin with. */
+  constructor(
+    readonly byteLength: number,
+    private word: number,
+  ) {}
+
+  fill(offset: number, bytes: number, word: number): void {
+    const end = offset + bytes
+    if (offset === 0 && end === this.byteLength) {
+      this.word = word
+      this.pages.clear()
+      return
+    }
+    for (let at = offset; at < end; ) {
+      const index = Math.floor(at / PAGE_BYTES)
+      const start = index * PAGE_BYTES
+      const next = Math.min(end, start + PAGE_BYTES)
+      if (at === start && (next === start + PAGE_BYTES || next === this.byteLength)) {
+        if (word === this.word) this.pages.delete(index)
+        else this.pages.set(index, word)
+      } else if (this.page(index) !== word) {
+        const page = this.bytesOf(index)
+        for (let i = at - start; i < next - start; i++) page[i] = word >>> ((i & 3) * 8)
+      }
+      at = next
+    }
+  }
+
+  write(offset: number, source: Uint8Array): void {
+    for (let done = 0; done < source.length; ) {
+      const index = Math.floor((offset + done) / PAGE_BYTES)
+      const from = offset + done - index * PAGE_BYTES
+      const count = Math.min(source.length - done, PAGE_BYTES - from)
+      const part = source.subarray(done, done + count)
+      if (count === PAGE_BYTES) this.pages.set(index, part.slice())
+      else this.bytesOf(index).set(part, from)
+      done += count
+    }
+  }
+
+  read(offset: number, target: Uint8Array): void {
+    for (let done = 0; done < target.length; ) {
+      const index = Math.floor((offset + done) / PAGE_BYTES)
+      const from = offset + done - index * PAGE_BYTES
+      const count = Math.min(target.length - done, PAGE_BYTES - from)
+      target.set(bytesOfPage(this.page(index)).subarray(from, from + count), done)
+      done += count
+    }
+  }
+
+  /** Copies from `source`; runs of one word stay a word, however long they are. */
+  copyFrom(offset: number, source: Contents, sourceOffset: number, bytes: number): void {
+    for (let done = 0; done < bytes; ) {
+      const at = sourceOffset + done
+      const first = Math.floor(at / PAGE_BYTES)
+      const page = source.page(first)
+      let end = (first + 1) * PAGE_BYTES
+      if (typeof page === 'number') {
+        while (end < sourceOffset + bytes && source.page(end / PAGE_BYTES) === page) end += PAGE_BYTES
+        end = Math.min(end, sourceOffset + bytes)
+        this.fill(offset + done, end - at, rotateBytes(page, (offset - sourceOffset) & 3))
+      } else {
+        end = Math.min(end, sourceOffset + bytes)
+        this.write(offset + done, page.subarray(at - first * PAGE_BYTES, end - first * PAGE_BYTES))
+      }
+      done = end - sourceOffset
+    }
+  }
+
+  /** how many bytes of host memory the written pages take */
+  get hostBytes(): number {
+    let count = 0
+    for (const page of this.pages.values()) if (typeof page !== 'number') count++
+    return count * PAGE_BYTES
+  }
+
+  private page(index: number): Page {
+    return this.pages.get(index) ?? this.word
+  }
+
+  private bytesOf(index: number): Uint8Array {
+    const page = this.page(index)
+    if (typeof page !== 'number') return page
+    const bytes = bytesOfPage(page)
+    this.pages.set(index, bytes)
+    return bytes
+  }
+}
+
+function bytesOfPage(page: Page): Uint8Array {
+  return typeof page === 'number' ? new Uint8Array(new Uint32Array(PAGE_BYTES / 4).fill(page).buffer) : page
+}
+
+/** The word whose repetition, begun `shift` bytes later, gives the same bytes. */
+function rotateBytes(word: number, shift: number): number {
+  return shift === 0 ? word : ((word << (shift * 8)) | (word >>> (32 - shift * 8))) >>> 0
+}

@@ -1,0 +1,53 @@
+// What can be learnt from PTX text before it is loaded: the names of its kernels and the types of their parameters.
+
+import { FormatError } from '../base/errors.js'
+
+/** How one kernel parameter is laid out. `bytes` stands for a structure passed by value. */
+export interface KernelParameter {
+  readonly name: string
+  readonly kind: 'integer' | 'unsigned' | 'float' | 'bytes'
+  readonly byteLength: number
+  readonly byteOffset: number
+}
+
+export interface KernelSignature {
+  readonly name: string
+  readonly parameters: readonly KernelParameter[]
+  /** of all parameters together */
+  readonly byteLength: number
+}
+
+const ENTRY = /\.entry\s+([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?/g
+const PARAMETER = /^\.param\s+(?:\.align\s+(\d+)\s+)?\.([a-z]+)(\d+)\s+(?:\.ptr\s+[^,]*?)?([\w$%]+)\s*(?:\[\s*(\d+)\s*\])?$/
+
+/** The kernels that PTX text defines, in its order. Throws FormatError for text without any, or with a parameter it cannot read. */
+export function kernelsOf(ptx: string): KernelSignature[] {
+  const text = ptx.replace(/\/\*[\s\S]*?\*\//g, ' ').replace(/\/\/[^\n]*/g, ' ')
+  const kernels = [...text.matchAll(ENTRY)].map(([, name, parameters]) => signatureOf(name, parameters ?? ''))
+  if (kernels.length === 0) throw new FormatError('the PTX text defines no kernel (.entry)')
+  return kernels
+}
+
+function signatureOf(name: string, list: string): KernelSignature {
+  const parameters: KernelParameter[] = []
+  let end = 0
+  for (const declaration of list.split(',').map(part => part.trim().replace(/\s+/g, ' '))) {
+    if (declaration === '') continue
+    const match = PARAMETER.exec(declaration)
+    if (match === null) throw new FormatError(`kernel ${name}: cannot read the parameter '${declaration}'`)
+    const [, align, type, bits, parameter, count] = match
+    const elementBytes = Number(bits) / 8
+    const byteLength = elementBytes * Number(count ?? 1)
+    const alignment = Number(align ?? elementBytes)
+    const byteOffset = Math.ceil(end / alignment) * alignment
+    parameters.push({ name: parameter, kind: kindOf(type, count !== undefined), byteLength, byteOffset })
+    end = byteOffset + byteLength
+  }
+  return { name, parameters, byteLength: end }
+}
+
+function kindOf(type: string, isArray: boolean): KernelParameter['kind'] {
+  if (isArray) return 'bytes'
+  if (type === 's') return 'integer'
+  return type === 'f' ? 'float' : 'unsigned'
+}

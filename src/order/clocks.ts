@@ -1,0 +1,121 @@
+// What the host knows of the order of work. A stream's clock ticks at each mark: an event placed on it, or a call that
+// waits for it. A free stamps its block with the first mark that will cover it, `marked + 1`; once `completed` has
+// reached that stamp, the host has seen the last use of the block complete and any stream may have it. The clock ticks
+// before the driver is called and `completed` rises after, so that a mistake in timing costs a reuse and never data.
+
+import { PoolError } from '../base/errors.js'
+import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
+import type { Context } from '../driver/context.js'
+import type { Stream } from './stream.js'
+
+/** Streams that one device can have open at a time. */
+export const MOST_STREAMS = 64
+/** Marks of one stream that are watched at a time; a further one takes the place of the newest. */
+const MOST_MARKS = 64
+
+interface Mark {
+  readonly event: number
+  stamp: number
+}
+
+export class Clocks {
+  /** by stream slot: marks placed so far, and the latest one known complete */
+  readonly marked = new Float64Array(MOST_STREAMS)
+  readonly completed = new Float64Array(MOST_STREAMS)
+  /** the open stream that has a slot */
+  readonly streams: (Stream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
+  private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
+  private readonly spareEvents: number[] = []
+  private readonly freeSlots = Array.from({ length: MOST_STREAMS }, (_, index) => MOST_STREAMS - 1 - index)
+  /** slots of closed streams whose last mark is not known complete yet */
+  private readonly retired: number[] = []
+
+  constructor(readonly context: Context) {}
+
+  /** A slot for a new stream; one of a closed stream is used again once that stream's work is known complete. */
+  open(stream: Stream): number {
+    this.reclaim()
+    if (this.freeSlots.length === 0 && this.retired.length > 0) {
+      this.waitFor(this.retired[0], this.marked[this.retired[0]])
+      this.reclaim()
+    }
+    const slot = this.freeSlots.pop()
+    if (slot === undefined) {
+      throw new PoolError(`${MOST_STREAMS} streams are open on this device, which is the limit; close one first`)
+    }
+    this.streams[slot] = stream
+    return slot
+  }
+
+  /** A stream is about to be closed: a last mark covers all that was submitted to it. */
+  retire(slot: number): void {
+    this.mark(slot)
+    this.streams[slot] = null
+    this.retired.push(slot)
+  }
+
+  /** Places a mark on the open stream that has `slot`; its completion is noticed by `poll`. */
+  mark(slot: number): number {
+    const driver = this.context.activate()
+    const stream = this.streams[slot]!.handle
+    const marks = this.marks[slot]
+    const stamp = ++this.marked[slot]
+    if (marks.length < MOST_MARKS) {
+      const event = this.spareEvents.pop() ?? driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
+      driver.cuEventRecord(event, stream)
+      marks.push({ event, stamp })
+    } else {
+      const newest = marks[marks.length - 1]
+      driver.cuEventRecord(newest.event, stream)
+      newest.stamp = stamp
+    }
+    return stamp
+  }
+
+  /** Asks the driver how far a stream has come; true when that is further than was known. */
+  poll(slot: number): boolean {
+    const marks = this.marks[slot]
+    if (marks.length === 0) return false
+    const driver = this.context.activate()
+    let done = 0
+    while (done < marks.length && driver.cuEventQuery(marks[done].event)) done++
+    if (done === 0) return false
+    this.complete(slot, marks[done - 1].stamp)
+    return true
+  }
+
+  /** Waits on the host until `stamp` of a stream is complete; a mark must have been placed that covers it. */
+  waitFor(slot: number, stamp: number): void {
+    if (this.completed[slot] >= stamp) return
+    const mark = this.marks[slot].find(candidate => candidate.stamp >= stamp)
+    if (mark === undefined) return
+    this.context.activate().cuEventSynchronize(mark.event)
+    this.complete(slot, mark.stamp)
+  }
+
+  /** `stamp` of a stream is known complete, by whichever way. */
+  complete(slot: number, stamp: number): void {
+    if (stamp > this.completed[slot]) this.completed[slot] = stamp
+    const marks = this.marks[slot]
+    let passed = 0
+    while (passed < marks.length && marks[passed].stamp <= stamp) this.spareEvents.push(marks[passed++].event)
+    marks.splice(0, passed)
+  }
+
+  /** Gives the events back to the driver. */
+  close(): void {
+    const driver = this.context.activate()
+    for (const marks of this.marks) for (const mark of marks.splice(0)) driver.cuEventDestroy(mark.event)
+    for (const event of this.spareEvents.splice(0)) driver.cuEventDestroy(event)
+  }
+
+  private reclaim(): void {
+    for (let index = this.retired.length - 1; index >= 0; index--) {
+      const slot = this.retired[index]
+      this.poll(slot)
+      if (this.completed[slot] < this.marked[slot]) continue
+      this.retired.splice(index, 1)
+      this.freeSlots.push(slot)
+    }
+  }
+}

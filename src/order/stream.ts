@@ -1,0 +1,86 @@
+import { PoolError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
+import type { Clocks } from './clocks.js'
+import type { Event } from './event.js'
+import { untilDone } from './polling.js'
+
+/** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
+export class Stream implements Disposable {
+  readonly context: Context
+  /** index into the clocks, -1 once closed */
+  slot: number
+  /** once closed: the slot that it had, and the stamp that covers everything submitted to it */
+  lastSlot = -1
+  lastStamp = 0
+
+  /** Made by the device: `device.createStream()`, `device.adoptStream(handle)`. */
+  constructor(
+    readonly clocks: Clocks,
+    /** the driver's handle, for any other library */
+    readonly handle: number,
+    private readonly owned: boolean,
+    private readonly onClose: (stream: Stream) => void = () => {},
+  ) {
+    this.context = clocks.context
+    this.slot = clocks.open(this)
+  }
+
+  get closed(): boolean {
+    return this.slot === -1
+  }
+
+  /** Work submitted to this stream from now on starts after `event`'s last record. Nothing waits on the host. */
+  wait(event: Event): void {
+    this.checkOpen('wait')
+    if (event.context !== this.context) throw new PoolError('wait: the event belongs to another device')
+    this.context.activate().cuStreamWaitEvent(this.handle, event.openHandle('wait'))
+  }
+
+  /** True when everything submitted so far has completed. */
+  query(): boolean {
+    this.checkOpen('query')
+    const stamp = ++this.clocks.marked[this.slot]
+    if (!this.context.activate().cuStreamQuery(this.handle)) return false
+    this.clocks.complete(this.slot, stamp)
+    return true
+  }
+
+  /** Blocks the thread until everything submitted so far has completed. */
+  synchronize(): void {
+    this.checkOpen('synchronize')
+    const stamp = ++this.clocks.marked[this.slot]
+    this.context.activate().cuStreamSynchronize(this.handle)
+    this.clocks.complete(this.slot, stamp)
+  }
+
+  /** Resolves when everything submitted so far has completed, without blocking Node. */
+  async finished(): Promise<void> {
+    this.checkOpen('finished')
+    const { clocks, slot } = this
+    const stamp = clocks.mark(slot)
+    await untilDone(() => {
+      clocks.poll(slot)
+      return clocks.completed[slot] >= stamp
+    })
+  }
+
+  /** Ends the stream; work already submitted still completes. A second close does nothing. An adopted stream stays open for its owner. */
+  close(): void {
+    if (this.slot === -1) return
+    this.clocks.retire(this.slot)
+    this.lastSlot = this.slot
+    this.lastStamp = this.clocks.marked[this.slot]
+    this.slot = -1
+    this.onClose(this)
+    if (this.owned) this.context.activate().cuStreamDestroy(this.handle)
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  /** Refuses a closed stream in the name of `call`. */
+  checkOpen(call: string): void {
+    if (this.slot === -1) throw new PoolError(`${call}: the stream is closed; use an open one`)
+  }
+}

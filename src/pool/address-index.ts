@@ -1,0 +1,46 @@
+// Which live block begins at an address: a page table over the units of each range. Small blocks have an entry for each
+// unit, pages of which are made as they are needed; large ones have one for each mebibyte, since they are no smaller. An
+// entry may be out of date and is compared with its record, so that nothing needs to be cleared at a free.
+
+import { OFFSET, RANGE, type RecordTable, State, UNITS, WORDS } from '../heap/records.js'
+import { SMALL_UNITS } from './backing.js'
+
+const PAGE_UNITS = 8192
+
+export class AddressIndex {
+  private readonly small: (Int32Array | undefined)[][] = []
+  private readonly large: number[][] = []
+
+  constructor(private readonly records: RecordTable) {}
+
+  /** A block has come to be where its record says. */
+  note(record: number): void {
+    const { words } = this.records
+    const unit = words[record * WORDS + OFFSET]
+    const range = words[record * WORDS + RANGE]
+    if (words[record * WORDS + UNITS] >= SMALL_UNITS) {
+      this.large[range] ??= []
+      this.large[range][Math.floor(unit / SMALL_UNITS)] = record
+      return
+    }
+    this.small[range] ??= []
+    const pages = this.small[range]
+    const page = Math.floor(unit / PAGE_UNITS)
+    pages[page] ??= new Int32Array(PAGE_UNITS)
+    pages[page][unit % PAGE_UNITS] = record
+  }
+
+  /** The live block that begins at `unit` of a range, or 0. */
+  find(range: number, unit: number): number {
+    const small = this.small[range]?.[Math.floor(unit / PAGE_UNITS)]?.[unit % PAGE_UNITS] ?? 0
+    if (this.begins(small, range, unit)) return small
+    const large = this.large[range]?.[Math.floor(unit / SMALL_UNITS)] ?? 0
+    return this.begins(large, range, unit) ? large : 0
+  }
+
+  private begins(record: number, range: number, unit: number): boolean {
+    if (record === 0 || this.records.state(record) !== State.live) return false
+    const { words } = this.records
+    return words[record * WORDS + OFFSET] === unit && words[record * WORDS + RANGE] === range
+  }
+}

@@ -1,0 +1,149 @@
+import { describe } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
+import type { Pool } from './pool.js'
+
+export type TypedArray =
+  | Int8Array<ArrayBuffer>
+  | Uint8Array<ArrayBuffer>
+  | Uint8ClampedArray<ArrayBuffer>
+  | Int16Array<ArrayBuffer>
+  | Uint16Array<ArrayBuffer>
+  | Int32Array<ArrayBuffer>
+  | Uint32Array<ArrayBuffer>
+  | Float32Array<ArrayBuffer>
+  | Float64Array<ArrayBuffer>
+  | BigInt64Array<ArrayBuffer>
+  | BigUint64Array<ArrayBuffer>
+
+/** `Float32Array` and its like: something that makes a typed array over an array buffer. */
+export interface TypedArrayConstructor {
+  readonly name: string
+  readonly BYTES_PER_ELEMENT: number
+  new (buffer: ArrayBuffer): TypedArray
+}
+export type TypedArrayOf<C extends TypedArrayConstructor> = InstanceType<C>
+
+/** Typed elements in device memory: a whole buffer, or, from `subarray`, a view of a part that does not own it. */
+export class DeviceArray<T extends TypedArray = TypedArray> implements Disposable {
+  private constructor(
+    readonly buffer: DeviceBuffer,
+    private readonly type: TypedArrayConstructor,
+    /** in bytes from the start of the buffer */
+    readonly byteOffset: number,
+    /** in elements */
+    readonly length: number,
+    private readonly owner: boolean,
+  ) {}
+
+  /** Called as `pool.allocateArray(Float32Array, count, stream)`. */
+  static allocate<C extends TypedArrayConstructor>(
+    pool: Pool,
+    type: C,
+    count: number,
+    stream?: Stream,
+  ): DeviceArray<TypedArrayOf<C>> {
+    if (typeof type !== 'function' || !(type.BYTES_PER_ELEMENT > 0)) {
+      throw new TypeError(`allocateArray: type must be a typed array class such as Float32Array, not ${describe(type)}`)
+    }
+    if (!Number.isSafeInteger(count) || count <= 0) {
+      throw new RangeError(`allocateArray: count must be a whole number of at least 1, not ${describe(count)}`)
+    }
+    const bytes = count * type.BYTES_PER_ELEMENT
+    if (!Number.isSafeInteger(bytes)) {
+      throw new RangeError(`allocateArray: count ${count} times ${type.BYTES_PER_ELEMENT} bytes is above 2^53`)
+    }
+    return new DeviceArray(pool.allocate(bytes, stream), type, 0, count, true)
+  }
+
+  get ptr(): number {
+    return this.buffer.ptr + this.byteOffset
+  }
+
+  get byteLength(): number {
+    return this.length * this.type.BYTES_PER_ELEMENT
+  }
+
+  get stream(): Stream {
+    return this.buffer.stream
+  }
+
+  /** Elements `begin` to before `end`, counted like Array's: a view of the same memory, stale once the buffer is freed. */
+  subarray(begin = 0, end = this.length): DeviceArray<T> {
+    const from = clamp(begin, this.length)
+    const to = Math.max(from, clamp(end, this.length))
+    const offset = this.byteOffset + from * this.type.BYTES_PER_ELEMENT
+    return new DeviceArray(this.buffer, this.type, offset, to - from, false)
+  }
+
+  /** Copies elements of the same type to the device, from element `offset` on. */
+  write(source: T, offset = 0): void {
+    this.checkType('write', source)
+    this.checkFits('write', offset, source.length)
+    this.buffer.write(source, this.byteOffset + offset * this.type.BYTES_PER_ELEMENT)
+  }
+
+  /** `write` that returns when the data has arrived. */
+  writeSync(source: T, offset = 0): void {
+    this.checkType('writeSync', source)
+    this.checkFits('writeSync', offset, source.length)
+    this.buffer.writeSync(source, this.byteOffset + offset * this.type.BYTES_PER_ELEMENT)
+  }
+
+  /** The elements as of this call in stream order, without blocking Node. */
+  async read(): Promise<T> {
+    return this.elements(await this.buffer.read(this.byteOffset, this.byteLength))
+  }
+
+  /** The elements, after waiting for the work submitted to the buffer's stream. */
+  readSync(): T {
+    return this.elements(this.buffer.readSync(this.byteOffset, this.byteLength))
+  }
+
+  /** Sets every byte to `value` (0 to 255): 0 clears the elements. */
+  fill(value: number): void {
+    this.buffer.fill(value, this.byteOffset, this.byteLength)
+  }
+
+  /** Copies all elements of `source`, an array of the same type on this device, to element `offset` on. */
+  copyFrom(source: DeviceArray<T>, offset = 0): void {
+    if (!(source instanceof DeviceArray) || source.type !== this.type) {
+      throw new TypeError(`copyFrom: source must be a DeviceArray of ${this.type.name}`)
+    }
+    this.checkFits('copyFrom', offset, source.length)
+    const target = this.byteOffset + offset * this.type.BYTES_PER_ELEMENT
+    this.buffer.copyFrom(source.buffer, target, source.byteOffset, source.byteLength)
+  }
+
+  /** Gives the memory back, as `DeviceBuffer.free`; a view cannot. */
+  free(stream?: Stream): void {
+    if (!this.owner) throw new PoolError('free: this is a view made by subarray; free the array it was made from')
+    this.buffer.free(stream)
+  }
+
+  [Symbol.dispose](): void {
+    if (this.owner) this.buffer[Symbol.dispose]()
+  }
+
+  private elements(bytes: Uint8Array<ArrayBuffer>): T {
+    return new this.type(bytes.buffer) as T
+  }
+
+  private checkType(call: string, source: T): void {
+    if (!(source instanceof this.type)) {
+      throw new TypeError(`${call}: source must be a ${this.type.name}, not ${describe(source)}`)
+    }
+  }
+
+  private checkFits(call: string, offset: number, count: number): void {
+    if (!Number.isSafeInteger(offset) || offset < 0 || offset + count > this.length) {
+      throw new RangeError(`${call}: ${count} elements from ${offset} do not fit into an array of ${this.length}`)
+    }
+  }
+}
+
+function clamp(index: number, length: number): number {
+  const whole = Math.trunc(index) || 0
+  return whole < 0 ? Math.max(0, length + whole) : Math.min(whole, length)
+}

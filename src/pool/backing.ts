@@ -1,0 +1,91 @@
+// Where a pool's memory comes from. A backing adds memory to the pool's two heaps, takes idle memory out of them again,
+// and knows the address of every range. It grows only after the pool has tried everything else.
+
+import { MiB } from '../base/bytes.js'
+import { CudaError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
+import { DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
+import type { SegregatedFit } from '../heap/segregated-fit.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
+
+/** Blocks below this come from the small heap, so that a long-lived small block does not pin a large hole. */
+export const SMALL_UNITS = MiB / UNIT_BYTES
+/** The largest alignment that every backing gives. */
+export const MOST_ALIGNMENT_BYTES = 2 * MiB
+
+export interface Heaps {
+  readonly small: SegregatedFit
+  readonly large: SegregatedFit
+}
+
+/** How far a backing may grow. */
+export interface GrowthLimits {
+  readonly limitBytes: number
+  readonly leaveFreeBytes: number
+}
+
+export interface Backing {
+  readonly kind: 'virtual' | 'segments'
+  readonly reservedBytes: number
+  readonly peakReservedBytes: number
+  /** by range: the device address of its unit 0 */
+  readonly bases: readonly number[]
+  /**
+   * Finds memory for a block of `heap`, recycling idle memory before asking the device; the block is taken, as by
+   * `heap.allocate`. 0 when the limit or the device allows no more. Throws CudaError for any other refusal, with
+   * nothing lost.
+   */
+  grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number
+  /** Gives idle memory back to the device until at most `keepBytes` are reserved, or nothing more is idle. */
+  trim(keepBytes: number): void
+  /** The range that an address lies in, or -1. */
+  rangeAt(ptr: number): number
+  /** Gives everything back; no work may be pending. */
+  close(): void
+  /** Asserts that the backing and the heaps tell one story. */
+  check(): void
+}
+
+/** What the driver may answer when it has no memory left. */
+export function isOutOfMemory(error: unknown): boolean {
+  return error instanceof CudaError && error.code === RESULT.CUDA_ERROR_OUT_OF_MEMORY
+}
+
+const probed = new WeakMap<Context, string | null>()
+
+/** Why virtual memory cannot be used on this device, found by using it once; null when it can. */
+export function virtualMemoryObstacle(context: Context): string | null {
+  let obstacle = probed.get(context)
+  if (obstacle === undefined) {
+    obstacle = probeVirtualMemory(context)
+    probed.set(context, obstacle)
+  }
+  return obstacle
+}
+
+function probeVirtualMemory(context: Context): string | null {
+  const driver = context.activate()
+  const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+  if (driver.cuDeviceGetAttribute(attribute, context.device) !== 1) return 'the device does not offer it'
+  try {
+    const granule = driver.cuMemGetAllocationGranularity(context.device)
+    const ptr = driver.cuMemAddressReserve(granule, 0)
+    try {
+      const handle = driver.cuMemCreate(granule, context.device)
+      try {
+        driver.cuMemMap(ptr, granule, handle)
+        driver.cuMemSetAccess(ptr, granule, context.device)
+        driver.cuMemUnmap(ptr, granule)
+      } finally {
+        driver.cuMemRelease(handle)
+      }
+    } finally {
+      driver.cuMemAddressFree(ptr, granule)
+    }
+    return null
+  } catch (error) {
+    if (!(error instanceof CudaError)) throw error
+    // A full device says nothing about virtual memory: the pool will say so when it is asked for memory.
+    return isOutOfMemory(error) ? null : error.message
+  }
+}

@@ -1,0 +1,187 @@
+import { checkByteCount, describe } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
+import { untilDone } from '../order/polling.js'
+import type { Stream } from '../order/stream.js'
+import type { BufferHome } from './home.js'
+import type { Pool } from './pool.js'
+import { Staging } from './staging.js'
+
+/**
+ * Device memory from a pool. Copies run in the stream that the buffer was allocated on. Freed by `free()` or at the end
+ * of a `using` block; after that every use throws PoolError, except disposing, which does nothing.
+ */
+export class DeviceBuffer implements Disposable {
+  /** Made by pools. `tag` names one use of the pool's record; a stale buffer's tag matches nothing. */
+  constructor(
+    /** the pool, or outermost wrapper, that handed the buffer out */
+    public pool: Pool,
+    /** the stream it was allocated on */
+    readonly stream: Stream,
+    /** the pool that its memory comes from */
+    readonly home: BufferHome,
+    readonly record: number,
+    readonly tag: number,
+  ) {}
+
+  /** The device address, for kernels and any other library. */
+  get ptr(): number {
+    return this.home.addressOf(this.record, this.tag, 'ptr')
+  }
+
+  /** Bytes asked for. */
+  get byteLength(): number {
+    return this.home.requestedBytesOf(this.record, this.tag, 'byteLength')
+  }
+
+  get context(): Context {
+    return this.home.context
+  }
+
+  /** True after the buffer was freed or its pool closed. */
+  get freed(): boolean {
+    return !this.home.isLive(this.record, this.tag)
+  }
+
+  /**
+   * Gives the memory back to the pool: work submitted to `stream` (default: the stream it was allocated on) before this
+   * call may still use it. Used on another stream, free it there or announce that with `recordUse`. Nothing waits.
+   */
+  free(stream?: Stream): void {
+    this.pool.release(this, stream)
+  }
+
+  /** `free()` at the end of a `using` block; nothing when already freed. */
+  [Symbol.dispose](): void {
+    if (this.home.isLive(this.record, this.tag)) this.pool.release(this)
+  }
+
+  /** Work submitted to `stream` uses this buffer too: after a free its memory waits for that work as well. */
+  recordUse(stream: Stream): void {
+    stream.checkOpen('recordUse')
+    this.home.recordUse(this.record, this.tag, stream)
+  }
+
+  /** Copies `source` to the device, from byte `byteOffset` of the buffer on. The source may be changed after the call. */
+  write(source: ArrayBufferView | ArrayBuffer, byteOffset = 0): void {
+    const view = viewOf(source)
+    const target = this.rangeOf('write', byteOffset, view.byteLength)
+    if (view.byteLength > 0) this.driver('write').cuMemcpyHtoDAsync(target, view, this.stream.handle)
+  }
+
+  /** `write` that returns when the data has arrived. */
+  writeSync(source: ArrayBufferView | ArrayBuffer, byteOffset = 0): void {
+    const view = viewOf(source)
+    const target = this.rangeOf('writeSync', byteOffset, view.byteLength)
+    const driver = this.driver('writeSync')
+    this.stream.synchronize()
+    if (view.byteLength > 0) driver.cuMemcpyHtoD(target, view)
+  }
+
+  /** The contents as of this call in stream order, without blocking Node. */
+  async read(byteOffset = 0, byteLength = this.byteLength - byteOffset): Promise<Uint8Array<ArrayBuffer>> {
+    const source = this.rangeOf('read', byteOffset, byteLength)
+    const driver = this.driver('read')
+    const result = new Uint8Array(byteLength)
+    if (byteLength === 0) return result
+    const staging = Staging.of(this.context)
+    const memory = staging.take(byteLength)
+    const { clocks, slot } = this.stream
+    driver.cuMemcpyDtoHAsync(memory.subarray(0, byteLength), source, this.stream.handle)
+    const stamp = clocks.mark(slot)
+    await untilDone(() => {
+      clocks.poll(slot)
+      return clocks.completed[slot] >= stamp
+    })
+    result.set(memory.subarray(0, byteLength))
+    staging.giveBack(memory)
+    return result
+  }
+
+  /** The contents, after waiting for the work submitted to the buffer's stream. */
+  readSync(byteOffset = 0, byteLength = this.byteLength - byteOffset): Uint8Array<ArrayBuffer> {
+    const source = this.rangeOf('readSync', byteOffset, byteLength)
+    const result = new Uint8Array(byteLength)
+    this.driver('readSync')
+    this.stream.synchronize()
+    if (byteLength > 0) this.context.activate().cuMemcpyDtoH(result, source)
+    return result
+  }
+
+  /** Sets every byte of a part, or of all, to `value` (0 to 255). */
+  fill(value: number, byteOffset = 0, byteLength = this.byteLength - byteOffset): void {
+    if (!Number.isInteger(value) || value < 0 || value > 255) {
+      throw new RangeError(`fill: value must be a whole number from 0 to 255, not ${describe(value)}`)
+    }
+    const target = this.rangeOf('fill', byteOffset, byteLength)
+    if (byteLength > 0) this.driver('fill').cuMemsetD8Async(target, value, byteLength, this.stream.handle)
+  }
+
+  /**
+   * Copies from another buffer of this device, in this buffer's stream: all of `source`, or a part of it, to byte
+   * `byteOffset`. Work on the source in another stream must be ordered before, with an event.
+   */
+  copyFrom(source: DeviceBuffer, byteOffset = 0, sourceOffset = 0, byteLength = source.byteLength - sourceOffset): void {
+    const from = this.sourceOf('copyFrom', source, sourceOffset, byteLength)
+    const target = this.rangeOf('copyFrom', byteOffset, byteLength)
+    if (byteLength > 0) this.driver('copyFrom').cuMemcpyDtoDAsync(target, from, byteLength, this.stream.handle)
+  }
+
+  /** `copyFrom` that waits for the work on both streams first and returns when the copy is done. */
+  copyFromSync(
+    source: DeviceBuffer,
+    byteOffset = 0,
+    sourceOffset = 0,
+    byteLength = source.byteLength - sourceOffset,
+  ): void {
+    const from = this.sourceOf('copyFromSync', source, sourceOffset, byteLength)
+    const target = this.rangeOf('copyFromSync', byteOffset, byteLength)
+    const driver = this.driver('copyFromSync')
+    source.stream.synchronize()
+    this.stream.synchronize()
+    if (byteLength > 0) driver.cuMemcpyDtoD(target, from, byteLength)
+    driver.cuCtxSynchronize()
+  }
+
+  /** Refuses a buffer that another pool handed out. */
+  checkPool(pool: Pool): void {
+    if (this.pool !== pool) throw new PoolError('free: the buffer came from another pool; use buffer.free()')
+  }
+
+  /** The address of a part, after checking that the buffer has it. */
+  rangeOf(call: string, byteOffset: number, byteLength: number): number {
+    const ptr = this.home.addressOf(this.record, this.tag, call)
+    const whole = this.home.requestedBytesOf(this.record, this.tag, call)
+    for (const [name, value] of [
+      ['byteOffset', byteOffset],
+      ['byteLength', byteLength],
+    ] as const) {
+      if (value !== 0) checkByteCount(value, `${call}: ${name}`)
+    }
+    if (byteOffset + byteLength > whole) {
+      throw new RangeError(
+        `${call}: bytes ${byteOffset} to ${byteOffset + byteLength} do not lie in the buffer's ${whole}; ask for less or allocate more`,
+      )
+    }
+    return ptr + byteOffset
+  }
+
+  private sourceOf(call: string, source: DeviceBuffer, byteOffset: number, byteLength: number): number {
+    if (!(source instanceof DeviceBuffer)) {
+      throw new TypeError(`${call}: source must be a DeviceBuffer, not ${describe(source)}; use write for host memory`)
+    }
+    if (source.context !== this.context) throw new PoolError(`${call}: the source belongs to another device`)
+    return source.rangeOf(call, byteOffset, byteLength)
+  }
+
+  private driver(call: string) {
+    this.stream.checkOpen(call)
+    return this.context.activate()
+  }
+}
+
+function viewOf(source: ArrayBufferView | ArrayBuffer): ArrayBufferView {
+  if (ArrayBuffer.isView(source)) return source
+  if (source instanceof ArrayBuffer) return new Uint8Array(source)
+  throw new TypeError(`write: source must be a typed array, a DataView or an ArrayBuffer, not ${describe(source)}`)
+}

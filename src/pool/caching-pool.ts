@@ -1,0 +1,483 @@
+// The caching pool. On the cached path an allocation pops a slot and a free pushes one: no driver call, nothing
+// allocated but the buffer object. Behind it, in this order: the heaps; what has completed meanwhile; the slot caches
+// given back to the heaps; idle memory moved and new memory; waiting for pending work; OutOfMemoryError.
+
+import { assert } from '../base/assert.js'
+import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
+import { OutOfMemoryError, PoolError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
+import { KEY, OFFSET, OWNER, RANGE, RecordTable, REQUESTED, STAMP, State, TAG, UNITS, USES, WORDS } from '../heap/records.js'
+import { SegregatedFit } from '../heap/segregated-fit.js'
+import { classFloorUnits, classOf, MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../heap/size-classes.js'
+import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import type { Stream } from '../order/stream.js'
+import { AddressIndex } from './address-index.js'
+import { type Backing, MOST_ALIGNMENT_BYTES, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
+import { DeviceBuffer } from './buffer.js'
+import { Deferred } from './deferred.js'
+import type { BufferHome } from './home.js'
+import type { PoolConfig } from './options.js'
+import { Pool, type PoolStats } from './pool.js'
+import { SegmentBacking } from './segment-backing.js'
+import { SlotCache } from './slot-cache.js'
+import { type PoolSnapshot, snapshotOf } from './snapshot.js'
+import { VirtualBacking } from './virtual-backing.js'
+
+/** The cache of one stream holds at most this share of what the pool may reserve. */
+const CACHE_SHARE = 1 / 64
+/** Blocks given back to the heap between two marks on their stream. */
+const FREES_PER_MARK = 64
+const STATE_MASK = 7
+/** Tags above this have no room for another generation. */
+const LAST_TAG = (2 ** 28 - 1) * 8
+
+// Counters, as indices of a Float64Array.
+const LIVE_UNITS = 0
+const PEAK_LIVE_UNITS = 1
+const LIVE_BYTES_REQUESTED = 2
+const PEAK_BYTES_REQUESTED = 3
+const ALLOCATIONS = 4
+const FREES = 5
+const CACHE_MISSES = 6
+const GROWTHS = 7
+const COUNTERS = 8
+
+/** A live block, for people: where memory is held. */
+export interface LiveBlock {
+  readonly ptr: number
+  readonly byteLength: number
+  /** bytes of the block that serves it */
+  readonly blockBytes: number
+  /** the driver's handle of the stream it was allocated on, null once that is closed */
+  readonly stream: number | null
+}
+
+/** What `close` found. */
+export interface CloseReport {
+  /** buffers that were still held; they are invalid from now on */
+  readonly lostBuffers: number
+  readonly lostBytes: number
+}
+
+export class CachingPool extends Pool implements BufferHome, Disposable {
+  readonly context: Context
+  readonly records = new RecordTable()
+  readonly small = new SegregatedFit(this.records)
+  readonly large = new SegregatedFit(this.records)
+  readonly backing: Backing
+  readonly slots: SlotCache
+  private readonly counters = new Float64Array(COUNTERS)
+  /** by stream slot: the latest stamp that a block of this pool waits for */
+  private readonly awaited = new Float64Array(MOST_STREAMS)
+  private readonly deferred: Deferred
+  private readonly addresses: AddressIndex
+  private readonly unitsPerByte: number
+  private readonly blockUnits: number
+  private unmarkedFrees = 0
+  private closed = false
+
+  /** Made by the device: `device.createPool(options)`. */
+  constructor(
+    readonly clocks: Clocks,
+    private readonly defaultStream: Stream,
+    readonly config: PoolConfig,
+  ) {
+    super()
+    this.context = clocks.context
+    this.backing = this.chooseBacking()
+    const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
+    const cacheUnits = (Math.min(config.limitBytes, deviceBytes) * CACHE_SHARE) / UNIT_BYTES
+    this.slots = new SlotCache(this.records, cacheUnits, SMALL_UNITS)
+    this.deferred = new Deferred(clocks)
+    this.addresses = new AddressIndex(this.records)
+    this.unitsPerByte = 1 / config.minBlockBytes
+    this.blockUnits = config.minBlockBytes / UNIT_BYTES
+  }
+
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment = UNIT_BYTES): DeviceBuffer {
+    const buffer = this.tryAllocate(bytes, stream, alignment)
+    if (buffer === null) throw this.outOfMemory(bytes)
+    return buffer
+  }
+
+  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = UNIT_BYTES): DeviceBuffer | null {
+    if (!(bytes > 0 && Math.floor(bytes) === bytes && bytes <= Number.MAX_SAFE_INTEGER)) checkByteCount(bytes, 'bytes')
+    if (stream.clocks !== this.clocks || stream.slot < 0 || this.closed) this.refuse('allocate', stream)
+    const slot = stream.slot
+    let units = Math.ceil(bytes * this.unitsPerByte) * this.blockUnits
+    if (units > MAX_UNITS) return null
+    if (this.config.powerOfTwo) units = powerOfTwoSize(units)
+    let record = alignment === UNIT_BYTES ? this.slots.take(slot, classOf(units), units) : 0
+    if (record === 0) {
+      this.counters[CACHE_MISSES]++
+      record = this.allocateFromHeap(units, alignment, slot)
+      if (record === 0) return null
+    }
+    const { words, doubles } = this.records
+    const base = record * WORDS
+    const tag = (words[base + TAG] | STATE_MASK) + 1 + State.live
+    words[base + TAG] = tag
+    words[base + OWNER] = slot
+    doubles[record * 8 + REQUESTED] = bytes
+    const counters = this.counters
+    const live = counters[LIVE_UNITS] + words[base + UNITS]
+    const requested = counters[LIVE_BYTES_REQUESTED] + bytes
+    counters[LIVE_UNITS] = live
+    counters[LIVE_BYTES_REQUESTED] = requested
+    if (live > counters[PEAK_LIVE_UNITS]) counters[PEAK_LIVE_UNITS] = live
+    if (requested > counters[PEAK_BYTES_REQUESTED]) counters[PEAK_BYTES_REQUESTED] = requested
+    counters[ALLOCATIONS]++
+    return new DeviceBuffer(this, stream, this, record, tag)
+  }
+
+  release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    const record = buffer.record
+    const { words, doubles } = this.records
+    const base = record * WORDS
+    if (words[base + TAG] !== buffer.tag) this.refuseStale('free')
+    if (stream.clocks !== this.clocks) throw new PoolError('free: the stream belongs to another device')
+    const slot = stream.slot
+    if (slot < 0 || words[base + USES] !== 0 || buffer.tag > LAST_TAG) {
+      this.releaseSlowly(record, stream)
+      return
+    }
+    const units = this.countFree(record)
+    const stamp = this.config.streamOrdered ? this.clocks.marked[slot] + 1 : 0
+    this.awaited[slot] = stamp
+    doubles[record * 8 + STAMP] = stamp
+    words[base + KEY] = slot + 1
+    if (this.slots.put(slot, classOf(units), units, record)) words[base + TAG] = (words[base + TAG] & ~STATE_MASK) | State.cached
+    else this.freeToHeap(record, slot, stamp)
+  }
+
+  owns(buffer: DeviceBuffer): boolean {
+    return buffer.home === this
+  }
+
+  /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
+  deallocate(ptr: number, stream?: Stream): void {
+    const range = this.closed || !Number.isSafeInteger(ptr) ? -1 : this.backing.rangeAt(ptr)
+    const unit = range === -1 ? 0 : (ptr - this.backing.bases[range]) / UNIT_BYTES
+    const record = range === -1 ? 0 : this.addresses.find(range, unit)
+    if (record === 0) {
+      throw new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
+    }
+    const slot = this.records.words[record * WORDS + OWNER]
+    const owner = stream ?? this.clocks.streams[slot] ?? this.defaultStream
+    this.release(new DeviceBuffer(this, owner, this, record, this.records.words[record * WORDS + TAG]), owner)
+  }
+
+  /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
+  processDeferred(): number {
+    this.checkOpen('processDeferred')
+    const settled = this.settle()
+    this.releaseAboveThreshold()
+    return settled
+  }
+
+  /** Gives idle memory back to the device until at most `bytes` are reserved; work still pending is not waited for. Returns the bytes given back. */
+  trimTo(bytes: number): number {
+    this.checkOpen('trimTo')
+    if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
+    const before = this.backing.reservedBytes
+    this.drain()
+    this.settle()
+    this.backing.trim(bytes)
+    return before - this.backing.reservedBytes
+  }
+
+  stats(): PoolStats {
+    const counters = this.counters
+    const largestClass = Math.max(...[this.small, this.large].flatMap(heap => heap.unitsByKey.map((_, key) => heap.largestClass(key))))
+    const pendingUnits = [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
+    return {
+      liveBytes: counters[LIVE_UNITS] * UNIT_BYTES,
+      peakLiveBytes: counters[PEAK_LIVE_UNITS] * UNIT_BYTES,
+      requestedBytes: counters[LIVE_BYTES_REQUESTED],
+      peakRequestedBytes: counters[PEAK_BYTES_REQUESTED],
+      reservedBytes: this.backing.reservedBytes,
+      peakReservedBytes: this.backing.peakReservedBytes,
+      cachedBytes: this.slots.cachedUnits.reduce((sum, units) => sum + units, 0) * UNIT_BYTES,
+      pendingBytes: pendingUnits * UNIT_BYTES + this.deferred.bytes,
+      largestFreeBytes: largestClass < 0 ? 0 : classFloorUnits(largestClass) * UNIT_BYTES,
+      limitBytes: this.config.limitBytes,
+      liveBuffers: counters[ALLOCATIONS] - counters[FREES],
+      allocations: counters[ALLOCATIONS],
+      frees: counters[FREES],
+      cacheMisses: counters[CACHE_MISSES],
+      growths: counters[GROWTHS],
+    }
+  }
+
+  /** Sets the peaks to the current values. */
+  resetPeaks(): void {
+    this.counters[PEAK_LIVE_UNITS] = this.counters[LIVE_UNITS]
+    this.counters[PEAK_BYTES_REQUESTED] = this.counters[LIVE_BYTES_REQUESTED]
+  }
+
+  /** Every buffer handed out and not freed, in no particular order. */
+  live(): LiveBlock[] {
+    const blocks: LiveBlock[] = []
+    for (let record = 1; record < this.records.used; record++) {
+      if (this.records.state(record) !== State.live) continue
+      const base = record * WORDS
+      blocks.push({
+        ptr: this.address(record),
+        byteLength: this.records.doubles[record * 8 + REQUESTED],
+        blockBytes: this.records.words[base + UNITS] * UNIT_BYTES,
+        stream: this.clocks.streams[this.records.words[base + OWNER]]?.handle ?? null,
+      })
+    }
+    return blocks
+  }
+
+  /** Everything, block by block, as plain JSON; walks the whole pool. */
+  snapshot(): PoolSnapshot {
+    return snapshotOf(this)
+  }
+
+  /** Asserts that heaps, caches, backing and counters tell one story; walks the whole pool. */
+  check(): void {
+    this.small.check()
+    this.large.check()
+    this.backing.check()
+    const units = { live: 0, requested: 0, cached: 0, buffers: 0, cachedBlocks: 0 }
+    for (let record = 1; record < this.records.used; record++) {
+      const state = this.records.state(record)
+      const size = this.records.words[record * WORDS + UNITS]
+      if (state === State.live) {
+        units.live += size
+        units.requested += this.records.doubles[record * 8 + REQUESTED]
+        units.buffers++
+      }
+      if (state === State.cached) units.cachedBlocks++
+    }
+    for (const { sizeClass, record } of this.slots.entries()) {
+      const size = this.records.words[record * WORDS + UNITS]
+      assert(this.records.state(record) === State.cached, 'a block in a slot is cached')
+      assert(classOf(size) === sizeClass, 'a cached block is in the slot of its size')
+      units.cached += size
+      units.cachedBlocks--
+    }
+    assert(units.cachedBlocks === 0, 'every cached block is in exactly one slot')
+    assert(units.cached * UNIT_BYTES === this.stats().cachedBytes, 'cached blocks add up to the counter')
+    assert(units.live === this.counters[LIVE_UNITS], 'live blocks add up to the counter')
+    assert(units.requested === this.counters[LIVE_BYTES_REQUESTED], 'requested bytes add up to the counter')
+    assert(units.buffers === this.counters[ALLOCATIONS] - this.counters[FREES], 'live buffers add up to the counters')
+  }
+
+  /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
+  close(): CloseReport {
+    const report = {
+      lostBuffers: this.counters[ALLOCATIONS] - this.counters[FREES],
+      lostBytes: this.counters[LIVE_BYTES_REQUESTED],
+    }
+    if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
+    this.closed = true
+    this.records.words.fill(0)
+    this.context.activate().cuCtxSynchronize()
+    this.backing.close()
+    return report
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  addressOf(record: number, tag: number, call: string): number {
+    if (!this.isLive(record, tag)) this.refuseStale(call)
+    return this.address(record)
+  }
+
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    if (!this.isLive(record, tag)) this.refuseStale(call)
+    return this.records.doubles[record * 8 + REQUESTED]
+  }
+
+  isLive(record: number, tag: number): boolean {
+    return this.records.words[record * WORDS + TAG] === tag
+  }
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    if (!this.isLive(record, tag)) this.refuseStale('recordUse')
+    if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
+    this.records.words[record * WORDS + USES] = 1
+    this.deferred.announce(record, stream)
+  }
+
+  private address(record: number): number {
+    const base = record * WORDS
+    return this.backing.bases[this.records.words[base + RANGE]] + this.records.words[base + OFFSET] * UNIT_BYTES
+  }
+
+  /** The miss ladder; 0 when nothing helped. */
+  private allocateFromHeap(units: number, alignment: number, slot: number): number {
+    const alignUnits = alignmentUnits(alignment)
+    const heap = units < SMALL_UNITS ? this.small : this.large
+    const key = slot + 1
+    let record = heap.allocate(units, alignUnits, key)
+    if (record === 0 && this.settle() > 0) record = heap.allocate(units, alignUnits, key)
+    if (record === 0 && this.drain() > 0) record = heap.allocate(units, alignUnits, key)
+    if (record === 0) record = this.grow(heap, units, alignUnits, key)
+    if (record === 0 && this.waitForPending()) {
+      record = heap.allocate(units, alignUnits, key)
+      if (record === 0) record = this.grow(heap, units, alignUnits, key)
+    }
+    if (record === 0) return 0
+    if (this.records.words[record * WORDS + TAG] >= LAST_TAG) record = heap.rehouse(record)
+    this.records.words[record * WORDS + USES] = 0
+    this.addresses.note(record)
+    return record
+  }
+
+  private grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
+    this.counters[GROWTHS]++
+    return this.backing.grow(heap, units, alignUnits, key)
+  }
+
+  /** Counts a free and returns the block's units. */
+  private countFree(record: number): number {
+    const units = this.records.words[record * WORDS + UNITS]
+    const counters = this.counters
+    counters[LIVE_UNITS] -= units
+    counters[LIVE_BYTES_REQUESTED] -= this.records.doubles[record * 8 + REQUESTED]
+    counters[FREES]++
+    return units
+  }
+
+  /** A free on a closed stream, of a block that other streams use, or of one whose record is spent. */
+  private releaseSlowly(record: number, stream: Stream): void {
+    const { words } = this.records
+    const units = this.countFree(record)
+    const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
+    const covering = stream.slot < 0 ? stream.lastStamp : this.clocks.marked[slot] + 1
+    const stamp = this.config.streamOrdered ? covering : 0
+    this.awaited[slot] = Math.max(this.awaited[slot], stamp)
+    if (words[record * WORDS + USES] !== 0 && this.config.streamOrdered) {
+      words[record * WORDS + USES] = 0
+      this.records.setState(record, State.deferred)
+      this.deferred.add(record, slot, stamp, units * UNIT_BYTES, this.awaited)
+    } else this.freeToHeap(record, slot, stamp)
+  }
+
+  /** Gives a block back to its heap, to be used after `stamp` of the stream slot. */
+  private freeToHeap(record: number, slot: number, stamp: number): void {
+    const heap = this.records.words[record * WORDS + UNITS] < SMALL_UNITS ? this.small : this.large
+    if (this.clocks.completed[slot] >= stamp) heap.free(record, 0, 0)
+    else heap.free(record, slot + 1, stamp)
+    if (++this.unmarkedFrees < FREES_PER_MARK) return
+    this.unmarkedFrees = 0
+    this.settle()
+    this.releaseAboveThreshold()
+  }
+
+  /** Asks how far the streams have come and frees their blocks of what has completed; returns how many blocks that were. */
+  private settle(): number {
+    const { clocks } = this
+    let settled = 0
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      if (this.awaited[slot] === 0) continue
+      if (this.awaited[slot] > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
+      if (this.awaited[slot] > clocks.completed[slot]) clocks.poll(slot)
+      settled += this.small.settle(slot + 1, clocks.completed[slot])
+      settled += this.large.settle(slot + 1, clocks.completed[slot])
+    }
+    for (const block of this.deferred.takeSettled()) {
+      this.freeToHeap(block.record, block.slot, block.stamp)
+      settled++
+    }
+    return settled
+  }
+
+  /** Gives every cached block back to the heaps; returns how many. */
+  private drain(): number {
+    let drained = 0
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      for (const record of this.slots.drain(slot)) {
+        this.freeToHeap(record, slot, this.records.doubles[record * 8 + STAMP])
+        drained++
+      }
+    }
+    return drained
+  }
+
+  /** Waits on the host for everything that a freed block still depends on; false when there was nothing to wait for. */
+  private waitForPending(): boolean {
+    const { clocks } = this
+    this.settle()
+    let waited = false
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      if (this.awaited[slot] <= clocks.completed[slot]) continue
+      clocks.waitFor(slot, this.awaited[slot])
+      waited = true
+    }
+    if (waited) this.settle()
+    return waited
+  }
+
+  private releaseAboveThreshold(): void {
+    const threshold = this.config.releaseThresholdBytes
+    if (this.backing.reservedBytes > threshold) this.backing.trim(threshold)
+  }
+
+  private chooseBacking(): Backing {
+    const { context, config } = this
+    const heaps = { small: this.small, large: this.large }
+    const obstacle = config.backing === 'segments' ? 'not asked for' : virtualMemoryObstacle(context)
+    if (obstacle === null) return new VirtualBacking(context, heaps, config)
+    if (config.backing === 'virtual') {
+      throw new PoolError(`backing 'virtual' is not possible here: ${obstacle}; use 'segments' or 'auto'`)
+    }
+    return new SegmentBacking(context, heaps, config)
+  }
+
+  private outOfMemory(bytes: number): OutOfMemoryError {
+    const stats = this.stats()
+    const { freeBytes } = this.context.activate().cuMemGetInfo()
+    const text = `no room for ${formatBytes(bytes)}: ${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved, limit ${formatBytes(stats.limitBytes)}, ${formatBytes(freeBytes)} free on the device, largest free block at least ${formatBytes(stats.largestFreeBytes)}`
+    return new OutOfMemoryError(`${text}; ${this.remedy(bytes, stats, freeBytes)}`, {
+      requestedBytes: bytes,
+      liveBytes: stats.liveBytes,
+      pendingBytes: stats.pendingBytes,
+      reservedBytes: stats.reservedBytes,
+      largestFreeBytes: stats.largestFreeBytes,
+      limitBytes: stats.limitBytes,
+      deviceFreeBytes: freeBytes,
+    })
+  }
+
+  private remedy(bytes: number, stats: PoolStats, deviceFreeBytes: number): string {
+    const missing = stats.liveBytes + bytes - stats.limitBytes
+    if (missing > 0) return `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`
+    if (stats.reservedBytes - stats.liveBytes + deviceFreeBytes < bytes) return 'the device itself is full: free memory, here or in other programs'
+    return 'there is enough in all but not in one piece: free a neighbour of a free block, or use backing virtual'
+  }
+
+  private checkOpen(call: string): void {
+    if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  private refuse(call: string, stream: Stream): never {
+    this.checkOpen(call)
+    if (stream.clocks !== this.clocks) throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
+    stream.checkOpen(call)
+    throw new PoolError(`${call}: the stream cannot be used`)
+  }
+
+  private refuseStale(call: string): never {
+    if (this.closed) throw new PoolError(`${call}: the buffer's pool is closed`)
+    throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
+  }
+}
+
+function alignmentUnits(alignment: number): number {
+  if (!(alignment >= 1 && alignment <= MOST_ALIGNMENT_BYTES && Number.isInteger(Math.log2(alignment)))) {
+    throw new RangeError(`alignment must be a power of two of at most ${formatBytes(MOST_ALIGNMENT_BYTES)}, not ${describe(alignment)}`)
+  }
+  return Math.max(1, alignment / UNIT_BYTES)
+}
+
+/** Powers of two from 512 B to 2 GiB; exact above. */
+function powerOfTwoSize(units: number): number {
+  return units > 2 ** 23 ? units : Math.max(2, powerOfTwoUnits(units))
+}

@@ -1,0 +1,97 @@
+import { checkByteCount, describe, formatBytes, GiB, MiB } from '../base/bytes.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
+
+/** How a caching pool behaves; everything may be left out. */
+export interface PoolOptions {
+  /** what the pool may reserve: bytes, `Infinity`, or a share of the device such as '80%' (4 GiB) */
+  readonly maxPoolBytes?: number | `${number}%`
+  /** stop growing when the device has less than this free, whoever uses it (0) */
+  readonly leaveFreeBytes?: number
+  /** sizes are rounded up to multiples of this power of two, 256 or more (256) */
+  readonly minBlockBytes?: number
+  /** 'powerOfTwo' rounds sizes up to powers of two from 512 B to 2 GiB, as simpler pools do ('sixteenPerOctave') */
+  readonly sizeClasses?: 'sixteenPerOctave' | 'powerOfTwo'
+  /** false: at each free, the caller promises that all work on the block is done (true) */
+  readonly streamOrdered?: boolean
+  /** at a settling, idle memory above this goes back to the device (Infinity) */
+  readonly releaseThresholdBytes?: number
+  /** 'virtual' moves memory to where it is needed and wants virtual memory management; 'segments' takes plain driver allocations ('auto') */
+  readonly backing?: 'auto' | 'virtual' | 'segments'
+}
+
+/** The same with everything decided; sizes in bytes. */
+export interface PoolConfig {
+  readonly limitBytes: number
+  readonly leaveFreeBytes: number
+  readonly minBlockBytes: number
+  readonly powerOfTwo: boolean
+  readonly streamOrdered: boolean
+  readonly releaseThresholdBytes: number
+  readonly backing: 'auto' | 'virtual' | 'segments'
+}
+
+const KEYS = [
+  'maxPoolBytes',
+  'leaveFreeBytes',
+  'minBlockBytes',
+  'sizeClasses',
+  'streamOrdered',
+  'releaseThresholdBytes',
+  'backing',
+]
+
+/** Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option. */
+export function parsePoolOptions(options: PoolOptions, deviceBytes: number): PoolConfig {
+  if (typeof options !== 'object' || options === null) {
+    throw new TypeError(`pool options must be an object, not ${describe(options)}`)
+  }
+  for (const key of Object.keys(options)) {
+    if (!KEYS.includes(key)) throw new TypeError(`unknown pool option '${key}'; the options are ${KEYS.join(', ')}`)
+  }
+  const minBlockBytes = options.minBlockBytes ?? UNIT_BYTES
+  checkByteCount(minBlockBytes, 'minBlockBytes')
+  if (minBlockBytes < UNIT_BYTES || minBlockBytes > 2 * MiB || !Number.isInteger(Math.log2(minBlockBytes))) {
+    throw new RangeError(`minBlockBytes must be a power of two from ${UNIT_BYTES} to 2 MiB, not ${minBlockBytes}`)
+  }
+  const limitBytes = limitOf(options.maxPoolBytes ?? 4 * GiB, deviceBytes)
+  if (limitBytes < minBlockBytes) {
+    throw new RangeError(
+      `maxPoolBytes (${formatBytes(limitBytes)}) is below minBlockBytes (${formatBytes(minBlockBytes)}); raise it`,
+    )
+  }
+  return {
+    limitBytes,
+    leaveFreeBytes: bytesOrZero(options.leaveFreeBytes ?? 0, 'leaveFreeBytes'),
+    minBlockBytes,
+    powerOfTwo: choice(options.sizeClasses ?? 'sixteenPerOctave', 'sizeClasses', ['sixteenPerOctave', 'powerOfTwo']) === 'powerOfTwo',
+    streamOrdered: choice(options.streamOrdered ?? true, 'streamOrdered', [true, false]),
+    releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes ?? Infinity, 'releaseThresholdBytes'),
+    backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments']),
+  }
+}
+
+function limitOf(value: number | string, deviceBytes: number): number {
+  if (value === Infinity) return Infinity
+  if (typeof value !== 'string') {
+    checkByteCount(value, 'maxPoolBytes')
+    return value
+  }
+  const percent = /^\s*(\d+(?:\.\d+)?)\s*%\s*$/.exec(value)
+  const share = percent === null ? NaN : Number(percent[1]) / 100
+  if (!(share > 0 && share <= 1)) {
+    throw new RangeError(`maxPoolBytes must be bytes, Infinity or a share from '1%' to '100%', not '${value}'`)
+  }
+  return Math.floor(share * deviceBytes)
+}
+
+function bytesOrZero(value: number, option: string): number {
+  if (value !== 0 && value !== Infinity) checkByteCount(value, option)
+  return value
+}
+
+function choice<T>(value: T, option: string, choices: readonly T[]): T {
+  if (!choices.includes(value)) {
+    throw new TypeError(`${option} must be ${choices.map(describe).join(' or ')}, not ${describe(value)}`)
+  }
+  return value
+}

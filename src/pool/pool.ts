@@ -1,0 +1,70 @@
+// What every pool and every wrapper around a pool looks like: four verbs, and conveniences made of them.
+
+import type { Stream } from '../order/stream.js'
+import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
+import type { DeviceBuffer } from './buffer.js'
+
+/** Counters of a pool, in constant time. Sizes in bytes; peaks since the pool was made. */
+export interface PoolStats {
+  /** handed out now, as rounded by the pool, and its peak */
+  readonly liveBytes: number
+  readonly peakLiveBytes: number
+  /** handed out now, as asked for, and its peak */
+  readonly requestedBytes: number
+  readonly peakRequestedBytes: number
+  /** obtained from the device, and its peak */
+  readonly reservedBytes: number
+  readonly peakReservedBytes: number
+  /** freed and kept as whole blocks for their stream */
+  readonly cachedBytes: number
+  /** freed, and not yet known to be free of work, as of the last settling */
+  readonly pendingBytes: number
+  /** a block of this size could be had without growing; a floor, exact values are in a snapshot */
+  readonly largestFreeBytes: number
+  /** what the pool may reserve at most; Infinity without a limit */
+  readonly limitBytes: number
+  readonly liveBuffers: number
+  readonly allocations: number
+  readonly frees: number
+  /** allocations that the slot cache could not serve, and those for which memory had to be found or moved */
+  readonly cacheMisses: number
+  readonly growths: number
+}
+
+export abstract class Pool {
+  /**
+   * Memory of `bytes` for work submitted to `stream` after this call (the device's default stream when left out).
+   * `alignment` in bytes is a power of two; 256 always holds. Throws OutOfMemoryError, RangeError or TypeError for a
+   * bad argument, PoolError for a closed pool or stream.
+   */
+  abstract allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer
+  /** `allocate` that answers running out of memory with null. */
+  abstract tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null
+  abstract stats(): PoolStats
+
+  /** Takes back a buffer that this pool handed out; work submitted to it before this call may still use it. See `buffer.free`. */
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    buffer.checkPool(this)
+    this.release(buffer, stream)
+  }
+
+  /** Memory for `count` elements; throws RangeError when `count` × element size overflows. */
+  allocateArray<C extends TypedArrayConstructor>(type: C, count: number, stream?: Stream): DeviceArray<TypedArrayOf<C>> {
+    return DeviceArray.allocate(this, type, count, stream)
+  }
+
+  /** `allocate` under another name: "async" means in stream order. */
+  allocateAsync(bytes: number, stream: Stream): DeviceBuffer {
+    return this.allocate(bytes, stream)
+  }
+
+  /** `free` under another name. */
+  deallocateAsync(buffer: DeviceBuffer, stream: Stream): void {
+    this.free(buffer, stream)
+  }
+
+  /** For wrappers: `free` of a buffer that the outermost pool has already recognised. */
+  abstract release(buffer: DeviceBuffer, stream?: Stream): void
+  /** For wrappers: whether the memory of this buffer comes from here. */
+  abstract owns(buffer: DeviceBuffer): boolean
+}

@@ -1,0 +1,119 @@
+// Memory as plain driver allocations, for devices without virtual memory: segments of 2 MiB for small blocks and of the
+// size asked for for large ones. A segment goes back when all of it is free and no work uses it.
+
+import { assert } from '../base/assert.js'
+import { MiB } from '../base/bytes.js'
+import type { Context } from '../driver/context.js'
+import { KEY, NEXT, State, UNITS, WORDS } from '../heap/records.js'
+import type { SegregatedFit } from '../heap/segregated-fit.js'
+import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import { type Backing, type GrowthLimits, type Heaps, isOutOfMemory, MOST_ALIGNMENT_BYTES } from './backing.js'
+
+const SEGMENT_BYTES = 2 * MiB
+
+interface Segment {
+  readonly ptr: number
+  readonly bytes: number
+  readonly heap: SegregatedFit
+}
+
+export class SegmentBacking implements Backing {
+  readonly kind = 'segments'
+  /** by range; a range without a segment has base NaN and is used again */
+  readonly bases: number[] = []
+  reservedBytes = 0
+  peakReservedBytes = 0
+  private readonly segments: (Segment | null)[] = []
+
+  constructor(
+    private readonly context: Context,
+    private readonly heaps: Heaps,
+    private readonly limits: GrowthLimits,
+  ) {}
+
+  grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
+    const needed = units + alignUnits - 1
+    const bytes = Math.ceil((needed * UNIT_BYTES) / SEGMENT_BYTES) * SEGMENT_BYTES
+    if (bytes / UNIT_BYTES > MAX_UNITS) return 0
+    if (this.reservedBytes + bytes > this.limits.limitBytes) this.trim(Math.max(0, this.limits.limitBytes - bytes))
+    if (this.reservedBytes + bytes > this.limits.limitBytes) return 0
+    const ptr = this.allocateSegment(bytes)
+    if (ptr === 0) return 0
+    this.addSegment(heap, ptr, bytes)
+    return heap.allocate(units, alignUnits, key)
+  }
+
+  trim(keepBytes: number): void {
+    for (const heap of [this.heaps.small, this.heaps.large]) {
+      const { words } = heap.records
+      for (const [range, record] of heap.firstRecords) {
+        if (this.reservedBytes <= keepBytes) return
+        const idle = heap.records.state(record) === State.free && words[record * WORDS + KEY] === 0
+        if (!idle || words[record * WORDS + NEXT] !== 0) continue
+        const segment = this.segments[range]!
+        this.context.activate().cuMemFree(segment.ptr)
+        heap.removeRange(record)
+        this.segments[range] = null
+        this.bases[range] = NaN
+        this.reservedBytes -= segment.bytes
+      }
+    }
+  }
+
+  rangeAt(ptr: number): number {
+    return this.segments.findIndex(segment => segment !== null && ptr >= segment.ptr && ptr < segment.ptr + segment.bytes)
+  }
+
+  close(): void {
+    for (const [range, segment] of this.segments.entries()) {
+      if (segment === null) continue
+      this.context.activate().cuMemFree(segment.ptr)
+      this.segments[range] = null
+      this.reservedBytes -= segment.bytes
+    }
+  }
+
+  check(): void {
+    let bytes = 0
+    for (const [range, segment] of this.segments.entries()) {
+      if (segment === null) continue
+      bytes += segment.bytes
+      const { words } = segment.heap.records
+      let units = 0
+      for (let record = segment.heap.firstRecords.get(range)!; record !== 0; record = words[record * WORDS + NEXT]) {
+        assert(segment.heap.records.state(record) !== State.absent, 'a segment has no gaps')
+        units += words[record * WORDS + UNITS]
+      }
+      assert(units * UNIT_BYTES === segment.bytes, 'blocks tile their segment')
+    }
+    assert(bytes === this.reservedBytes, 'reserved bytes are the segments held')
+  }
+
+  /** A new segment, if need be after giving idle ones back; 0 when the device has no room for it. */
+  private allocateSegment(bytes: number): number {
+    const driver = this.context.activate()
+    const { leaveFreeBytes } = this.limits
+    for (let attempt = 0; attempt < 2; attempt++) {
+      try {
+        const room = leaveFreeBytes === 0 ? Infinity : driver.cuMemGetInfo().freeBytes - leaveFreeBytes
+        if (bytes <= room) return driver.cuMemAlloc(bytes)
+      } catch (error) {
+        if (!isOutOfMemory(error)) throw error
+      }
+      if (attempt === 0) this.trim(0)
+    }
+    return 0
+  }
+
+  private addSegment(heap: SegregatedFit, ptr: number, bytes: number): void {
+    const vacant = this.segments.indexOf(null)
+    const range = vacant === -1 ? this.segments.length : vacant
+    // Units are numbered so that a unit's number is aligned exactly as its address is.
+    const start = (ptr % MOST_ALIGNMENT_BYTES) / UNIT_BYTES
+    this.segments[range] = { ptr, bytes, heap }
+    this.bases[range] = ptr - start * UNIT_BYTES
+    heap.addRange(range, start, bytes / UNIT_BYTES, 'free')
+    this.reservedBytes += bytes
+    if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
+  }
+}

@@ -1,0 +1,66 @@
+import { KEY, NEXT, OFFSET, OWNER, REQUESTED, State, UNITS, WORDS } from '../heap/records.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
+import type { CachingPool } from './caching-pool.js'
+import type { PoolStats } from './pool.js'
+
+const STATE_NAMES = {
+  [State.unused]: 'unused',
+  [State.absent]: 'absent',
+  [State.free]: 'free',
+  [State.cached]: 'cached',
+  [State.deferred]: 'pending',
+  [State.live]: 'live',
+} as const
+
+export interface SnapshotBlock {
+  readonly ptr: number
+  readonly bytes: number
+  /** `absent` is address space without memory, `pending` is freed but still used on another stream */
+  readonly state: (typeof STATE_NAMES)[State]
+  /** bytes asked for, of a live block */
+  readonly requestedBytes: number | null
+  /** the handle of the stream that a block belongs to: a live or cached block's own, a free one's that it waits for */
+  readonly stream: number | null
+}
+
+/** A pool at one moment, as plain JSON; `version` changes when the shape does. */
+export interface PoolSnapshot {
+  readonly version: 1
+  readonly backing: string
+  readonly stats: PoolStats
+  /** the exact size of the largest free block */
+  readonly largestFreeBytes: number
+  readonly ranges: readonly { readonly base: number; readonly blocks: readonly SnapshotBlock[] }[]
+}
+
+export function snapshotOf(pool: CachingPool): PoolSnapshot {
+  const { words, doubles } = pool.records
+  const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
+  let largestFreeBytes = 0
+  const ranges = [pool.small, pool.large].flatMap(heap =>
+    [...heap.firstRecords].map(([range, first]) => {
+      const base = pool.backing.bases[range]
+      const blocks: SnapshotBlock[] = []
+      for (let record = first; record !== 0; record = words[record * WORDS + NEXT]) {
+        const at = record * WORDS
+        const state = pool.records.state(record)
+        const bytes = words[at + UNITS] * UNIT_BYTES
+        if (state === State.free) largestFreeBytes = Math.max(largestFreeBytes, bytes)
+        blocks.push({
+          ptr: base + words[at + OFFSET] * UNIT_BYTES,
+          bytes,
+          state: STATE_NAMES[state],
+          requestedBytes: state === State.live ? doubles[record * 8 + REQUESTED] : null,
+          stream:
+            state === State.live
+              ? streamOf(words[at + OWNER])
+              : words[at + KEY] === 0 || state === State.absent
+                ? null
+                : streamOf(words[at + KEY] - 1),
+        })
+      }
+      return { base, blocks }
+    }),
+  )
+  return { version: 1, backing: pool.backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
+}

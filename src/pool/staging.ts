@@ -1,0 +1,52 @@
+// Host memory that the device can write while Node goes on: array buffers registered with the driver once and used
+// again, because registering costs more than most copies. Sizes are powers of two; beyond KEPT_BYTES a buffer lives for
+// one copy only.
+
+import { MiB } from '../base/bytes.js'
+import type { Context } from '../driver/context.js'
+
+const LEAST_BYTES = 64 * 1024
+const KEPT_BYTES = 64 * MiB
+
+const stagings = new WeakMap<Context, Staging>()
+
+export class Staging {
+  private readonly spare: Uint8Array[] = []
+  private keptBytes = 0
+
+  private constructor(private readonly context: Context) {}
+
+  static of(context: Context): Staging {
+    const staging = stagings.get(context) ?? new Staging(context)
+    stagings.set(context, staging)
+    return staging
+  }
+
+  /** Registered memory of at least `bytes`, to be given back. */
+  take(bytes: number): Uint8Array {
+    const size = 2 ** Math.ceil(Math.log2(Math.max(bytes, LEAST_BYTES)))
+    const index = this.spare.findIndex(memory => memory.byteLength === size)
+    if (index !== -1) {
+      this.keptBytes -= size
+      return this.spare.splice(index, 1)[0]
+    }
+    const memory = new Uint8Array(size)
+    this.context.activate().cuMemHostRegister(memory, 0)
+    return memory
+  }
+
+  giveBack(memory: Uint8Array): void {
+    if (this.keptBytes + memory.byteLength > KEPT_BYTES) {
+      this.context.activate().cuMemHostUnregister(memory)
+      return
+    }
+    this.keptBytes += memory.byteLength
+    this.spare.push(memory)
+  }
+
+  /** Unregisters what is kept. */
+  close(): void {
+    for (const memory of this.spare.splice(0)) this.context.activate().cuMemHostUnregister(memory)
+    this.keptBytes = 0
+  }
+}

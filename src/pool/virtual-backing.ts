@@ -1,0 +1,268 @@
+// Memory as an address reservation with physical granules mapped into it. Addresses cost nothing, so each heap has one
+// range several times as large as the device, and memory moves to where a block needs it: a granule that holds no block
+// and whose last use the host has seen complete is unmapped and mapped again elsewhere. Unmapping is not ordered with
+// the work of streams, hence that condition.
+
+import { assert } from '../base/assert.js'
+import type { Context } from '../driver/context.js'
+import { BIN_NEXT, NEXT, OFFSET, RANGE, State, UNITS, WORDS } from '../heap/records.js'
+import type { SegregatedFit, Window } from '../heap/segregated-fit.js'
+import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import { type Backing, type GrowthLimits, type Heaps, isOutOfMemory } from './backing.js'
+
+/** How many times the device's memory each range has in addresses. */
+const RESERVATION_FACTOR = 4
+
+/** One heap's addresses, and what is behind each granule of them. */
+interface Reservation {
+  readonly heap: SegregatedFit
+  readonly base: number
+  readonly bytes: number
+  /** the driver's handle of the memory mapped into a granule, 0 for none */
+  readonly handles: Float64Array
+  /** 1 where the heap knows that there is memory; a granule that is mapped but not committed is left from a failed growth */
+  readonly committed: Uint8Array
+}
+
+export class VirtualBacking implements Backing {
+  readonly kind = 'virtual'
+  readonly bases: number[]
+  reservedBytes = 0
+  peakReservedBytes = 0
+  /** granules moved from where they were idle to where they were needed */
+  recycledGranules = 0
+  private readonly granuleBytes: number
+  private readonly granuleUnits: number
+  private readonly reservations: readonly Reservation[]
+  /** memory that is mapped nowhere */
+  private readonly spare: number[] = []
+  /** granules mapped by a growth that failed before it was complete */
+  private stranded: { reservation: Reservation; granule: number }[] = []
+
+  constructor(
+    private readonly context: Context,
+    heaps: Heaps,
+    private readonly limits: GrowthLimits,
+  ) {
+    const driver = context.activate()
+    this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
+    this.granuleUnits = this.granuleBytes / UNIT_BYTES
+    const wanted = driver.cuDeviceTotalMem(context.device) * RESERVATION_FACTOR
+    const granules = Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.granuleBytes)
+    const small = this.reserve(heaps.small, granules)
+    try {
+      this.reservations = [small, this.reserve(heaps.large, granules)]
+    } catch (error) {
+      driver.cuMemAddressFree(small.base, small.bytes)
+      throw error
+    }
+    this.bases = this.reservations.map(reservation => reservation.base)
+    this.reservations.forEach((reservation, range) => {
+      reservation.heap.addRange(range, 0, granules * this.granuleUnits, 'absent')
+    })
+  }
+
+  grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
+    const needed = units + alignUnits - 1
+    let window = heap.findWindow(needed, key, this.granuleUnits)
+    if (window === null) return 0
+    const reservation = this.reservations[window.range]
+    if (!this.gather(this.uncommitted(reservation, window).length, reservation, window)) return 0
+    // Recycling has changed the heap, and may have made a better place.
+    window = heap.findWindow(needed, key, this.granuleUnits)
+    assert(window !== null, 'recycling leaves room where there was room')
+    if (alignUnits > 1) window = this.aligned(heap, window, units, alignUnits)
+    const granules = this.uncommitted(reservation, window)
+    this.map(reservation, granules)
+    for (const granule of granules) reservation.committed[granule] = 1
+    return heap.takeWindow(window, this.granuleUnits)
+  }
+
+  trim(keepBytes: number): void {
+    this.unmapStranded()
+    while (this.reservedBytes > keepBytes) {
+      if (this.spare.length === 0) {
+        const granules = Math.ceil((this.reservedBytes - keepBytes) / this.granuleBytes)
+        if (this.recycle(granules, null, null) === 0) return
+      }
+      this.releaseSpare()
+    }
+  }
+
+  rangeAt(ptr: number): number {
+    return this.reservations.findIndex(({ base, bytes }) => ptr >= base && ptr < base + bytes)
+  }
+
+  close(): void {
+    const driver = this.context.activate()
+    for (const { base, bytes, handles } of this.reservations) {
+      for (const [granule, handle] of handles.entries()) {
+        if (handle === 0) continue
+        driver.cuMemUnmap(base + granule * this.granuleBytes, this.granuleBytes)
+        handles[granule] = 0
+        this.spare.push(handle)
+      }
+      driver.cuMemAddressFree(base, bytes)
+    }
+    while (this.spare.length > 0) this.releaseSpare()
+  }
+
+  check(): void {
+    let mapped = 0
+    this.reservations.forEach(({ heap, handles, committed }, range) => {
+      for (const [granule, handle] of handles.entries()) {
+        if (handle !== 0) mapped++
+        assert(handle !== 0 || committed[granule] === 0, 'a committed granule is mapped')
+      }
+      const { words } = heap.records
+      for (let record = heap.firstRecords.get(range)!; record !== 0; record = words[record * WORDS + NEXT]) {
+        const absent = heap.records.state(record) === State.absent
+        const first = Math.floor(words[record * WORDS + OFFSET] / this.granuleUnits)
+        const last = Math.ceil((words[record * WORDS + OFFSET] + words[record * WORDS + UNITS]) / this.granuleUnits)
+        const story = absent ? 'a gap lies on granules without memory' : 'blocks lie on granules with memory'
+        const sum = committed.subarray(first, last).reduce((total, one) => total + one, 0)
+        assert(sum === (absent ? 0 : last - first), story)
+      }
+    })
+    assert((mapped + this.spare.length) * this.granuleBytes === this.reservedBytes, 'reserved bytes are the granules held')
+  }
+
+  private reserve(heap: SegregatedFit, granules: number): Reservation {
+    const bytes = granules * this.granuleBytes
+    const base = this.context.activate().cuMemAddressReserve(bytes, this.granuleBytes)
+    return { heap, base, bytes, handles: new Float64Array(granules), committed: new Uint8Array(granules) }
+  }
+
+  /** The granules of a window that its heap has no memory for. */
+  private uncommitted(reservation: Reservation, window: Window): number[] {
+    const granules: number[] = []
+    const end = Math.ceil((window.start + window.units) / this.granuleUnits)
+    for (let granule = Math.floor(window.start / this.granuleUnits); granule < end; granule++) {
+      if (reservation.committed[granule] === 0) granules.push(granule)
+    }
+    return granules
+  }
+
+  /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
+  private gather(count: number, target: Reservation, window: Window): boolean {
+    this.unmapStranded()
+    if (this.spare.length < count) this.recycledGranules += this.recycle(count - this.spare.length, target, window)
+    const driver = this.context.activate()
+    let free = this.limits.leaveFreeBytes === 0 ? Infinity : driver.cuMemGetInfo().freeBytes
+    while (this.spare.length < count) {
+      if (this.reservedBytes + this.granuleBytes > this.limits.limitBytes) return false
+      free -= this.granuleBytes
+      if (free < this.limits.leaveFreeBytes) return false
+      try {
+        this.spare.push(driver.cuMemCreate(this.granuleBytes, this.context.device))
+      } catch (error) {
+        if (isOutOfMemory(error)) return false
+        throw error
+      }
+      this.reservedBytes += this.granuleBytes
+      if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
+    }
+    return true
+  }
+
+  private map(reservation: Reservation, granules: readonly number[]): void {
+    const driver = this.context.activate()
+    const mapped: number[] = []
+    try {
+      for (const granule of granules) {
+        const handle = this.spare[this.spare.length - 1]
+        driver.cuMemMap(reservation.base + granule * this.granuleBytes, this.granuleBytes, handle)
+        reservation.handles[granule] = handle
+        this.spare.pop()
+        mapped.push(granule)
+      }
+      for (const [first, count] of runsOf(granules)) {
+        const ptr = reservation.base + first * this.granuleBytes
+        driver.cuMemSetAccess(ptr, count * this.granuleBytes, this.context.device)
+      }
+    } catch (error) {
+      for (const granule of mapped) this.stranded.push({ reservation, granule })
+      throw error
+    }
+  }
+
+  /** Unmaps what a failed growth left. */
+  private unmapStranded(): void {
+    for (let left = this.stranded.at(-1); left !== undefined; left = this.stranded.at(-1)) {
+      this.unmap(left.reservation, left.granule, 1)
+      this.stranded.pop()
+    }
+  }
+
+  /** Unmaps up to `count` idle granules outside the window; they become spare. Returns how many. */
+  private recycle(count: number, target: Reservation | null, window: Window | null): number {
+    let recycled = 0
+    for (const reservation of this.reservations) {
+      const avoid = reservation === target ? window : null
+      while (recycled < count) {
+        const idle = this.findIdle(reservation.heap, count - recycled, avoid)
+        if (idle === null) break
+        this.unmap(reservation, idle.granule, idle.count)
+        reservation.committed.fill(0, idle.granule, idle.granule + idle.count)
+        reservation.heap.decommit(idle.record, idle.granule * this.granuleUnits, idle.count * this.granuleUnits)
+        recycled += idle.count
+      }
+    }
+    return recycled
+  }
+
+  /** Up to `most` neighbouring whole granules inside a free block that depends on nothing; the smallest such block first. */
+  private findIdle(heap: SegregatedFit, most: number, avoid: Window | null) {
+    const { words } = heap.records
+    let sizeClass = heap.nextClass(0, classOf(this.granuleUnits))
+    for (; sizeClass !== -1; sizeClass = heap.nextClass(0, sizeClass + 1)) {
+      for (let record = heap.head(0, sizeClass); record !== 0; record = words[record * WORDS + BIN_NEXT]) {
+        const start = words[record * WORDS + OFFSET]
+        let granule = Math.ceil(start / this.granuleUnits)
+        let end = Math.floor((start + words[record * WORDS + UNITS]) / this.granuleUnits)
+        if (avoid !== null && words[record * WORDS + RANGE] === avoid.range) {
+          const from = Math.floor(avoid.start / this.granuleUnits)
+          const to = Math.ceil((avoid.start + avoid.units) / this.granuleUnits)
+          if (from <= granule) granule = Math.max(granule, Math.min(to, end))
+          else end = Math.min(end, from)
+        }
+        if (granule < end) return { record, granule, count: Math.min(most, end - granule) }
+      }
+    }
+    return null
+  }
+
+  private unmap(reservation: Reservation, granule: number, count: number): void {
+    const ptr = reservation.base + granule * this.granuleBytes
+    this.context.activate().cuMemUnmap(ptr, count * this.granuleBytes)
+    for (let index = granule; index < granule + count; index++) {
+      this.spare.push(reservation.handles[index])
+      reservation.handles[index] = 0
+    }
+  }
+
+  private releaseSpare(): void {
+    this.context.activate().cuMemRelease(this.spare[this.spare.length - 1])
+    this.spare.pop()
+    this.reservedBytes -= this.granuleBytes
+  }
+
+  /** The part of a window that starts at a multiple of `alignUnits`. */
+  private aligned(heap: SegregatedFit, window: Window, units: number, alignUnits: number): Window {
+    const start = Math.ceil(window.start / alignUnits) * alignUnits
+    const { words } = heap.records
+    let record = window.record
+    while (words[record * WORDS + OFFSET] + words[record * WORDS + UNITS] <= start) record = words[record * WORDS + NEXT]
+    return { ...window, start, units, record }
+  }
+}
+
+/** Neighbouring numbers of a rising list, as pairs of first and count. */
+function* runsOf(granules: readonly number[]): Generator<[first: number, count: number]> {
+  for (let index = 0; index < granules.length; ) {
+    let count = 1
+    while (granules[index + count] === granules[index] + count) count++
+    yield [granules[index], count]
+    index += count
+  }
+}

@@ -1,0 +1,379 @@
+// A reader of Python pickles that hold only data, as PyTorch's memory snapshots do: protocols 2 to 5, and of their opcodes
+// only those that make plain values. It knows no opcode that could call anything, so it cannot run code; a pickle that
+// asks for it is refused by the name of what it would call.
+//
+// Built for files of hundreds of megabytes. A dictionary or list comes into being when its items arrive, all at once; that
+// lets the caller turn a dictionary into something smaller than an object (`dictionary`), before the next one is read.
+// Until then a placeholder stands on the stack and in the memo. Every length is compared with what is left of the file
+// before anything is made of it, and nothing recurses, so that neither a short nor a deep file can exhaust memory.
+
+import { FormatError } from '../base/errors.js'
+
+export interface PickleOptions {
+  /**
+   * Makes what shall stand for a dictionary, of its items `items[from]` to `items[to - 1]`: key, value, key, value.
+   * `undefined` makes an object without a prototype, as is done without this option.
+   */
+  readonly dictionary?: (items: readonly unknown[], from: number, to: number) => unknown
+  /** called now and then with the number of bytes read */
+  readonly onProgress?: (bytesRead: number) => void
+}
+
+const PROGRESS_BYTES = 1 << 20
+/** Even the smallest value of a snapshot that is a container stands for more bytes than this. */
+const LEAST_BYTES_A_CONTAINER = 8
+const LONGEST_CACHED_TEXT = 64
+const CACHED_TEXTS = 4096
+const TWO_32 = 2 ** 32
+
+const OP = {
+  mark: 0x28, // (
+  emptyTuple: 0x29, // )
+  stop: 0x2e, // .
+  binfloat: 0x47, // G
+  binint: 0x4a, // J
+  binint1: 0x4b, // K
+  binint2: 0x4d, // M
+  none: 0x4e, // N
+  binunicode: 0x58, // X
+  emptyList: 0x5d, // ]
+  append: 0x61, // a
+  appends: 0x65, // e
+  binget: 0x68, // h
+  longBinget: 0x6a, // j
+  binput: 0x71, // q
+  longBinput: 0x72, // r
+  setitem: 0x73, // s
+  tuple: 0x74, // t
+  setitems: 0x75, // u
+  emptyDict: 0x7d, // }
+  proto: 0x80,
+  tuple1: 0x85,
+  tuple2: 0x86,
+  tuple3: 0x87,
+  newtrue: 0x88,
+  newfalse: 0x89,
+  long1: 0x8a,
+  shortBinunicode: 0x8c,
+  binunicode8: 0x8d,
+  memoize: 0x94,
+  frame: 0x95,
+  bytearray8: 0x96,
+} as const
+
+/** Bytes that follow an opcode at a fixed length; for texts and long integers, their length field. */
+const OPERAND_BYTES = new Uint8Array(256)
+for (const op of [OP.binint1, OP.binget, OP.binput, OP.proto, OP.long1, OP.shortBinunicode]) OPERAND_BYTES[op] = 1
+OPERAND_BYTES[OP.binint2] = 2
+for (const op of [OP.binint, OP.binunicode, OP.longBinget, OP.longBinput]) OPERAND_BYTES[op] = 4
+for (const op of [OP.binfloat, OP.binunicode8, OP.frame, OP.bytearray8]) OPERAND_BYTES[op] = 8
+
+/** Opcodes that import, call or restore state by calling; GLOBAL, INST and STACK_GLOBAL say what, the others act on it. */
+const CALLING: Readonly<Record<number, string>> = {
+  0x63: 'GLOBAL',
+  0x69: 'INST',
+  0x93: 'STACK_GLOBAL',
+  0x52: 'REDUCE',
+  0x62: 'BUILD',
+  0x6f: 'OBJ',
+  0x81: 'NEWOBJ',
+  0x92: 'NEWOBJ_EX',
+  0x82: 'EXT1',
+  0x83: 'EXT2',
+  0x84: 'EXT4',
+  0x50: 'PERSID',
+  0x51: 'BINPERSID',
+}
+
+/** Containers without items. The first two are open: items may still arrive; the others have been used as they are. */
+const OPEN_DICT = Object.freeze(Object.create(null))
+const OPEN_LIST: readonly unknown[] = Object.freeze([])
+const EMPTY_DICT = Object.freeze(Object.create(null))
+const EMPTY_LIST: readonly unknown[] = Object.freeze([])
+
+/**
+ * Reads one pickle that fills `bytes`. Dictionaries become objects without a prototype (or what `dictionary` makes of
+ * them), lists and tuples arrays, bytearrays Uint8Array; integers above 2^53 become the nearest number. Values that the
+ * file shares are shared. Throws a FormatError with the byte offset for anything else.
+ */
+export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown {
+  const { dictionary = () => undefined, onProgress } = options
+  const end = bytes.length
+  const texts = new TextCache(bytes)
+  const memo: unknown[] = []
+  const stack: unknown[] = []
+  let top = 0
+  /** per stack slot with an open container: where the memo holds it, or -1 */
+  let memoOf = new Int32Array(1024)
+  const marks: number[] = []
+  /** the stack below belongs to containers that are waiting for their items */
+  let floor = 0
+  let containersLeft = 4096 + end / LEAST_BYTES_A_CONTAINER
+  let at = 0
+  let nextProgress = PROGRESS_BYTES
+
+  const fail = (offset: number, fact: string) => new FormatError(`${fact} at byte ${offset}`)
+  const truncated = () => new FormatError(`the pickle is truncated: it should go on after byte ${end}`)
+
+  while (at < end) {
+    const start = at
+    const op = bytes[at++]
+    const operand = at
+    at += OPERAND_BYTES[op]
+    if (at > end) break
+    switch (op) {
+      case OP.binget:
+      case OP.longBinget: {
+        const index = op === OP.binget ? bytes[operand] : u32(bytes, operand)
+        if (index >= memo.length) throw fail(start, `memo entry ${index} was never stored,`)
+        let value = memo[index]
+        if (value === OPEN_DICT) memo[index] = value = EMPTY_DICT
+        else if (value === OPEN_LIST) memo[index] = value = EMPTY_LIST
+        stack[top++] = value
+        break
+      }
+      case OP.memoize:
+      case OP.binput:
+      case OP.longBinput: {
+        if (top === floor) throw fail(start, 'nothing to memoize')
+        const index = op === OP.memoize ? memo.length : op === OP.binput ? bytes[operand] : u32(bytes, operand)
+        if (index > memo.length) throw fail(start, `memo entry ${index} leaves a gap,`)
+        const value = stack[top - 1]
+        memo[index] = value
+        if (value === OPEN_DICT || value === OPEN_LIST) memoOf[top - 1] = index
+        break
+      }
+      case OP.binint1:
+        stack[top++] = bytes[operand]
+        break
+      case OP.binint2:
+        stack[top++] = bytes[operand] | (bytes[operand + 1] << 8)
+        break
+      case OP.binint:
+        stack[top++] = u32(bytes, operand) | 0
+        break
+      case OP.long1: {
+        const length = bytes[operand]
+        if (length > end - at) throw truncated()
+        const value = length <= 8 ? littleEndian(bytes, at, length) : longLittleEndian(bytes, at, length)
+        if (!Number.isFinite(value)) throw fail(start, `an integer of ${length} bytes`)
+        stack[top++] = value
+        at += length
+        break
+      }
+      case OP.binfloat:
+        stack[top++] = bytes.readDoubleBE(operand)
+        break
+      case OP.none:
+        stack[top++] = null
+        break
+      case OP.newtrue:
+        stack[top++] = true
+        break
+      case OP.newfalse:
+        stack[top++] = false
+        break
+      case OP.shortBinunicode:
+      case OP.binunicode:
+      case OP.binunicode8: {
+        const length =
+          op === OP.shortBinunicode ? bytes[operand] : op === OP.binunicode ? u32(bytes, operand) : u64(bytes, operand)
+        if (length > end - at) throw truncated()
+        stack[top++] = texts.read(at, length)
+        at += length
+        break
+      }
+      case OP.bytearray8: {
+        const length = u64(bytes, operand)
+        if (length > end - at) throw truncated()
+        stack[top++] = bytes.subarray(at, at + length)
+        at += length
+        break
+      }
+      case OP.mark:
+        marks.push(floor)
+        floor = top
+        break
+      case OP.emptyDict:
+      case OP.emptyList:
+        if (--containersLeft < 0) throw fail(start, 'more containers than a file of this size can fill,')
+        if (top >= memoOf.length) memoOf = doubled(memoOf)
+        memoOf[top] = -1
+        stack[top++] = op === OP.emptyDict ? OPEN_DICT : OPEN_LIST
+        break
+      case OP.setitem:
+      case OP.setitems: {
+        const from = op === OP.setitem ? top - 2 : floor
+        if (op === OP.setitems) floor = marks.pop() ?? -1
+        if (from <= floor || floor < 0) throw fail(start, 'items without a dictionary')
+        if ((top - from) % 2 !== 0) throw fail(start, 'a key without a value')
+        for (let key = from; key < top; key += 2) {
+          if (typeof stack[key] !== 'string') throw fail(start, 'a dictionary with a key that is not text,')
+        }
+        const slot = from - 1
+        let dict = stack[slot]
+        if (dict === OPEN_DICT && top > from) {
+          dict = dictionary(stack, from, top) ?? plainDictionary(stack, from, top)
+          stack[slot] = dict
+          if (memoOf[slot] >= 0) {
+            if (memo[memoOf[slot]] !== OPEN_DICT) throw fail(start, 'a dictionary that holds itself,')
+            memo[memoOf[slot]] = dict
+          }
+        } else if (isPlainDictionary(dict)) {
+          addItems(dict, stack, from, top)
+        } else if (dict !== OPEN_DICT) {
+          throw fail(start, 'items for something that is no dictionary,')
+        }
+        top = from
+        if (at >= nextProgress) {
+          nextProgress = at + PROGRESS_BYTES
+          onProgress?.(at)
+        }
+        break
+      }
+      case OP.append:
+      case OP.appends: {
+        const from = op === OP.append ? top - 1 : floor
+        if (op === OP.appends) floor = marks.pop() ?? -1
+        if (from <= floor || floor < 0) throw fail(start, 'items without a list')
+        const slot = from - 1
+        const list = stack[slot]
+        if (list === OPEN_LIST && top > from) {
+          const items = stack.slice(from, top)
+          stack[slot] = items
+          if (memoOf[slot] >= 0) {
+            if (memo[memoOf[slot]] !== OPEN_LIST) throw fail(start, 'a list that holds itself,')
+            memo[memoOf[slot]] = items
+          }
+        } else if (Array.isArray(list) && list !== OPEN_LIST && list !== EMPTY_LIST) {
+          for (let item = from; item < top; item++) list.push(stack[item])
+        } else if (list !== OPEN_LIST) {
+          throw fail(start, 'items for something that is no list,')
+        }
+        top = from
+        break
+      }
+      case OP.emptyTuple:
+        stack[top++] = EMPTY_LIST
+        break
+      case OP.tuple:
+      case OP.tuple1:
+      case OP.tuple2:
+      case OP.tuple3: {
+        const from = op === OP.tuple ? floor : top - (op - OP.tuple1 + 1)
+        if (op === OP.tuple) {
+          if (marks.length === 0) throw fail(start, 'a tuple without its beginning')
+          floor = marks.pop()!
+        }
+        if (from < floor) throw fail(start, 'a tuple without its items')
+        if (--containersLeft < 0) throw fail(start, 'more containers than a file of this size can fill,')
+        stack[from] = stack.slice(from, top)
+        top = from + 1
+        break
+      }
+      case OP.frame:
+        if (u64(bytes, operand) > end - at) throw truncated()
+        break
+      case OP.proto:
+        if (bytes[operand] < 2 || bytes[operand] > 5) throw fail(start, `pickle protocol ${bytes[operand]}; 2 to 5 are read,`)
+        break
+      case OP.stop:
+        if (top !== 1 || marks.length > 0) throw fail(start, 'the pickle stops with values left over')
+        if (at !== end) throw fail(at, `${end - at} bytes follow the end of the pickle`)
+        return stack[0]
+      default:
+        throw fail(start, refusal(op, bytes, at, stack, top))
+    }
+  }
+  throw truncated()
+}
+
+function plainDictionary(items: readonly unknown[], from: number, to: number): object {
+  const dict = Object.create(null)
+  addItems(dict, items, from, to)
+  return dict
+}
+
+function addItems(dict: Record<string, unknown>, items: readonly unknown[], from: number, to: number): void {
+  for (let key = from; key < to; key += 2) dict[items[key] as string] = items[key + 1]
+}
+
+function isPlainDictionary(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === null && !Object.isFrozen(value)
+}
+
+function u32(bytes: Uint8Array, at: number): number {
+  return (bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24)) >>> 0
+}
+
+function u64(bytes: Uint8Array, at: number): number {
+  return u32(bytes, at) + u32(bytes, at + 4) * TWO_32
+}
+
+/** A signed integer of at most 8 bytes: the halves are exact, so their sum is rounded once, to the nearest number. */
+function littleEndian(bytes: Uint8Array, at: number, length: number): number {
+  if (length === 0) return 0
+  let high = (bytes[at + length - 1] << 24) >> 24
+  if (length <= 4) {
+    for (let i = at + length - 2; i >= at; i--) high = (high << 8) | bytes[i]
+    return high
+  }
+  for (let i = at + length - 2; i >= at + 4; i--) high = (high << 8) | bytes[i]
+  return high * TWO_32 + u32(bytes, at)
+}
+
+function longLittleEndian(bytes: Uint8Array, at: number, length: number): number {
+  const hex = Buffer.from(bytes.subarray(at, at + length)).reverse().toString('hex')
+  return Number(BigInt.asIntN(8 * length, BigInt(`0x${hex}`)))
+}
+
+function doubled(array: Int32Array): Int32Array<ArrayBuffer> {
+  const larger = new Int32Array(array.length * 2)
+  larger.set(array)
+  return larger
+}
+
+/** Why an opcode that this reader does not know is refused. */
+function refusal(op: number, bytes: Buffer, at: number, stack: readonly unknown[], top: number): string {
+  const opcode = CALLING[op]
+  if (opcode === undefined) return `0x${op.toString(16).padStart(2, '0')} is no opcode of a memory snapshot,`
+  let called = `code (${opcode})`
+  if (opcode === 'GLOBAL' || opcode === 'INST') {
+    called = bytes.toString('latin1', at, at + 400).split('\n', 2).join('.')
+  } else if (opcode === 'STACK_GLOBAL') {
+    called = `${stack[top - 2]}.${stack[top - 1]}`
+  }
+  const shown = called.replace(/[^\x21-\x7e() ]/g, '?').slice(0, 200)
+  return `refused: this pickle would call ${shown}; a memory snapshot holds only data: opcode ${opcode}`
+}
+
+/** Texts of a file by their bytes: a snapshot repeats a few names a million times. */
+class TextCache {
+  private readonly slots: string[] = new Array(CACHED_TEXTS).fill('')
+
+  constructor(private readonly bytes: Buffer) {}
+
+  read(at: number, length: number): string {
+    if (length > LONGEST_CACHED_TEXT) return this.bytes.toString('utf8', at, at + length)
+    let hash = 0
+    let union = 0
+    for (let i = at; i < at + length; i++) {
+      const byte = this.bytes[i]
+      union |= byte
+      hash = (Math.imul(hash, 31) + byte) | 0
+    }
+    if (union >= 0x80) return this.bytes.toString('utf8', at, at + length)
+    const slot = hash & (CACHED_TEXTS - 1)
+    const cached = this.slots[slot]
+    if (this.holds(cached, at, length)) return cached
+    const text = this.bytes.toString('latin1', at, at + length)
+    this.slots[slot] = text
+    return text
+  }
+
+  private holds(text: string, at: number, length: number): boolean {
+    if (text.length !== length) return false
+    for (let i = 0; i < length; i++) if (text.charCodeAt(i) !== this.bytes[at + i]) return false
+    return true
+  }
+}
