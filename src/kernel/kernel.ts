@@ -93,9 +93,10 @@ export class Kernel {
       else throw this.mismatch(parameter, 'is a 16-bit float; pass its bits to a .b16 parameter')
       return
     }
-    const bits = Math.min(byteLength * 8, 53)
-    const least = kind === 'integer' ? -(2 ** (bits - 1)) : 0
-    const most = kind === 'integer' ? 2 ** (bits - 1) - 1 : 2 ** bits - 1
+    // Compilers declare a signed int as .u32, so negative numbers are taken for unsigned parameters too.
+    const bits = Math.min(byteLength * 8, 54)
+    const least = Math.max(-(2 ** (bits - 1)), Number.MIN_SAFE_INTEGER)
+    const most = Math.min(2 ** (kind === 'integer' ? bits - 1 : bits) - 1, Number.MAX_SAFE_INTEGER)
     if (!Number.isInteger(value) || value < least || value > most) {
       throw new RangeError(
         `launch: ${this.signature.name}: '${parameter.name}' must be a whole number from ${least} to ${most}, not ${value}`,

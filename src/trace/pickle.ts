@@ -8,13 +8,51 @@
 // before anything is made of it, and nothing recurses, so that neither a short nor a deep file can exhaust memory.
 
 import { FormatError } from '../base/errors.js'
+import {
+  APPEND,
+  APPENDS,
+  BINFLOAT,
+  BINGET,
+  BININT,
+  BININT1,
+  BININT2,
+  BINPUT,
+  BINUNICODE,
+  BINUNICODE8,
+  BYTEARRAY8,
+  EMPTY_DICT,
+  EMPTY_LIST,
+  EMPTY_TUPLE,
+  FRAME,
+  LONG_BINGET,
+  LONG_BINPUT,
+  LONG1,
+  MARK,
+  MEMOIZE,
+  NEWFALSE,
+  NEWTRUE,
+  NONE,
+  PROTO,
+  SETITEM,
+  SETITEMS,
+  SHORT_BINUNICODE,
+  STOP,
+  TUPLE,
+  TUPLE1,
+  TUPLE2,
+  TUPLE3,
+} from './pickle-opcodes.js'
+
+type Build = (items: readonly unknown[], from: number, to: number) => unknown
 
 export interface PickleOptions {
   /**
    * Makes what shall stand for a dictionary, of its items `items[from]` to `items[to - 1]`: key, value, key, value.
    * `undefined` makes an object without a prototype, as is done without this option.
    */
-  readonly dictionary?: (items: readonly unknown[], from: number, to: number) => unknown
+  readonly dictionary?: Build
+  /** the same for a list; of a list of a thousand items or more these may be only the first */
+  readonly list?: Build
   /** called now and then with the number of bytes read */
   readonly onProgress?: (bytesRead: number) => void
 }
@@ -26,70 +64,35 @@ const LONGEST_CACHED_TEXT = 64
 const CACHED_TEXTS = 4096
 const TWO_32 = 2 ** 32
 
-const OP = {
-  mark: 0x28, // (
-  emptyTuple: 0x29, // )
-  stop: 0x2e, // .
-  binfloat: 0x47, // G
-  binint: 0x4a, // J
-  binint1: 0x4b, // K
-  binint2: 0x4d, // M
-  none: 0x4e, // N
-  binunicode: 0x58, // X
-  emptyList: 0x5d, // ]
-  append: 0x61, // a
-  appends: 0x65, // e
-  binget: 0x68, // h
-  longBinget: 0x6a, // j
-  binput: 0x71, // q
-  longBinput: 0x72, // r
-  setitem: 0x73, // s
-  tuple: 0x74, // t
-  setitems: 0x75, // u
-  emptyDict: 0x7d, // }
-  proto: 0x80,
-  tuple1: 0x85,
-  tuple2: 0x86,
-  tuple3: 0x87,
-  newtrue: 0x88,
-  newfalse: 0x89,
-  long1: 0x8a,
-  shortBinunicode: 0x8c,
-  binunicode8: 0x8d,
-  memoize: 0x94,
-  frame: 0x95,
-  bytearray8: 0x96,
-} as const
-
 /** Bytes that follow an opcode at a fixed length; for texts and long integers, their length field. */
 const OPERAND_BYTES = new Uint8Array(256)
-for (const op of [OP.binint1, OP.binget, OP.binput, OP.proto, OP.long1, OP.shortBinunicode]) OPERAND_BYTES[op] = 1
-OPERAND_BYTES[OP.binint2] = 2
-for (const op of [OP.binint, OP.binunicode, OP.longBinget, OP.longBinput]) OPERAND_BYTES[op] = 4
-for (const op of [OP.binfloat, OP.binunicode8, OP.frame, OP.bytearray8]) OPERAND_BYTES[op] = 8
+for (const op of [BININT1, BINGET, BINPUT, PROTO, LONG1, SHORT_BINUNICODE]) OPERAND_BYTES[op] = 1
+OPERAND_BYTES[BININT2] = 2
+for (const op of [BININT, BINUNICODE, LONG_BINGET, LONG_BINPUT]) OPERAND_BYTES[op] = 4
+for (const op of [BINFLOAT, BINUNICODE8, FRAME, BYTEARRAY8]) OPERAND_BYTES[op] = 8
 
 /** Opcodes that import, call or restore state by calling; GLOBAL, INST and STACK_GLOBAL say what, the others act on it. */
 const CALLING: Readonly<Record<number, string>> = {
-  0x63: 'GLOBAL',
-  0x69: 'INST',
-  0x93: 'STACK_GLOBAL',
-  0x52: 'REDUCE',
-  0x62: 'BUILD',
-  0x6f: 'OBJ',
-  0x81: 'NEWOBJ',
-  0x92: 'NEWOBJ_EX',
-  0x82: 'EXT1',
-  0x83: 'EXT2',
-  0x84: 'EXT4',
-  0x50: 'PERSID',
-  0x51: 'BINPERSID',
+  99: 'GLOBAL',
+  105: 'INST',
+  147: 'STACK_GLOBAL',
+  82: 'REDUCE',
+  98: 'BUILD',
+  111: 'OBJ',
+  129: 'NEWOBJ',
+  146: 'NEWOBJ_EX',
+  130: 'EXT1',
+  131: 'EXT2',
+  132: 'EXT4',
+  80: 'PERSID',
+  81: 'BINPERSID',
 }
 
 /** Containers without items. The first two are open: items may still arrive; the others have been used as they are. */
 const OPEN_DICT = Object.freeze(Object.create(null))
 const OPEN_LIST: readonly unknown[] = Object.freeze([])
-const EMPTY_DICT = Object.freeze(Object.create(null))
-const EMPTY_LIST: readonly unknown[] = Object.freeze([])
+const CLOSED_DICT = Object.freeze(Object.create(null))
+const CLOSED_LIST: readonly unknown[] = Object.freeze([])
 
 /**
  * Reads one pickle that fills `bytes`. Dictionaries become objects without a prototype (or what `dictionary` makes of
@@ -97,7 +100,7 @@ const EMPTY_LIST: readonly unknown[] = Object.freeze([])
  * file shares are shared. Throws a FormatError with the byte offset for anything else.
  */
 export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown {
-  const { dictionary = () => undefined, onProgress } = options
+  const { dictionary = plain, list = plain, onProgress } = options
   const end = bytes.length
   const texts = new TextCache(bytes)
   const memo: unknown[] = []
@@ -122,37 +125,20 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
     at += OPERAND_BYTES[op]
     if (at > end) break
     switch (op) {
-      case OP.binget:
-      case OP.longBinget: {
-        const index = op === OP.binget ? bytes[operand] : u32(bytes, operand)
+      case BINGET:
+      case LONG_BINGET: {
+        const index = op === BINGET ? bytes[operand] : u32(bytes, operand)
         if (index >= memo.length) throw fail(start, `memo entry ${index} was never stored,`)
         let value = memo[index]
-        if (value === OPEN_DICT) memo[index] = value = EMPTY_DICT
-        else if (value === OPEN_LIST) memo[index] = value = EMPTY_LIST
+        if (value === OPEN_DICT) memo[index] = value = CLOSED_DICT
+        else if (value === OPEN_LIST) memo[index] = value = CLOSED_LIST
         stack[top++] = value
         break
       }
-      case OP.memoize:
-      case OP.binput:
-      case OP.longBinput: {
-        if (top === floor) throw fail(start, 'nothing to memoize')
-        const index = op === OP.memoize ? memo.length : op === OP.binput ? bytes[operand] : u32(bytes, operand)
-        if (index > memo.length) throw fail(start, `memo entry ${index} leaves a gap,`)
-        const value = stack[top - 1]
-        memo[index] = value
-        if (value === OPEN_DICT || value === OPEN_LIST) memoOf[top - 1] = index
-        break
-      }
-      case OP.binint1:
+      case BININT1:
         stack[top++] = bytes[operand]
         break
-      case OP.binint2:
-        stack[top++] = bytes[operand] | (bytes[operand + 1] << 8)
-        break
-      case OP.binint:
-        stack[top++] = u32(bytes, operand) | 0
-        break
-      case OP.long1: {
+      case LONG1: {
         const length = bytes[operand]
         if (length > end - at) throw truncated()
         const value = length <= 8 ? littleEndian(bytes, at, length) : longLittleEndian(bytes, at, length)
@@ -161,50 +147,45 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         at += length
         break
       }
-      case OP.binfloat:
-        stack[top++] = bytes.readDoubleBE(operand)
+      case MEMOIZE:
+      case BINPUT:
+      case LONG_BINPUT: {
+        if (top === floor) throw fail(start, 'nothing to memoize')
+        const index = op === MEMOIZE ? memo.length : op === BINPUT ? bytes[operand] : u32(bytes, operand)
+        if (index > memo.length) throw fail(start, `memo entry ${index} leaves a gap,`)
+        const value = stack[top - 1]
+        memo[index] = value
+        if (value === OPEN_DICT || value === OPEN_LIST) memoOf[top - 1] = index
         break
-      case OP.none:
-        stack[top++] = null
+      }
+      case BININT:
+        stack[top++] = u32(bytes, operand) | 0
         break
-      case OP.newtrue:
-        stack[top++] = true
+      case MARK:
+        marks.push(floor)
+        floor = top
         break
-      case OP.newfalse:
-        stack[top++] = false
-        break
-      case OP.shortBinunicode:
-      case OP.binunicode:
-      case OP.binunicode8: {
+      case SHORT_BINUNICODE:
+      case BINUNICODE:
+      case BINUNICODE8: {
         const length =
-          op === OP.shortBinunicode ? bytes[operand] : op === OP.binunicode ? u32(bytes, operand) : u64(bytes, operand)
+          op === SHORT_BINUNICODE ? bytes[operand] : op === BINUNICODE ? u32(bytes, operand) : u64(bytes, operand)
         if (length > end - at) throw truncated()
         stack[top++] = texts.read(at, length)
         at += length
         break
       }
-      case OP.bytearray8: {
-        const length = u64(bytes, operand)
-        if (length > end - at) throw truncated()
-        stack[top++] = bytes.subarray(at, at + length)
-        at += length
-        break
-      }
-      case OP.mark:
-        marks.push(floor)
-        floor = top
-        break
-      case OP.emptyDict:
-      case OP.emptyList:
+      case EMPTY_DICT:
+      case EMPTY_LIST:
         if (--containersLeft < 0) throw fail(start, 'more containers than a file of this size can fill,')
         if (top >= memoOf.length) memoOf = doubled(memoOf)
         memoOf[top] = -1
-        stack[top++] = op === OP.emptyDict ? OPEN_DICT : OPEN_LIST
+        stack[top++] = op === EMPTY_DICT ? OPEN_DICT : OPEN_LIST
         break
-      case OP.setitem:
-      case OP.setitems: {
-        const from = op === OP.setitem ? top - 2 : floor
-        if (op === OP.setitems) floor = marks.pop() ?? -1
+      case SETITEM:
+      case SETITEMS: {
+        const from = op === SETITEM ? top - 2 : floor
+        if (op === SETITEMS) floor = marks.pop() ?? -1
         if (from <= floor || floor < 0) throw fail(start, 'items without a dictionary')
         if ((top - from) % 2 !== 0) throw fail(start, 'a key without a value')
         for (let key = from; key < top; key += 2) {
@@ -231,37 +212,37 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         }
         break
       }
-      case OP.append:
-      case OP.appends: {
-        const from = op === OP.append ? top - 1 : floor
-        if (op === OP.appends) floor = marks.pop() ?? -1
+      case APPEND:
+      case APPENDS: {
+        const from = op === APPEND ? top - 1 : floor
+        if (op === APPENDS) floor = marks.pop() ?? -1
         if (from <= floor || floor < 0) throw fail(start, 'items without a list')
         const slot = from - 1
-        const list = stack[slot]
-        if (list === OPEN_LIST && top > from) {
-          const items = stack.slice(from, top)
+        const target = stack[slot]
+        if (target === OPEN_LIST && top > from) {
+          const items = list(stack, from, top) ?? stack.slice(from, top)
           stack[slot] = items
           if (memoOf[slot] >= 0) {
             if (memo[memoOf[slot]] !== OPEN_LIST) throw fail(start, 'a list that holds itself,')
             memo[memoOf[slot]] = items
           }
-        } else if (Array.isArray(list) && list !== OPEN_LIST && list !== EMPTY_LIST) {
-          for (let item = from; item < top; item++) list.push(stack[item])
-        } else if (list !== OPEN_LIST) {
+        } else if (Array.isArray(target) && target !== OPEN_LIST && target !== CLOSED_LIST) {
+          for (let item = from; item < top; item++) target.push(stack[item])
+        } else if (target !== OPEN_LIST) {
           throw fail(start, 'items for something that is no list,')
         }
         top = from
         break
       }
-      case OP.emptyTuple:
-        stack[top++] = EMPTY_LIST
+      case BININT2:
+        stack[top++] = bytes[operand] | (bytes[operand + 1] << 8)
         break
-      case OP.tuple:
-      case OP.tuple1:
-      case OP.tuple2:
-      case OP.tuple3: {
-        const from = op === OP.tuple ? floor : top - (op - OP.tuple1 + 1)
-        if (op === OP.tuple) {
+      case TUPLE:
+      case TUPLE1:
+      case TUPLE2:
+      case TUPLE3: {
+        const from = op === TUPLE ? floor : top - (op - TUPLE1 + 1)
+        if (op === TUPLE) {
           if (marks.length === 0) throw fail(start, 'a tuple without its beginning')
           floor = marks.pop()!
         }
@@ -271,13 +252,36 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         top = from + 1
         break
       }
-      case OP.frame:
+      case EMPTY_TUPLE:
+        stack[top++] = CLOSED_LIST
+        break
+      case NONE:
+        stack[top++] = null
+        break
+      case NEWTRUE:
+        stack[top++] = true
+        break
+      case NEWFALSE:
+        stack[top++] = false
+        break
+      case BINFLOAT:
+        stack[top++] = bytes.readDoubleBE(operand)
+        break
+      case BYTEARRAY8: {
+        const length = u64(bytes, operand)
+        if (length > end - at) throw truncated()
+        stack[top++] = bytes.subarray(at, at + length)
+        at += length
+        break
+      }
+      case FRAME:
         if (u64(bytes, operand) > end - at) throw truncated()
         break
-      case OP.proto:
-        if (bytes[operand] < 2 || bytes[operand] > 5) throw fail(start, `pickle protocol ${bytes[operand]}; 2 to 5 are read,`)
+      case PROTO:
+        if (bytes[operand] < 2 || bytes[operand] > 5)
+          throw fail(start, `pickle protocol ${bytes[operand]}; 2 to 5 are read,`)
         break
-      case OP.stop:
+      case STOP:
         if (top !== 1 || marks.length > 0) throw fail(start, 'the pickle stops with values left over')
         if (at !== end) throw fail(at, `${end - at} bytes follow the end of the pickle`)
         return stack[0]
@@ -287,6 +291,8 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
   }
   throw truncated()
 }
+
+const plain: Build = () => undefined
 
 function plainDictionary(items: readonly unknown[], from: number, to: number): object {
   const dict = Object.create(null)
@@ -323,7 +329,9 @@ function littleEndian(bytes: Uint8Array, at: number, length: number): number {
 }
 
 function longLittleEndian(bytes: Uint8Array, at: number, length: number): number {
-  const hex = Buffer.from(bytes.subarray(at, at + length)).reverse().toString('hex')
+  const hex = Buffer.from(bytes.subarray(at, at + length))
+    .reverse()
+    .toString('hex')
   return Number(BigInt.asIntN(8 * length, BigInt(`0x${hex}`)))
 }
 
@@ -339,7 +347,10 @@ function refusal(op: number, bytes: Buffer, at: number, stack: readonly unknown[
   if (opcode === undefined) return `0x${op.toString(16).padStart(2, '0')} is no opcode of a memory snapshot,`
   let called = `code (${opcode})`
   if (opcode === 'GLOBAL' || opcode === 'INST') {
-    called = bytes.toString('latin1', at, at + 400).split('\n', 2).join('.')
+    called = bytes
+      .toString('latin1', at, at + 400)
+      .split('\n', 2)
+      .join('.')
   } else if (opcode === 'STACK_GLOBAL') {
     called = `${stack[top - 2]}.${stack[top - 1]}`
   }

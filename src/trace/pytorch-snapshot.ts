@@ -72,8 +72,11 @@ function parse(bytes: Buffer, fold: Folding, onProgress: (bytesRead: number) => 
   if (bytes[0] === 0x80) return readPickle(bytes, { dictionary: fold.dictionary, onProgress })
   const start = bytes.subarray(0, 64).toString('latin1').trimStart()
   if (start.startsWith('{') || start.startsWith('[')) return parseJson(bytes, fold)
-  if (start.startsWith('PK')) throw new FormatError('is a ZIP archive, as torch.save makes them; pickle.dump the snapshot')
-  throw new FormatError('is no memory snapshot: neither a pickle of protocol 2 to 5, nor JSON, nor one of these in gzip')
+  if (start.startsWith('PK'))
+    throw new FormatError('is a ZIP archive, as torch.save makes them; pickle.dump the snapshot')
+  throw new FormatError(
+    'is no memory snapshot: neither a pickle of protocol 2 to 5, nor JSON, nor one of these in gzip',
+  )
 }
 
 /** Parses JSON and folds its events too, so that from here on both forms look the same. */
@@ -153,7 +156,8 @@ class Folding {
   jsonEvent(value: unknown): number | null {
     if (!isDictionary(value) || value['action'] === undefined) return null
     const fields: RawFields = Object.assign(new RawFields(), value)
-    if (Array.isArray(fields.frames)) fields.frames = fields.frames.map(frame => isDictionary(frame) && this.frame(frame))
+    if (Array.isArray(fields.frames))
+      fields.frames = fields.frames.map(frame => isDictionary(frame) && this.frame(frame))
     return this.event(fields)
   }
 
@@ -167,7 +171,8 @@ class Folding {
     let previous = -1
     rows.forEach((complement, i) => {
       const row = typeof complement === 'number' ? ~complement : -1
-      if (row <= previous || row >= builder.events) throw new FormatError(`${place}[${i}] must be an event with an action`)
+      if (row <= previous || row >= builder.events)
+        throw new FormatError(`${place}[${i}] must be an event with an action`)
       previous = row
       if (builder.action[row] === UNKNOWN) return
       this.check(row, `${place}[${i}]`)
@@ -231,7 +236,8 @@ function finalState(value: unknown, device: number): FinalState {
     const stream = whole(segment['stream'], `${place}.stream`, 'a stream handle')
     const inside = list(segment['blocks'] ?? [], `${place}.blocks`)
     if (bases.has(address)) throw new FormatError(`${place}.address is that of another segment too`)
-    if (inside.length > 0 && lists.has(inside)) throw new FormatError(`${place}.blocks are those of another segment too`)
+    if (inside.length > 0 && lists.has(inside))
+      throw new FormatError(`${place}.blocks are those of another segment too`)
     bases.add(address)
     lists.add(inside)
     segments.push({ address, bytes, stream, expandable: segment['is_expandable'] === true })

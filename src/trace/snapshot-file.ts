@@ -52,7 +52,8 @@ function unpack(packed: Buffer): Buffer {
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
     if (code === 'Z_BUF_ERROR') throw new FormatError('the gzip file is truncated')
-    if (code === 'ERR_BUFFER_TOO_LARGE') throw new FormatError(`the gzip file unpacks to more than ${formatBytes(most)}`)
+    if (code === 'ERR_BUFFER_TOO_LARGE')
+      throw new FormatError(`the gzip file unpacks to more than ${formatBytes(most)}`)
     throw new FormatError(`the gzip file is damaged (${message})`)
   }
 }

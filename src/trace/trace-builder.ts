@@ -184,7 +184,8 @@ export class TraceBuilder {
 
   /** An address is handed out again: a recording that leaves the completed frees out says so by that. */
   private endBlock(blocks: WritableBlocks, number: number, event: number): void {
-    if (blocks.freeRequestedAt[number] === NEVER) throw this.contradiction(event, 'allocates a block that is still live')
+    if (blocks.freeRequestedAt[number] === NEVER)
+      throw this.contradiction(event, 'allocates a block that is still live')
     blocks.freeCompletedAt[number] = event
   }
 

@@ -13,7 +13,6 @@ import {
   CU_STREAM_NON_BLOCKING,
   CU_STREAM_PER_THREAD,
   DEVICE_ATTRIBUTE,
-  POOL_ATTRIBUTE,
   RESULT,
 } from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape } from '../driver.js'
@@ -435,7 +434,9 @@ export class SimulatedDriver implements Driver {
 
   cuMemPoolTrimTo(pool: number, keepBytes: number): void {
     this.enterAnywhere(CALL.cuMemPoolTrimTo)
-    this.pool(pool).trimTo(keepBytes)
+    const entry = this.pool(pool)
+    this.gate.checkSize(keepBytes, 0)
+    entry.trimTo(keepBytes)
   }
 
   cuMemAllocAsync(bytes: number, stream: number): number {

@@ -1,0 +1,182 @@
+// The front door: opens a device, and makes everything that lives on it.
+
+import { describe } from './base/bytes.js'
+import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
+import { Context } from './driver/context.js'
+import type { Driver } from './driver/driver.js'
+import { NativeDriver } from './driver/native/native-driver.js'
+import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
+import { Module } from './kernel/module.js'
+import { Clocks } from './order/clocks.js'
+import { Event } from './order/event.js'
+import { Stream } from './order/stream.js'
+import { CachingPool } from './pool/caching-pool.js'
+import { type PoolOptions, parsePoolOptions } from './pool/options.js'
+import { PlainPool } from './pool/plain-pool.js'
+import { Staging } from './pool/staging.js'
+
+/** A GPU by its number, 'simulated' for a GPU in memory, 'auto' for GPU 0 or else the simulated one, or a driver of one's own. */
+export type DeviceChoice = number | 'auto' | 'simulated' | Driver
+
+/**
+ * Opens a device; without an argument GPU 0. Throws NoDeviceError where there is none, saying what was tried. 'auto'
+ * falls back to the simulated device only then: a driver that is there but fails is an error.
+ */
+export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
+  if (choice === 'simulated') return openOn(new SimulatedDriver(), 0)
+  if (choice === 'auto') {
+    try {
+      return openOn(NativeDriver.open(), 0)
+    } catch (error) {
+      if (!(error instanceof NoDeviceError)) throw error
+      return openOn(new SimulatedDriver(), 0)
+    }
+  }
+  if (typeof choice === 'object' && choice !== null) return openOn(choice, ordinal)
+  if (typeof choice !== 'number' || !Number.isInteger(choice) || choice < 0) {
+    throw new RangeError(`openDevice: choose a device number, 'auto' or 'simulated', not ${describe(choice)}`)
+  }
+  return openOn(NativeDriver.open(), choice)
+}
+
+/** Reads a choice as the command line and CUDA_MEMPOOL_DEVICE write it: 'auto', 'simulated' or a number. */
+export function parseDeviceChoice(text: string): DeviceChoice {
+  if (text === 'auto' || text === 'simulated') return text
+  if (/^\d+$/.test(text)) return Number(text)
+  throw new RangeError(`'${text}' is no device; write auto, simulated or a number`)
+}
+
+function openOn(driver: Driver, ordinal: number): Device {
+  try {
+    driver.cuInit()
+  } catch (error) {
+    if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_NO_DEVICE) throw error
+    throw new NoDeviceError(`the driver finds no GPU (${error.message}); use openDevice('simulated') to go without`)
+  }
+  const count = driver.cuDeviceGetCount()
+  if (count === 0) throw new NoDeviceError("the driver finds no GPU; use openDevice('simulated') to go without")
+  if (ordinal >= count) {
+    throw new NoDeviceError(`device ${ordinal} does not exist: the driver finds ${count}, numbered from 0`)
+  }
+  return new Device(Context.open(driver, ordinal))
+}
+
+/** One GPU, or the simulated one. */
+export class Device implements Disposable {
+  readonly driver: Driver
+  readonly name: string
+  /** true for a GPU in memory: nothing measured on it is a GPU's */
+  readonly simulated: boolean
+  readonly totalBytes: number
+  readonly clocks: Clocks
+  /** the stream used where none is named: the driver's legacy default stream, so that it is ordered with other libraries' */
+  readonly defaultStream: Stream
+  private readonly adopted = new Map<number, Stream>()
+  private readonly streams = new Set<Stream>()
+  private readonly pools = new Set<{ close(): unknown }>()
+  private closed = false
+
+  /** Use `openDevice`. */
+  constructor(readonly context: Context) {
+    this.driver = context.driver
+    this.name = this.driver.cuDeviceGetName(context.device)
+    this.simulated = this.driver.simulated
+    this.totalBytes = this.driver.cuDeviceTotalMem(context.device)
+    this.clocks = new Clocks(context)
+    this.defaultStream = new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
+  }
+
+  /** The device's number. */
+  get ordinal(): number {
+    return this.context.ordinal
+  }
+
+  /** Bytes free and in all, as the driver says; other programs use the same memory. */
+  memoryInfo(): { freeBytes: number; totalBytes: number } {
+    return this.open('memoryInfo').cuMemGetInfo()
+  }
+
+  /** A stream of its own, not ordered with the default stream. */
+  createStream(): Stream {
+    const handle = this.open('createStream').cuStreamCreate(CU_STREAM_NON_BLOCKING)
+    try {
+      const stream = new Stream(this.clocks, handle, true, closed => this.streams.delete(closed))
+      this.streams.add(stream)
+      return stream
+    } catch (error) {
+      this.driver.cuStreamDestroy(handle)
+      throw error
+    }
+  }
+
+  /** A stream that another library made; the same one for the same handle until closed. Close it here before it is destroyed there. */
+  adoptStream(handle: number): Stream {
+    const driver = this.open('adoptStream')
+    if (!Number.isSafeInteger(handle) || handle < 0) {
+      throw new RangeError(`adoptStream: handle must be a driver's stream handle, not ${describe(handle)}`)
+    }
+    if (handle === CU_STREAM_LEGACY_DEFAULT) return this.defaultStream
+    if (handle > CU_STREAM_PER_THREAD && driver.cuStreamGetCtx(handle) !== this.context.handle) {
+      throw new PoolError('adoptStream: the stream belongs to another device or context')
+    }
+    const id = driver.cuStreamGetId(handle)
+    const known = this.adopted.get(id)
+    if (known !== undefined) return known
+    const stream = new Stream(this.clocks, handle, false, () => this.adopted.delete(id))
+    this.adopted.set(id, stream)
+    return stream
+  }
+
+  createEvent(): Event {
+    this.open('createEvent')
+    return new Event(this.context)
+  }
+
+  /** The caching pool: for most uses the only one needed. */
+  createPool(options: PoolOptions = {}): CachingPool {
+    this.open('createPool')
+    const pool = new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes))
+    this.pools.add(pool)
+    return pool
+  }
+
+  /** One driver allocation for each buffer: slow, exact, and what `withFallback` falls back to. */
+  createPlainPool(): PlainPool {
+    this.open('createPlainPool')
+    const pool = new PlainPool(this.clocks, this.defaultStream)
+    this.pools.add(pool)
+    return pool
+  }
+
+  /** Loads PTX text; see `Module`. */
+  loadModule(ptx: string): Module {
+    this.open('loadModule')
+    return new Module(this.context, this.defaultStream, ptx)
+  }
+
+  /** Blocks until all work on the device's context has completed. */
+  synchronize(): void {
+    this.open('synchronize').cuCtxSynchronize()
+  }
+
+  /** Closes the pools and streams that are still open, and lets go of the device. A second close does nothing. */
+  close(): void {
+    if (this.closed) return
+    this.closed = true
+    for (const pool of this.pools) pool.close()
+    for (const stream of [...this.streams, ...this.adopted.values(), this.defaultStream]) stream.close()
+    Staging.of(this.context).close()
+    this.clocks.close()
+    this.context.release()
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  private open(call: string): Driver {
+    if (this.closed) throw new PoolError(`${call}: the device is closed; open it again`)
+    return this.context.activate()
+  }
+}

@@ -1,0 +1,645 @@
+// What both drivers must do, the simulated one and the real one on a GPU: only behaviour that CUDA documents or that was
+// measured on a real driver. What can only be provoked by killing the context, or is undefined on a real driver, is
+// tested with the simulated driver alone.
+
+import assert from 'node:assert/strict'
+import { after, afterEach, before, beforeEach, describe, it, type TestContext } from 'node:test'
+import { GiB, KiB, MiB, TiB } from '../base/bytes.js'
+import { CudaError } from '../base/errors.js'
+import {
+  CU_EVENT_DISABLE_TIMING,
+  CU_STREAM_LEGACY_DEFAULT,
+  CU_STREAM_NON_BLOCKING,
+  DEVICE_ATTRIBUTE,
+  POOL_ATTRIBUTE,
+  RESULT,
+} from './constants.js'
+import type { Driver } from './driver.js'
+
+const {
+  CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+  CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+  CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+  CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+} = DEVICE_ATTRIBUTE
+const {
+  CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+  CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
+  CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+  CU_MEMPOOL_ATTR_USED_MEM_HIGH,
+} = POOL_ATTRIBUTE
+
+/** Runs the shared tests; `open` is called once for each of them. */
+export function driverSuite(name: string, open: () => Driver): void {
+  describe(`driver contract: ${name}`, () => {
+    let driver: Driver
+    let device: number
+    let context: number
+    let cleanups: (() => void)[] = []
+    let keeper: Driver
+
+    /** To be done after the test, the latest first. */
+    const later = (cleanup: () => void) => cleanups.push(cleanup)
+
+    function allocate(bytes: number): number {
+      const ptr = driver.cuMemAlloc(bytes)
+      later(() => driver.cuMemFree(ptr))
+      return ptr
+    }
+
+    function createStream(flags = CU_STREAM_NON_BLOCKING): number {
+      const stream = driver.cuStreamCreate(flags)
+      later(() => driver.cuStreamDestroy(stream))
+      return stream
+    }
+
+    function createEvent(): number {
+      const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
+      later(() => driver.cuEventDestroy(event))
+      return event
+    }
+
+    function register<T extends ArrayBufferView>(host: T): T {
+      driver.cuMemHostRegister(host, 0)
+      later(() => driver.cuMemHostUnregister(host))
+      return host
+    }
+
+    /** All that was submitted anywhere has run; then the bytes. */
+    function read(ptr: number, bytes: number): Uint8Array {
+      driver.cuCtxSynchronize()
+      const host = new Uint8Array(bytes)
+      driver.cuMemcpyDtoH(host, ptr)
+      return host
+    }
+
+    function missing(test: TestContext, attribute: number, feature: string): boolean {
+      if (driver.cuDeviceGetAttribute(attribute, device) !== 0) return false
+      test.skip(`this device has no ${feature}`)
+      return true
+    }
+
+    // Keeps the primary context alive between the tests: making it anew takes a real driver a good part of a second.
+    before(() => {
+      keeper = open()
+      keeper.cuInit()
+      keeper.cuDevicePrimaryCtxRetain(keeper.cuDeviceGet(0))
+    })
+    after(() => keeper.cuDevicePrimaryCtxRelease(keeper.cuDeviceGet(0)))
+
+    beforeEach(() => {
+      driver = open()
+      driver.cuInit()
+      device = driver.cuDeviceGet(0)
+      context = driver.cuDevicePrimaryCtxRetain(device)
+      driver.cuCtxSetCurrent(context)
+    })
+
+    afterEach(() => {
+      driver.cuCtxSynchronize()
+      for (const cleanup of cleanups.reverse()) cleanup()
+      cleanups = []
+      driver.cuDevicePrimaryCtxRelease(device)
+    })
+
+    describe('devices and contexts', () => {
+      it('says its version and its devices', () => {
+        assert.ok(driver.cuDriverGetVersion() >= 10_020)
+        const count = driver.cuDeviceGetCount()
+        assert.ok(count >= 1)
+        assert.notEqual(driver.cuDeviceGetName(device), '')
+        assert.ok(driver.cuDeviceTotalMem(device) > 0)
+        refuses(() => driver.cuDeviceGet(count), 'cuDeviceGet', RESULT.CUDA_ERROR_INVALID_DEVICE)
+      })
+
+      it('answers attributes, and refuses an unknown one', () => {
+        assert.equal(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device), 1024)
+        assert.ok(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) >= 1)
+        assert.ok(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) >= 5)
+        refuses(
+          () => driver.cuDeviceGetAttribute(99_999, device),
+          'cuDeviceGetAttribute',
+          RESULT.CUDA_ERROR_INVALID_VALUE,
+        )
+      })
+
+      it('gives one primary context to all who retain it', () => {
+        assert.equal(driver.cuDevicePrimaryCtxRetain(device), context)
+        driver.cuDevicePrimaryCtxRelease(device)
+        driver.cuCtxSynchronize()
+      })
+    })
+
+    describe('plain memory', () => {
+      it('gives aligned addresses that do not overlap', () => {
+        const sizes = [1, 255, 512, 4097, MiB, 3 * MiB]
+        const blocks = sizes.map(bytes => ({ ptr: allocate(bytes), bytes })).sort((a, b) => a.ptr - b.ptr)
+        for (const [i, { ptr, bytes }] of blocks.entries()) {
+          assert.ok(Number.isSafeInteger(ptr) && ptr > 0)
+          assert.equal(ptr % 256, 0)
+          if (i + 1 < blocks.length) assert.ok(ptr + bytes <= blocks[i + 1].ptr)
+        }
+      })
+
+      it('tells how much is free', () => {
+        const before = driver.cuMemGetInfo()
+        assert.ok(before.freeBytes > 0 && before.freeBytes <= before.totalBytes)
+        const ptr = driver.cuMemAlloc(256 * MiB)
+        const during = driver.cuMemGetInfo()
+        assert.ok(before.freeBytes - during.freeBytes >= 256 * MiB)
+        driver.cuMemFree(ptr)
+        assert.ok(driver.cuMemGetInfo().freeBytes - during.freeBytes >= 256 * MiB)
+      })
+
+      it('refuses no bytes and too many, and works on', () => {
+        refuses(() => driver.cuMemAlloc(0), 'cuMemAlloc', RESULT.CUDA_ERROR_INVALID_VALUE)
+        refuses(() => driver.cuMemAlloc(1024 * TiB), 'cuMemAlloc', RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+        allocate(MiB)
+      })
+
+      it('refuses a second free and frees null', () => {
+        const ptr = driver.cuMemAlloc(MiB)
+        driver.cuMemFree(ptr)
+        refuses(() => driver.cuMemFree(ptr), 'cuMemFree', RESULT.CUDA_ERROR_INVALID_VALUE)
+        driver.cuMemFree(0)
+      })
+
+      it('completes earlier work before a free', () => {
+        const stream = createStream()
+        const source = driver.cuMemAlloc(64 * MiB)
+        const target = allocate(64 * MiB)
+        const event = createEvent()
+        driver.cuMemsetD8Async(source, 3, 64 * MiB, stream)
+        driver.cuMemcpyDtoDAsync(target, source, 64 * MiB, stream)
+        driver.cuEventRecord(event, stream)
+        driver.cuMemFree(source)
+        assert.equal(driver.cuEventQuery(event), true)
+        assert.deepEqual(read(target + 64 * MiB - 16, 16), new Uint8Array(16).fill(3))
+      })
+    })
+
+    describe('copies and fills', () => {
+      it('copies to the device and back', () => {
+        const data = sequence(100_003)
+        const ptr = allocate(data.length)
+        driver.cuMemcpyHtoD(ptr, data)
+        const back = new Uint8Array(data.length)
+        driver.cuMemcpyDtoH(back, ptr)
+        assert.deepEqual(back, data)
+      })
+
+      it('copies parts, by addresses inside a block and by views of any type', () => {
+        const ptr = allocate(4096)
+        driver.cuMemcpyHtoD(ptr, new Uint8Array(4096))
+        driver.cuMemcpyHtoD(ptr + 1001, sequence(10).subarray(3, 7))
+        driver.cuMemcpyHtoD(ptr + 2000, new Float64Array([1.5, -2]).subarray(1))
+        const back = new DataView(new ArrayBuffer(4096))
+        driver.cuMemcpyDtoH(back, ptr)
+        assert.deepEqual(
+          [1000, 1001, 1004, 1005].map(i => back.getUint8(i)),
+          [0, ...[3, 6].map(i => sequence(10)[i]), 0],
+        )
+        assert.equal(back.getFloat64(2000, true), -2)
+        assert.equal(back.getFloat64(2008, true), 0)
+      })
+
+      it('copies on the device, also between odd addresses', () => {
+        const data = sequence(200_000)
+        const source = allocate(data.length)
+        const target = allocate(data.length)
+        driver.cuMemcpyHtoD(source, data)
+        driver.cuMemcpyDtoD(target, source, data.length)
+        driver.cuMemcpyDtoD(target + 70_001, source + 3, 66_000)
+        const expected = data.slice()
+        expected.set(data.subarray(3, 66_003), 70_001)
+        assert.deepEqual(read(target, data.length), expected)
+      })
+
+      it('copies in stream order, from and to pageable memory', () => {
+        const stream = createStream()
+        const data = sequence(300_000)
+        const first = allocate(data.length)
+        const second = allocate(data.length)
+        const upload = data.slice()
+        driver.cuMemcpyHtoDAsync(first, upload, stream)
+        upload.fill(0) // pageable memory was copied aside at the call
+        driver.cuMemcpyDtoDAsync(second, first, data.length, stream)
+        const back = new Uint8Array(data.length)
+        driver.cuMemcpyDtoHAsync(back, second, stream) // returns when the copy is done
+        assert.deepEqual(back, data)
+      })
+
+      it('copies in stream order, from and to registered memory', () => {
+        const stream = createStream()
+        const data = sequence(MiB)
+        const ptr = allocate(MiB)
+        const up = register(data.slice())
+        const down = register(new Uint8Array(MiB))
+        driver.cuMemcpyHtoDAsync(ptr, up, stream)
+        driver.cuMemcpyDtoHAsync(down, ptr, stream)
+        driver.cuStreamSynchronize(stream)
+        assert.deepEqual(down, data)
+        up.fill(9)
+        driver.cuMemcpyHtoD(ptr, up)
+        driver.cuMemcpyDtoH(down, ptr)
+        assert.deepEqual(down, up)
+      })
+
+      it('fills with bytes and with words', () => {
+        const stream = createStream()
+        const ptr = allocate(MiB)
+        driver.cuMemsetD8(ptr, 0x11, MiB)
+        driver.cuCtxSynchronize()
+        driver.cuMemsetD8Async(ptr + 3, 0xfe, 70_000, stream)
+        driver.cuMemsetD32Async(ptr + 200_000, 0x80c0ffee, 50_000, stream)
+        const bytes = read(ptr, MiB)
+        assert.deepEqual(
+          [2, 3, 70_002, 70_003, MiB - 1].map(i => bytes[i]),
+          [0x11, 0xfe, 0xfe, 0x11, 0x11],
+        )
+        const words = new Uint32Array(bytes.buffer)
+        assert.deepEqual(
+          [49_999, 50_000, 99_999, 100_000].map(i => words[i]),
+          [0x11111111, 0x80c0ffee, 0x80c0ffee, 0x11111111],
+        )
+      })
+
+      it('refuses an address that was never allocated', () => {
+        const { CUDA_ERROR_INVALID_VALUE } = RESULT
+        refuses(() => driver.cuMemcpyHtoD(4096, new Uint8Array(16)), 'cuMemcpyHtoD', CUDA_ERROR_INVALID_VALUE)
+        refuses(() => driver.cuMemcpyDtoH(new Uint8Array(16), 4096), 'cuMemcpyDtoH', CUDA_ERROR_INVALID_VALUE)
+        driver.cuCtxSynchronize()
+      })
+
+      it('refuses to register memory twice, or to unregister what is not', () => {
+        const host = register(new Uint8Array(MiB))
+        const { CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED } = RESULT
+        refuses(() => driver.cuMemHostRegister(host, 0), 'cuMemHostRegister', CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+        const other = new Uint8Array(MiB)
+        refuses(() => driver.cuMemHostUnregister(other), 'cuMemHostUnregister', CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+      })
+    })
+
+    describe('streams and events', () => {
+      it('is idle after a synchronise', () => {
+        const stream = createStream()
+        const event = createEvent()
+        const ptr = allocate(64 * MiB)
+        driver.cuMemsetD8Async(ptr, 1, 64 * MiB, stream)
+        driver.cuEventRecord(event, stream)
+        driver.cuStreamSynchronize(stream)
+        assert.equal(driver.cuStreamQuery(stream), true)
+        assert.equal(driver.cuEventQuery(event), true)
+      })
+
+      it('completes in the end, when only asked', () => {
+        const stream = createStream()
+        const event = createEvent()
+        driver.cuMemsetD8Async(allocate(MiB), 1, MiB, stream)
+        driver.cuEventRecord(event, stream)
+        while (!driver.cuEventQuery(event));
+        while (!driver.cuStreamQuery(stream));
+      })
+
+      it('takes a never recorded event as complete', () => {
+        const event = createEvent()
+        assert.equal(driver.cuEventQuery(event), true)
+        driver.cuEventSynchronize(event)
+        driver.cuStreamWaitEvent(createStream(), event)
+      })
+
+      it('orders two streams by an event', () => {
+        const [a, b] = [createStream(), createStream()]
+        const event = createEvent()
+        const bytes = 64 * MiB
+        const source = allocate(bytes)
+        const target = allocate(bytes)
+        for (const value of [1, 2, 3, 4]) {
+          driver.cuMemsetD8Async(source, value, bytes, a)
+          driver.cuEventRecord(event, a)
+          driver.cuStreamWaitEvent(b, event)
+          driver.cuMemcpyDtoDAsync(target, source, bytes, b)
+          driver.cuStreamSynchronize(b)
+          assert.equal(read(target + bytes - 1, 1)[0], value)
+        }
+      })
+
+      it('waits for the event as it was recorded at the time of the wait', () => {
+        const [a, b, c] = [createStream(), createStream(), createStream()]
+        const event = createEvent()
+        const source = allocate(MiB)
+        const target = allocate(MiB)
+        driver.cuMemsetD8Async(source, 7, MiB, a)
+        driver.cuEventRecord(event, a)
+        driver.cuStreamWaitEvent(b, event)
+        driver.cuEventRecord(event, c)
+        driver.cuMemcpyDtoDAsync(target, source, MiB, b)
+        driver.cuStreamSynchronize(b)
+        assert.equal(read(target, 1)[0], 7)
+      })
+
+      it('keeps a wait after its event is destroyed', () => {
+        const [a, b] = [createStream(), createStream()]
+        const source = allocate(16 * MiB)
+        const target = allocate(16 * MiB)
+        const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
+        driver.cuMemsetD8Async(source, 5, 16 * MiB, a)
+        driver.cuEventRecord(event, a)
+        driver.cuStreamWaitEvent(b, event)
+        driver.cuEventDestroy(event)
+        driver.cuMemcpyDtoDAsync(target, source, 16 * MiB, b)
+        driver.cuStreamSynchronize(b)
+        assert.equal(read(target + 16 * MiB - 1, 1)[0], 5)
+      })
+
+      it('moves an event when it is recorded again', () => {
+        const stream = createStream()
+        const event = createEvent()
+        const ptr = allocate(16 * MiB)
+        const last = register(new Uint8Array(1))
+        driver.cuEventRecord(event, stream)
+        driver.cuMemsetD8Async(ptr, 8, 16 * MiB, stream)
+        driver.cuMemcpyDtoHAsync(last, ptr + 16 * MiB - 1, stream)
+        driver.cuEventRecord(event, stream)
+        driver.cuEventSynchronize(event)
+        assert.equal(last[0], 8)
+      })
+
+      it('orders blocking streams with the default stream, both ways', () => {
+        const stream = createStream(0)
+        const bytes = 32 * MiB
+        const source = allocate(bytes)
+        const target = allocate(bytes)
+        driver.cuMemsetD8Async(source, 1, bytes, stream)
+        driver.cuMemcpyDtoDAsync(target, source, bytes, CU_STREAM_LEGACY_DEFAULT)
+        driver.cuMemsetD8Async(source, 2, bytes, stream)
+        driver.cuStreamSynchronize(CU_STREAM_LEGACY_DEFAULT)
+        driver.cuStreamSynchronize(stream)
+        assert.equal(read(target + bytes - 1, 1)[0], 1)
+        assert.equal(read(source + bytes - 1, 1)[0], 2)
+      })
+
+      it('completes the work of a destroyed stream', () => {
+        const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+        const ptr = allocate(64 * MiB)
+        driver.cuMemsetD8Async(ptr, 6, 64 * MiB, stream)
+        driver.cuStreamDestroy(stream)
+        assert.equal(read(ptr + 64 * MiB - 1, 1)[0], 6)
+      })
+
+      it('knows the context of a stream, and never uses an id again', () => {
+        const ids = new Set<number>()
+        for (let i = 0; i < 10; i++) {
+          const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+          assert.equal(driver.cuStreamGetCtx(stream), context)
+          ids.add(driver.cuStreamGetId(stream))
+          assert.equal(driver.cuStreamGetId(stream), driver.cuStreamGetId(stream))
+          driver.cuStreamDestroy(stream)
+        }
+        assert.equal(ids.size, 10)
+      })
+    })
+
+    describe('virtual memory', () => {
+      const attribute = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+      let granule = 0
+      const lacks = (test: TestContext) => {
+        if (missing(test, attribute, 'virtual memory management')) return true
+        granule = driver.cuMemGetAllocationGranularity(device)
+        return false
+      }
+
+      function reserve(bytes: number): number {
+        const base = driver.cuMemAddressReserve(bytes, 0)
+        later(() => driver.cuMemAddressFree(base, bytes))
+        return base
+      }
+
+      /** A handle mapped with access, unmapped and released after the test. */
+      function map(ptr: number, bytes: number): number {
+        const handle = driver.cuMemCreate(bytes, device)
+        later(() => driver.cuMemRelease(handle))
+        driver.cuMemMap(ptr, bytes, handle)
+        later(() => driver.cuMemUnmap(ptr, bytes))
+        driver.cuMemSetAccess(ptr, bytes, device)
+        return handle
+      }
+
+      it('has a granularity of whole pages, and reserves many times the device', test => {
+        if (lacks(test)) return
+        assert.ok(granule >= 64 * KiB && Number.isInteger(Math.log2(granule)))
+        const base = reserve(4 * TiB)
+        assert.equal(base % granule, 0)
+        const { freeBytes } = driver.cuMemGetInfo()
+        reserve(TiB)
+        assert.equal(driver.cuMemGetInfo().freeBytes, freeBytes)
+      })
+
+      it('serves memory mapped piece by piece as one range', test => {
+        if (lacks(test)) return
+        const base = reserve(8 * granule)
+        const handles = [0, 1, 2].map(i => {
+          const handle = driver.cuMemCreate(granule, device)
+          driver.cuMemMap(base + i * granule, granule, handle)
+          return handle
+        })
+        driver.cuMemSetAccess(base, 3 * granule, device)
+        later(() => {
+          driver.cuMemUnmap(base, 3 * granule)
+          for (const handle of handles) driver.cuMemRelease(handle)
+        })
+        const data = sequence(3 * granule)
+        driver.cuMemcpyHtoD(base, data)
+        assert.deepEqual(read(base, data.length), data)
+      })
+
+      it('keeps the contents of a handle that is mapped elsewhere', test => {
+        if (lacks(test)) return
+        const base = reserve(8 * granule)
+        const handle = driver.cuMemCreate(granule, device)
+        later(() => driver.cuMemRelease(handle))
+        for (const [round, place] of [base, base + 5 * granule, base + granule].entries()) {
+          driver.cuMemMap(place, granule, handle)
+          driver.cuMemSetAccess(place, granule, device)
+          if (round === 0) driver.cuMemcpyHtoD(place, sequence(granule))
+          assert.deepEqual(read(place, granule), sequence(granule))
+          driver.cuMemUnmap(place, granule)
+        }
+      })
+
+      it('keeps a released handle while it is mapped, and then gives the memory back', test => {
+        if (lacks(test)) return
+        const bytes = Math.ceil((256 * MiB) / granule) * granule
+        const base = reserve(bytes)
+        const { freeBytes } = driver.cuMemGetInfo()
+        const handle = driver.cuMemCreate(bytes, device)
+        driver.cuMemMap(base, bytes, handle)
+        driver.cuMemSetAccess(base, bytes, device)
+        driver.cuMemRelease(handle)
+        assert.ok(freeBytes - driver.cuMemGetInfo().freeBytes >= bytes)
+        driver.cuMemsetD8(base, 4, bytes)
+        assert.equal(read(base + bytes - 1, 1)[0], 4)
+        driver.cuMemUnmap(base, bytes)
+        assert.ok(driver.cuMemGetInfo().freeBytes + bytes / 2 > freeBytes)
+      })
+
+      it('refuses sizes and addresses that are no multiples of the granularity', test => {
+        if (lacks(test)) return
+        const base = reserve(4 * granule)
+        const handle = driver.cuMemCreate(granule, device)
+        later(() => driver.cuMemRelease(handle))
+        const { CUDA_ERROR_INVALID_VALUE } = RESULT
+        refuses(() => driver.cuMemAddressReserve(1000, 0), 'cuMemAddressReserve', CUDA_ERROR_INVALID_VALUE)
+        refuses(() => driver.cuMemAddressReserve(0, 0), 'cuMemAddressReserve', CUDA_ERROR_INVALID_VALUE)
+        refuses(() => driver.cuMemCreate(granule + 4096, device), 'cuMemCreate', CUDA_ERROR_INVALID_VALUE)
+        refuses(() => driver.cuMemMap(base, granule / 2, handle), 'cuMemMap', CUDA_ERROR_INVALID_VALUE)
+        refuses(() => driver.cuMemMap(base + 4096, granule, handle), 'cuMemMap', CUDA_ERROR_INVALID_VALUE)
+      })
+
+      it('refuses to map over a mapping, and to unmap half of one', test => {
+        if (lacks(test)) return
+        const base = reserve(4 * granule)
+        map(base, 2 * granule)
+        const handle = driver.cuMemCreate(granule, device)
+        later(() => driver.cuMemRelease(handle))
+        refuses(() => driver.cuMemMap(base + granule, granule, handle), 'cuMemMap')
+        refuses(() => driver.cuMemUnmap(base, granule), 'cuMemUnmap')
+        driver.cuMemsetD8(base, 1, 2 * granule)
+        assert.equal(read(base + granule, 1)[0], 1)
+      })
+
+      it('refuses access to what is not mapped, and more memory than there is', test => {
+        if (lacks(test)) return
+        const base = reserve(2 * granule)
+        refuses(() => driver.cuMemSetAccess(base, granule, device), 'cuMemSetAccess')
+        refuses(() => driver.cuMemCreate(64 * TiB, device), 'cuMemCreate', RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+      })
+    })
+
+    describe('the driver pool', () => {
+      let pool = 0
+      const lacks = (test: TestContext) => {
+        if (missing(test, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 'memory pools')) return true
+        pool = driver.cuDeviceGetDefaultMemPool(device)
+        driver.cuCtxSynchronize()
+        driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0)
+        driver.cuMemPoolTrimTo(pool, 0)
+        later(() => driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0))
+        return false
+      }
+      const attribute = (which: number) => driver.cuMemPoolGetAttribute(pool, which)
+      const reserved = () => attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+      const used = () => attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+
+      it('reads a threshold back', test => {
+        if (lacks(test)) return
+        for (const bytes of [1000, 3 * GiB, Infinity, 0]) {
+          driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, bytes)
+          assert.equal(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), bytes)
+        }
+      })
+
+      it('counts what is used and reserved, and takes steps of 32 MiB', test => {
+        if (lacks(test)) return
+        const stream = createStream()
+        const before = { used: used(), reserved: reserved() }
+        const ptr = driver.cuMemAllocAsync(8192, stream)
+        assert.equal(used() - before.used, 8192)
+        assert.equal(reserved() - before.reserved, 32 * MiB)
+        driver.cuMemFreeAsync(ptr, stream)
+        driver.cuStreamSynchronize(stream)
+        assert.deepEqual({ used: used(), reserved: reserved() }, before)
+      })
+
+      it('accepts nothing but 0 for a high-water mark, and then shows the current value', test => {
+        if (lacks(test)) return
+        const stream = createStream()
+        const set = (which: number, value: number) => driver.cuMemPoolSetAttribute(pool, which, value)
+        driver.cuMemFreeAsync(driver.cuMemAllocAsync(40 * MiB, stream), stream)
+        driver.cuStreamSynchronize(stream)
+        for (const [high, current] of [
+          [CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT],
+          [CU_MEMPOOL_ATTR_USED_MEM_HIGH, CU_MEMPOOL_ATTR_USED_MEM_CURRENT],
+        ]) {
+          assert.ok(attribute(high) - attribute(current) >= 40 * MiB)
+          refuses(() => set(high, 1), 'cuMemPoolSetAttribute', RESULT.CUDA_ERROR_INVALID_VALUE)
+          set(high, 0)
+          assert.equal(attribute(high), attribute(current))
+        }
+        const readOnly = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+        refuses(() => set(readOnly, 0), 'cuMemPoolSetAttribute', RESULT.CUDA_ERROR_INVALID_VALUE)
+      })
+
+      it('trims only what the host has seen completed', test => {
+        if (lacks(test)) return
+        driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, Infinity)
+        const stream = createStream()
+        const before = reserved()
+        const ptr = driver.cuMemAllocAsync(256 * MiB, stream)
+        driver.cuMemsetD8Async(ptr, 1, 256 * MiB, stream)
+        driver.cuMemFreeAsync(ptr, stream)
+        assert.equal(reserved() - before, 256 * MiB)
+        driver.cuMemPoolTrimTo(pool, 0)
+        assert.equal(reserved() - before, 256 * MiB)
+        driver.cuStreamSynchronize(stream)
+        assert.equal(reserved() - before, 256 * MiB) // the threshold keeps it
+        driver.cuMemPoolTrimTo(pool, TiB) // less is reserved than that
+        assert.equal(reserved() - before, 256 * MiB)
+        driver.cuMemPoolTrimTo(pool, 0)
+        assert.equal(reserved(), before)
+      })
+
+      it('keeps what is live when trimmed', test => {
+        if (lacks(test)) return
+        const stream = createStream()
+        const kept = driver.cuMemAllocAsync(8 * KiB, stream)
+        later(() => driver.cuMemFreeAsync(kept, CU_STREAM_LEGACY_DEFAULT))
+        const freed = driver.cuMemAllocAsync(8 * KiB, stream)
+        driver.cuMemcpyHtoDAsync(kept, sequence(8 * KiB), stream)
+        driver.cuMemFreeAsync(freed, stream)
+        driver.cuStreamSynchronize(stream)
+        driver.cuMemPoolTrimTo(pool, 1024)
+        assert.deepEqual(read(kept, 8 * KiB), sequence(8 * KiB))
+      })
+
+      it('reuses memory in stream order without mixing contents', test => {
+        if (lacks(test)) return
+        const [a, b] = [createStream(), createStream()]
+        const out = [1, 2, 3, 4, 5, 6].map(() => allocate(4 * MiB))
+        for (const [i, target] of out.entries()) {
+          const stream = i % 2 === 0 ? a : b
+          const ptr = driver.cuMemAllocAsync(4 * MiB, stream)
+          driver.cuMemsetD8Async(ptr, i, 4 * MiB, stream)
+          driver.cuMemcpyDtoDAsync(target, ptr, 4 * MiB, stream)
+          driver.cuMemFreeAsync(ptr, stream)
+        }
+        for (const [i, target] of out.entries()) assert.equal(read(target + 4 * MiB - 1, 1)[0], i)
+      })
+
+      it('refuses no bytes and too many', test => {
+        if (lacks(test)) return
+        const stream = createStream()
+        refuses(() => driver.cuMemAllocAsync(64 * TiB, stream), 'cuMemAllocAsync', RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+        const ptr = driver.cuMemAllocAsync(1, stream)
+        driver.cuMemFreeAsync(ptr, stream)
+      })
+    })
+  })
+}
+
+/** Asserts that the driver refuses, under the name of that function and, where given, with that code. */
+function refuses(act: () => unknown, call: string, code?: number): void {
+  assert.throws(act, (error: unknown) => {
+    assert.ok(error instanceof CudaError, `a CudaError, not ${error}`)
+    assert.equal(error.call, call)
+    if (code !== undefined) assert.equal(error.code, code)
+    return true
+  })
+}
+
+/** Bytes that repeat only after 251, a prime, so that no shift of a power of two goes unnoticed. */
+function sequence(bytes: number): Uint8Array {
+  return Uint8Array.from({ length: bytes }, (_, i) => (i * 7) % 251)
+}

@@ -1,0 +1,47 @@
+import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
+import type { Pool } from './pool.js'
+import { Wrapper } from './wrapper.js'
+
+/** `upstream`, and when it has no room, `fallback`: for example `device.createPlainPool()`, the driver's own allocation. */
+export function withFallback(upstream: Pool, fallback: Pool): FallbackPool {
+  return new FallbackPool(upstream, fallback)
+}
+
+export class FallbackPool extends Wrapper {
+  /** allocations that the fallback served */
+  fallbacks = 0
+
+  constructor(
+    upstream: Pool,
+    readonly fallback: Pool,
+  ) {
+    super(upstream)
+  }
+
+  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    const buffer = this.upstream.tryAllocate(bytes, stream, alignment)
+    if (buffer !== null) return this.adopt(buffer)
+    const other = this.fallback.allocate(bytes, stream, alignment)
+    this.fallbacks++
+    return this.adopt(other)
+  }
+
+  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+    const buffer = super.tryAllocate(bytes, stream, alignment)
+    if (buffer !== null) return buffer
+    const other = this.fallback.tryAllocate(bytes, stream, alignment)
+    if (other === null) return null
+    this.fallbacks++
+    return this.adopt(other)
+  }
+
+  override release(buffer: DeviceBuffer, stream?: Stream): void {
+    const upstream = this.upstream.owns(buffer) ? this.upstream : this.fallback
+    upstream.release(buffer, stream)
+  }
+
+  override owns(buffer: DeviceBuffer): boolean {
+    return this.upstream.owns(buffer) || this.fallback.owns(buffer)
+  }
+}
