@@ -191,7 +191,6 @@ export class SegregatedFit {
 
   /** Memory is leaving `units` from `start` inside the free block `record`; they become, or join, a gap. */
   decommit(record: number, start: number, units: number): void {
-    assert(this.records.words[record * WORDS + KEY] === 0, 'memory leaves only what depends on nothing')
     this.remove(record)
     let gap = this.splitFront(record, start)
     this.splitTail(gap, units)

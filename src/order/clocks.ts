@@ -59,6 +59,7 @@ export class Clocks {
     const driver = this.context.activate()
     const stream = this.streams[slot]!.handle
     const marks = this.marks[slot]
+    if (marks.length >= MOST_MARKS) this.poll(slot)
     const stamp = ++this.marked[slot]
     if (marks.length < MOST_MARKS) {
       const event = this.spareEvents.pop() ?? driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)

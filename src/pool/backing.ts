@@ -36,6 +36,8 @@ export interface Backing {
    * nothing lost.
    */
   grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number
+  /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */
+  noteFree(record: number, key: number, stamp: number): void
   /** Gives idle memory back to the device until at most `keepBytes` are reserved, or nothing more is idle. */
   trim(keepBytes: number): void
   /** The range that an address lies in, or -1. */

@@ -25,8 +25,11 @@ import { VirtualBacking } from './virtual-backing.js'
 
 /** The cache of one stream holds at most this share of what the pool may reserve. */
 const CACHE_SHARE = 1 / 64
-/** Blocks given back to the heap between two marks on their stream. */
-const FREES_PER_MARK = 64
+/**
+ * Large blocks given back to the heap between two marks. Marks tell how old the last use of idle memory is, so that it
+ * can be moved when a miss comes; small blocks hardly ever leave a granule idle.
+ */
+const LARGE_FREES_PER_MARK = 8
 const STATE_MASK = 7
 /** Tags above this have no room for another generation. */
 const LAST_TAG = (2 ** 28 - 1) * 8
@@ -171,7 +174,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   processDeferred(): number {
     this.checkOpen('processDeferred')
     const settled = this.settle()
-    this.releaseAboveThreshold()
+    const threshold = this.config.releaseThresholdBytes
+    if (this.backing.reservedBytes > threshold) this.backing.trim(threshold)
     return settled
   }
 
@@ -363,12 +367,14 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   /** Gives a block back to its heap, to be used after `stamp` of the stream slot. */
   private freeToHeap(record: number, slot: number, stamp: number): void {
     const heap = this.records.words[record * WORDS + UNITS] < SMALL_UNITS ? this.small : this.large
-    if (this.clocks.completed[slot] >= stamp) heap.free(record, 0, 0)
-    else heap.free(record, slot + 1, stamp)
-    if (++this.unmarkedFrees < FREES_PER_MARK) return
+    const settled = this.clocks.completed[slot] >= stamp
+    const key = settled ? 0 : slot + 1
+    this.backing.noteFree(record, key, stamp)
+    heap.free(record, key, settled ? 0 : stamp)
+    if (heap === this.small || ++this.unmarkedFrees < LARGE_FREES_PER_MARK) return
     this.unmarkedFrees = 0
-    this.settle()
-    this.releaseAboveThreshold()
+    if (stamp > this.clocks.marked[slot] && this.clocks.streams[slot] !== null) this.clocks.mark(slot)
+    if (this.backing.reservedBytes > this.config.releaseThresholdBytes) this.processDeferred()
   }
 
   /** Asks how far the streams have come and frees their blocks of what has completed; returns how many blocks that were. */
@@ -415,16 +421,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return waited
   }
 
-  private releaseAboveThreshold(): void {
-    const threshold = this.config.releaseThresholdBytes
-    if (this.backing.reservedBytes > threshold) this.backing.trim(threshold)
-  }
-
   private chooseBacking(): Backing {
     const { context, config } = this
     const heaps = { small: this.small, large: this.large }
     const obstacle = config.backing === 'segments' ? 'not asked for' : virtualMemoryObstacle(context)
-    if (obstacle === null) return new VirtualBacking(context, heaps, config)
+    if (obstacle === null) return new VirtualBacking(this.clocks, heaps, config)
     if (config.backing === 'virtual') {
       throw new PoolError(`backing 'virtual' is not possible here: ${obstacle}; use 'segments' or 'auto'`)
     }

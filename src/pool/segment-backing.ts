@@ -43,6 +43,9 @@ export class SegmentBacking implements Backing {
     return heap.allocate(units, alignUnits, key)
   }
 
+  /** A segment is idle when its heap says so; nothing finer is needed. */
+  noteFree(): void {}
+
   trim(keepBytes: number): void {
     for (const heap of [this.heaps.small, this.heaps.large]) {
       const { words } = heap.records

@@ -8,6 +8,7 @@ import type { Context } from '../driver/context.js'
 import { BIN_NEXT, NEXT, OFFSET, RANGE, State, UNITS, WORDS } from '../heap/records.js'
 import type { SegregatedFit, Window } from '../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import type { Clocks } from '../order/clocks.js'
 import { type Backing, type GrowthLimits, type Heaps, isOutOfMemory } from './backing.js'
 
 /** How many times the device's memory each range has in addresses. */
@@ -22,7 +23,13 @@ interface Reservation {
   readonly handles: Float64Array
   /** 1 where the heap knows that there is memory; a granule that is mapped but not committed is left from a failed growth */
   readonly committed: Uint8Array
+  /** the last use of a granule's memory, as the key and stamp of a free; SEVERAL when streams disagree */
+  readonly useKeys: Uint8Array
+  readonly useStamps: Float64Array
 }
+
+/** As a key: blocks of several streams lay on the granule, so only the heap's own dependencies tell when it is idle. */
+const SEVERAL = 255
 
 export class VirtualBacking implements Backing {
   readonly kind = 'virtual'
@@ -31,6 +38,7 @@ export class VirtualBacking implements Backing {
   peakReservedBytes = 0
   /** granules moved from where they were idle to where they were needed */
   recycledGranules = 0
+  private readonly context: Context
   private readonly granuleBytes: number
   private readonly granuleUnits: number
   private readonly reservations: readonly Reservation[]
@@ -40,10 +48,12 @@ export class VirtualBacking implements Backing {
   private stranded: { reservation: Reservation; granule: number }[] = []
 
   constructor(
-    private readonly context: Context,
+    private readonly clocks: Clocks,
     heaps: Heaps,
     private readonly limits: GrowthLimits,
   ) {
+    this.context = clocks.context
+    const { context } = this
     const driver = context.activate()
     this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.granuleBytes / UNIT_BYTES
@@ -76,6 +86,21 @@ export class VirtualBacking implements Backing {
     this.map(reservation, granules)
     for (const granule of granules) reservation.committed[granule] = 1
     return heap.takeWindow(window, this.granuleUnits)
+  }
+
+  noteFree(record: number, key: number, stamp: number): void {
+    const { words } = this.reservations[0].heap.records
+    const { useKeys, useStamps } = this.reservations[words[record * WORDS + RANGE]]
+    const start = words[record * WORDS + OFFSET]
+    const end = start + words[record * WORDS + UNITS]
+    const last = Math.ceil(end / this.granuleUnits)
+    for (let granule = Math.floor(start / this.granuleUnits); granule < last; granule++) {
+      const covered = granule * this.granuleUnits >= start && (granule + 1) * this.granuleUnits <= end
+      if (covered || useKeys[granule] === key || this.isSettled(useKeys[granule], useStamps[granule])) {
+        useKeys[granule] = key
+        useStamps[granule] = stamp
+      } else useKeys[granule] = SEVERAL
+    }
   }
 
   trim(keepBytes: number): void {
@@ -130,7 +155,15 @@ export class VirtualBacking implements Backing {
   private reserve(heap: SegregatedFit, granules: number): Reservation {
     const bytes = granules * this.granuleBytes
     const base = this.context.activate().cuMemAddressReserve(bytes, this.granuleBytes)
-    return { heap, base, bytes, handles: new Float64Array(granules), committed: new Uint8Array(granules) }
+    return {
+      heap,
+      base,
+      bytes,
+      handles: new Float64Array(granules),
+      committed: new Uint8Array(granules),
+      useKeys: new Uint8Array(granules),
+      useStamps: new Float64Array(granules),
+    }
   }
 
   /** The granules of a window that its heap has no memory for. */
@@ -200,7 +233,7 @@ export class VirtualBacking implements Backing {
     for (const reservation of this.reservations) {
       const avoid = reservation === target ? window : null
       while (recycled < count) {
-        const idle = this.findIdle(reservation.heap, count - recycled, avoid)
+        const idle = this.findIdle(reservation, count - recycled, avoid)
         if (idle === null) break
         this.unmap(reservation, idle.granule, idle.count)
         reservation.committed.fill(0, idle.granule, idle.granule + idle.count)
@@ -211,25 +244,40 @@ export class VirtualBacking implements Backing {
     return recycled
   }
 
-  /** Up to `most` neighbouring whole granules inside a free block that depends on nothing; the smallest such block first. */
-  private findIdle(heap: SegregatedFit, most: number, avoid: Window | null) {
+  /** Up to `most` neighbouring whole granules of free blocks whose last use is known complete; smaller blocks first. */
+  private findIdle(reservation: Reservation, most: number, avoid: Window | null) {
+    const { heap } = reservation
     const { words } = heap.records
-    let sizeClass = heap.nextClass(0, classOf(this.granuleUnits))
-    for (; sizeClass !== -1; sizeClass = heap.nextClass(0, sizeClass + 1)) {
-      for (let record = heap.head(0, sizeClass); record !== 0; record = words[record * WORDS + BIN_NEXT]) {
-        const start = words[record * WORDS + OFFSET]
-        let granule = Math.ceil(start / this.granuleUnits)
-        let end = Math.floor((start + words[record * WORDS + UNITS]) / this.granuleUnits)
-        if (avoid !== null && words[record * WORDS + RANGE] === avoid.range) {
-          const from = Math.floor(avoid.start / this.granuleUnits)
-          const to = Math.ceil((avoid.start + avoid.units) / this.granuleUnits)
-          if (from <= granule) granule = Math.max(granule, Math.min(to, end))
-          else end = Math.min(end, from)
+    for (let key = 0; key < heap.keyLimit; key++) {
+      let sizeClass = heap.nextClass(key, classOf(this.granuleUnits))
+      for (; sizeClass !== -1; sizeClass = heap.nextClass(key, sizeClass + 1)) {
+        for (let record = heap.head(key, sizeClass); record !== 0; record = words[record * WORDS + BIN_NEXT]) {
+          const idle = this.idleGranules(reservation, record, key, most, avoid)
+          if (idle !== null) return idle
         }
-        if (granule < end) return { record, granule, count: Math.min(most, end - granule) }
       }
     }
     return null
+  }
+
+  private idleGranules(reservation: Reservation, record: number, key: number, most: number, avoid: Window | null) {
+    const { words } = reservation.heap.records
+    const start = words[record * WORDS + OFFSET]
+    const end = Math.floor((start + words[record * WORDS + UNITS]) / this.granuleUnits)
+    const from = avoid === null ? 0 : Math.floor(avoid.start / this.granuleUnits)
+    const to = avoid === null ? 0 : Math.ceil((avoid.start + avoid.units) / this.granuleUnits)
+    let count = 0
+    for (let granule = Math.ceil(start / this.granuleUnits); granule < end; granule++) {
+      const settled = key === 0 || this.isSettled(reservation.useKeys[granule], reservation.useStamps[granule])
+      if (settled && (granule < from || granule >= to)) count++
+      else if (count > 0) return { record, granule: granule - count, count }
+      if (count === most) return { record, granule: granule - count + 1, count }
+    }
+    return count === 0 ? null : { record, granule: end - count, count }
+  }
+
+  private isSettled(key: number, stamp: number): boolean {
+    return key === 0 || (key !== SEVERAL && this.clocks.completed[key - 1] >= stamp)
   }
 
   private unmap(reservation: Reservation, granule: number, count: number): void {
@@ -238,6 +286,7 @@ export class VirtualBacking implements Backing {
     for (let index = granule; index < granule + count; index++) {
       this.spare.push(reservation.handles[index])
       reservation.handles[index] = 0
+      reservation.useKeys[index] = 0
     }
   }
 

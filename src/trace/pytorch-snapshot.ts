@@ -6,8 +6,8 @@
 import { FormatError } from '../base/errors.js'
 import { readPickle } from './pickle.js'
 import { readSnapshotFile } from './snapshot-file.js'
-import { StackTable } from './stack-table.js'
-import { Action, type Frame, type Trace } from './trace.js'
+import { FrameEntry } from './stack-table.js'
+import { Action, type Trace } from './trace.js'
 import { type FinalBlock, type FinalSegment, type FinalState, TraceBuilder } from './trace-builder.js'
 
 export interface SnapshotOptions {
@@ -31,6 +31,8 @@ const ACTIONS: ReadonlyMap<unknown, number> = new Map<string, number>([
 /** An action of a name that is not known here, annotate among them. */
 const UNKNOWN = 254
 const NOT_TEXT = 255
+/** A longer list comes in several pieces, so its first piece must stay a list. */
+const PICKLE_BATCH = 1000
 const PICKLE_SHARE = 0.9
 const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() before taking the snapshot'
 
@@ -69,7 +71,7 @@ export function parseSnapshot(bytes: Buffer, file: string, { device, onProgress 
 }
 
 function parse(bytes: Buffer, fold: Folding, onProgress: (bytesRead: number) => void): unknown {
-  if (bytes[0] === 0x80) return readPickle(bytes, { dictionary: fold.dictionary, onProgress })
+  if (bytes[0] === 0x80) return readPickle(bytes, { dictionary: fold.dictionary, list: fold.list, onProgress })
   const start = bytes.subarray(0, 64).toString('latin1').trimStart()
   if (start.startsWith('{') || start.startsWith('[')) return parseJson(bytes, fold)
   if (start.startsWith('PK'))
@@ -89,7 +91,8 @@ function parseJson(bytes: Buffer, fold: Folding): unknown {
   }
   const traces = isDictionary(root) ? root['device_traces'] : undefined
   for (const events of Array.isArray(traces) ? traces : []) {
-    if (Array.isArray(events)) events.forEach((value, i) => (events[i] = fold.jsonEvent(value)))
+    if (!Array.isArray(events)) continue
+    for (let i = 0; i < events.length; i++) events[i] = fold.jsonEvent(events[i])
   }
   return root
 }
@@ -108,10 +111,18 @@ class RawFields {
   name: unknown
 }
 
+/** Stands for a list of stack frames that is in the table. */
+class FoldedStack {
+  constructor(readonly number: number) {}
+}
+
 class Folding {
   readonly builder = new TraceBuilder()
+  private readonly stacks: FoldedStack[] = []
+  /** lists of a thousand frames or more, which would take too long if many events shared them */
+  private readonly long = new Map<readonly unknown[], number>()
 
-  /** For readPickle: an event becomes the complement of its row, a stack frame a Frame. */
+  /** For readPickle: an event becomes the complement of its row, a stack frame the table's entry for it. */
   readonly dictionary = (items: readonly unknown[], from: number, to: number): unknown => {
     const fields = new RawFields()
     for (let i = from; i < to; i += 2) {
@@ -152,6 +163,10 @@ class Folding {
     return fields.action === undefined ? this.frame(fields) : this.event(fields)
   }
 
+  /** For readPickle: a list of stack frames becomes a FoldedStack. */
+  readonly list = (items: readonly unknown[], from: number, to: number): unknown =>
+    items[from] instanceof FrameEntry && to - from < PICKLE_BATCH ? this.folded(items, from, to) : undefined
+
   /** An event of a JSON snapshot; null for what is none. */
   jsonEvent(value: unknown): number | null {
     if (!isDictionary(value) || value['action'] === undefined) return null
@@ -169,15 +184,17 @@ class Folding {
     const { builder } = this
     let kept = 0
     let previous = -1
-    rows.forEach((complement, i) => {
+    for (let i = 0; i < rows.length; i++) {
+      const complement = rows[i]
       const row = typeof complement === 'number' ? ~complement : -1
       if (row <= previous || row >= builder.events)
         throw new FormatError(`${place}[${i}] must be an event with an action`)
       previous = row
-      if (builder.action[row] === UNKNOWN) return
-      this.check(row, `${place}[${i}]`)
+      if (builder.action[row] === UNKNOWN) continue
+      const wrong = this.complaint(row)
+      if (wrong !== undefined) throw new FormatError(`${place}[${i}].${wrong}`)
       builder.move(row, kept++)
-    })
+    }
     builder.events = kept
     return rows.length - kept
   }
@@ -186,30 +203,41 @@ class Folding {
     const action = typeof fields.action === 'string' ? (ACTIONS.get(fields.action) ?? UNKNOWN) : NOT_TEXT
     const address = action === Action.outOfMemory ? fields.device_free : fields.addr
     const time = fields.time_us === undefined ? 0 : toNumber(fields.time_us)
-    const stack = fields.frames === undefined || fields.frames === null ? 0 : this.stack(fields.frames)
+    const stack = this.stack(fields.frames)
     return ~this.builder.add(action, toNumber(address), toNumber(fields.size), toNumber(fields.stream), time, stack)
   }
 
-  private frame({ filename, line, name }: Partial<RawFields>): Frame | undefined {
+  private frame({ filename, line, name }: Partial<RawFields>): FrameEntry | undefined {
     if (typeof filename !== 'string' || typeof line !== 'number' || typeof name !== 'string') return undefined
-    return this.builder.stacks.frame(filename, line, name)
+    return this.builder.stacks.entry(filename, line, name)
   }
 
-  /** The number of a list of frames, -1 if it is none. */
+  private folded(items: readonly unknown[], from: number, to: number): FoldedStack | undefined {
+    const number = this.builder.stacks.number(items, from, to)
+    if (number < 0) return undefined
+    this.stacks[number] ??= new FoldedStack(number)
+    return this.stacks[number]
+  }
+
+  /** The number of what was found as the frames of an event, -1 if that is no list of frames. */
   private stack(frames: unknown): number {
+    if (frames instanceof FoldedStack) return frames.number
+    if (frames === undefined || frames === null) return 0
     if (!Array.isArray(frames)) return -1
-    for (let i = 0; i < frames.length; i++) if (!StackTable.isFrame(frames[i])) return -1
-    return this.builder.stacks.number(frames)
+    if (frames.length < PICKLE_BATCH) return this.builder.stacks.number(frames)
+    const number = this.long.get(frames) ?? this.builder.stacks.number(frames)
+    this.long.set(frames, number)
+    return number
   }
 
-  private check(row: number, place: string): void {
+  private complaint(row: number): string | undefined {
     const { action, address, bytes, stream, timeUs, stack } = this.builder
-    if (action[row] === NOT_TEXT) throw new FormatError(`${place}.action must be text`)
-    if (action[row] !== Action.outOfMemory) whole(address[row], `${place}.addr`, 'an address')
-    whole(bytes[row], `${place}.size`, 'a whole number of bytes')
-    whole(stream[row], `${place}.stream`, 'a stream handle')
-    if (!Number.isFinite(timeUs[row])) throw new FormatError(`${place}.time_us must be a number of microseconds`)
-    if (stack[row] < 0) throw new FormatError(`${place}.frames must be a list of stack frames: filename, line, name`)
+    if (action[row] === NOT_TEXT) return 'action must be text'
+    if (!isWhole(address[row]) && action[row] !== Action.outOfMemory) return 'addr must be an address'
+    if (!isWhole(bytes[row])) return 'size must be a whole number of bytes'
+    if (!isWhole(stream[row])) return 'stream must be a stream handle'
+    if (!Number.isFinite(timeUs[row])) return 'time_us must be a number of microseconds'
+    return stack[row] < 0 ? 'frames must be a list of stack frames: filename, line, name' : undefined
   }
 }
 
@@ -284,8 +312,12 @@ function list(value: unknown, place: string): readonly unknown[] {
 }
 
 function whole(value: unknown, place: string, what: string): number {
-  if (!Number.isSafeInteger(value) || (value as number) < 0) throw new FormatError(`${place} must be ${what}`)
-  return value as number
+  if (!isWhole(value)) throw new FormatError(`${place} must be ${what}`)
+  return value
+}
+
+function isWhole(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0
 }
 
 function toNumber(value: unknown): number {

@@ -39,7 +39,7 @@ export interface TraceOrigin {
 
 const FIRST_CAPACITY = 1024
 const NO_BLOCK = -1
-/** In the table of addresses: a block was here, and its address may be used again. */
+/** No block is at this place now. */
 const GONE = -1
 
 export class TraceBuilder {
@@ -69,6 +69,7 @@ export class TraceBuilder {
 
   /** Copies event `from` over event `to`, for a reader that leaves events out. */
   move(from: number, to: number): void {
+    if (from === to) return
     this.action[to] = this.action[from]
     this.address[to] = this.address[from]
     this.bytes[to] = this.bytes[from]
@@ -120,25 +121,31 @@ export class TraceBuilder {
 
   private findBlocks(streams: StreamNumbers, stream: Uint32Array, final: FinalState | null) {
     const { events, action, address } = this
-    const seen = new Set<number>()
+    const places = new Map<number, number>()
+    const block = new Int32Array(events).fill(NO_BLOCK)
     /** the first event of each block that no event allocates */
     const orphans: number[] = []
     let allocations = 0
     for (let event = 0; event < events; event++) {
       if (action[event] > Action.freeCompleted) continue
       if (action[event] === Action.alloc) allocations++
-      if (seen.has(address[event])) continue
-      seen.add(address[event])
-      if (action[event] !== Action.alloc) orphans.push(event)
+      let place = places.get(address[event])
+      if (place === undefined) {
+        place = places.size
+        places.set(address[event], place)
+        if (action[event] !== Action.alloc) orphans.push(event)
+      }
+      block[event] = place
     }
-    const untouched = (final?.blocks ?? []).filter(held => !seen.has(held.address))
+    const untouched = (final?.blocks ?? []).filter(held => !places.has(held.address))
     const initial = orphans.length + untouched.length
     const blocks = emptyBlocks(initial, allocations)
-    const at = new Map<number, number>()
+    /** per place the block that is there now */
+    const at = new Int32Array(places.size).fill(GONE)
     orphans.forEach((event, number) => {
       this.describeBlock(blocks, number, event, stream[event])
       if (action[event] === Action.freeCompleted) blocks.freeRequestedAt[number] = BEFORE
-      at.set(address[event], number)
+      at[block[event]] = number
     })
     untouched.forEach((held, i) => {
       const number = orphans.length + i
@@ -147,29 +154,23 @@ export class TraceBuilder {
       blocks.stream[number] = streams.of(held.stream)
       if (held.pending) blocks.freeRequestedAt[number] = BEFORE
     })
-    const block = new Int32Array(events).fill(NO_BLOCK)
     let next = initial
     for (let event = 0; event < events; event++) {
       if (action[event] > Action.freeCompleted) continue
-      const previous = at.get(address[event]) ?? GONE
+      const place = block[event]
+      const held = at[place]
       if (action[event] === Action.alloc) {
-        if (previous !== GONE) this.endBlock(blocks, previous, event)
+        if (held !== GONE) this.endBlock(blocks, held, event)
         this.describeBlock(blocks, next, event, stream[event])
         blocks.allocatedAt[next] = event
-        at.set(address[event], next)
-        block[event] = next++
+        at[place] = block[event] = next++
       } else {
-        if (previous === GONE) throw this.contradiction(event, 'frees a block that is already free')
-        block[event] = previous
-        if (action[event] === Action.freeRequested) {
-          if (blocks.freeRequestedAt[previous] !== NEVER) throw this.contradiction(event, 'frees a block again')
-          blocks.freeRequestedAt[previous] = event
-        } else {
-          if (blocks.freeRequestedAt[previous] === NEVER) {
-            throw this.contradiction(event, 'completes a free that was never requested')
-          }
-          blocks.freeCompletedAt[previous] = event
-          at.set(address[event], GONE)
+        if (held === GONE) throw this.contradiction(event, 'frees a block that is already free')
+        block[event] = held
+        if (action[event] === Action.freeRequested) this.requestFree(blocks, held, event)
+        else {
+          this.completeFree(blocks, held, event)
+          at[place] = GONE
         }
       }
     }
@@ -180,6 +181,18 @@ export class TraceBuilder {
     blocks.address[number] = this.address[event]
     blocks.bytes[number] = this.bytes[event]
     blocks.stream[number] = stream
+  }
+
+  private requestFree(blocks: WritableBlocks, number: number, event: number): void {
+    if (blocks.freeRequestedAt[number] !== NEVER) throw this.contradiction(event, 'frees a block again')
+    blocks.freeRequestedAt[number] = event
+  }
+
+  private completeFree(blocks: WritableBlocks, number: number, event: number): void {
+    if (blocks.freeRequestedAt[number] === NEVER) {
+      throw this.contradiction(event, 'completes a free that was never requested')
+    }
+    blocks.freeCompletedAt[number] = event
   }
 
   /** An address is handed out again: a recording that leaves the completed frees out says so by that. */
