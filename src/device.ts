@@ -12,6 +12,7 @@ import { Clocks } from './order/clocks.js'
 import { Event } from './order/event.js'
 import { Stream } from './order/stream.js'
 import { CachingPool } from './pool/caching-pool.js'
+import { DriverPool } from './pool/driver-pool.js'
 import { type PoolOptions, parsePoolOptions } from './pool/options.js'
 import { PlainPool } from './pool/plain-pool.js'
 import { Staging } from './pool/staging.js'
@@ -38,6 +39,20 @@ export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
     throw new RangeError(`openDevice: choose a device number, 'auto' or 'simulated', not ${describe(choice)}`)
   }
   return openOn(NativeDriver.open(), choice)
+}
+
+/**
+ * A function that opens `choice` afresh, for each pass of a replay. A simulated device makes its work wait for the
+ * replay only, and has `capacityBytes` of memory when that is given; a GPU's memory is what it is.
+ */
+export function replayDevices(choice: DeviceChoice, capacityBytes = Infinity): () => Device {
+  return () => {
+    const device = openDevice(choice)
+    if (!device.simulated || !(device.driver instanceof SimulatedDriver) || typeof choice === 'object') return device
+    device.close()
+    const memory = Number.isFinite(capacityBytes) ? { capacityBytes } : {}
+    return openOn(new SimulatedDriver({ progress: 'eager', ...memory }), 0)
+  }
 }
 
 /** Reads a choice as the command line and CUDA_MEMPOOL_DEVICE write it: 'auto', 'simulated' or a number. */
@@ -145,6 +160,14 @@ export class Device implements Disposable {
   createPlainPool(): PlainPool {
     this.open('createPlainPool')
     const pool = new PlainPool(this.clocks, this.defaultStream)
+    this.pools.add(pool)
+    return pool
+  }
+
+  /** The driver's own stream-ordered pool (cuMemAllocAsync), to compare with. Throws PoolError where there is none. */
+  defaultDriverPool(): DriverPool {
+    this.open('defaultDriverPool')
+    const pool = new DriverPool(this.clocks, this.defaultStream)
     this.pools.add(pool)
     return pool
   }

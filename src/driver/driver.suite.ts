@@ -358,7 +358,7 @@ export function driverSuite(name: string, open: () => Driver): void {
         const stream = createStream()
         const event = createEvent()
         const ptr = allocate(16 * MiB)
-        const last = register(new Uint8Array(1))
+        const last = register(new Uint8Array(MiB)).subarray(0, 1)
         driver.cuEventRecord(event, stream)
         driver.cuMemsetD8Async(ptr, 8, 16 * MiB, stream)
         driver.cuMemcpyDtoHAsync(last, ptr + 16 * MiB - 1, stream)
@@ -434,7 +434,7 @@ export function driverSuite(name: string, open: () => Driver): void {
         assert.equal(base % granule, 0)
         const { freeBytes } = driver.cuMemGetInfo()
         reserve(TiB)
-        assert.equal(driver.cuMemGetInfo().freeBytes, freeBytes)
+        assert.ok(freeBytes - driver.cuMemGetInfo().freeBytes < GiB)
       })
 
       it('serves memory mapped piece by piece as one range', test => {
@@ -618,7 +618,7 @@ export function driverSuite(name: string, open: () => Driver): void {
         for (const [i, target] of out.entries()) assert.equal(read(target + 4 * MiB - 1, 1)[0], i)
       })
 
-      it('refuses no bytes and too many', test => {
+      it('refuses more than there is, and works on', test => {
         if (lacks(test)) return
         const stream = createStream()
         refuses(() => driver.cuMemAllocAsync(64 * TiB, stream), 'cuMemAllocAsync', RESULT.CUDA_ERROR_OUT_OF_MEMORY)
@@ -629,8 +629,8 @@ export function driverSuite(name: string, open: () => Driver): void {
   })
 }
 
-/** Asserts that the driver refuses, under the name of that function and, where given, with that code. */
-function refuses(act: () => unknown, call: string, code?: number): void {
+/** Asserts that a driver refuses, under the name of that function and, where given, with that code. */
+export function refuses(act: () => unknown, call: string, code?: number): void {
   assert.throws(act, (error: unknown) => {
     assert.ok(error instanceof CudaError, `a CudaError, not ${error}`)
     assert.equal(error.call, call)
@@ -641,5 +641,7 @@ function refuses(act: () => unknown, call: string, code?: number): void {
 
 /** Bytes that repeat only after 251, a prime, so that no shift of a power of two goes unnoticed. */
 function sequence(bytes: number): Uint8Array {
-  return Uint8Array.from({ length: bytes }, (_, i) => (i * 7) % 251)
+  const values = new Uint8Array(bytes)
+  for (let i = 0; i < bytes; i++) values[i] = (i * 7) % 251
+  return values
 }

@@ -213,6 +213,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     }
   }
 
+  /** Allocations that the slot cache could not serve. */
+  get cacheMisses(): number {
+    return this.counters[CACHE_MISSES]
+  }
+
   /** Sets the peaks to the current values. */
   resetPeaks(): void {
     this.counters[PEAK_LIVE_UNITS] = this.counters[LIVE_UNITS]

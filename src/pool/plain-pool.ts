@@ -1,150 +1,18 @@
-// One driver allocation for each buffer, in the shape of a pool: what to fall back to, and to compare with.
-
-import { checkByteCount, formatBytes } from '../base/bytes.js'
-import { OutOfMemoryError, PoolError } from '../base/errors.js'
-import type { Context } from '../driver/context.js'
-import { RecordTable, REQUESTED, State, TAG, WORDS } from '../heap/records.js'
-import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
-import { isOutOfMemory } from './backing.js'
-import { DeviceBuffer } from './buffer.js'
-import type { BufferHome } from './home.js'
-import { Pool, type PoolStats } from './pool.js'
+import { AddressPool } from './address-pool.js'
 
-/** float64 of a record: the device address, where the caching pool keeps a stamp */
-const ADDRESS = 4
-
-export class PlainPool extends Pool implements BufferHome, Disposable {
-  readonly context: Context
-  private readonly records = new RecordTable()
-  private liveBytes = 0
-  private peakLiveBytes = 0
-  private allocations = 0
-  private frees = 0
-  private closed = false
-
-  /** Made by the device: `device.createPlainPool()`. */
-  constructor(
-    private readonly clocks: Clocks,
-    private readonly defaultStream: Stream,
-  ) {
-    super()
-    this.context = clocks.context
-  }
-
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment = 256): DeviceBuffer {
-    const buffer = this.tryAllocate(bytes, stream, alignment)
-    if (buffer !== null) return buffer
-    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
-    throw new OutOfMemoryError(
-      `no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; free memory, here or in other programs`,
-      {
-        requestedBytes: bytes,
-        liveBytes: this.liveBytes,
-        pendingBytes: 0,
-        reservedBytes: this.liveBytes,
-        largestFreeBytes: freeBytes,
-        limitBytes: totalBytes,
-        deviceFreeBytes: freeBytes,
-      },
-    )
-  }
-
-  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = 256): DeviceBuffer | null {
-    checkByteCount(bytes, 'bytes')
-    if (this.closed) throw new PoolError('allocate: the pool is closed; create another')
-    if (stream.clocks !== this.clocks) throw new PoolError('allocate: the stream belongs to another device')
-    stream.checkOpen('allocate')
-    if (alignment > 256) throw new RangeError(`alignment must be at most 256, which is what the driver gives, not ${alignment}`)
-    let ptr: number
-    try {
-      ptr = this.context.activate().cuMemAlloc(bytes)
-    } catch (error) {
-      if (isOutOfMemory(error)) return null
-      throw error
-    }
-    const record = this.records.acquire()
-    const tag = this.records.revive(record)
-    this.records.doubles[record * 8 + ADDRESS] = ptr
-    this.records.doubles[record * 8 + REQUESTED] = bytes
-    this.liveBytes += bytes
-    this.peakLiveBytes = Math.max(this.peakLiveBytes, this.liveBytes)
-    this.allocations++
-    return new DeviceBuffer(this, stream, this, record, tag)
-  }
-
-  /** Waits for all work on the device, as the driver's own free does. */
-  release(buffer: DeviceBuffer): void {
-    const ptr = this.addressOf(buffer.record, buffer.tag, 'free')
-    this.context.activate().cuMemFree(ptr)
-    this.forget(buffer.record)
-  }
-
-  owns(buffer: DeviceBuffer): boolean {
-    return buffer.home === this
-  }
-
-  stats(): PoolStats {
-    return {
-      liveBytes: this.liveBytes,
-      peakLiveBytes: this.peakLiveBytes,
-      requestedBytes: this.liveBytes,
-      peakRequestedBytes: this.peakLiveBytes,
-      reservedBytes: this.liveBytes,
-      peakReservedBytes: this.peakLiveBytes,
-      cachedBytes: 0,
-      pendingBytes: 0,
-      largestFreeBytes: 0,
-      limitBytes: Infinity,
-      liveBuffers: this.allocations - this.frees,
-      allocations: this.allocations,
-      frees: this.frees,
-      cacheMisses: this.allocations,
-      growths: this.allocations,
-    }
-  }
-
-  /** Frees what is still held. A second close does nothing. */
-  close(): void {
-    if (this.closed) return
-    this.closed = true
-    for (let record = 1; record < this.records.used; record++) {
-      if (this.records.state(record) !== State.live) continue
-      this.context.activate().cuMemFree(this.records.doubles[record * 8 + ADDRESS])
-      this.forget(record)
-    }
-  }
-
-  [Symbol.dispose](): void {
-    this.close()
-  }
-
-  addressOf(record: number, tag: number, call: string): number {
-    this.checkLive(record, tag, call)
-    return this.records.doubles[record * 8 + ADDRESS]
-  }
-
-  requestedBytesOf(record: number, tag: number, call: string): number {
-    this.checkLive(record, tag, call)
-    return this.records.doubles[record * 8 + REQUESTED]
-  }
-
-  isLive(record: number, tag: number): boolean {
-    return this.records.words[record * WORDS + TAG] === tag
-  }
-
+/** cuMemAlloc and cuMemFree for each buffer. Made by the device: `device.createPlainPool()`. */
+export class PlainPool extends AddressPool {
   /** Nothing to note: the driver's free waits for every stream. */
-  recordUse(record: number, tag: number): void {
+  recordUse(record: number, tag: number, _stream: Stream): void {
     this.checkLive(record, tag, 'recordUse')
   }
 
-  private forget(record: number): void {
-    this.liveBytes -= this.records.doubles[record * 8 + REQUESTED]
-    this.frees++
-    this.records.release(record)
+  protected obtain(bytes: number): number {
+    return this.context.activate().cuMemAlloc(bytes)
   }
 
-  private checkLive(record: number, tag: number, call: string): void {
-    if (!this.isLive(record, tag)) throw new PoolError(`${call}: the buffer was already freed, or its pool closed`)
+  protected giveBack(ptr: number): void {
+    this.context.activate().cuMemFree(ptr)
   }
 }

@@ -1,8 +1,15 @@
-import type { Segment } from './trace.js'
+import { Action, type Segment } from './trace.js'
+
+const OPPOSITE: Readonly<Record<number, number>> = {
+  [Action.segmentAlloc]: Action.segmentFree,
+  [Action.segmentFree]: Action.segmentAlloc,
+  [Action.segmentMap]: Action.segmentUnmap,
+  [Action.segmentUnmap]: Action.segmentMap,
+}
 
 /**
- * What is obtained from the device at one moment, changed by segment events. Going backwards through a trace undoes an
- * allocation by `free` and a mapping by `unmap`, which is how the state before the first event is found.
+ * What is obtained from the device at one moment, changed by segment events, forwards or, to find the state before a
+ * trace began, backwards. Events of other kinds change nothing.
  */
 export class SegmentSet {
   private readonly plain = new Map<number, Segment>()
@@ -18,7 +25,18 @@ export class SegmentSet {
     return [...this.plain.values(), ...this.mapped].sort((a, b) => a.address - b.address)
   }
 
-  add(segment: Segment): void {
+  apply(action: number, address: number, bytes: number, stream: number): void {
+    if (action === Action.segmentAlloc) this.add({ address, bytes, stream, expandable: false })
+    else if (action === Action.segmentFree) this.plain.delete(address)
+    else if (action === Action.segmentMap) this.add({ address, bytes, stream, expandable: true })
+    else if (action === Action.segmentUnmap) this.unmap(address, bytes)
+  }
+
+  undo(action: number, address: number, bytes: number, stream: number): void {
+    this.apply(OPPOSITE[action] ?? action, address, bytes, stream)
+  }
+
+  private add(segment: Segment): void {
     if (!segment.expandable) {
       this.plain.set(segment.address, segment)
       return
@@ -34,13 +52,8 @@ export class SegmentSet {
     this.mapped = [...apart, { ...segment, address, bytes }]
   }
 
-  /** Takes away the plain segment at `address`; one that is not there is none of ours. */
-  free(address: number): void {
-    this.plain.delete(address)
-  }
-
   /** Takes `bytes` from `address` on out of the mapped ranges. */
-  unmap(address: number, bytes: number): void {
+  private unmap(address: number, bytes: number): void {
     const end = address + bytes
     this.mapped = this.mapped.flatMap(range => {
       const rangeEnd = range.address + range.bytes

@@ -84,6 +84,7 @@ export class TraceBuilder {
     const streams = new StreamNumbers()
     const stream = new Uint32Array(events)
     for (let event = 0; event < events; event++) stream[event] = streams.of(this.stream[event])
+    const eventStreams = streams.handles.length
     const { block, blocks } = this.findBlocks(streams, stream, final)
     const initialSegments = this.undoSegments(streams, stream, final)
     return {
@@ -100,6 +101,7 @@ export class TraceBuilder {
       stack: this.stack.subarray(0, events),
       stacks: this.stacks.stacks,
       streams: streams.handles,
+      eventStreams,
       blocks,
       initialSegments,
       allocations: blocks.count - blocks.initial,
@@ -211,13 +213,7 @@ export class TraceBuilder {
     if (final === null) return []
     const set = new SegmentSet(final.segments.map(segment => ({ ...segment, stream: streams.of(segment.stream) })))
     for (let event = this.events - 1; event >= 0; event--) {
-      const action = this.action[event]
-      if (action < Action.segmentAlloc || action > Action.segmentUnmap) continue
-      const segment = { address: this.address[event], bytes: this.bytes[event], stream: stream[event] }
-      if (action === Action.segmentAlloc) set.free(segment.address)
-      else if (action === Action.segmentFree) set.add({ ...segment, expandable: false })
-      else if (action === Action.segmentMap) set.unmap(segment.address, segment.bytes)
-      else set.add({ ...segment, expandable: true })
+      set.undo(this.action[event], this.address[event], this.bytes[event], stream[event])
     }
     return set.list()
   }
@@ -236,7 +232,7 @@ export class TraceBuilder {
   }
 
   private peakReserved(initialSegments: readonly Segment[], final: FinalState | null): number | null {
-    let known = final !== null
+    let known = initialSegments.length > 0 || (final?.segments.length ?? 0) > 0
     let reserved = initialSegments.reduce((sum, segment) => sum + segment.bytes, 0)
     let peak = reserved
     for (let event = 0; event < this.events; event++) {

@@ -91,8 +91,10 @@ export interface Trace {
   readonly stack: Int32Array
   /** the different call stacks; number 0 is the empty one */
   readonly stacks: readonly (readonly Frame[])[]
-  /** the streams' handles as recorded */
+  /** the streams' handles as recorded, first those that events name */
   readonly streams: readonly number[]
+  /** how many of `streams` events name; the rest only hold initial blocks or segments */
+  readonly eventStreams: number
   readonly blocks: Blocks
   /** what was obtained from the device before the trace began */
   readonly initialSegments: readonly Segment[]
@@ -108,4 +110,9 @@ export interface Trace {
 /** The call stack recorded with an event, innermost first; empty if none was. */
 export function framesOf(trace: Trace, event: number): readonly Frame[] {
   return trace.stacks[trace.stack[event]]
+}
+
+/** A frame as people read it: where, then which function. */
+export function frameText({ filename, line, name }: Frame): string {
+  return `${filename}:${line} ${name}`
 }

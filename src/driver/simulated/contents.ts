@@ -82,6 +82,24 @@ export class Contents {
     }
   }
 
+  /** How many of the 32-bit words in a range are not `word`; `offset` and `bytes` are multiples of 4. */
+  countDifferent(offset: number, bytes: number, word: number): number {
+    let different = 0
+    for (let at = offset; at < offset + bytes; ) {
+      const index = Math.floor(at / PAGE_BYTES)
+      const end = Math.min(offset + bytes, (index + 1) * PAGE_BYTES)
+      const page = this.page(index)
+      if (typeof page === 'number') different += page === word ? 0 : (end - at) / 4
+      else {
+        const words = new Uint32Array(page.buffer, page.byteOffset, PAGE_BYTES / 4)
+        const last = (end - index * PAGE_BYTES) / 4
+        for (let i = (at - index * PAGE_BYTES) / 4; i < last; i++) if (words[i] !== word) different++
+      }
+      at = end
+    }
+    return different
+  }
+
   /** how many bytes of host memory the written pages take */
   get hostBytes(): number {
     let count = 0

@@ -57,6 +57,15 @@ export class DeviceMemory {
     this.eachPiece(address, bytes, (contents, offset, count) => contents.fill(offset, count, word))
   }
 
+  /** How many of the 32-bit words in a range are not `word`; `address` and `bytes` are multiples of 4. */
+  countDifferent(address: number, bytes: number, word: number): number {
+    let different = 0
+    this.eachPiece(address, bytes, (contents, offset, count) => {
+      different += contents.countDifferent(offset, count, word)
+    })
+    return different
+  }
+
   copy(target: number, source: number, bytes: number): void {
     this.eachPiece(source, bytes, (from, fromOffset, fromBytes, fromDone) =>
       this.eachPiece(target + fromDone, fromBytes, (to, toOffset, count, done) =>

@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { GiB, MiB } from '../../base/bytes.js'
+import { DeviceLostError } from '../../base/errors.js'
+import { RESULT } from '../constants.js'
+import { refuses } from '../driver.suite.js'
+import type { FaultRule } from './faults.js'
+import { openSimulated } from './opened.suite.js'
+import type { SimulatedOptions } from './options.js'
+import { SimulatedDriver } from './simulated-driver.js'
+
+const { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_PERMITTED } = RESULT
+
+test('the n-th call of a function fails once, without an effect, and is counted', () => {
+  const driver = openSimulated()
+  driver.failCall({ call: 'cuMemAlloc', nth: 2 })
+  const first = driver.cuMemAlloc(MiB)
+  refuses(() => driver.cuMemAlloc(MiB), 'cuMemAlloc', CUDA_ERROR_OUT_OF_MEMORY)
+  assert.equal(driver.usedBytes(), MiB)
+  driver.cuMemFree(first)
+  driver.cuMemAlloc(MiB)
+  assert.equal(driver.calls.get('cuMemAlloc'), 3)
+})
+
+test('from the n-th on, any call, and the end of all rules', () => {
+  const driver = openSimulated()
+  driver.failCall({ call: '*', nth: 3, code: CUDA_ERROR_NOT_PERMITTED, onwards: true })
+  driver.cuMemGetInfo()
+  const ptr = driver.cuMemAlloc(1)
+  refuses(() => driver.cuMemFree(ptr), 'cuMemFree', CUDA_ERROR_NOT_PERMITTED)
+  refuses(() => driver.cuMemGetInfo(), 'cuMemGetInfo', CUDA_ERROR_NOT_PERMITTED)
+  driver.clearFaults()
+  driver.cuMemFree(ptr)
+  assert.equal(driver.usedBytes(), 0)
+})
+
+test('rules can be given as an option and add up', () => {
+  const driver = new SimulatedDriver({ faults: [{ call: 'cuInit' }, { call: '*', nth: 2 }] })
+  refuses(() => driver.cuInit(), 'cuInit', CUDA_ERROR_OUT_OF_MEMORY)
+  refuses(() => driver.cuInit(), 'cuInit', CUDA_ERROR_OUT_OF_MEMORY)
+  driver.cuInit()
+})
+
+test('a code that kills the context does so here too', () => {
+  const driver = openSimulated()
+  driver.failCall({ call: 'cuStreamSynchronize', code: RESULT.CUDA_ERROR_LAUNCH_FAILED })
+  refuses(() => driver.cuStreamSynchronize(0), 'cuStreamSynchronize', RESULT.CUDA_ERROR_LAUNCH_FAILED)
+  assert.throws(() => driver.cuMemGetInfo(), DeviceLostError)
+})
+
+test('wrong rules are refused by name', () => {
+  const driver = new SimulatedDriver()
+  const wrong: [unknown, RegExp][] = [
+    [{ call: 'cudaMalloc' }, /call .*cudaMalloc/],
+    [{ call: 'cuMemAlloc', nth: 0 }, /nth/],
+    [{ call: 'cuMemAlloc', code: 12345 }, /code .*12345/],
+    [{ call: 'cuMemAlloc', code: 0 }, /code/],
+    [{ call: 'cuMemAlloc', onwards: 1 }, /onwards/],
+    [{ call: 'cuMemAlloc', times: 1 }, /times/],
+    [undefined, /fault rule/],
+  ]
+  for (const [rule, message] of wrong) assert.throws(() => driver.failCall(rule as FaultRule), { message })
+})
+
+test('wrong options are refused by name', () => {
+  const wrong: [unknown, string, RegExp][] = [
+    [{ device: 1 }, 'TypeError', /'device'/],
+    [{ devices: 0 }, 'RangeError', /devices/],
+    [{ devices: 1.5 }, 'RangeError', /devices/],
+    [{ capacityBytes: -1 }, 'RangeError', /capacityBytes/],
+    [{ capacityBytes: '1GiB' }, 'TypeError', /capacityBytes/],
+    [{ granularityBytes: 3 * MiB }, 'RangeError', /granularityBytes/],
+    [{ granularityBytes: 512 }, 'RangeError', /granularityBytes/],
+    [{ virtualMemory: 0 }, 'TypeError', /virtualMemory/],
+    [{ memoryPools: 'yes' }, 'TypeError', /memoryPools/],
+    [{ seed: NaN }, 'RangeError', /seed/],
+    [{ progress: 'lazy' }, 'RangeError', /progress/],
+    [{ faults: {} }, 'TypeError', /faults/],
+    [null, 'TypeError', /options/],
+  ]
+  for (const [options, name, message] of wrong) {
+    assert.throws(() => new SimulatedDriver(options as SimulatedOptions), { name, message })
+  }
+  assert.equal(openSimulated({ capacityBytes: 3 * GiB }).cuDeviceTotalMem(0), 3 * GiB)
+})

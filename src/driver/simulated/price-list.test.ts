@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { GiB, MiB } from '../../base/bytes.js'
+import { openSimulated } from './opened.suite.js'
+import { PRICE_US, priceOfMappingUs, priceUs } from './price-list.js'
+import type { SimulatedDriver } from './simulated-driver.js'
+
+const near = (actual: number, expected: number) =>
+  assert.ok(Math.abs(actual - expected) < 1e-6 * expected, `${actual} is not ${expected}`)
+
+function microsecondsOf(driver: SimulatedDriver, act: () => void): number {
+  const before = driver.modelledSeconds
+  act()
+  return (driver.modelledSeconds - before) * 1e6
+}
+
+test('prices are those measured at the measured sizes, and lie between them in between', () => {
+  near(priceUs('cuMemCreate', 2 * MiB), 5.4)
+  near(priceUs('cuMemRelease', 128 * MiB), 32)
+  near(priceUs('cuMemSetAccess', 1 * GiB), 52)
+  near(priceUs('cuMemSetAccess', 11 * MiB), 15.9)
+  near(priceUs('cuMemAlloc', 4096), 25)
+  near(priceUs('cuMemRelease', 2 * GiB), 212 + (180 * 1024) / 896)
+  near(priceUs('cuEventRecord', 0), 0.123)
+  near(priceOfMappingUs('cuMemSetAccess', 2 * MiB, 1), 15.8)
+  near(priceOfMappingUs('cuMemSetAccess', 2 * MiB, 512), 20.7)
+  near(priceOfMappingUs('cuMemUnmap', 1 * GiB, 2), 27)
+})
+
+test('the driver adds up what its calls cost', () => {
+  const driver = openSimulated()
+  near(
+    microsecondsOf(driver, () => driver.cuMemFree(driver.cuMemAlloc(MiB))),
+    51,
+  )
+  const base = driver.cuMemAddressReserve(8 * MiB, 0)
+  const handles = [0, 1, 2].map(() => driver.cuMemCreate(2 * MiB, 0))
+  near(
+    microsecondsOf(driver, () => {
+      for (const [i, handle] of handles.entries()) driver.cuMemMap(base + i * 2 * MiB, 2 * MiB, handle)
+    }),
+    1.5,
+  )
+  near(
+    microsecondsOf(driver, () => driver.cuMemSetAccess(base, 6 * MiB, 0)),
+    3 * 20.7,
+  )
+  near(
+    microsecondsOf(driver, () => driver.cuMemUnmap(base, 4 * MiB)),
+    2 * 13.2,
+  )
+  near(
+    microsecondsOf(driver, () => driver.cuMemUnmap(base + 4 * MiB, 2 * MiB)),
+    11.4,
+  )
+  near(
+    microsecondsOf(driver, () => driver.cuMemRelease(handles[0])),
+    7.1,
+  )
+  const warm = driver.cuMemAllocAsync(MiB, 0)
+  near(
+    microsecondsOf(driver, () => driver.cuMemFreeAsync(driver.cuMemAllocAsync(MiB, 0), 0)),
+    0.454,
+  )
+  driver.cuMemFreeAsync(warm, 0)
+})
+
+test('every function of the driver has a price and is counted under its name', () => {
+  const driver = openSimulated()
+  for (const name of Object.keys(PRICE_US)) assert.equal(typeof driver[name as keyof SimulatedDriver], 'function')
+  const methods = Object.getOwnPropertyNames(Object.getPrototypeOf(driver)).filter(name => name.startsWith('cu'))
+  assert.deepEqual(methods.filter(name => /^cu[A-Z]/.test(name)).sort(), Object.keys(PRICE_US).sort())
+  assert.deepEqual(Object.fromEntries(driver.calls), {
+    cuInit: 1,
+    cuDeviceGet: 1,
+    cuDevicePrimaryCtxRetain: 1,
+    cuCtxSetCurrent: 1,
+  })
+})

@@ -1,0 +1,163 @@
+// One driver call for each buffer, in the shape of a pool: what to fall back to, and to compare with.
+
+import { checkByteCount, formatBytes } from '../base/bytes.js'
+import { OutOfMemoryError, PoolError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
+import { RecordTable, REQUESTED, State, TAG, WORDS } from '../heap/records.js'
+import type { Clocks } from '../order/clocks.js'
+import type { Stream } from '../order/stream.js'
+import { isOutOfMemory } from './backing.js'
+import { DeviceBuffer } from './buffer.js'
+import type { BufferHome } from './home.js'
+import { Pool, type PoolStats } from './pool.js'
+
+/** float64 of a record: the device address, where the caching pool keeps a stamp */
+const ADDRESS = 4
+
+/** What the pools that only pass on to the driver share: records of addresses, checks and counters. */
+export abstract class AddressPool extends Pool implements BufferHome, Disposable {
+  readonly context: Context
+  private readonly records = new RecordTable()
+  /** by record */
+  private readonly streams: Stream[] = []
+  private liveBytes = 0
+  private peakLiveBytes = 0
+  private allocations = 0
+  private frees = 0
+  protected closed = false
+
+  constructor(
+    protected readonly clocks: Clocks,
+    private readonly defaultStream: Stream,
+  ) {
+    super()
+    this.context = clocks.context
+  }
+
+  /** One allocation by the driver. */
+  protected abstract obtain(bytes: number, stream: Stream): number
+  /** The driver's free of it. */
+  protected abstract giveBack(ptr: number, stream: Stream): void
+
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment = 256): DeviceBuffer {
+    const buffer = this.tryAllocate(bytes, stream, alignment)
+    if (buffer !== null) return buffer
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    throw new OutOfMemoryError(
+      `no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; free memory, here or in other programs`,
+      {
+        requestedBytes: bytes,
+        liveBytes: this.liveBytes,
+        pendingBytes: 0,
+        reservedBytes: this.liveBytes,
+        largestFreeBytes: freeBytes,
+        limitBytes: totalBytes,
+        deviceFreeBytes: freeBytes,
+      },
+    )
+  }
+
+  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = 256): DeviceBuffer | null {
+    checkByteCount(bytes, 'bytes')
+    if (this.closed) throw new PoolError('allocate: the pool is closed; create another')
+    if (stream.clocks !== this.clocks) throw new PoolError('allocate: the stream belongs to another device')
+    stream.checkOpen('allocate')
+    if (alignment > 256) throw new RangeError(`alignment must be at most 256, which is what the driver gives, not ${alignment}`)
+    let ptr: number
+    try {
+      ptr = this.obtain(bytes, stream)
+    } catch (error) {
+      if (isOutOfMemory(error)) return null
+      throw error
+    }
+    const record = this.records.acquire()
+    const tag = this.records.revive(record)
+    this.records.doubles[record * 8 + ADDRESS] = ptr
+    this.records.doubles[record * 8 + REQUESTED] = bytes
+    this.streams[record] = stream
+    this.liveBytes += bytes
+    this.peakLiveBytes = Math.max(this.peakLiveBytes, this.liveBytes)
+    this.allocations++
+    return new DeviceBuffer(this, stream, this, record, tag)
+  }
+
+  release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    const ptr = this.addressOf(buffer.record, buffer.tag, 'free')
+    if (stream.clocks !== this.clocks) throw new PoolError('free: the stream belongs to another device')
+    // A closed stream's work is ordered before the default stream's by nothing: let the host wait for it.
+    if (stream.closed) this.context.activate().cuCtxSynchronize()
+    this.giveBack(ptr, stream.closed ? this.defaultStream : stream)
+    this.forget(buffer.record)
+  }
+
+  owns(buffer: DeviceBuffer): boolean {
+    return buffer.home === this
+  }
+
+  stats(): PoolStats {
+    return {
+      liveBytes: this.liveBytes,
+      peakLiveBytes: this.peakLiveBytes,
+      requestedBytes: this.liveBytes,
+      peakRequestedBytes: this.peakLiveBytes,
+      reservedBytes: this.liveBytes,
+      peakReservedBytes: this.peakLiveBytes,
+      cachedBytes: 0,
+      pendingBytes: 0,
+      largestFreeBytes: 0,
+      limitBytes: Infinity,
+      liveBuffers: this.allocations - this.frees,
+      allocations: this.allocations,
+      frees: this.frees,
+      cacheMisses: this.allocations,
+      growths: this.allocations,
+    }
+  }
+
+  /** Waits for pending work and frees what is still held. A second close does nothing. */
+  close(): void {
+    if (this.closed) return
+    this.closed = true
+    this.context.activate().cuCtxSynchronize()
+    for (let record = 1; record < this.records.used; record++) {
+      if (this.records.state(record) !== State.live) continue
+      this.giveBack(this.records.doubles[record * 8 + ADDRESS], this.defaultStream)
+      this.forget(record)
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  addressOf(record: number, tag: number, call: string): number {
+    this.checkLive(record, tag, call)
+    return this.records.doubles[record * 8 + ADDRESS]
+  }
+
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    this.checkLive(record, tag, call)
+    return this.records.doubles[record * 8 + REQUESTED]
+  }
+
+  isLive(record: number, tag: number): boolean {
+    return this.records.words[record * WORDS + TAG] === tag
+  }
+
+  /** The free of this buffer will come after what `stream` has been given so far. */
+  abstract recordUse(record: number, tag: number, stream: Stream): void
+
+  protected streamOf(record: number): Stream {
+    return this.streams[record]
+  }
+
+  private forget(record: number): void {
+    this.liveBytes -= this.records.doubles[record * 8 + REQUESTED]
+    this.frees++
+    this.records.release(record)
+  }
+
+  protected checkLive(record: number, tag: number, call: string): void {
+    if (!this.isLive(record, tag)) throw new PoolError(`${call}: the buffer was already freed, or its pool closed`)
+  }
+}

@@ -1,0 +1,37 @@
+import type { Pool } from '../pool/pool.js'
+import type { Trace } from './trace.js'
+
+/** Follows reserved and granted memory event by event; the definitions are in docs/metrics.md. */
+export class Footprint {
+  peakReservedBytes = 0
+  peakGrantedBytes = 0
+  fragmentationAtPeak: number | null = null
+  contiguity: number | null = null
+  private weighted = 0
+  private weights = 0
+
+  constructor(
+    private readonly trace: Trace,
+    private readonly pool: Pool,
+  ) {}
+
+  event(event: number): void {
+    const { reservedBytes, liveBytes, largestFreeBytes } = this.pool.stats()
+    const fragmentation = reservedBytes === 0 ? 0 : 1 - liveBytes / reservedBytes
+    if (liveBytes > this.peakGrantedBytes) this.peakGrantedBytes = liveBytes
+    if (reservedBytes > this.peakReservedBytes) {
+      this.peakReservedBytes = reservedBytes
+      this.fragmentationAtPeak = fragmentation
+      const freeBytes = reservedBytes - liveBytes
+      this.contiguity = freeBytes === 0 ? 1 : Math.min(1, largestFreeBytes / freeBytes)
+    }
+    const { timeUs, events } = this.trace
+    const weight = event + 1 < events ? timeUs[event + 1] - timeUs[event] : 0
+    this.weighted += fragmentation * weight
+    this.weights += weight
+  }
+
+  get fragmentationMean(): number | null {
+    return this.weights === 0 ? null : this.weighted / this.weights
+  }
+}

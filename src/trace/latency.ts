@@ -1,0 +1,88 @@
+// Host time of each call, from passes of their own: reading the clock costs more than a cached allocation, so the clock's
+// own cost is measured and reported beside.
+
+import { CachingPool } from '../pool/caching-pool.js'
+import type { Pool } from '../pool/pool.js'
+import { callsOf, type PassCalls } from './pass.js'
+import type { Latency, Percentiles } from './replay-result.js'
+
+const CLOCK_SAMPLES = 10_000
+
+/** Samples of one kind of call. */
+class Samples {
+  private values = new Float64Array(1024)
+  private count = 0
+
+  add(ns: number): void {
+    if (this.count === this.values.length) {
+      const larger = new Float64Array(this.count * 2)
+      larger.set(this.values)
+      this.values = larger
+    }
+    this.values[this.count++] = ns
+  }
+
+  percentiles(): Percentiles | null {
+    if (this.count === 0) return null
+    const sorted = this.values.slice(0, this.count).sort()
+    const at = (share: number) => Math.round(sorted[Math.min(this.count - 1, Math.floor(share * this.count))])
+    return { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1) }
+  }
+}
+
+/** Times the calls of passes through one policy's pools. */
+export class LatencyMeter {
+  private readonly allocations = new Samples()
+  private readonly hits = new Samples()
+  private readonly misses = new Samples()
+  private readonly frees = new Samples()
+  private runs = 0
+  private cached = false
+
+  /** The calls of one pass, timed. */
+  calls(pool: Pool): PassCalls {
+    this.runs++
+    const plain = callsOf(pool)
+    const caching = pool instanceof CachingPool ? pool : null
+    this.cached = caching !== null
+    return {
+      allocate: (bytes, stream) => {
+        const missesBefore = caching?.cacheMisses ?? 0
+        const start = performance.now()
+        const buffer = plain.allocate(bytes, stream)
+        const ns = (performance.now() - start) * 1e6
+        this.allocations.add(ns)
+        if (caching !== null) (caching.cacheMisses === missesBefore ? this.hits : this.misses).add(ns)
+        return buffer
+      },
+      free: buffer => {
+        const start = performance.now()
+        plain.free(buffer)
+        this.frees.add((performance.now() - start) * 1e6)
+      },
+    }
+  }
+
+  allocateNs(): Latency | null {
+    const all = this.allocations.percentiles()
+    if (all === null) return null
+    const hits = this.cached ? this.hits.percentiles() : null
+    const misses = this.cached ? this.misses.percentiles() : null
+    return { ...all, clockNs: clockNs(), runs: this.runs, hits, misses }
+  }
+
+  freeNs(): Latency | null {
+    const all = this.frees.percentiles()
+    return all === null ? null : { ...all, clockNs: clockNs(), runs: this.runs, hits: null, misses: null }
+  }
+}
+
+/** Nanoseconds between two readings of the clock with nothing between them: the median. */
+function clockNs(): number {
+  const samples = new Samples()
+  for (let sample = 0; sample < CLOCK_SAMPLES; sample++) {
+    const start = performance.now()
+    samples.add((performance.now() - start) * 1e6)
+  }
+  return samples.percentiles()!.p50
+}

@@ -1,0 +1,136 @@
+// One pass of a trace through a pool: every allocation and free in the recorded order, on streams that stand for the
+// recorded ones, with the modelled work beside. What is measured on the way is the observer's business.
+
+import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from '../pool/buffer.js'
+import type { Pool } from '../pool/pool.js'
+import { type ReplayDevice, simulatedDriverOf } from './replay-device.js'
+import type { ReplayFailure } from './replay-result.js'
+import { Action, framesOf, frameText, type Trace } from './trace.js'
+import { type Lag, ModelledWork } from './work.js'
+
+/** Called after each allocation and before each free; either may be left out. */
+export interface PassObserver {
+  allocated?(block: number, buffer: DeviceBuffer): void
+  freeing?(block: number, buffer: DeviceBuffer): void
+  /** after each event of the trace */
+  event?(event: number): void
+}
+
+/** How the pass asks and gives back; the default is the pool's own verbs. */
+export interface PassCalls {
+  allocate(bytes: number, stream: Stream): DeviceBuffer | null
+  free(buffer: DeviceBuffer): void
+}
+
+export interface PassResult {
+  readonly seconds: number
+  readonly failures: number
+  readonly firstFailure: ReplayFailure | null
+}
+
+export class Pass {
+  private readonly streams: readonly Stream[]
+  private readonly work: ModelledWork | null
+  private readonly buffers: (DeviceBuffer | null)[]
+  private failures = 0
+  private firstFailure: ReplayFailure | null = null
+
+  constructor(
+    private readonly trace: Trace,
+    device: ReplayDevice,
+    private readonly pool: Pool,
+    lag: Lag,
+  ) {
+    this.streams = trace.streams.map(() => device.createStream())
+    const driver = simulatedDriverOf(device)
+    this.work = driver === null ? null : new ModelledWork(driver, this.streams, lag, () => device.createStream())
+    this.buffers = new Array<DeviceBuffer | null>(trace.blocks.count).fill(null)
+  }
+
+  /** Goes through the trace `repeat` times; what is held at the end of each time is freed. */
+  run(repeat: number, observer: PassObserver = {}, calls: PassCalls = callsOf(this.pool)): PassResult {
+    const start = performance.now()
+    for (let round = 0; round < repeat; round++) this.round(observer, calls)
+    return {
+      seconds: (performance.now() - start) / 1000,
+      failures: this.failures,
+      firstFailure: this.firstFailure,
+    }
+  }
+
+  private round(observer: PassObserver, calls: PassCalls): void {
+    const { trace, streams, work, buffers } = this
+    const { action, block, stream, blocks } = trace
+    for (let index = 0; index < blocks.initial; index++) this.allocate(-1, index, observer, calls)
+    for (let event = 0; event < trace.events; event++) {
+      const index = block[event]
+      if (action[event] === Action.alloc) {
+        work?.tick(stream[event])
+        this.allocate(event, index, observer, calls)
+        work?.submit(stream[event])
+      } else if (action[event] === Action.freeRequested) {
+        work?.tick(stream[event])
+        const buffer = buffers[index]
+        if (buffer !== null) {
+          observer.freeing?.(index, buffer)
+          // A block whose free completes only later is in use on another stream until then.
+          if (work !== null && blocks.freeCompletedAt[index] > event + 1) buffer.recordUse(work.beginUse(index))
+          calls.free(buffer)
+          buffers[index] = null
+        }
+      } else if (action[event] === Action.freeCompleted) {
+        work?.tick(stream[event])
+        work?.endUse(index)
+      }
+      observer.event?.(event)
+    }
+    for (let index = 0; index < blocks.count; index++) {
+      const buffer = buffers[index]
+      if (buffer !== null) {
+        observer.freeing?.(index, buffer)
+        buffer.free()
+        buffers[index] = null
+      }
+      work?.endUse(index)
+    }
+    if (streams.length > 1 || work === null) for (const each of streams) each.synchronize()
+  }
+
+  private allocate(event: number, index: number, observer: PassObserver, calls: PassCalls): void {
+    const { trace, streams } = this
+    const bytes = trace.blocks.bytes[index]
+    // A recorded request of 0 bytes got a block of the least size.
+    const buffer = calls.allocate(Math.max(1, bytes), streams[trace.blocks.stream[index]])
+    this.buffers[index] = buffer
+    if (buffer !== null) {
+      observer.allocated?.(index, buffer)
+      return
+    }
+    this.failures++
+    this.firstFailure ??= {
+      event,
+      bytes,
+      stream: trace.streams[trace.blocks.stream[index]],
+      message: failureMessage(this.pool, bytes),
+      frames: event === -1 ? [] : framesOf(trace, event).map(frameText),
+    }
+  }
+}
+
+export function callsOf(pool: Pool): PassCalls {
+  return {
+    allocate: (bytes, stream) => pool.tryAllocate(bytes, stream),
+    free: buffer => buffer.free(),
+  }
+}
+
+/** What the pool itself says about a request that it has just refused. */
+function failureMessage(pool: Pool, bytes: number): string {
+  try {
+    pool.allocate(bytes).free()
+    return 'refused on its stream, though the default stream could have had it'
+  } catch (error) {
+    return (error as Error).message
+  }
+}
