@@ -6,8 +6,8 @@ export {
   DeviceLostError,
   FormatError,
   NoDeviceError,
-  type OutOfMemoryFigures,
   OutOfMemoryError,
+  type OutOfMemoryFigures,
   PoolError,
 } from './base/errors.js'
 export { Device, type DeviceChoice, openDevice, parseDeviceChoice } from './device.js'
@@ -17,9 +17,9 @@ export type { Module } from './kernel/module.js'
 export type { Event } from './order/event.js'
 export type { Stream } from './order/stream.js'
 export type { DeviceArray, TypedArray } from './pool/array.js'
-export type { DriverPool } from './pool/driver-pool.js'
 export type { DeviceBuffer } from './pool/buffer.js'
 export type { CachingPool, CloseReport, LiveBlock } from './pool/caching-pool.js'
+export type { DriverPool } from './pool/driver-pool.js'
 export { withFallback } from './pool/fallback.js'
 export { limited } from './pool/limited.js'
 export type { PoolOptions } from './pool/options.js'

@@ -1,7 +1,7 @@
 // A whole program with a pool, a kernel and copies; `cuda-mempool demo` runs this file as it stands. To start from a copy
 // of it, import from 'cuda-mempool' and bring a kernel of your own.
 
-import { type DeviceChoice, formatBytes, MiB, openDevice } from '../index.js'
+import { type DeviceChoice, GiB, MiB, openDevice } from '../index.js'
 import { SCALE_PTX } from './scale-kernel.js'
 
 export async function demo(choice: DeviceChoice, say: (line: string) => void): Promise<void> {
@@ -10,7 +10,7 @@ export async function demo(choice: DeviceChoice, say: (line: string) => void): P
   using stream = device.createStream()
   using module = device.loadModule(SCALE_PTX)
   const scale = module.kernel('scale')
-  say(`Device: ${device.name}, ${formatBytes(device.totalBytes)}`)
+  say(`Device: ${device.name}, ${(device.totalBytes / GiB).toFixed(1)} GiB`)
 
   using numbers = pool.allocateArray(Float32Array, 1024, stream)
   numbers.write(Float32Array.from({ length: 1024 }, (_, index) => index))
@@ -24,5 +24,5 @@ export async function demo(choice: DeviceChoice, say: (line: string) => void): P
   }
   const { allocations, growths, peakLiveBytes, reservedBytes } = pool.stats()
   say(`The pool served ${allocations} allocations and asked the driver for memory ${growths} times.`)
-  say(`At most ${formatBytes(peakLiveBytes)} were in use at once; ${formatBytes(reservedBytes)} are reserved.`)
+  say(`At most ${(peakLiveBytes / MiB).toFixed(1)} MiB were in use at once, ${reservedBytes / MiB} MiB are reserved.`)
 }

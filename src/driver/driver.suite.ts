@@ -1,6 +1,6 @@
 // What both drivers must do, the simulated one and the real one on a GPU: only behaviour that CUDA documents or that was
 // measured on a real driver. What can only be provoked by killing the context, or is undefined on a real driver, is
-// tested with the simulated driver alone.
+// tested with the simulated driver alone. One file, long as the contract is, since all tests share one set-up.
 
 import assert from 'node:assert/strict'
 import { after, afterEach, before, beforeEach, describe, it, type TestContext } from 'node:test'

@@ -1,18 +1,5 @@
 import { assert } from '../base/assert.js'
-import {
-  BIN_NEXT,
-  BIN_PREVIOUS,
-  KEY,
-  NEXT,
-  OFFSET,
-  PREVIOUS,
-  RANGE,
-  STAMP,
-  State,
-  TAG,
-  UNITS,
-  WORDS,
-} from './records.js'
+import { Double, State, Stride, Word } from './records.js'
 import type { SegregatedFit } from './segregated-fit.js'
 import { classOf } from './size-classes.js'
 
@@ -21,14 +8,14 @@ export function checkHeap(heap: SegregatedFit): void {
   const { words } = heap.records
   const inChains = { free: 0, absent: 0, total: 0, freeBlocks: 0, gaps: 0 }
   for (const [range, first] of heap.firstRecords) {
-    assert(words[first * WORDS + PREVIOUS] === 0, 'the first block of a range has nothing before it')
+    assert(words[first * Stride.words + Word.previous] === 0, 'the first block of a range has nothing before it')
     let previous = 0
-    for (let record = first; record !== 0; record = words[record * WORDS + NEXT]) {
-      const base = record * WORDS
-      const state = words[base + TAG] & 7
-      const units = words[base + UNITS]
-      assert(words[base + RANGE] === range, 'a block knows its range')
-      assert(words[base + PREVIOUS] === previous, 'neighbours know each other')
+    for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
+      const base = record * Stride.words
+      const state = words[base + Word.tag] & 7
+      const units = words[base + Word.units]
+      assert(words[base + Word.range] === range, 'a block knows its range')
+      assert(words[base + Word.previous] === previous, 'neighbours know each other')
       assert(units > 0, 'a block has at least one unit')
       assert(state !== State.unused, 'a block in a range has a state')
       if (previous !== 0) checkNeighbours(heap, previous, record)
@@ -53,12 +40,12 @@ export function checkHeap(heap: SegregatedFit): void {
 
 function checkNeighbours(heap: SegregatedFit, left: number, right: number): void {
   const { words } = heap.records
-  const [a, b] = [left * WORDS, right * WORDS]
-  const [leftState, rightState] = [words[a + TAG] & 7, words[b + TAG] & 7]
-  assert(words[a + OFFSET] + words[a + UNITS] === words[b + OFFSET], 'neighbours touch')
+  const [a, b] = [left * Stride.words, right * Stride.words]
+  const [leftState, rightState] = [words[a + Word.tag] & 7, words[b + Word.tag] & 7]
+  assert(words[a + Word.offset] + words[a + Word.units] === words[b + Word.offset], 'neighbours touch')
   assert(leftState !== State.absent || rightState !== State.absent, 'neighbouring gaps are merged')
   if (leftState !== State.free || rightState !== State.free) return
-  const [leftKey, rightKey] = [words[a + KEY], words[b + KEY]]
+  const [leftKey, rightKey] = [words[a + Word.key], words[b + Word.key]]
   assert(leftKey !== rightKey && leftKey !== 0 && rightKey !== 0, 'free neighbours that may merge are merged')
 }
 
@@ -71,14 +58,14 @@ function countBins(heap: SegregatedFit): number {
       const head = heap.head(key, sizeClass)
       assert(head !== 0, 'a bitmap names only bins that hold a block')
       let previous = 0
-      for (let record = head; record !== 0; record = words[record * WORDS + BIN_NEXT]) {
-        const base = record * WORDS
-        assert((words[base + TAG] & 7) === State.free, 'a block in a bin is free')
-        assert(words[base + KEY] === key, 'a free block is in a bin of its key')
-        assert(key !== 0 || doubles[record * 8 + STAMP] === 0, 'a block without a key has no stamp')
-        assert(classOf(words[base + UNITS]) === sizeClass, 'a free block is in the bin of its size')
-        assert(words[base + BIN_PREVIOUS] === previous, 'neighbours in a bin know each other')
-        units += words[base + UNITS]
+      for (let record = head; record !== 0; record = words[record * Stride.words + Word.binNext]) {
+        const base = record * Stride.words
+        assert((words[base + Word.tag] & 7) === State.free, 'a block in a bin is free')
+        assert(words[base + Word.key] === key, 'a free block is in a bin of its key')
+        assert(key !== 0 || doubles[record * Stride.doubles + Double.stamp] === 0, 'a block without a key has no stamp')
+        assert(classOf(words[base + Word.units]) === sizeClass, 'a free block is in the bin of its size')
+        assert(words[base + Word.binPrevious] === previous, 'neighbours in a bin know each other')
+        units += words[base + Word.units]
         blocks++
         previous = record
       }
@@ -91,8 +78,8 @@ function countBins(heap: SegregatedFit): number {
 function countGaps(heap: SegregatedFit): number {
   const { words } = heap.records
   let gaps = 0
-  for (let record = heap.firstGap; record !== 0; record = words[record * WORDS + BIN_NEXT]) {
-    assert((words[record * WORDS + TAG] & 7) === State.absent, 'the list of gaps holds gaps')
+  for (let record = heap.firstGap; record !== 0; record = words[record * Stride.words + Word.binNext]) {
+    assert((words[record * Stride.words + Word.tag] & 7) === State.absent, 'the list of gaps holds gaps')
     gaps++
   }
   return gaps

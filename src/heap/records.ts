@@ -3,43 +3,57 @@ import { assert } from '../base/assert.js'
 // One record of 64 bytes describes one block of a range: sixteen int32 words, of which two pairs are read as float64.
 // Records are recycled; the generation in the tag grows with each use, so that a handle of an earlier use never matches.
 
-export const WORDS = 16
-/** generation × 8 + state */
-export const TAG = 0
-export const OFFSET = 1
-export const UNITS = 2
-/** neighbours in address order, 0 at the ends of a range */
-export const PREVIOUS = 3
-export const NEXT = 4
-/** neighbours in the bin (free blocks) or in the list of gaps (absent ones), 0 at the ends */
-export const BIN_PREVIOUS = 5
-export const BIN_NEXT = 6
-/** what must complete before a free block is used: equal keys are ordered among themselves, 0 is nothing */
-export const KEY = 7
-/** float64 at word 8: the stamp that goes with the key */
-export const STAMP = 4
-/** float64 at word 10: bytes that the user asked for */
-export const REQUESTED = 5
-/** index of the range that the block lies in */
-export const RANGE = 12
-/** slot of the stream that a live block was allocated on */
-export const OWNER = 13
-/** other streams that use a live block: index into the pool's list, 0 for none */
-export const USES = 14
+// Positions and states are const enums because the compiler writes them out as numbers: an imported constant costs a load
+// at each use, and these are used everywhere on the hot path.
 
-export const State = {
+/** Words and float64s of a record. */
+export const enum Stride {
+  words = 16,
+  doubles = 8,
+}
+
+/** Where in a record an int32 lies. */
+export const enum Word {
+  /** generation × 8 + state */
+  tag = 0,
+  offset = 1,
+  units = 2,
+  /** neighbours in address order, 0 at the ends of a range */
+  previous = 3,
+  next = 4,
+  /** neighbours in the bin (free blocks) or in the list of gaps (absent ones), 0 at the ends */
+  binPrevious = 5,
+  binNext = 6,
+  /** what must complete before a free block is used: equal keys are ordered among themselves, 0 is nothing */
+  key = 7,
+  /** index of the range that the block lies in */
+  range = 12,
+  /** slot of the stream that a live block was allocated on */
+  owner = 13,
+  /** 1 when other streams use a live block */
+  uses = 14,
+}
+
+/** Where in a record a float64 lies: words 8 and 9, words 10 and 11. */
+export const enum Double {
+  /** the stamp that goes with the key */
+  stamp = 4,
+  /** bytes that the user asked for */
+  requested = 5,
+}
+
+export const enum State {
   /** not describing any block */
-  unused: 0,
+  unused = 0,
   /** address space without memory behind it */
-  absent: 1,
-  free: 2,
+  absent = 1,
+  free = 2,
   /** freed, and kept as it is in a slot cache */
-  cached: 3,
+  cached = 3,
   /** freed, and waiting for work on other streams */
-  deferred: 4,
-  live: 5,
-} as const
-export type State = (typeof State)[keyof typeof State]
+  deferred = 4,
+  live = 5,
+}
 
 const STATE_MASK = 7
 const GENERATION = 8
@@ -54,40 +68,40 @@ export class RecordTable {
   /** indices ever used, the never used record 0 among them */
   used = 1
   private recycled = 0
-  /** unused records at hand, linked through NEXT */
+  /** unused records at hand, linked through Word.next */
   private firstUnused = 0
 
   constructor(capacity = FIRST_CAPACITY) {
-    this.view(new ArrayBuffer(capacity * WORDS * 4))
+    this.view(new ArrayBuffer(capacity * Stride.words * 4))
   }
 
   /** A record in state `unused`, its words as they were left except for the tag. Grows the table when there is none. */
   acquire(): number {
     const record = this.firstUnused
     if (record === 0) return this.extend()
-    this.firstUnused = this.words[record * WORDS + NEXT]
+    this.firstUnused = this.words[record * Stride.words + Word.next]
     this.recycled--
     return record
   }
 
   /** Takes a record back; every handle to it is stale from now on. A record whose generations are spent is never used again. */
   release(record: number): void {
-    const base = record * WORDS
-    const generation = this.words[base + TAG] >> 3
-    this.words[base + TAG] = generation * GENERATION + State.unused
+    const base = record * Stride.words
+    const generation = this.words[base + Word.tag] >> 3
+    this.words[base + Word.tag] = generation * GENERATION + State.unused
     if (generation === LAST_GENERATION) return
-    this.words[base + NEXT] = this.firstUnused
+    this.words[base + Word.next] = this.firstUnused
     this.firstUnused = record
     this.recycled++
   }
 
   state(record: number): State {
-    return (this.words[record * WORDS + TAG] & STATE_MASK) as State
+    return (this.words[record * Stride.words + Word.tag] & STATE_MASK) as State
   }
 
   /** A new state within the same generation. */
   setState(record: number, state: State): void {
-    const tag = record * WORDS + TAG
+    const tag = record * Stride.words + Word.tag
     this.words[tag] = (this.words[tag] & ~STATE_MASK) | state
   }
 
@@ -96,7 +110,7 @@ export class RecordTable {
    * of this record are spent the result is 0, and the block must move to another record.
    */
   revive(record: number): number {
-    const index = record * WORDS + TAG
+    const index = record * Stride.words + Word.tag
     const tag = (this.words[index] | STATE_MASK) + 1 + State.live
     if (tag > LAST_GENERATION * GENERATION + STATE_MASK || tag < 0) return 0
     this.words[index] = tag
@@ -107,7 +121,7 @@ export class RecordTable {
   get inUse(): number {
     let retired = 0
     for (let record = 1; record < this.used; record++) {
-      const tag = this.words[record * WORDS + TAG]
+      const tag = this.words[record * Stride.words + Word.tag]
       if (tag >> 3 === LAST_GENERATION && (tag & STATE_MASK) === State.unused) retired++
     }
     return this.used - 1 - this.recycled - retired
@@ -115,7 +129,7 @@ export class RecordTable {
 
   private extend(): number {
     const record = this.used
-    if ((record + 1) * WORDS > this.words.length) {
+    if ((record + 1) * Stride.words > this.words.length) {
       assert(record < MOST_RECORDS, 'a range has fewer than 2^27 blocks')
       const larger = new ArrayBuffer(this.words.byteLength * 2)
       new Int32Array(larger).set(this.words)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Random } from '../base/random.js'
-import { KEY, OFFSET, RecordTable, STAMP, State, UNITS, WORDS } from './records.js'
+import { Double, RecordTable, State, Stride, Word } from './records.js'
 import { SegregatedFit } from './segregated-fit.js'
 
 const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
@@ -19,8 +19,8 @@ function take(heap: SegregatedFit, units: number, key = 0, alignUnits = 1): numb
   if (record !== 0) heap.records.setState(record, State.live)
   return record
 }
-const offsetOf = (heap: SegregatedFit, record: number) => heap.records.words[record * WORDS + OFFSET]
-const unitsOf = (heap: SegregatedFit, record: number) => heap.records.words[record * WORDS + UNITS]
+const offsetOf = (heap: SegregatedFit, record: number) => heap.records.words[record * Stride.words + Word.offset]
+const unitsOf = (heap: SegregatedFit, record: number) => heap.records.words[record * Stride.words + Word.units]
 
 /** Everything came back when the whole range can be had in one piece. */
 function assertPristine(heap: SegregatedFit): void {
@@ -101,7 +101,7 @@ test('a merge keeps the later stamp', () => {
     const [a, b] = [take(heap, 10), take(heap, 10)]
     heap.free(a, 1, first)
     const merged = heap.free(b, 1, second)
-    assert.equal(heap.records.doubles[merged * 8 + STAMP], 9)
+    assert.equal(heap.records.doubles[merged * Stride.doubles + Double.stamp], 9)
     assert.equal(heap.settle(1, 8), 0)
     assert.equal(heap.settle(1, 9), 1)
     assertPristine(heap)
@@ -113,7 +113,7 @@ test('a block that depends on nothing takes over the dependency of its neighbour
   const [a, b] = [take(heap, 10), take(heap, 10)]
   heap.free(a, 0, 0)
   const merged = heap.free(b, 2, 6)
-  assert.equal(heap.records.words[merged * WORDS + KEY], 2)
+  assert.equal(heap.records.words[merged * Stride.words + Word.key], 2)
   assert.equal(take(heap, 1, 1), 0)
 })
 
@@ -177,7 +177,7 @@ test('a spent record gives its block to another', () => {
   const heap = newHeap(10)
   const block = take(heap, 4)
   const { words } = heap.records
-  words[block * WORDS] = (2 ** 28 - 1) * 8 + State.live
+  words[block * Stride.words] = (2 ** 28 - 1) * 8 + State.live
   assert.equal(heap.records.revive(block), 0)
   const moved = heap.rehouse(block)
   assert.notEqual(moved, block)
@@ -292,7 +292,7 @@ test(`random programs against a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} 
 /** Takes the memory of one whole idle granule away, as recycling does. */
 function unmapOne(heap: SegregatedFit, mapped: Uint8Array, granuleUnits: number): number {
   for (let sizeClass = heap.nextClass(0, 0); sizeClass !== -1; sizeClass = heap.nextClass(0, sizeClass + 1)) {
-    for (let block = heap.head(0, sizeClass); block !== 0; block = heap.records.words[block * WORDS + 6]) {
+    for (let block = heap.head(0, sizeClass); block !== 0; block = heap.records.words[block * Stride.words + 6]) {
       const granule = Math.ceil(offsetOf(heap, block) / granuleUnits)
       if ((granule + 1) * granuleUnits > offsetOf(heap, block) + unitsOf(heap, block)) continue
       heap.decommit(block, granule * granuleUnits, granuleUnits)

@@ -8,21 +8,7 @@
 
 import { assert } from '../base/assert.js'
 import { checkHeap } from './check.js'
-import {
-  BIN_NEXT,
-  BIN_PREVIOUS,
-  KEY,
-  NEXT,
-  OFFSET,
-  PREVIOUS,
-  RANGE,
-  type RecordTable,
-  STAMP,
-  State,
-  TAG,
-  UNITS,
-  WORDS,
-} from './records.js'
+import { Double, type RecordTable, State, Stride, Word } from './records.js'
 import { CLASS_GROUPS, CLASSES, classOf } from './size-classes.js'
 
 /** Blocks of a bin that are compared before the best so far is taken; a whole bin is searched before a miss is declared. */
@@ -61,12 +47,12 @@ export class SegregatedFit {
   addRange(range: number, start: number, units: number, state: 'free' | 'absent'): number {
     const record = this.records.acquire()
     const words = this.records.words
-    const base = record * WORDS
-    words[base + OFFSET] = start
-    words[base + UNITS] = units
-    words[base + PREVIOUS] = 0
-    words[base + NEXT] = 0
-    words[base + RANGE] = range
+    const base = record * Stride.words
+    words[base + Word.offset] = start
+    words[base + Word.units] = units
+    words[base + Word.previous] = 0
+    words[base + Word.next] = 0
+    words[base + Word.range] = range
     this.firstRecords.set(range, record)
     this.totalUnits += units
     if (state === 'free') this.insert(record, 0, 0)
@@ -77,12 +63,12 @@ export class SegregatedFit {
   /** Takes a range away that is one free or absent block. */
   removeRange(record: number): void {
     const words = this.records.words
-    const base = record * WORDS
-    assert(words[base + PREVIOUS] === 0 && words[base + NEXT] === 0, 'a range that goes away is one block')
-    if ((words[base + TAG] & STATE_MASK) === State.free) this.remove(record)
+    const base = record * Stride.words
+    assert(words[base + Word.previous] === 0 && words[base + Word.next] === 0, 'a range that goes away is one block')
+    if ((words[base + Word.tag] & STATE_MASK) === State.free) this.remove(record)
     else this.removeGap(record)
-    this.totalUnits -= words[base + UNITS]
-    this.firstRecords.delete(words[base + RANGE])
+    this.totalUnits -= words[base + Word.units]
+    this.firstRecords.delete(words[base + Word.range])
     this.records.release(record)
   }
 
@@ -100,7 +86,7 @@ export class SegregatedFit {
     }
     const record = this.findAligned(units, alignUnits, key)
     if (record === 0) return 0
-    const start = this.records.words[record * WORDS + OFFSET]
+    const start = this.records.words[record * Stride.words + Word.offset]
     return this.carve(record, Math.ceil(start / alignUnits) * alignUnits, units)
   }
 
@@ -117,15 +103,18 @@ export class SegregatedFit {
     const words = this.records.words
     const doubles = this.records.doubles
     let block = record
-    let base = block * WORDS
-    const previous = words[base + PREVIOUS]
+    let base = block * Stride.words
+    const previous = words[base + Word.previous]
     if (previous !== 0) {
-      const before = previous * WORDS
-      const otherKey = words[before + KEY]
-      if ((words[before + TAG] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
+      const before = previous * Stride.words
+      const otherKey = words[before + Word.key]
+      if ((words[before + Word.tag] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
         this.remove(previous)
         if (otherKey !== 0) {
-          stamp = key === 0 ? doubles[previous * 8 + STAMP] : Math.max(stamp, doubles[previous * 8 + STAMP])
+          stamp =
+            key === 0
+              ? doubles[previous * Stride.doubles + Double.stamp]
+              : Math.max(stamp, doubles[previous * Stride.doubles + Double.stamp])
           key = otherKey
         }
         this.absorbNext(previous)
@@ -133,14 +122,17 @@ export class SegregatedFit {
         base = before
       }
     }
-    const next = words[base + NEXT]
+    const next = words[base + Word.next]
     if (next !== 0) {
-      const after = next * WORDS
-      const otherKey = words[after + KEY]
-      if ((words[after + TAG] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
+      const after = next * Stride.words
+      const otherKey = words[after + Word.key]
+      if ((words[after + Word.tag] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
         this.remove(next)
         if (otherKey !== 0) {
-          stamp = key === 0 ? doubles[next * 8 + STAMP] : Math.max(stamp, doubles[next * 8 + STAMP])
+          stamp =
+            key === 0
+              ? doubles[next * Stride.doubles + Double.stamp]
+              : Math.max(stamp, doubles[next * Stride.doubles + Double.stamp])
           key = otherKey
         }
         this.absorbNext(block)
@@ -157,8 +149,8 @@ export class SegregatedFit {
     let settled = 0
     for (let sizeClass = this.nextClass(key, 0); sizeClass !== -1; sizeClass = this.nextClass(key, sizeClass + 1)) {
       for (let record = this.heads[key * CLASSES + sizeClass]; record !== 0; ) {
-        const next = words[record * WORDS + BIN_NEXT]
-        if (doubles[record * 8 + STAMP] <= stamp) {
+        const next = words[record * Stride.words + Word.binNext]
+        if (doubles[record * Stride.doubles + Double.stamp] <= stamp) {
           this.remove(record)
           this.free(record, 0, 0)
           settled++
@@ -177,11 +169,11 @@ export class SegregatedFit {
     const end = window.start + window.units
     const record = this.takePart(window.record, window.start, end, granuleUnits)
     for (let reached = this.end(record); reached < end; reached = this.end(record)) {
-      this.takePart(this.records.words[record * WORDS + NEXT], reached, end, granuleUnits)
+      this.takePart(this.records.words[record * Stride.words + Word.next], reached, end, granuleUnits)
       this.absorbNext(record)
     }
     this.records.setState(record, State.live)
-    const before = window.start - this.records.words[record * WORDS + OFFSET]
+    const before = window.start - this.records.words[record * Stride.words + Word.offset]
     const taken = before === 0 ? record : this.split(record, before)
     this.records.setState(taken, State.live)
     if (before !== 0) this.free(record, 0, 0)
@@ -194,13 +186,13 @@ export class SegregatedFit {
     this.remove(record)
     let gap = this.splitFront(record, start)
     this.splitTail(gap, units)
-    const previous = this.records.words[gap * WORDS + PREVIOUS]
+    const previous = this.records.words[gap * Stride.words + Word.previous]
     if (previous !== 0 && this.records.state(previous) === State.absent) {
       this.removeGap(previous)
       this.absorbNext(previous)
       gap = previous
     }
-    const next = this.records.words[gap * WORDS + NEXT]
+    const next = this.records.words[gap * Stride.words + Word.next]
     if (next !== 0 && this.records.state(next) === State.absent) {
       this.removeGap(next)
       this.absorbNext(gap)
@@ -212,14 +204,15 @@ export class SegregatedFit {
   rehouse(record: number): number {
     const fresh = this.records.acquire()
     const words = this.records.words
-    const tag = words[fresh * WORDS + TAG]
-    words.copyWithin(fresh * WORDS, record * WORDS, record * WORDS + WORDS)
-    words[fresh * WORDS + TAG] = (tag & ~STATE_MASK) | (words[record * WORDS + TAG] & STATE_MASK)
-    const previous = words[fresh * WORDS + PREVIOUS]
-    const next = words[fresh * WORDS + NEXT]
-    if (previous !== 0) words[previous * WORDS + NEXT] = fresh
-    else this.firstRecords.set(words[fresh * WORDS + RANGE], fresh)
-    if (next !== 0) words[next * WORDS + PREVIOUS] = fresh
+    const tag = words[fresh * Stride.words + Word.tag]
+    words.copyWithin(fresh * Stride.words, record * Stride.words, record * Stride.words + Stride.words)
+    words[fresh * Stride.words + Word.tag] =
+      (tag & ~STATE_MASK) | (words[record * Stride.words + Word.tag] & STATE_MASK)
+    const previous = words[fresh * Stride.words + Word.previous]
+    const next = words[fresh * Stride.words + Word.next]
+    if (previous !== 0) words[previous * Stride.words + Word.next] = fresh
+    else this.firstRecords.set(words[fresh * Stride.words + Word.range], fresh)
+    if (next !== 0) words[next * Stride.words + Word.previous] = fresh
     this.records.release(record)
     return fresh
   }
@@ -231,14 +224,18 @@ export class SegregatedFit {
   findWindow(units: number, key: number, granuleUnits: number): Window | null {
     const words = this.records.words
     let best: Window | null = null
-    for (let gap = this.firstGap; gap !== 0; gap = words[gap * WORDS + BIN_NEXT]) {
+    for (let gap = this.firstGap; gap !== 0; gap = words[gap * Stride.words + Word.binNext]) {
       const first = this.stretchStart(gap, key)
       if (first === 0) continue // an earlier gap begins the same stretch
-      for (let record = first; record !== 0 && this.usable(record, key); record = words[record * WORDS + NEXT]) {
-        const start = words[record * WORDS + OFFSET]
+      for (
+        let record = first;
+        record !== 0 && this.usable(record, key);
+        record = words[record * Stride.words + Word.next]
+      ) {
+        const start = words[record * Stride.words + Word.offset]
         best = this.tryWindow(record, start, units, key, granuleUnits, best)
-        const last = start + words[record * WORDS + UNITS] - units
-        const gapEnd = (words[record * WORDS + TAG] & STATE_MASK) === State.absent
+        const last = start + words[record * Stride.words + Word.units] - units
+        const gapEnd = (words[record * Stride.words + Word.tag] & STATE_MASK) === State.absent
         if (!gapEnd && last < start) best = this.tryWindowEndingWith(record, last, units, key, granuleUnits, best)
       }
     }
@@ -299,9 +296,13 @@ export class SegregatedFit {
   /** The smallest sufficient block, at the lowest address among equals, of `best` and the first `scan` blocks of a bin. */
   private bestInBin(bin: number, units: number, scan: number, best: number): number {
     const words = this.records.words
-    let bestUnits = best === 0 ? 0 : words[best * WORDS + UNITS]
-    for (let record = this.heads[bin]; record !== 0 && scan > 0; record = words[record * WORDS + BIN_NEXT], scan--) {
-      const size = words[record * WORDS + UNITS]
+    let bestUnits = best === 0 ? 0 : words[best * Stride.words + Word.units]
+    for (
+      let record = this.heads[bin];
+      record !== 0 && scan > 0;
+      record = words[record * Stride.words + Word.binNext], scan--
+    ) {
+      const size = words[record * Stride.words + Word.units]
       if (size < units) continue
       if (best === 0 || size < bestUnits || (size === bestUnits && this.isBelow(record, best))) {
         best = record
@@ -313,8 +314,10 @@ export class SegregatedFit {
 
   private isBelow(record: number, other: number): boolean {
     const words = this.records.words
-    const ranges = words[record * WORDS + RANGE] - words[other * WORDS + RANGE]
-    return ranges === 0 ? words[record * WORDS + OFFSET] < words[other * WORDS + OFFSET] : ranges < 0
+    const ranges = words[record * Stride.words + Word.range] - words[other * Stride.words + Word.range]
+    return ranges === 0
+      ? words[record * Stride.words + Word.offset] < words[other * Stride.words + Word.offset]
+      : ranges < 0
   }
 
   /** A free block with room for `units` at a multiple of `alignUnits`: one that has room anywhere, else whichever fits. */
@@ -325,10 +328,14 @@ export class SegregatedFit {
     for (const own of key === 0 || key >= this.keys ? [0] : [key, 0]) {
       let sizeClass = this.nextClass(own, classOf(units))
       for (; sizeClass !== -1; sizeClass = this.nextClass(own, sizeClass + 1)) {
-        for (let record = this.head(own, sizeClass); record !== 0; record = words[record * WORDS + BIN_NEXT]) {
-          const start = words[record * WORDS + OFFSET]
+        for (
+          let record = this.head(own, sizeClass);
+          record !== 0;
+          record = words[record * Stride.words + Word.binNext]
+        ) {
+          const start = words[record * Stride.words + Word.offset]
           const skipped = Math.ceil(start / alignUnits) * alignUnits - start
-          if (skipped + units <= words[record * WORDS + UNITS]) return record
+          if (skipped + units <= words[record * Stride.words + Word.units]) return record
         }
       }
     }
@@ -350,14 +357,16 @@ export class SegregatedFit {
   }
 
   private end(record: number): number {
-    return this.records.words[record * WORDS + OFFSET] + this.records.words[record * WORDS + UNITS]
+    return (
+      this.records.words[record * Stride.words + Word.offset] + this.records.words[record * Stride.words + Word.units]
+    )
   }
 
   private usable(record: number, key: number): boolean {
     const words = this.records.words
-    const state = words[record * WORDS + TAG] & STATE_MASK
+    const state = words[record * Stride.words + Word.tag] & STATE_MASK
     if (state === State.absent) return true
-    const own = words[record * WORDS + KEY]
+    const own = words[record * Stride.words + Word.key]
     return state === State.free && (own === 0 || own === key)
   }
 
@@ -365,9 +374,13 @@ export class SegregatedFit {
   private stretchStart(gap: number, key: number): number {
     const words = this.records.words
     let first = gap
-    for (let previous = words[gap * WORDS + PREVIOUS]; previous !== 0; previous = words[previous * WORDS + PREVIOUS]) {
+    for (
+      let previous = words[gap * Stride.words + Word.previous];
+      previous !== 0;
+      previous = words[previous * Stride.words + Word.previous]
+    ) {
       if (!this.usable(previous, key)) break
-      if ((words[previous * WORDS + TAG] & STATE_MASK) === State.absent) return 0
+      if ((words[previous * Stride.words + Word.tag] & STATE_MASK) === State.absent) return 0
       first = previous
     }
     return first
@@ -385,17 +398,17 @@ export class SegregatedFit {
     const words = this.records.words
     const end = start + units
     let absentUnits = 0
-    for (let block = record; block !== 0 && this.usable(block, key); block = words[block * WORDS + NEXT]) {
-      const from = words[block * WORDS + OFFSET]
-      const to = from + words[block * WORDS + UNITS]
-      if ((words[block * WORDS + TAG] & STATE_MASK) === State.absent) {
+    for (let block = record; block !== 0 && this.usable(block, key); block = words[block * Stride.words + Word.next]) {
+      const from = words[block * Stride.words + Word.offset]
+      const to = from + words[block * Stride.words + Word.units]
+      if ((words[block * Stride.words + Word.tag] & STATE_MASK) === State.absent) {
         const low = Math.floor(Math.max(from, start) / granuleUnits) * granuleUnits
         const high = Math.min(Math.ceil(Math.min(to, end) / granuleUnits) * granuleUnits, to)
         absentUnits += high - low
         if (best !== null && absentUnits > best.absentUnits) return best
       }
       if (to < end) continue
-      const range = words[record * WORDS + RANGE]
+      const range = words[record * Stride.words + Word.range]
       const better =
         best === null ||
         absentUnits < best.absentUnits ||
@@ -416,77 +429,92 @@ export class SegregatedFit {
     best: Window | null,
   ): Window | null {
     const words = this.records.words
-    for (let block = record; block !== 0 && this.usable(block, key); block = words[block * WORDS + PREVIOUS]) {
-      if (words[block * WORDS + OFFSET] <= start) return this.tryWindow(block, start, units, key, granuleUnits, best)
+    for (
+      let block = record;
+      block !== 0 && this.usable(block, key);
+      block = words[block * Stride.words + Word.previous]
+    ) {
+      if (words[block * Stride.words + Word.offset] <= start)
+        return this.tryWindow(block, start, units, key, granuleUnits, best)
     }
     return best
   }
 
   /** Cuts a taken block at `start`: what lies before goes back, and the record of the rest is returned. */
   private splitFront(record: number, start: number, absent = false): number {
-    const units = start - this.records.words[record * WORDS + OFFSET]
+    const units = start - this.records.words[record * Stride.words + Word.offset]
     if (units === 0) return record
     const rest = this.split(record, units)
     if (absent) this.insertGap(record)
-    else this.insert(record, this.records.words[record * WORDS + KEY], this.records.doubles[record * 8 + STAMP])
+    else
+      this.insert(
+        record,
+        this.records.words[record * Stride.words + Word.key],
+        this.records.doubles[record * Stride.doubles + Double.stamp],
+      )
     return rest
   }
 
   /** Cuts a taken block to `units`: what lies behind goes back. */
   private splitTail(record: number, units: number, absent = false): void {
-    if (units === this.records.words[record * WORDS + UNITS]) return
+    if (units === this.records.words[record * Stride.words + Word.units]) return
     const rest = this.split(record, units)
     if (absent) this.insertGap(rest)
-    else this.insert(rest, this.records.words[record * WORDS + KEY], this.records.doubles[record * 8 + STAMP])
+    else
+      this.insert(
+        rest,
+        this.records.words[record * Stride.words + Word.key],
+        this.records.doubles[record * Stride.doubles + Double.stamp],
+      )
   }
 
   /** `record` keeps the first `units`; the rest gets a record of its own, which is returned and has the same dependency. */
   private split(record: number, units: number): number {
     const rest = this.records.acquire()
     const { words, doubles } = this.records
-    const base = record * WORDS
-    const behind = rest * WORDS
-    const next = words[base + NEXT]
-    words[behind + OFFSET] = words[base + OFFSET] + units
-    words[behind + UNITS] = words[base + UNITS] - units
-    words[behind + PREVIOUS] = record
-    words[behind + NEXT] = next
-    words[behind + RANGE] = words[base + RANGE]
-    words[behind + KEY] = words[base + KEY]
-    doubles[rest * 8 + STAMP] = doubles[record * 8 + STAMP]
-    if (next !== 0) words[next * WORDS + PREVIOUS] = rest
-    words[base + NEXT] = rest
-    words[base + UNITS] = units
+    const base = record * Stride.words
+    const behind = rest * Stride.words
+    const next = words[base + Word.next]
+    words[behind + Word.offset] = words[base + Word.offset] + units
+    words[behind + Word.units] = words[base + Word.units] - units
+    words[behind + Word.previous] = record
+    words[behind + Word.next] = next
+    words[behind + Word.range] = words[base + Word.range]
+    words[behind + Word.key] = words[base + Word.key]
+    doubles[rest * Stride.doubles + Double.stamp] = doubles[record * Stride.doubles + Double.stamp]
+    if (next !== 0) words[next * Stride.words + Word.previous] = rest
+    words[base + Word.next] = rest
+    words[base + Word.units] = units
     return rest
   }
 
   /** The block behind `record`, in no list, becomes part of it. */
   private absorbNext(record: number): void {
     const words = this.records.words
-    const base = record * WORDS
-    const next = words[base + NEXT]
-    const behind = next * WORDS
-    const after = words[behind + NEXT]
-    words[base + UNITS] += words[behind + UNITS]
-    words[base + NEXT] = after
-    if (after !== 0) words[after * WORDS + PREVIOUS] = record
+    const base = record * Stride.words
+    const next = words[base + Word.next]
+    const behind = next * Stride.words
+    const after = words[behind + Word.next]
+    words[base + Word.units] += words[behind + Word.units]
+    words[base + Word.next] = after
+    if (after !== 0) words[after * Stride.words + Word.previous] = record
     this.records.release(next)
   }
 
   private insert(record: number, key: number, stamp: number): void {
     if (key >= this.keys) this.addKeys(key + 1)
     const { words, doubles } = this.records
-    const base = record * WORDS
-    const units = words[base + UNITS]
+    const base = record * Stride.words
+    const units = words[base + Word.units]
     const sizeClass = classOf(units)
     const bin = key * CLASSES + sizeClass
     const head = this.heads[bin]
-    words[base + TAG] = (words[base + TAG] & ~STATE_MASK) | State.free
-    words[base + KEY] = key
-    doubles[record * 8 + STAMP] = stamp
-    words[base + BIN_PREVIOUS] = 0
-    words[base + BIN_NEXT] = head
-    if (head !== 0) words[head * WORDS + BIN_PREVIOUS] = record
+    words[base + Word.tag] = (words[base + Word.tag] & ~STATE_MASK) | State.free
+    words[base + Word.key] = key
+    doubles[record * Stride.doubles + Double.stamp] = stamp
+    words[base + Word.binPrevious] = 0
+    words[base + Word.binNext] = head
+    if (head !== 0) words[head * Stride.words + Word.binPrevious] = record
     this.heads[bin] = record
     this.groups[key] |= 1 << (sizeClass >>> 4)
     this.bins[key * CLASS_GROUPS + (sizeClass >>> 4)] |= 1 << (sizeClass & 15)
@@ -496,13 +524,13 @@ export class SegregatedFit {
 
   private remove(record: number): void {
     const words = this.records.words
-    const base = record * WORDS
-    const previous = words[base + BIN_PREVIOUS]
-    const next = words[base + BIN_NEXT]
-    const key = words[base + KEY]
-    const units = words[base + UNITS]
-    if (next !== 0) words[next * WORDS + BIN_PREVIOUS] = previous
-    if (previous !== 0) words[previous * WORDS + BIN_NEXT] = next
+    const base = record * Stride.words
+    const previous = words[base + Word.binPrevious]
+    const next = words[base + Word.binNext]
+    const key = words[base + Word.key]
+    const units = words[base + Word.units]
+    if (next !== 0) words[next * Stride.words + Word.binPrevious] = previous
+    if (previous !== 0) words[previous * Stride.words + Word.binNext] = next
     else {
       const sizeClass = classOf(units)
       this.heads[key * CLASSES + sizeClass] = next
@@ -518,24 +546,24 @@ export class SegregatedFit {
 
   private insertGap(record: number): void {
     const words = this.records.words
-    const base = record * WORDS
-    words[base + TAG] = (words[base + TAG] & ~STATE_MASK) | State.absent
-    words[base + BIN_PREVIOUS] = 0
-    words[base + BIN_NEXT] = this.firstGap
-    if (this.firstGap !== 0) words[this.firstGap * WORDS + BIN_PREVIOUS] = record
+    const base = record * Stride.words
+    words[base + Word.tag] = (words[base + Word.tag] & ~STATE_MASK) | State.absent
+    words[base + Word.binPrevious] = 0
+    words[base + Word.binNext] = this.firstGap
+    if (this.firstGap !== 0) words[this.firstGap * Stride.words + Word.binPrevious] = record
     this.firstGap = record
-    this.absentUnits += words[base + UNITS]
+    this.absentUnits += words[base + Word.units]
   }
 
   private removeGap(record: number): void {
     const words = this.records.words
-    const base = record * WORDS
-    const previous = words[base + BIN_PREVIOUS]
-    const next = words[base + BIN_NEXT]
-    if (next !== 0) words[next * WORDS + BIN_PREVIOUS] = previous
-    if (previous !== 0) words[previous * WORDS + BIN_NEXT] = next
+    const base = record * Stride.words
+    const previous = words[base + Word.binPrevious]
+    const next = words[base + Word.binNext]
+    if (next !== 0) words[next * Stride.words + Word.binPrevious] = previous
+    if (previous !== 0) words[previous * Stride.words + Word.binNext] = next
     else this.firstGap = next
-    this.absentUnits -= words[base + UNITS]
+    this.absentUnits -= words[base + Word.units]
   }
 
   private addKeys(keys: number): void {

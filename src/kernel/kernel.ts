@@ -78,7 +78,9 @@ export class Kernel {
     } else if (typeof value === 'object' && value !== null && 'ptr' in value) {
       if (byteLength !== 8 || kind === 'float') throw this.mismatch(parameter, 'is no pointer')
       if (value.context !== undefined && value.context !== this.module.context) {
-        throw new PoolError(`launch: ${this.signature.name}: the buffer for '${parameter.name}' belongs to another device`)
+        throw new PoolError(
+          `launch: ${this.signature.name}: the buffer for '${parameter.name}' belongs to another device`,
+        )
       }
       this.setWide(byteOffset, value.ptr)
     } else throw this.mismatch(parameter, `takes no ${describe(value)}`)

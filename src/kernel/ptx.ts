@@ -18,7 +18,8 @@ export interface KernelSignature {
 }
 
 const ENTRY = /\.entry\s+([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?/g
-const PARAMETER = /^\.param\s+(?:\.align\s+(\d+)\s+)?\.([a-z]+)(\d+)\s+(?:\.ptr\s+[^,]*?)?([\w$%]+)\s*(?:\[\s*(\d+)\s*\])?$/
+const PARAMETER =
+  /^\.param\s+(?:\.align\s+(\d+)\s+)?\.([a-z]+)(\d+)\s+(?:\.ptr\s+[^,]*?)?([\w$%]+)\s*(?:\[\s*(\d+)\s*\])?$/
 
 /** The kernels that PTX text defines, in its order. Throws FormatError for text without any, or with a parameter it cannot read. */
 export function kernelsOf(ptx: string): KernelSignature[] {

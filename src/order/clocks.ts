@@ -59,11 +59,13 @@ export class Clocks {
     const driver = this.context.activate()
     const stream = this.streams[slot]!.handle
     const marks = this.marks[slot]
-    if (marks.length >= MOST_MARKS) this.poll(slot)
+    if (marks.length >= MOST_MARKS) this.query(slot)
     const stamp = ++this.marked[slot]
     if (marks.length < MOST_MARKS) {
-      const event = this.spareEvents.pop() ?? driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
+      if (this.spareEvents.length === 0) this.spareEvents.push(driver.cuEventCreate(CU_EVENT_DISABLE_TIMING))
+      const event = this.spareEvents[this.spareEvents.length - 1]
       driver.cuEventRecord(event, stream)
+      this.spareEvents.pop()
       marks.push({ event, stamp })
     } else {
       const newest = marks[marks.length - 1]
@@ -75,19 +77,14 @@ export class Clocks {
 
   /** Asks the driver how far a stream has come; true when that is further than was known. */
   poll(slot: number): boolean {
-    const marks = this.marks[slot]
-    if (marks.length === 0) return false
-    const driver = this.context.activate()
-    let done = 0
-    while (done < marks.length && driver.cuEventQuery(marks[done].event)) done++
-    if (done === 0) return false
-    this.complete(slot, marks[done - 1].stamp)
-    return true
+    this.cover(slot)
+    return this.query(slot)
   }
 
-  /** Waits on the host until `stamp` of a stream is complete; a mark must have been placed that covers it. */
+  /** Waits on the host until `stamp` of a stream, one that its clock has reached, is complete. */
   waitFor(slot: number, stamp: number): void {
     if (this.completed[slot] >= stamp) return
+    this.cover(slot)
     const mark = this.marks[slot].find(candidate => candidate.stamp >= stamp)
     if (mark === undefined) return
     this.context.activate().cuEventSynchronize(mark.event)
@@ -103,11 +100,30 @@ export class Clocks {
     marks.splice(0, passed)
   }
 
-  /** Gives the events back to the driver. */
+  /** Waits for all work and gives the events back to the driver. */
   close(): void {
     const driver = this.context.activate()
+    driver.cuCtxSynchronize()
+    this.completed.set(this.marked) // whoever still awaits something learns that it is done
     for (const marks of this.marks) for (const mark of marks.splice(0)) driver.cuEventDestroy(mark.event)
     for (const event of this.spareEvents.splice(0)) driver.cuEventDestroy(event)
+  }
+
+  /** Ticks that placed no mark of ours (a query, an event of the user's, a refused record) are watched by a new one. */
+  private cover(slot: number): void {
+    const watched = this.marks[slot].at(-1)?.stamp ?? this.completed[slot]
+    if (watched < this.marked[slot] && this.streams[slot] !== null) this.mark(slot)
+  }
+
+  private query(slot: number): boolean {
+    const marks = this.marks[slot]
+    if (marks.length === 0) return false
+    const driver = this.context.activate()
+    let done = 0
+    while (done < marks.length && driver.cuEventQuery(marks[done].event)) done++
+    if (done === 0) return false
+    this.complete(slot, marks[done - 1].stamp)
+    return true
   }
 
   private reclaim(): void {

@@ -2,7 +2,7 @@
 // unit, pages of which are made as they are needed; large ones have one for each mebibyte, since they are no smaller. An
 // entry may be out of date and is compared with its record, so that nothing needs to be cleared at a free.
 
-import { OFFSET, RANGE, type RecordTable, State, UNITS, WORDS } from '../heap/records.js'
+import { type RecordTable, State, Stride, Word } from '../heap/records.js'
 import { SMALL_UNITS } from './backing.js'
 
 const PAGE_UNITS = 8192
@@ -16,9 +16,9 @@ export class AddressIndex {
   /** A block has come to be where its record says. */
   note(record: number): void {
     const { words } = this.records
-    const unit = words[record * WORDS + OFFSET]
-    const range = words[record * WORDS + RANGE]
-    if (words[record * WORDS + UNITS] >= SMALL_UNITS) {
+    const unit = words[record * Stride.words + Word.offset]
+    const range = words[record * Stride.words + Word.range]
+    if (words[record * Stride.words + Word.units] >= SMALL_UNITS) {
       this.large[range] ??= []
       this.large[range][Math.floor(unit / SMALL_UNITS)] = record
       return
@@ -41,6 +41,6 @@ export class AddressIndex {
   private begins(record: number, range: number, unit: number): boolean {
     if (record === 0 || this.records.state(record) !== State.live) return false
     const { words } = this.records
-    return words[record * WORDS + OFFSET] === unit && words[record * WORDS + RANGE] === range
+    return words[record * Stride.words + Word.offset] === unit && words[record * Stride.words + Word.range] === range
   }
 }

@@ -3,7 +3,7 @@
 import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
-import { RecordTable, REQUESTED, State, TAG, WORDS } from '../heap/records.js'
+import { Double, RecordTable, State, Stride, Word } from '../heap/records.js'
 import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import { isOutOfMemory } from './backing.js'
@@ -62,7 +62,8 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     if (this.closed) throw new PoolError('allocate: the pool is closed; create another')
     if (stream.clocks !== this.clocks) throw new PoolError('allocate: the stream belongs to another device')
     stream.checkOpen('allocate')
-    if (alignment > 256) throw new RangeError(`alignment must be at most 256, which is what the driver gives, not ${alignment}`)
+    if (alignment > 256)
+      throw new RangeError(`alignment must be at most 256, which is what the driver gives, not ${alignment}`)
     let ptr: number
     try {
       ptr = this.obtain(bytes, stream)
@@ -72,8 +73,8 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     }
     const record = this.records.acquire()
     const tag = this.records.revive(record)
-    this.records.doubles[record * 8 + ADDRESS] = ptr
-    this.records.doubles[record * 8 + REQUESTED] = bytes
+    this.records.doubles[record * Stride.doubles + ADDRESS] = ptr
+    this.records.doubles[record * Stride.doubles + Double.requested] = bytes
     this.streams[record] = stream
     this.liveBytes += bytes
     this.peakLiveBytes = Math.max(this.peakLiveBytes, this.liveBytes)
@@ -121,7 +122,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     this.context.activate().cuCtxSynchronize()
     for (let record = 1; record < this.records.used; record++) {
       if (this.records.state(record) !== State.live) continue
-      this.giveBack(this.records.doubles[record * 8 + ADDRESS], this.defaultStream)
+      this.giveBack(this.records.doubles[record * Stride.doubles + ADDRESS], this.defaultStream)
       this.forget(record)
     }
   }
@@ -132,16 +133,16 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   addressOf(record: number, tag: number, call: string): number {
     this.checkLive(record, tag, call)
-    return this.records.doubles[record * 8 + ADDRESS]
+    return this.records.doubles[record * Stride.doubles + ADDRESS]
   }
 
   requestedBytesOf(record: number, tag: number, call: string): number {
     this.checkLive(record, tag, call)
-    return this.records.doubles[record * 8 + REQUESTED]
+    return this.records.doubles[record * Stride.doubles + Double.requested]
   }
 
   isLive(record: number, tag: number): boolean {
-    return this.records.words[record * WORDS + TAG] === tag
+    return this.records.words[record * Stride.words + Word.tag] === tag
   }
 
   /** The free of this buffer will come after what `stream` has been given so far. */
@@ -152,7 +153,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
   }
 
   private forget(record: number): void {
-    this.liveBytes -= this.records.doubles[record * 8 + REQUESTED]
+    this.liveBytes -= this.records.doubles[record * Stride.doubles + Double.requested]
     this.frees++
     this.records.release(record)
   }

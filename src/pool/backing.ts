@@ -3,8 +3,8 @@
 
 import { MiB } from '../base/bytes.js'
 import { CudaError } from '../base/errors.js'
-import type { Context } from '../driver/context.js'
 import { DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
+import type { Context } from '../driver/context.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 

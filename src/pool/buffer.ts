@@ -121,7 +121,12 @@ export class DeviceBuffer implements Disposable {
    * Copies from another buffer of this device, in this buffer's stream: all of `source`, or a part of it, to byte
    * `byteOffset`. Work on the source in another stream must be ordered before, with an event.
    */
-  copyFrom(source: DeviceBuffer, byteOffset = 0, sourceOffset = 0, byteLength = source.byteLength - sourceOffset): void {
+  copyFrom(
+    source: DeviceBuffer,
+    byteOffset = 0,
+    sourceOffset = 0,
+    byteLength = source.byteLength - sourceOffset,
+  ): void {
     const from = this.sourceOf('copyFrom', source, sourceOffset, byteLength)
     const target = this.rangeOf('copyFrom', byteOffset, byteLength)
     if (byteLength > 0) this.driver('copyFrom').cuMemcpyDtoDAsync(target, from, byteLength, this.stream.handle)

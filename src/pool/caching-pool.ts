@@ -6,7 +6,7 @@ import { assert } from '../base/assert.js'
 import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
-import { KEY, OFFSET, OWNER, RANGE, RecordTable, REQUESTED, STAMP, State, TAG, UNITS, USES, WORDS } from '../heap/records.js'
+import { Double, RecordTable, State, Stride, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
 import { classFloorUnits, classOf, MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
@@ -74,8 +74,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private readonly awaited = new Float64Array(MOST_STREAMS)
   private readonly deferred: Deferred
   private readonly addresses: AddressIndex
-  private readonly unitsPerByte: number
+  private readonly blocksPerByte: number
   private readonly blockUnits: number
+  private readonly mostUnits: number
+  private readonly powerOfTwo: boolean
+  private readonly streamOrdered: boolean
   private unmarkedFrees = 0
   private closed = false
 
@@ -93,8 +96,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.slots = new SlotCache(this.records, cacheUnits, SMALL_UNITS)
     this.deferred = new Deferred(clocks)
     this.addresses = new AddressIndex(this.records)
-    this.unitsPerByte = 1 / config.minBlockBytes
+    this.blocksPerByte = 1 / config.minBlockBytes
     this.blockUnits = config.minBlockBytes / UNIT_BYTES
+    this.mostUnits = config.powerOfTwo ? MAX_UNITS >> 1 : MAX_UNITS
+    this.powerOfTwo = config.powerOfTwo
+    this.streamOrdered = config.streamOrdered
   }
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment = UNIT_BYTES): DeviceBuffer {
@@ -107,9 +113,10 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     if (!(bytes > 0 && Math.floor(bytes) === bytes && bytes <= Number.MAX_SAFE_INTEGER)) checkByteCount(bytes, 'bytes')
     if (stream.clocks !== this.clocks || stream.slot < 0 || this.closed) this.refuse('allocate', stream)
     const slot = stream.slot
-    let units = Math.ceil(bytes * this.unitsPerByte) * this.blockUnits
-    if (units > MAX_UNITS) return null
-    if (this.config.powerOfTwo) units = powerOfTwoSize(units)
+    const wholeUnits = Math.ceil(bytes * this.blocksPerByte) * this.blockUnits
+    if (wholeUnits > this.mostUnits) return null
+    let units = wholeUnits | 0
+    if (this.powerOfTwo) units = powerOfTwoSize(units)
     let record = alignment === UNIT_BYTES ? this.slots.take(slot, classOf(units), units) : 0
     if (record === 0) {
       this.counters[CACHE_MISSES]++
@@ -117,13 +124,13 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       if (record === 0) return null
     }
     const { words, doubles } = this.records
-    const base = record * WORDS
-    const tag = (words[base + TAG] | STATE_MASK) + 1 + State.live
-    words[base + TAG] = tag
-    words[base + OWNER] = slot
-    doubles[record * 8 + REQUESTED] = bytes
+    const base = record * Stride.words
+    const tag = (words[base + Word.tag] | STATE_MASK) + 1 + State.live
+    words[base + Word.tag] = tag
+    words[base + Word.owner] = slot
+    doubles[record * Stride.doubles + Double.requested] = bytes
     const counters = this.counters
-    const live = counters[LIVE_UNITS] + words[base + UNITS]
+    const live = counters[LIVE_UNITS] + words[base + Word.units]
     const requested = counters[LIVE_BYTES_REQUESTED] + bytes
     counters[LIVE_UNITS] = live
     counters[LIVE_BYTES_REQUESTED] = requested
@@ -136,20 +143,21 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const record = buffer.record
     const { words, doubles } = this.records
-    const base = record * WORDS
-    if (words[base + TAG] !== buffer.tag) this.refuseStale('free')
+    const base = record * Stride.words
+    if (words[base + Word.tag] !== buffer.tag) this.refuseStale('free')
     if (stream.clocks !== this.clocks) throw new PoolError('free: the stream belongs to another device')
     const slot = stream.slot
-    if (slot < 0 || words[base + USES] !== 0 || buffer.tag > LAST_TAG) {
+    if (slot < 0 || words[base + Word.uses] !== 0 || buffer.tag > LAST_TAG) {
       this.releaseSlowly(record, stream)
       return
     }
     const units = this.countFree(record)
-    const stamp = this.config.streamOrdered ? this.clocks.marked[slot] + 1 : 0
+    const stamp = this.streamOrdered ? this.clocks.marked[slot] + 1 : 0
     this.awaited[slot] = stamp
-    doubles[record * 8 + STAMP] = stamp
-    words[base + KEY] = slot + 1
-    if (this.slots.put(slot, classOf(units), units, record)) words[base + TAG] = (words[base + TAG] & ~STATE_MASK) | State.cached
+    doubles[record * Stride.doubles + Double.stamp] = stamp
+    words[base + Word.key] = slot + 1
+    if (this.slots.put(slot, classOf(units), units, record))
+      words[base + Word.tag] = (words[base + Word.tag] & ~STATE_MASK) | State.cached
     else this.freeToHeap(record, slot, stamp)
   }
 
@@ -163,11 +171,16 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const unit = range === -1 ? 0 : (ptr - this.backing.bases[range]) / UNIT_BYTES
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) {
-      throw new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
+      throw new PoolError(
+        `deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`,
+      )
     }
-    const slot = this.records.words[record * WORDS + OWNER]
+    const slot = this.records.words[record * Stride.words + Word.owner]
     const owner = stream ?? this.clocks.streams[slot] ?? this.defaultStream
-    this.release(new DeviceBuffer(this, owner, this, record, this.records.words[record * WORDS + TAG]), owner)
+    this.release(
+      new DeviceBuffer(this, owner, this, record, this.records.words[record * Stride.words + Word.tag]),
+      owner,
+    )
   }
 
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
@@ -192,7 +205,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   stats(): PoolStats {
     const counters = this.counters
-    const largestClass = Math.max(...[this.small, this.large].flatMap(heap => heap.unitsByKey.map((_, key) => heap.largestClass(key))))
+    const largestClass = Math.max(
+      ...[this.small, this.large].flatMap(heap => heap.unitsByKey.map((_, key) => heap.largestClass(key))),
+    )
     const pendingUnits = [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
     return {
       liveBytes: counters[LIVE_UNITS] * UNIT_BYTES,
@@ -229,12 +244,12 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const blocks: LiveBlock[] = []
     for (let record = 1; record < this.records.used; record++) {
       if (this.records.state(record) !== State.live) continue
-      const base = record * WORDS
+      const base = record * Stride.words
       blocks.push({
         ptr: this.address(record),
-        byteLength: this.records.doubles[record * 8 + REQUESTED],
-        blockBytes: this.records.words[base + UNITS] * UNIT_BYTES,
-        stream: this.clocks.streams[this.records.words[base + OWNER]]?.handle ?? null,
+        byteLength: this.records.doubles[record * Stride.doubles + Double.requested],
+        blockBytes: this.records.words[base + Word.units] * UNIT_BYTES,
+        stream: this.clocks.streams[this.records.words[base + Word.owner]]?.handle ?? null,
       })
     }
     return blocks
@@ -253,16 +268,16 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const units = { live: 0, requested: 0, cached: 0, buffers: 0, cachedBlocks: 0 }
     for (let record = 1; record < this.records.used; record++) {
       const state = this.records.state(record)
-      const size = this.records.words[record * WORDS + UNITS]
+      const size = this.records.words[record * Stride.words + Word.units]
       if (state === State.live) {
         units.live += size
-        units.requested += this.records.doubles[record * 8 + REQUESTED]
+        units.requested += this.records.doubles[record * Stride.doubles + Double.requested]
         units.buffers++
       }
       if (state === State.cached) units.cachedBlocks++
     }
     for (const { sizeClass, record } of this.slots.entries()) {
-      const size = this.records.words[record * WORDS + UNITS]
+      const size = this.records.words[record * Stride.words + Word.units]
       assert(this.records.state(record) === State.cached, 'a block in a slot is cached')
       assert(classOf(size) === sizeClass, 'a cached block is in the slot of its size')
       units.cached += size
@@ -300,23 +315,25 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   requestedBytesOf(record: number, tag: number, call: string): number {
     if (!this.isLive(record, tag)) this.refuseStale(call)
-    return this.records.doubles[record * 8 + REQUESTED]
+    return this.records.doubles[record * Stride.doubles + Double.requested]
   }
 
   isLive(record: number, tag: number): boolean {
-    return this.records.words[record * WORDS + TAG] === tag
+    return this.records.words[record * Stride.words + Word.tag] === tag
   }
 
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.refuseStale('recordUse')
     if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
-    this.records.words[record * WORDS + USES] = 1
+    this.records.words[record * Stride.words + Word.uses] = 1
     this.deferred.announce(record, stream)
   }
 
   private address(record: number): number {
-    const base = record * WORDS
-    return this.backing.bases[this.records.words[base + RANGE]] + this.records.words[base + OFFSET] * UNIT_BYTES
+    const base = record * Stride.words
+    return (
+      this.backing.bases[this.records.words[base + Word.range]] + this.records.words[base + Word.offset] * UNIT_BYTES
+    )
   }
 
   /** The miss ladder; 0 when nothing helped. */
@@ -333,8 +350,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       if (record === 0) record = this.grow(heap, units, alignUnits, key)
     }
     if (record === 0) return 0
-    if (this.records.words[record * WORDS + TAG] >= LAST_TAG) record = heap.rehouse(record)
-    this.records.words[record * WORDS + USES] = 0
+    if (this.records.words[record * Stride.words + Word.tag] >= LAST_TAG) record = heap.rehouse(record)
+    this.records.words[record * Stride.words + Word.uses] = 0
     this.addresses.note(record)
     return record
   }
@@ -346,10 +363,10 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Counts a free and returns the block's units. */
   private countFree(record: number): number {
-    const units = this.records.words[record * WORDS + UNITS]
+    const units = this.records.words[record * Stride.words + Word.units]
     const counters = this.counters
     counters[LIVE_UNITS] -= units
-    counters[LIVE_BYTES_REQUESTED] -= this.records.doubles[record * 8 + REQUESTED]
+    counters[LIVE_BYTES_REQUESTED] -= this.records.doubles[record * Stride.doubles + Double.requested]
     counters[FREES]++
     return units
   }
@@ -360,10 +377,10 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const units = this.countFree(record)
     const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
     const covering = stream.slot < 0 ? stream.lastStamp : this.clocks.marked[slot] + 1
-    const stamp = this.config.streamOrdered ? covering : 0
+    const stamp = this.streamOrdered ? covering : 0
     this.awaited[slot] = Math.max(this.awaited[slot], stamp)
-    if (words[record * WORDS + USES] !== 0 && this.config.streamOrdered) {
-      words[record * WORDS + USES] = 0
+    if (words[record * Stride.words + Word.uses] !== 0 && this.streamOrdered) {
+      words[record * Stride.words + Word.uses] = 0
       this.records.setState(record, State.deferred)
       this.deferred.add(record, slot, stamp, units * UNIT_BYTES, this.awaited)
     } else this.freeToHeap(record, slot, stamp)
@@ -371,7 +388,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Gives a block back to its heap, to be used after `stamp` of the stream slot. */
   private freeToHeap(record: number, slot: number, stamp: number): void {
-    const heap = this.records.words[record * WORDS + UNITS] < SMALL_UNITS ? this.small : this.large
+    const heap = this.records.words[record * Stride.words + Word.units] < SMALL_UNITS ? this.small : this.large
     const settled = this.clocks.completed[slot] >= stamp
     const key = settled ? 0 : slot + 1
     this.backing.noteFree(record, key, stamp)
@@ -405,7 +422,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     let drained = 0
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
       for (const record of this.slots.drain(slot)) {
-        this.freeToHeap(record, slot, this.records.doubles[record * 8 + STAMP])
+        this.freeToHeap(record, slot, this.records.doubles[record * Stride.doubles + Double.stamp])
         drained++
       }
     }
@@ -455,7 +472,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private remedy(bytes: number, stats: PoolStats, deviceFreeBytes: number): string {
     const missing = stats.liveBytes + bytes - stats.limitBytes
     if (missing > 0) return `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`
-    if (stats.reservedBytes - stats.liveBytes + deviceFreeBytes < bytes) return 'the device itself is full: free memory, here or in other programs'
+    if (stats.reservedBytes - stats.liveBytes + deviceFreeBytes < bytes)
+      return 'the device itself is full: free memory, here or in other programs'
     return 'there is enough in all but not in one piece: free a neighbour of a free block, or use backing virtual'
   }
 
@@ -465,7 +483,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   private refuse(call: string, stream: Stream): never {
     this.checkOpen(call)
-    if (stream.clocks !== this.clocks) throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
+    if (stream.clocks !== this.clocks)
+      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
     stream.checkOpen(call)
     throw new PoolError(`${call}: the stream cannot be used`)
   }
@@ -478,7 +497,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
 function alignmentUnits(alignment: number): number {
   if (!(alignment >= 1 && alignment <= MOST_ALIGNMENT_BYTES && Number.isInteger(Math.log2(alignment)))) {
-    throw new RangeError(`alignment must be a power of two of at most ${formatBytes(MOST_ALIGNMENT_BYTES)}, not ${describe(alignment)}`)
+    throw new RangeError(
+      `alignment must be a power of two of at most ${formatBytes(MOST_ALIGNMENT_BYTES)}, not ${describe(alignment)}`,
+    )
   }
   return Math.max(1, alignment / UNIT_BYTES)
 }

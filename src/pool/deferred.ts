@@ -50,7 +50,8 @@ export class Deferred {
   /** Takes out the blocks whose uses on other streams have completed. */
   takeSettled(): DeferredBlock[] {
     if (this.blocks.length === 0) return []
-    const isSettled = (block: DeferredBlock) => block.uses.every(([slot, stamp]) => this.clocks.completed[slot] >= stamp)
+    const isSettled = (block: DeferredBlock) =>
+      block.uses.every(([slot, stamp]) => this.clocks.completed[slot] >= stamp)
     const settled = this.blocks.filter(isSettled)
     if (settled.length > 0) this.blocks = this.blocks.filter(block => !isSettled(block))
     for (const block of settled) this.bytes -= block.bytes

@@ -25,7 +25,10 @@ export class DriverPool extends AddressPool {
   constructor(clocks: Clocks, defaultStream: Stream) {
     super(clocks, defaultStream)
     const driver = this.context.activate()
-    if (driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, this.context.device) !== 1) {
+    if (
+      driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, this.context.device) !==
+      1
+    ) {
       throw new PoolError('defaultDriverPool: this device or driver has no memory pools (driver 11.2); use createPool')
     }
     this.handle = driver.cuDeviceGetDefaultMemPool(this.context.device)

@@ -63,7 +63,9 @@ export function parsePoolOptions(options: PoolOptions, deviceBytes: number): Poo
     limitBytes,
     leaveFreeBytes: bytesOrZero(options.leaveFreeBytes ?? 0, 'leaveFreeBytes'),
     minBlockBytes,
-    powerOfTwo: choice(options.sizeClasses ?? 'sixteenPerOctave', 'sizeClasses', ['sixteenPerOctave', 'powerOfTwo']) === 'powerOfTwo',
+    powerOfTwo:
+      choice(options.sizeClasses ?? 'sixteenPerOctave', 'sizeClasses', ['sixteenPerOctave', 'powerOfTwo']) ===
+      'powerOfTwo',
     streamOrdered: choice(options.streamOrdered ?? true, 'streamOrdered', [true, false]),
     releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes ?? Infinity, 'releaseThresholdBytes'),
     backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments']),

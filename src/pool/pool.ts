@@ -49,7 +49,11 @@ export abstract class Pool {
   }
 
   /** Memory for `count` elements; throws RangeError when `count` × element size overflows. */
-  allocateArray<C extends TypedArrayConstructor>(type: C, count: number, stream?: Stream): DeviceArray<TypedArrayOf<C>> {
+  allocateArray<C extends TypedArrayConstructor>(
+    type: C,
+    count: number,
+    stream?: Stream,
+  ): DeviceArray<TypedArrayOf<C>> {
     return DeviceArray.allocate(this, type, count, stream)
   }
 

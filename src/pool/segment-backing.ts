@@ -4,7 +4,7 @@
 import { assert } from '../base/assert.js'
 import { MiB } from '../base/bytes.js'
 import type { Context } from '../driver/context.js'
-import { KEY, NEXT, State, UNITS, WORDS } from '../heap/records.js'
+import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import { type Backing, type GrowthLimits, type Heaps, isOutOfMemory, MOST_ALIGNMENT_BYTES } from './backing.js'
@@ -51,8 +51,8 @@ export class SegmentBacking implements Backing {
       const { words } = heap.records
       for (const [range, record] of heap.firstRecords) {
         if (this.reservedBytes <= keepBytes) return
-        const idle = heap.records.state(record) === State.free && words[record * WORDS + KEY] === 0
-        if (!idle || words[record * WORDS + NEXT] !== 0) continue
+        const idle = heap.records.state(record) === State.free && words[record * Stride.words + Word.key] === 0
+        if (!idle || words[record * Stride.words + Word.next] !== 0) continue
         const segment = this.segments[range]!
         this.context.activate().cuMemFree(segment.ptr)
         heap.removeRange(record)
@@ -64,7 +64,9 @@ export class SegmentBacking implements Backing {
   }
 
   rangeAt(ptr: number): number {
-    return this.segments.findIndex(segment => segment !== null && ptr >= segment.ptr && ptr < segment.ptr + segment.bytes)
+    return this.segments.findIndex(
+      segment => segment !== null && ptr >= segment.ptr && ptr < segment.ptr + segment.bytes,
+    )
   }
 
   close(): void {
@@ -83,9 +85,13 @@ export class SegmentBacking implements Backing {
       bytes += segment.bytes
       const { words } = segment.heap.records
       let units = 0
-      for (let record = segment.heap.firstRecords.get(range)!; record !== 0; record = words[record * WORDS + NEXT]) {
+      for (
+        let record = segment.heap.firstRecords.get(range)!;
+        record !== 0;
+        record = words[record * Stride.words + Word.next]
+      ) {
         assert(segment.heap.records.state(record) !== State.absent, 'a segment has no gaps')
-        units += words[record * WORDS + UNITS]
+        units += words[record * Stride.words + Word.units]
       }
       assert(units * UNIT_BYTES === segment.bytes, 'blocks tile their segment')
     }

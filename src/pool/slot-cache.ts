@@ -1,17 +1,18 @@
 // The front of the caching pool: blocks freed on a stream, kept whole, a few for each size class. To take one is an
 // allocation, to put one is a free; the heap behind is touched when a class has none, or no place left.
 
-import { type RecordTable, UNITS, WORDS } from '../heap/records.js'
+import { type RecordTable, Stride, Word } from '../heap/records.js'
 import { CLASSES } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 
 const PLACES = 7
 const STRIDE = 1 + PLACES // a count, then the blocks
+const STREAM_STRIDE = CLASSES * STRIDE
 
 export class SlotCache {
   /** units cached for each stream slot */
   readonly cachedUnits = new Float64Array(MOST_STREAMS)
-  private readonly slots = new Int32Array(MOST_STREAMS * CLASSES * STRIDE)
+  private readonly slots = new Int32Array(MOST_STREAMS * STREAM_STRIDE)
 
   constructor(
     private readonly records: RecordTable,
@@ -24,13 +25,13 @@ export class SlotCache {
   /** A cached block of at least `units` within the class of that size, exactly `units` if there is one; 0 for none. */
   take(slot: number, sizeClass: number, units: number): number {
     const slots = this.slots
-    const base = (slot * CLASSES + sizeClass) * STRIDE
+    const base = slot * STREAM_STRIDE + sizeClass * STRIDE
     const count = slots[base]
     if (count === 0) return 0
     const words = this.records.words
     let place = 0
     for (let index = base + count; index > base; index--) {
-      const size = words[slots[index] * WORDS + UNITS]
+      const size = words[slots[index] * Stride.words + Word.units]
       if (size === units) {
         place = index
         break
@@ -39,7 +40,7 @@ export class SlotCache {
     }
     if (place === 0) return 0
     const record = slots[place]
-    const size = words[record * WORDS + UNITS]
+    const size = words[record * Stride.words + Word.units]
     if (size !== units && units >= this.exactUnits) return 0
     slots[place] = slots[base + count]
     slots[base] = count - 1
@@ -50,7 +51,7 @@ export class SlotCache {
   /** Keeps a block of `units` for its stream; false when its class or the stream's share is full. */
   put(slot: number, sizeClass: number, units: number, record: number): boolean {
     const slots = this.slots
-    const base = (slot * CLASSES + sizeClass) * STRIDE
+    const base = slot * STREAM_STRIDE + sizeClass * STRIDE
     const count = slots[base] + 1
     const cached = this.cachedUnits[slot] + units
     if (count > PLACES || cached > this.mostUnits) return false
@@ -64,8 +65,8 @@ export class SlotCache {
   drain(slot: number): number[] {
     const drained: number[] = []
     if (this.cachedUnits[slot] === 0) return drained
-    const end = (slot + 1) * CLASSES * STRIDE
-    for (let base = slot * CLASSES * STRIDE; base < end; base += STRIDE) {
+    const end = (slot + 1) * STREAM_STRIDE
+    for (let base = slot * STREAM_STRIDE; base < end; base += STRIDE) {
       for (let index = 1; index <= this.slots[base]; index++) drained.push(this.slots[base + index])
       this.slots[base] = 0
     }
@@ -76,13 +77,14 @@ export class SlotCache {
   /** Every cached block with the stream slot and class it is kept under. */
   *entries(): Generator<{ slot: number; sizeClass: number; record: number }> {
     for (let base = 0; base < this.slots.length; base += STRIDE) {
-      const slot = Math.floor(base / (CLASSES * STRIDE))
+      const slot = Math.floor(base / STREAM_STRIDE)
       if (this.cachedUnits[slot] === 0) {
-        base = (slot + 1) * CLASSES * STRIDE - STRIDE
+        base = (slot + 1) * STREAM_STRIDE - STRIDE
         continue
       }
       const sizeClass = base / STRIDE - slot * CLASSES
-      for (let index = 1; index <= this.slots[base]; index++) yield { slot, sizeClass, record: this.slots[base + index] }
+      for (let index = 1; index <= this.slots[base]; index++)
+        yield { slot, sizeClass, record: this.slots[base + index] }
     }
   }
 }

@@ -1,4 +1,4 @@
-import { KEY, NEXT, OFFSET, OWNER, REQUESTED, State, UNITS, WORDS } from '../heap/records.js'
+import { Double, State, Stride, Word } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { CachingPool } from './caching-pool.js'
 import type { PoolStats } from './pool.js'
@@ -41,22 +41,22 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
     [...heap.firstRecords].map(([range, first]) => {
       const base = pool.backing.bases[range]
       const blocks: SnapshotBlock[] = []
-      for (let record = first; record !== 0; record = words[record * WORDS + NEXT]) {
-        const at = record * WORDS
+      for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
+        const at = record * Stride.words
         const state = pool.records.state(record)
-        const bytes = words[at + UNITS] * UNIT_BYTES
+        const bytes = words[at + Word.units] * UNIT_BYTES
         if (state === State.free) largestFreeBytes = Math.max(largestFreeBytes, bytes)
         blocks.push({
-          ptr: base + words[at + OFFSET] * UNIT_BYTES,
+          ptr: base + words[at + Word.offset] * UNIT_BYTES,
           bytes,
           state: STATE_NAMES[state],
-          requestedBytes: state === State.live ? doubles[record * 8 + REQUESTED] : null,
+          requestedBytes: state === State.live ? doubles[record * Stride.doubles + Double.requested] : null,
           stream:
             state === State.live
-              ? streamOf(words[at + OWNER])
-              : words[at + KEY] === 0 || state === State.absent
+              ? streamOf(words[at + Word.owner])
+              : words[at + Word.key] === 0 || state === State.absent
                 ? null
-                : streamOf(words[at + KEY] - 1),
+                : streamOf(words[at + Word.key] - 1),
         })
       }
       return { base, blocks }

@@ -5,7 +5,7 @@
 
 import { assert } from '../base/assert.js'
 import type { Context } from '../driver/context.js'
-import { BIN_NEXT, NEXT, OFFSET, RANGE, State, UNITS, WORDS } from '../heap/records.js'
+import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit, Window } from '../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
@@ -90,9 +90,9 @@ export class VirtualBacking implements Backing {
 
   noteFree(record: number, key: number, stamp: number): void {
     const { words } = this.reservations[0].heap.records
-    const { useKeys, useStamps } = this.reservations[words[record * WORDS + RANGE]]
-    const start = words[record * WORDS + OFFSET]
-    const end = start + words[record * WORDS + UNITS]
+    const { useKeys, useStamps } = this.reservations[words[record * Stride.words + Word.range]]
+    const start = words[record * Stride.words + Word.offset]
+    const end = start + words[record * Stride.words + Word.units]
     const last = Math.ceil(end / this.granuleUnits)
     for (let granule = Math.floor(start / this.granuleUnits); granule < last; granule++) {
       const covered = granule * this.granuleUnits >= start && (granule + 1) * this.granuleUnits <= end
@@ -140,16 +140,25 @@ export class VirtualBacking implements Backing {
         assert(handle !== 0 || committed[granule] === 0, 'a committed granule is mapped')
       }
       const { words } = heap.records
-      for (let record = heap.firstRecords.get(range)!; record !== 0; record = words[record * WORDS + NEXT]) {
+      for (
+        let record = heap.firstRecords.get(range)!;
+        record !== 0;
+        record = words[record * Stride.words + Word.next]
+      ) {
         const absent = heap.records.state(record) === State.absent
-        const first = Math.floor(words[record * WORDS + OFFSET] / this.granuleUnits)
-        const last = Math.ceil((words[record * WORDS + OFFSET] + words[record * WORDS + UNITS]) / this.granuleUnits)
+        const first = Math.floor(words[record * Stride.words + Word.offset] / this.granuleUnits)
+        const last = Math.ceil(
+          (words[record * Stride.words + Word.offset] + words[record * Stride.words + Word.units]) / this.granuleUnits,
+        )
         const story = absent ? 'a gap lies on granules without memory' : 'blocks lie on granules with memory'
         const sum = committed.subarray(first, last).reduce((total, one) => total + one, 0)
         assert(sum === (absent ? 0 : last - first), story)
       }
     })
-    assert((mapped + this.spare.length) * this.granuleBytes === this.reservedBytes, 'reserved bytes are the granules held')
+    assert(
+      (mapped + this.spare.length) * this.granuleBytes === this.reservedBytes,
+      'reserved bytes are the granules held',
+    )
   }
 
   private reserve(heap: SegregatedFit, granules: number): Reservation {
@@ -251,7 +260,11 @@ export class VirtualBacking implements Backing {
     for (let key = 0; key < heap.keyLimit; key++) {
       let sizeClass = heap.nextClass(key, classOf(this.granuleUnits))
       for (; sizeClass !== -1; sizeClass = heap.nextClass(key, sizeClass + 1)) {
-        for (let record = heap.head(key, sizeClass); record !== 0; record = words[record * WORDS + BIN_NEXT]) {
+        for (
+          let record = heap.head(key, sizeClass);
+          record !== 0;
+          record = words[record * Stride.words + Word.binNext]
+        ) {
           const idle = this.idleGranules(reservation, record, key, most, avoid)
           if (idle !== null) return idle
         }
@@ -262,8 +275,8 @@ export class VirtualBacking implements Backing {
 
   private idleGranules(reservation: Reservation, record: number, key: number, most: number, avoid: Window | null) {
     const { words } = reservation.heap.records
-    const start = words[record * WORDS + OFFSET]
-    const end = Math.floor((start + words[record * WORDS + UNITS]) / this.granuleUnits)
+    const start = words[record * Stride.words + Word.offset]
+    const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)
     const from = avoid === null ? 0 : Math.floor(avoid.start / this.granuleUnits)
     const to = avoid === null ? 0 : Math.ceil((avoid.start + avoid.units) / this.granuleUnits)
     let count = 0
@@ -301,7 +314,8 @@ export class VirtualBacking implements Backing {
     const start = Math.ceil(window.start / alignUnits) * alignUnits
     const { words } = heap.records
     let record = window.record
-    while (words[record * WORDS + OFFSET] + words[record * WORDS + UNITS] <= start) record = words[record * WORDS + NEXT]
+    while (words[record * Stride.words + Word.offset] + words[record * Stride.words + Word.units] <= start)
+      record = words[record * Stride.words + Word.next]
     return { ...window, start, units, record }
   }
 }

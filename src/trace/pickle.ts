@@ -42,6 +42,7 @@ import {
   TUPLE2,
   TUPLE3,
 } from './pickle-opcodes.js'
+import { littleEndian, longLittleEndian, TextCache, u32, u64 } from './pickle-values.js'
 
 type Build = (items: readonly unknown[], from: number, to: number) => unknown
 
@@ -58,11 +59,13 @@ export interface PickleOptions {
 }
 
 const PROGRESS_BYTES = 1 << 20
-/** Even the smallest value of a snapshot that is a container stands for more bytes than this. */
-const LEAST_BYTES_A_CONTAINER = 8
-const LONGEST_CACHED_TEXT = 64
-const CACHED_TEXTS = 4096
-const TWO_32 = 2 ** 32
+/** More entries than this, and V8 ends the process rather than enlarge an array. */
+const MOST_ENTRIES = 100_000_000
+const DEEPEST = 1000
+/** In a memory snapshot containers, memo entries and waiting values stand for more bytes than this; a bomb's do not. */
+const LEAST_BYTES_A_CONTAINER = 16
+const LEAST_BYTES_A_MEMO_ENTRY = 4
+const LEAST_BYTES_A_WAITING_VALUE = 2
 
 /** Bytes that follow an opcode at a fixed length; for texts and long integers, their length field. */
 const OPERAND_BYTES = new Uint8Array(256)
@@ -111,11 +114,15 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
   const marks: number[] = []
   /** the stack below belongs to containers that are waiting for their items */
   let floor = 0
-  let containersLeft = 4096 + end / LEAST_BYTES_A_CONTAINER
+  let containers = 0
+  const mostContainers = most(end, LEAST_BYTES_A_CONTAINER)
+  const mostMemo = most(end, LEAST_BYTES_A_MEMO_ENTRY)
+  const mostStack = most(end, LEAST_BYTES_A_WAITING_VALUE)
   let at = 0
   let nextProgress = PROGRESS_BYTES
 
   const fail = (offset: number, fact: string) => new FormatError(`${fact} at byte ${offset}`)
+  const tooMany = (offset: number, what: string) => fail(offset, `more ${what} than a snapshot of this size has,`)
   const truncated = () => new FormatError(`the pickle is truncated: it should go on after byte ${end}`)
 
   while (at < end) {
@@ -124,6 +131,7 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
     const operand = at
     at += OPERAND_BYTES[op]
     if (at > end) break
+    if (top > mostStack) throw tooMany(start, 'values waiting')
     switch (op) {
       case BINGET:
       case LONG_BINGET: {
@@ -153,6 +161,7 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         if (top === floor) throw fail(start, 'nothing to memoize')
         const index = op === MEMOIZE ? memo.length : op === BINPUT ? bytes[operand] : u32(bytes, operand)
         if (index > memo.length) throw fail(start, `memo entry ${index} leaves a gap,`)
+        if (index > mostMemo) throw tooMany(start, 'memo entries')
         const value = stack[top - 1]
         memo[index] = value
         if (value === OPEN_DICT || value === OPEN_LIST) memoOf[top - 1] = index
@@ -162,6 +171,7 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         stack[top++] = u32(bytes, operand) | 0
         break
       case MARK:
+        if (marks.length === DEEPEST) throw fail(start, `containers more than ${DEEPEST} deep`)
         marks.push(floor)
         floor = top
         break
@@ -177,7 +187,6 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
       }
       case EMPTY_DICT:
       case EMPTY_LIST:
-        if (--containersLeft < 0) throw fail(start, 'more containers than a file of this size can fill,')
         if (top >= memoOf.length) memoOf = doubled(memoOf)
         memoOf[top] = -1
         stack[top++] = op === EMPTY_DICT ? OPEN_DICT : OPEN_LIST
@@ -194,7 +203,11 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         const slot = from - 1
         let dict = stack[slot]
         if (dict === OPEN_DICT && top > from) {
-          dict = dictionary(stack, from, top) ?? plainDictionary(stack, from, top)
+          dict = dictionary(stack, from, top)
+          if (dict === undefined) {
+            if (++containers > mostContainers) throw tooMany(start, 'containers')
+            dict = plainDictionary(stack, from, top)
+          }
           stack[slot] = dict
           if (memoOf[slot] >= 0) {
             if (memo[memoOf[slot]] !== OPEN_DICT) throw fail(start, 'a dictionary that holds itself,')
@@ -220,7 +233,11 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         const slot = from - 1
         const target = stack[slot]
         if (target === OPEN_LIST && top > from) {
-          const items = list(stack, from, top) ?? stack.slice(from, top)
+          let items = list(stack, from, top)
+          if (items === undefined) {
+            if (++containers > mostContainers) throw tooMany(start, 'containers')
+            items = stack.slice(from, top)
+          }
           stack[slot] = items
           if (memoOf[slot] >= 0) {
             if (memo[memoOf[slot]] !== OPEN_LIST) throw fail(start, 'a list that holds itself,')
@@ -247,7 +264,7 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
           floor = marks.pop()!
         }
         if (from < floor) throw fail(start, 'a tuple without its items')
-        if (--containersLeft < 0) throw fail(start, 'more containers than a file of this size can fill,')
+        if (++containers > mostContainers) throw tooMany(start, 'containers')
         stack[from] = stack.slice(from, top)
         top = from + 1
         break
@@ -270,6 +287,7 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
       case BYTEARRAY8: {
         const length = u64(bytes, operand)
         if (length > end - at) throw truncated()
+        if (++containers > mostContainers) throw tooMany(start, 'containers')
         stack[top++] = bytes.subarray(at, at + length)
         at += length
         break
@@ -278,8 +296,9 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         if (u64(bytes, operand) > end - at) throw truncated()
         break
       case PROTO:
-        if (bytes[operand] < 2 || bytes[operand] > 5)
+        if (bytes[operand] < 2 || bytes[operand] > 5) {
           throw fail(start, `pickle protocol ${bytes[operand]}; 2 to 5 are read,`)
+        }
         break
       case STOP:
         if (top !== 1 || marks.length > 0) throw fail(start, 'the pickle stops with values left over')
@@ -290,6 +309,10 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
     }
   }
   throw truncated()
+}
+
+function most(fileBytes: number, leastBytesEach: number): number {
+  return Math.min(MOST_ENTRIES, 4096 + fileBytes / leastBytesEach) | 0
 }
 
 const plain: Build = () => undefined
@@ -306,33 +329,6 @@ function addItems(dict: Record<string, unknown>, items: readonly unknown[], from
 
 function isPlainDictionary(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === null && !Object.isFrozen(value)
-}
-
-function u32(bytes: Uint8Array, at: number): number {
-  return (bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24)) >>> 0
-}
-
-function u64(bytes: Uint8Array, at: number): number {
-  return u32(bytes, at) + u32(bytes, at + 4) * TWO_32
-}
-
-/** A signed integer of at most 8 bytes: the halves are exact, so their sum is rounded once, to the nearest number. */
-function littleEndian(bytes: Uint8Array, at: number, length: number): number {
-  if (length === 0) return 0
-  let high = (bytes[at + length - 1] << 24) >> 24
-  if (length <= 4) {
-    for (let i = at + length - 2; i >= at; i--) high = (high << 8) | bytes[i]
-    return high
-  }
-  for (let i = at + length - 2; i >= at + 4; i--) high = (high << 8) | bytes[i]
-  return high * TWO_32 + u32(bytes, at)
-}
-
-function longLittleEndian(bytes: Uint8Array, at: number, length: number): number {
-  const hex = Buffer.from(bytes.subarray(at, at + length))
-    .reverse()
-    .toString('hex')
-  return Number(BigInt.asIntN(8 * length, BigInt(`0x${hex}`)))
 }
 
 function doubled(array: Int32Array): Int32Array<ArrayBuffer> {
@@ -356,35 +352,4 @@ function refusal(op: number, bytes: Buffer, at: number, stack: readonly unknown[
   }
   const shown = called.replace(/[^\x21-\x7e() ]/g, '?').slice(0, 200)
   return `refused: this pickle would call ${shown}; a memory snapshot holds only data: opcode ${opcode}`
-}
-
-/** Texts of a file by their bytes: a snapshot repeats a few names a million times. */
-class TextCache {
-  private readonly slots: string[] = new Array(CACHED_TEXTS).fill('')
-
-  constructor(private readonly bytes: Buffer) {}
-
-  read(at: number, length: number): string {
-    if (length > LONGEST_CACHED_TEXT) return this.bytes.toString('utf8', at, at + length)
-    let hash = 0
-    let union = 0
-    for (let i = at; i < at + length; i++) {
-      const byte = this.bytes[i]
-      union |= byte
-      hash = (Math.imul(hash, 31) + byte) | 0
-    }
-    if (union >= 0x80) return this.bytes.toString('utf8', at, at + length)
-    const slot = hash & (CACHED_TEXTS - 1)
-    const cached = this.slots[slot]
-    if (this.holds(cached, at, length)) return cached
-    const text = this.bytes.toString('latin1', at, at + length)
-    this.slots[slot] = text
-    return text
-  }
-
-  private holds(text: string, at: number, length: number): boolean {
-    if (text.length !== length) return false
-    for (let i = 0; i < length; i++) if (text.charCodeAt(i) !== this.bytes[at + i]) return false
-    return true
-  }
 }

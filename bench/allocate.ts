@@ -1,0 +1,191 @@
+// Host time of an allocation and its free, through the public API with everything on, beside the driver's own calls in
+// the same process. Run: node dist/bench/allocate.js [--device D] [--smoke] [--save DIR]
+
+import { parseArgs } from 'node:util'
+import { KiB, MiB } from '../src/base/bytes.js'
+import { Random } from '../src/base/random.js'
+import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
+import { POOL_ATTRIBUTE } from '../src/driver/constants.js'
+import { type DeviceBuffer, limited, type Stream } from '../src/index.js'
+import type { Pool } from '../src/pool/pool.js'
+import { machineOf, median, save } from './machine.js'
+
+const { values } = parseArgs({
+  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
+})
+const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const scale = values.smoke ? 0.002 : 1
+const BATCHES = values.smoke ? 3 : 15
+const KEPT = 1024 // buffers that stay referenced, so that none is optimised away
+const LIVE = 1000
+const SEED = 1
+
+/** Something that gives out and takes back memory: a pool, or the driver itself. */
+interface Subject {
+  readonly name: string
+  readonly pairs: number
+  pairNs(bytes: number, pairs: number): number
+  mixNs(sizes: Float64Array, victims: Int32Array): number
+  /** of the addresses given out in the last mix, to see that a faster run places alike; null where they are the driver's */
+  checksum: number | null
+}
+
+class PoolSubject implements Subject {
+  checksum: number | null = 0
+  private readonly kept: DeviceBuffer[]
+
+  constructor(
+    readonly name: string,
+    private readonly pool: Pool,
+    private readonly stream: Stream,
+    readonly pairs = 1_000_000,
+  ) {
+    this.kept = new Array<DeviceBuffer>(KEPT)
+  }
+
+  pairNs(bytes: number, pairs: number): number {
+    const { pool, stream, kept } = this
+    const start = performance.now()
+    for (let pair = 0; pair < pairs; pair++) {
+      const buffer = pool.allocate(bytes, stream)
+      kept[pair % KEPT] = buffer
+      buffer.free()
+    }
+    return ((performance.now() - start) * 1e6) / pairs
+  }
+
+  mixNs(sizes: Float64Array, victims: Int32Array): number {
+    const { pool, stream } = this
+    const live: DeviceBuffer[] = []
+    for (let index = 0; index < LIVE; index++) live.push(pool.allocate(sizes[index], stream))
+    const steps = sizes.length
+    const start = performance.now()
+    for (let step = LIVE; step < steps; step++) {
+      const victim = victims[step]
+      live[victim].free()
+      live[victim] = pool.allocate(sizes[step], stream)
+    }
+    const ns = ((performance.now() - start) * 1e6) / (steps - LIVE)
+    const base = Math.min(...live.map(buffer => buffer.ptr))
+    this.checksum = live.reduce((sum, buffer) => (sum * 31 + (buffer.ptr - base) / 256) % 4294967291, 0)
+    for (const buffer of live) buffer.free()
+    return ns
+  }
+}
+
+class DriverSubject implements Subject {
+  checksum = null
+
+  constructor(
+    readonly name: string,
+    readonly pairs: number,
+    private readonly allocate: (bytes: number) => number,
+    private readonly free: (ptr: number) => void,
+  ) {}
+
+  pairNs(bytes: number, pairs: number): number {
+    const start = performance.now()
+    for (let pair = 0; pair < pairs; pair++) this.free(this.allocate(bytes))
+    return ((performance.now() - start) * 1e6) / pairs
+  }
+
+  mixNs(sizes: Float64Array, victims: Int32Array): number {
+    const steps = LIVE + Math.ceil((sizes.length - LIVE) * Math.min(1, this.pairs / 100_000))
+    const live = new Float64Array(LIVE)
+    for (let index = 0; index < LIVE; index++) live[index] = this.allocate(sizes[index])
+    const start = performance.now()
+    for (let step = LIVE; step < steps; step++) {
+      const victim = victims[step]
+      this.free(live[victim])
+      live[victim] = this.allocate(sizes[step])
+    }
+    const ns = ((performance.now() - start) * 1e6) / (steps - LIVE)
+    for (const ptr of live) this.free(ptr)
+    return ns
+  }
+}
+
+function subjects(opened: Device): Subject[] {
+  const { driver } = opened
+  const stream = opened.createStream()
+  const handle = opened.createStream().handle
+  const options = { maxPoolBytes: '90%' } as const
+  const pool = opened.createPool(options)
+  const wrapped = limited(opened.createPool(options), Infinity)
+  const plain = opened.createPlainPool()
+  // Three kinds of pool are alive and in use, so that no call site of the library knows only one.
+  for (const kind of [pool, wrapped, plain]) for (let count = 0; count < 200; count++) kind.allocate(4096).free()
+  const defaultPool = driver.cuDeviceGetDefaultMemPool(opened.context.device)
+  driver.cuMemPoolSetAttribute(defaultPool, POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, Infinity)
+  return [
+    new PoolSubject('cuda-mempool', pool, stream),
+    new PoolSubject('cuda-mempool, limited()', wrapped, stream),
+    new DriverSubject(
+      'cuMemAllocAsync/cuMemFreeAsync, threshold max',
+      100_000,
+      bytes => driver.cuMemAllocAsync(bytes, handle),
+      ptr => driver.cuMemFreeAsync(ptr, handle),
+    ),
+    new DriverSubject(
+      'cuMemAlloc/cuMemFree',
+      500,
+      bytes => driver.cuMemAlloc(bytes),
+      ptr => driver.cuMemFree(ptr),
+    ),
+  ]
+}
+
+function mix(least: number, most: number): { sizes: Float64Array; victims: Int32Array } {
+  const random = new Random(SEED)
+  const steps = LIVE + Math.ceil(400_000 * scale)
+  return {
+    sizes: Float64Array.from({ length: steps }, () => random.logUniform(least, most)),
+    victims: Int32Array.from({ length: steps }, () => random.below(LIVE)),
+  }
+}
+
+const workloads = [
+  { name: 'pair 4 KiB', run: (subject: Subject) => subject.pairNs(4 * KiB, Math.ceil(subject.pairs * scale)) },
+  { name: 'pair 1 MiB', run: (subject: Subject) => subject.pairNs(1 * MiB, Math.ceil(subject.pairs * scale)) },
+  ...[
+    { name: `mix 256 B–1 MiB, ${LIVE} live`, ...mix(256, MiB) },
+    { name: `mix 256 B–64 MiB, ${LIVE} live`, ...mix(256, 64 * MiB) },
+  ].map(({ name, sizes, victims }) => ({ name, run: (subject: Subject) => subject.mixNs(sizes, victims) })),
+]
+
+const all = subjects(device)
+const rows = workloads.map(({ name, run }) => {
+  const times = all.map((): number[] => [])
+  for (let batch = 0; batch <= BATCHES; batch++) {
+    for (const [index, subject] of all.entries()) {
+      // The driver's slow calls get fewer batches; the first batch of each warms up and does not count.
+      if (subject.pairs < 1000 && batch > 5) continue
+      const ns = run(subject)
+      if (batch > 0) times[index].push(ns)
+    }
+  }
+  const ns = times.map(median)
+  return {
+    workload: name,
+    subjects: all.map((subject, index) => ({
+      name: subject.name,
+      medianNs: Number(ns[index].toFixed(2)),
+      leastNs: Number(Math.min(...times[index]).toFixed(2)),
+      timesOurs: Number((ns[index] / ns[0]).toFixed(2)),
+      checksum: name.startsWith('mix') ? subject.checksum : null,
+    })),
+  }
+})
+
+const machine = machineOf(device)
+console.log(`${machine.device}${machine.simulated ? ' (simulated: the driver rows are not a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`)
+console.log(`medians of ${BATCHES} batches, ns per allocate + free, seed ${SEED}`)
+for (const { workload, subjects: results } of rows) {
+  console.log(`\n${workload}`)
+  for (const { name, medianNs, timesOurs, checksum } of results) {
+    const mark = checksum === null ? '' : `   placements ${checksum.toString(16)}`
+    console.log(`  ${name.padEnd(48)}${medianNs.toFixed(1).padStart(10)}${`${timesOurs.toFixed(1)}×`.padStart(10)}${mark}`)
+  }
+}
+save(values.save, 'allocate', { machine, parameters: { batches: BATCHES, live: LIVE, seed: SEED, scale }, rows })
+device.close()

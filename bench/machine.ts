@@ -1,0 +1,53 @@
+// What every result carries: the machine, the versions and the parameters.
+
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import os from 'node:os'
+import { join } from 'node:path'
+import type { Device } from '../src/device.js'
+
+export interface Machine {
+  readonly date: string
+  readonly cpu: string
+  readonly cores: number
+  readonly node: string
+  readonly device: string
+  readonly simulated: boolean
+  readonly driverVersion: string
+  readonly gpuDriver: string | null
+}
+
+export function machineOf(device: Device): Machine {
+  const version = device.driver.cuDriverGetVersion()
+  return {
+    date: new Date().toISOString().slice(0, 10),
+    cpu: os.cpus()[0]?.model ?? 'unknown',
+    cores: os.cpus().length,
+    node: process.version,
+    device: device.name,
+    simulated: device.simulated,
+    driverVersion: `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`,
+    gpuDriver: device.simulated ? null : gpuDriver(),
+  }
+}
+
+function gpuDriver(): string | null {
+  try {
+    const query = ['--query-gpu=driver_version', '--format=csv,noheader']
+    return execFileSync('nvidia-smi', query, { encoding: 'utf8' }).trim().split('\n')[0]
+  } catch {
+    return null // the tool may be missing where the driver is not
+  }
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b)
+  return sorted[Math.floor(sorted.length / 2)]
+}
+
+/** Writes a result where `--save DIR` said, as NAME.json; nothing without. */
+export function save(directory: string | undefined, name: string, result: unknown): void {
+  if (directory === undefined) return
+  mkdirSync(directory, { recursive: true })
+  writeFileSync(join(directory, `${name}.json`), `${JSON.stringify(result, null, 2)}\n`)
+}

@@ -1,0 +1,15 @@
+import { deviceText } from '../report/device-text.js'
+import { chosenDevice } from './device-option.js'
+import { probe } from './probe.js'
+import { print } from './terminal.js'
+
+export interface InfoOptions {
+  readonly device?: string
+  readonly json?: boolean
+}
+
+/** `cuda-mempool info`: what there is, and what works on it. */
+export function info(options: InfoOptions, version: string): void {
+  const report = probe(chosenDevice(options.device), version)
+  print(options.json ? JSON.stringify(report) : style => deviceText(report, style))
+}

@@ -1,0 +1,41 @@
+// A bar on the last line of stderr for work that takes longer than a second. Writing to a terminal is synchronous, so it
+// moves while the work keeps Node busy.
+
+const PATIENCE_MS = 1000
+const BETWEEN_MS = 100
+const BAR_COLUMNS = 24
+const ERASE_LINE = '\r\x1b[K'
+
+type Screen = Pick<NodeJS.WriteStream, 'isTTY' | 'columns' | 'write'>
+
+export class ProgressBar {
+  private readonly visible: boolean
+  private readonly start: number
+  private drawnAt = -Infinity
+
+  constructor(
+    private readonly screen: Screen = process.stderr,
+    private readonly now: () => number = () => performance.now(),
+  ) {
+    this.visible = screen.isTTY && process.env['TERM'] !== 'dumb'
+    this.start = now()
+  }
+
+  /** `fraction` from 0 to 1 of `what` is done. */
+  update(fraction: number, what: string): void {
+    if (!this.visible) return
+    const now = this.now()
+    if (now - this.start < PATIENCE_MS || now - this.drawnAt < BETWEEN_MS) return
+    this.drawnAt = now
+    const full = Math.round(Math.min(1, Math.max(0, fraction)) * BAR_COLUMNS)
+    const bar = '█'.repeat(full) + '░'.repeat(BAR_COLUMNS - full)
+    const line = `${bar} ${String(Math.floor(fraction * 100)).padStart(3)} % ${what.replace(/\p{Cc}/gu, '?')}`
+    this.screen.write(ERASE_LINE + line.slice(0, (this.screen.columns || 80) - 1))
+  }
+
+  /** Removes the bar, before anything else is written. */
+  clear(): void {
+    if (this.drawnAt !== -Infinity) this.screen.write(ERASE_LINE)
+    this.drawnAt = -Infinity
+  }
+}

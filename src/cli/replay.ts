@@ -1,0 +1,112 @@
+// `cuda-mempool replay`: reads recordings, replays them, prints what each policy needed. Every file is read before the
+// first is replayed, so that a bad one is refused before anything is printed.
+
+import { checkByteCount, GiB, parseBytes } from '../base/bytes.js'
+import { type DeviceChoice, openDevice } from '../device.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { replayText } from '../report/replay-text.js'
+import { readSnapshot } from '../trace/pytorch-snapshot.js'
+import { type ReplayOptions, replay } from '../trace/replay.js'
+import type { ReplayDevice } from '../trace/replay-device.js'
+import { POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
+import type { Trace } from '../trace/trace.js'
+import { chosenDevice } from './device-option.js'
+import { STATUS, UsageError } from './exit.js'
+import { ProgressBar } from './progress-bar.js'
+import { print } from './terminal.js'
+
+/** As the command line gives them. */
+export interface ReplayArguments {
+  readonly device?: string
+  readonly policy?: string
+  readonly capacity?: string
+  readonly lag?: string
+  readonly repeat?: string
+  readonly latency: boolean
+  readonly verify?: boolean
+  readonly json?: boolean
+}
+
+const SIMULATED_BYTES = 140 * GiB
+const MOST = 1_000_000
+
+/** Returns the exit status. */
+export async function replayFiles(files: readonly string[], given: ReplayArguments): Promise<number> {
+  const options = optionsOf(given)
+  const choice = chosenDevice(given.device)
+  // Held until the end: a GPU's context costs a quarter of a second whenever its last user lets go of it.
+  using held = openDevice(choice)
+  const opener = (trace: Trace) =>
+    deviceOpener(held.simulated ? 'simulated' : held.ordinal, trace, options.capacityBytes)
+  const traces = files.map(file => withBar(bar => readSnapshot(file, { onProgress: done => bar.update(done, file) })))
+  let status: number = STATUS.done
+  for (const [index, trace] of traces.entries()) {
+    const bar = new ProgressBar()
+    const onProgress = (fraction: number, what: string) => bar.update(fraction, `${trace.file}: ${what}`)
+    const report = await replay(trace, opener(trace), { ...options, onProgress })
+    bar.clear()
+    if (index > 0 && !given.json) print('')
+    print(given.json ? JSON.stringify(report) : style => replayText(report, style))
+    if (failed(report)) status = STATUS.failedReplay
+  }
+  return status
+}
+
+function withBar<T>(work: (bar: ProgressBar) => T): T {
+  const bar = new ProgressBar()
+  try {
+    return work(bar)
+  } finally {
+    bar.clear()
+  }
+}
+
+function deviceOpener(choice: DeviceChoice, trace: Trace, capacityBytes: number | undefined): () => ReplayDevice {
+  if (choice !== 'simulated') return () => openDevice(choice)
+  // Without a limit the device is as large as the recording needs, whatever it was recorded on.
+  const recorded = trace.recordedPeakReservedBytes ?? trace.peakRequestedBytes
+  const bytes = capacityBytes ?? Math.max(SIMULATED_BYTES, 2 * recorded)
+  return () => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes: bytes }))
+}
+
+/** Whether our pool could not do what the recording did. */
+function failed({ runs }: ReplayReport): boolean {
+  const ours = runs.find(run => run.policy === 'cuda-mempool')
+  return ours !== undefined && (ours.failures > 0 || (ours.verified?.damaged ?? 0) > 0)
+}
+
+function optionsOf({ policy, capacity, lag, repeat, latency, verify }: ReplayArguments): ReplayOptions {
+  return {
+    latency,
+    ...(policy === undefined ? {} : { policies: policiesOf(policy) }),
+    ...(capacity === undefined ? {} : { capacityBytes: capacityOf(capacity) }),
+    ...(lag === undefined ? {} : { lag: lag === 'never' ? Infinity : wholeNumber(lag, '--lag', 0, ", or 'never'") }),
+    ...(repeat === undefined ? {} : { repeat: wholeNumber(repeat, '--repeat', 1, '') }),
+    ...(verify ? { verify } : {}),
+  }
+}
+
+function policiesOf(list: string): Policy[] {
+  const names = list.split(',').map(name => name.trim())
+  const unknown = names.find(name => !POLICIES.includes(name as Policy))
+  if (unknown !== undefined) {
+    throw new UsageError(`--policy: there is no '${unknown}'; there are ${POLICIES.join(', ')}`)
+  }
+  return [...new Set(names)] as Policy[]
+}
+
+function capacityOf(text: string): number {
+  try {
+    const bytes = parseBytes(text)
+    checkByteCount(bytes, 'the size')
+    return bytes
+  } catch (error) {
+    throw new UsageError(`--capacity: ${(error as Error).message}`)
+  }
+}
+
+function wholeNumber(text: string, option: string, least: number, alternative: string): number {
+  const value = /^\d+$/.test(text) ? Number(text) : NaN
+  if (value >= least && value <= MOST) return value
+  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${MOST}${alternative}`)
+}

@@ -1,0 +1,107 @@
+// A small simulated device put together from the layers below, for the tests of this folder. Work runs as soon as its
+// dependencies allow, so that a test holds back exactly what it wants to be pending.
+
+import assert from 'node:assert/strict'
+import { MiB } from '../base/bytes.js'
+import { Context } from '../driver/context.js'
+import type { SimulatedOptions } from '../driver/simulated/options.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { Clocks } from '../order/clocks.js'
+import { Stream } from '../order/stream.js'
+import { CachingPool } from './caching-pool.js'
+import { DriverPool } from './driver-pool.js'
+import { type PoolOptions, parsePoolOptions } from './options.js'
+import { PlainPool } from './plain-pool.js'
+
+const NON_BLOCKING = 1
+
+/** A simulated device of 64 MiB, or as the options say. */
+export class TestDevice {
+  readonly driver: SimulatedDriver
+  readonly context: Context
+  readonly clocks: Clocks
+  readonly defaultStream: Stream
+  readonly totalBytes: number
+
+  constructor(options: SimulatedOptions = {}) {
+    this.driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager', ...options })
+    this.driver.cuInit()
+    this.context = Context.open(this.driver, 0)
+    this.totalBytes = this.driver.cuDeviceTotalMem(this.context.device)
+    this.clocks = new Clocks(this.context)
+    this.defaultStream = new Stream(this.clocks, 0, false)
+  }
+
+  createStream(): Stream {
+    return new Stream(this.clocks, this.context.activate().cuStreamCreate(NON_BLOCKING), true)
+  }
+
+  createPool(options: PoolOptions = {}): CachingPool {
+    return new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes))
+  }
+
+  createPlainPool(): PlainPool {
+    return new PlainPool(this.clocks, this.defaultStream)
+  }
+
+  createDriverPool(): DriverPool {
+    return new DriverPool(this.clocks, this.defaultStream)
+  }
+
+  /** Lets nothing that is submitted to `stream` from now on run, until the returned function is called or the host waits. */
+  hold(stream: Stream): () => void {
+    const driver = this.context.activate() as SimulatedDriver
+    const ticket = driver.holdOperation(stream.handle)
+    return () => driver.releaseThrough(stream.handle, ticket)
+  }
+
+  freeBytes(): number {
+    return this.context.activate().cuMemGetInfo().freeBytes
+  }
+}
+
+/**
+ * The pool's own check, and its counters computed once more from the outside: what is live, kept, pending and free adds
+ * up to what is reserved, but for `spareBytes` that a failed or smaller growth left unmapped.
+ */
+export function assertConsistent(pool: CachingPool, spareBytes = 0): void {
+  pool.check()
+  const stats = pool.stats()
+  const { ranges } = pool.snapshot()
+  const sums = { live: 0, requested: 0, buffers: 0, cached: 0, pending: 0, free: 0 }
+  for (const block of ranges.flatMap(range => range.blocks)) {
+    if (block.state === 'live') {
+      sums.live += block.bytes
+      sums.requested += block.requestedBytes!
+      sums.buffers++
+    } else if (block.state === 'cached') sums.cached += block.bytes
+    else if (block.state === 'pending') sums.pending += block.bytes
+    else if (block.state === 'free') sums.free += block.bytes
+  }
+  const { live, requested, buffers, cached, pending, free } = sums
+  assert.deepEqual(
+    {
+      liveBytes: stats.liveBytes,
+      requestedBytes: stats.requestedBytes,
+      liveBuffers: stats.liveBuffers,
+      cachedBytes: stats.cachedBytes,
+      reservedBytes: stats.reservedBytes,
+      balance: stats.allocations - stats.frees,
+    },
+    {
+      liveBytes: live,
+      requestedBytes: requested,
+      liveBuffers: buffers,
+      cachedBytes: cached,
+      reservedBytes: live + cached + pending + free + spareBytes,
+      balance: buffers,
+    },
+  )
+  assert.ok(stats.pendingBytes >= pending && stats.pendingBytes <= pending + free, 'pending bytes are among the freed')
+  assert.ok(stats.peakLiveBytes >= live && stats.peakRequestedBytes >= requested, 'peaks are at least what is')
+  assert.ok(stats.peakReservedBytes >= stats.reservedBytes, 'the peak of what is reserved is at least what is')
+  const held = pool.live()
+  assert.equal(held.length, buffers)
+  const heldBytes = held.reduce((sum, block) => sum + block.byteLength, 0)
+  assert.equal(heldBytes, requested)
+}

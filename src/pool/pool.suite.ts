@@ -1,0 +1,314 @@
+// What every pool and every wrapper must do, whatever its memory comes from.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../base/bytes.js'
+import { OutOfMemoryError, PoolError } from '../base/errors.js'
+import { Random } from '../base/random.js'
+import type { DeviceBuffer } from './buffer.js'
+import type { Pool } from './pool.js'
+import { TestDevice } from './pool-fixture.suite.js'
+
+/** A pool that can hold at least 16 MiB, on a device of its own, and what belongs to it. */
+export interface PoolUnderTest {
+  readonly device: TestDevice
+  readonly pool: Pool
+  /** asserts whatever the pool can assert about itself */
+  check(): void
+  /** closes the pool, or what stands behind the wrapper */
+  close(): void
+}
+
+const BAD_SIZES: readonly [unknown, typeof RangeError | typeof TypeError][] = [
+  [0, RangeError],
+  [-1, RangeError],
+  [1.5, RangeError],
+  [Number.NaN, RangeError],
+  [2 ** 53, RangeError],
+  [Number.POSITIVE_INFINITY, RangeError],
+  ['64', TypeError],
+  [null, TypeError],
+  [undefined, TypeError],
+  [64n, TypeError],
+  [[64], TypeError],
+]
+const BAD_ALIGNMENTS: readonly unknown[] = [0, -256, 3, 1.5, 768, Number.NaN, Number.POSITIVE_INFINITY, 4 * MiB, '64']
+
+/** Runs the shared tests; `open` is called once for each of them. */
+export function poolSuite(name: string, open: () => PoolUnderTest): void {
+  describe(`pool contract: ${name}`, () => {
+    it('refuses what is no size, naming the argument, and changes nothing', () => {
+      const { pool, check } = open()
+      const before = pool.stats()
+      for (const [bytes, kind] of BAD_SIZES) {
+        const expected = { name: kind.name, message: /bytes/ }
+        assert.throws(() => pool.allocate(bytes as number), expected, `allocate(${String(bytes)})`)
+        assert.throws(() => pool.tryAllocate(bytes as number), expected, `tryAllocate(${String(bytes)})`)
+      }
+      assert.deepEqual(pool.stats(), before)
+      check()
+    })
+
+    it('refuses what is no alignment it can give, and changes nothing', () => {
+      const { pool, check } = open()
+      pool.allocate(1 * MiB).free()
+      const { liveBuffers, liveBytes, allocations } = pool.stats()
+      for (const alignment of BAD_ALIGNMENTS) {
+        const expected = { name: /^(Range|Type)Error$/, message: /alignment/ }
+        assert.throws(() => pool.allocate(1 * MiB, undefined, alignment as number), expected, `${String(alignment)}`)
+      }
+      const stats = pool.stats()
+      assert.deepEqual([stats.liveBuffers, stats.liveBytes, stats.allocations], [liveBuffers, liveBytes, allocations])
+      check()
+    })
+
+    it('gives 256-byte alignment whichever smaller one is asked for', () => {
+      const { pool } = open()
+      for (let alignment = 1; alignment <= 256; alignment *= 2) {
+        assert.equal(pool.allocate(100, undefined, alignment).ptr % 256, 0)
+      }
+    })
+
+    it('1 PiB is out of memory, with a readable size, and the pool works on', () => {
+      const { pool, check } = open()
+      assert.throws(
+        () => pool.allocate(2 ** 50),
+        (error: unknown) => {
+          assert.ok(error instanceof OutOfMemoryError)
+          assert.match(error.message, /1024 TiB/)
+          assert.equal(error.figures.requestedBytes, 2 ** 50)
+          return true
+        },
+      )
+      assert.equal(pool.tryAllocate(2 ** 50), null)
+      assert.equal(pool.tryAllocate(Number.MAX_SAFE_INTEGER), null)
+      const buffer = pool.allocate(1 * MiB)
+      assert.equal(buffer.byteLength, 1 * MiB)
+      buffer.free()
+      check()
+    })
+
+    it('out of memory carries its numbers', () => {
+      const { pool, check } = open()
+      pool.allocate(3 * MiB)
+      const { liveBytes } = pool.stats()
+      assert.throws(
+        () => pool.allocate(512 * MiB),
+        (error: unknown) => {
+          assert.ok(error instanceof OutOfMemoryError)
+          assert.match(error.message, /512 MiB/)
+          const { figures } = error
+          assert.equal(figures.requestedBytes, 512 * MiB)
+          assert.equal(figures.liveBytes, liveBytes)
+          assert.ok(figures.reservedBytes >= figures.liveBytes)
+          for (const [figure, value] of Object.entries(figures)) assert.ok(value >= 0, `${figure} is ${value}`)
+          return true
+        },
+      )
+      check()
+    })
+
+    it('knows what was asked for', () => {
+      const { pool } = open()
+      for (const bytes of [1, 255, 256, 257, 100_000, 1 * MiB - 1, 1 * MiB, 2 * MiB + 1]) {
+        using buffer = pool.allocate(bytes)
+        assert.equal(buffer.byteLength, bytes)
+        assert.equal(buffer.freed, false)
+        assert.ok(pool.stats().liveBytes >= bytes)
+      }
+      assert.equal(pool.stats().liveBuffers, 0)
+    })
+
+    it('refuses a second free and every use after a free', () => {
+      const { pool, device, check } = open()
+      const other = pool.allocate(1 * KiB)
+      const buffer = pool.allocate(1 * KiB)
+      buffer.free()
+      const { frees, liveBuffers } = pool.stats()
+      assertStale(buffer, other, device)
+      assert.throws(() => pool.free(buffer), PoolError)
+      assert.equal(buffer.freed, true)
+      buffer[Symbol.dispose]()
+      buffer[Symbol.dispose]()
+      assert.deepEqual([pool.stats().frees, pool.stats().liveBuffers], [frees, liveBuffers])
+      assert.equal(other.freed, false)
+      check()
+    })
+
+    it('a stale handle stays stale when its memory is in use again', () => {
+      const { pool, device } = open()
+      const stale = pool.allocate(4 * KiB)
+      stale.free()
+      const live = pool.allocate(4 * KiB)
+      assertStale(stale, live, device)
+      assert.equal(live.freed, false)
+      live.free()
+    })
+
+    it('dispose frees once, and does nothing after a free or a close', () => {
+      const { pool, close } = open()
+      {
+        using _scoped = pool.allocate(1 * KiB)
+        assert.equal(pool.stats().liveBuffers, 1)
+      }
+      assert.equal(pool.stats().liveBuffers, 0)
+      const held = pool.allocate(1 * KiB)
+      close()
+      held[Symbol.dispose]()
+      assert.equal(held.freed, true)
+    })
+
+    it('a closed pool refuses everything, and closes again', () => {
+      const { pool, device, close } = open()
+      const [held, other] = [pool.allocate(1 * KiB), pool.allocate(1 * KiB)]
+      close()
+      close()
+      assert.throws(() => pool.allocate(1 * KiB), { name: 'PoolError', message: /closed/ })
+      assert.throws(() => pool.tryAllocate(1 * KiB), { name: 'PoolError', message: /closed/ })
+      assertStale(held, other, device)
+      assert.equal(device.freeBytes(), device.totalBytes)
+    })
+
+    it('refuses a closed stream, but takes back what was allocated on it', () => {
+      const { pool, device, check } = open()
+      const stream = device.createStream()
+      const buffer = pool.allocate(1 * KiB, stream)
+      stream.close()
+      assert.throws(() => pool.allocate(1 * KiB, stream), { name: 'PoolError', message: /stream is closed/ })
+      assert.throws(() => pool.tryAllocate(1 * KiB, stream), PoolError)
+      assert.throws(() => buffer.write(new Uint8Array(1)), { name: 'PoolError', message: /stream is closed/ })
+      assert.throws(() => buffer.fill(0), { name: 'PoolError', message: /stream is closed/ })
+      assert.throws(() => buffer.readSync(), { name: 'PoolError', message: /stream is closed/ })
+      assert.throws(() => buffer.recordUse(stream), { name: 'PoolError', message: /stream is closed/ })
+      assert.equal(buffer.freed, false)
+      buffer.free()
+      assert.equal(pool.stats().liveBuffers, 0)
+      check()
+    })
+
+    it('refuses streams of another device, and what is no stream', () => {
+      const { pool, check } = open()
+      const elsewhere = new TestDevice().createStream()
+      const buffer = pool.allocate(1 * KiB)
+      for (const stream of [elsewhere, {} as typeof elsewhere]) {
+        assert.throws(() => pool.allocate(1 * KiB, stream), { name: 'PoolError', message: /another device/ })
+        assert.throws(() => buffer.free(stream), { name: 'PoolError', message: /another device/ })
+      }
+      assert.throws(() => buffer.recordUse(elsewhere), { name: 'PoolError', message: /another device/ })
+      assert.equal(buffer.freed, false)
+      buffer.free()
+      check()
+    })
+
+    it('refuses a buffer of another pool', () => {
+      const { pool, device, check } = open()
+      const other = device.createPool({ maxPoolBytes: 4 * MiB })
+      const [mine, theirs] = [pool.allocate(1 * KiB), other.allocate(1 * KiB)]
+      assert.throws(() => other.free(mine), { name: 'PoolError', message: /another pool/ })
+      assert.throws(() => pool.free(theirs), { name: 'PoolError', message: /another pool/ })
+      assert.deepEqual([mine.freed, theirs.freed], [false, false])
+      pool.free(mine)
+      other.free(theirs)
+      assert.equal(pool.stats().liveBuffers, 0)
+      check()
+    })
+
+    it('frees on a stream of the caller', () => {
+      const { pool, device, check } = open()
+      const stream = device.createStream()
+      pool.free(pool.allocate(1 * KiB), stream)
+      pool.allocate(2 * MiB, stream).free(device.defaultStream)
+      const buffer = pool.allocateAsync(1 * KiB, stream)
+      assert.equal(buffer.stream, stream)
+      pool.deallocateAsync(buffer, stream)
+      assert.equal(pool.stats().liveBuffers, 0)
+      check()
+    })
+
+    it('arrays: the count times the size must be exact, and the type a typed array', () => {
+      const { pool, check } = open()
+      const before = pool.stats()
+      for (const count of [0, -1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 53, 2 ** 51, '4', undefined]) {
+        assert.throws(() => pool.allocateArray(Float64Array, count as number), { name: 'RangeError', message: /count/ })
+      }
+      for (const type of [Array, DataView, 'Float32Array', undefined, {}]) {
+        const untyped = type as unknown as typeof Float32Array
+        assert.throws(() => pool.allocateArray(untyped, 4), { name: 'TypeError', message: /typed array/ })
+      }
+      assert.throws(() => pool.allocateArray(Float64Array, 2 ** 47), OutOfMemoryError)
+      assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [before.liveBuffers, before.liveBytes])
+      const array = pool.allocateArray(Float64Array, 1000)
+      assert.deepEqual([array.length, array.byteLength, array.ptr], [1000, 8000, array.buffer.ptr])
+      array.free()
+      assert.throws(() => array.ptr, PoolError)
+      array[Symbol.dispose]()
+      check()
+    })
+
+    it('buffers held at one time never overlap, keep their contents, and are counted', () => {
+      const { pool, device, check } = open()
+      const streams = [device.defaultStream, device.createStream(), device.createStream()]
+      const random = new Random(7)
+      const held: { buffer: DeviceBuffer; value: number }[] = []
+      let freed = 0
+      for (let step = 0; step < 300; step++) {
+        if (random.below(5) < 3 && held.length < 40) {
+          const bytes = random.logUniform(1, 300 * KiB)
+          const buffer = pool.allocate(bytes, streams[random.below(streams.length)])
+          buffer.fill(step & 255)
+          held.push({ buffer, value: step & 255 })
+        } else if (held.length > 0) {
+          const [{ buffer, value }] = held.splice(random.below(held.length), 1)
+          assert.equal(buffer.readSync(0, 1)[0], value)
+          assert.equal(buffer.readSync(buffer.byteLength - 1)[0], value)
+          buffer.free()
+          freed++
+        }
+        assertCounted(pool, held, freed)
+        if (step % 10 === 0) check()
+      }
+      assertDisjoint(held.map(({ buffer }) => buffer))
+      for (const { buffer } of held) buffer.free()
+      assert.equal(pool.stats().liveBytes, 0)
+      check()
+    })
+  })
+}
+
+function assertStale(stale: DeviceBuffer, live: DeviceBuffer, device: TestDevice): void {
+  const uses: readonly (() => unknown)[] = [
+    () => stale.ptr,
+    () => stale.byteLength,
+    () => stale.write(new Uint8Array(1)),
+    () => stale.writeSync(new Uint8Array(1)),
+    () => stale.readSync(),
+    () => stale.readSync(0, 1),
+    () => stale.fill(0),
+    () => stale.fill(0, 0, 1),
+    () => stale.copyFrom(live, 0, 0, 1),
+    () => live.copyFrom(stale, 0, 0, 1),
+    () => stale.copyFromSync(live, 0, 0, 1),
+    () => stale.recordUse(device.defaultStream),
+    () => stale.free(),
+  ]
+  for (const use of uses) assert.throws(use, { name: 'PoolError', message: /freed|closed/ }, `${use}`)
+}
+
+function assertCounted(pool: Pool, held: readonly { buffer: DeviceBuffer }[], frees: number): void {
+  const stats = pool.stats()
+  const requested = held.reduce((sum, { buffer }) => sum + buffer.byteLength, 0)
+  assert.deepEqual(
+    [stats.liveBuffers, stats.frees, stats.allocations, stats.requestedBytes],
+    [held.length, frees, frees + held.length, requested],
+  )
+  assert.ok(stats.liveBytes >= requested && stats.reservedBytes >= stats.liveBytes)
+  assert.ok(stats.peakLiveBytes >= stats.liveBytes && stats.peakRequestedBytes >= requested)
+  assert.ok(stats.peakReservedBytes >= stats.reservedBytes)
+}
+
+function assertDisjoint(buffers: readonly DeviceBuffer[]): void {
+  const sorted = [...buffers].sort((a, b) => a.ptr - b.ptr)
+  for (let index = 1; index < sorted.length; index++) {
+    assert.ok(sorted[index - 1].ptr + sorted[index - 1].byteLength <= sorted[index].ptr, 'buffers overlap')
+  }
+}

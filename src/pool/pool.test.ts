@@ -1,0 +1,45 @@
+import { MiB } from '../base/bytes.js'
+import { withFallback } from './fallback.js'
+import { limited } from './limited.js'
+import type { PoolOptions } from './options.js'
+import type { Pool } from './pool.js'
+import { poolSuite, type PoolUnderTest } from './pool.suite.js'
+import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
+
+function caching(options: PoolOptions, wrap: (pool: Pool, device: TestDevice) => Pool = pool => pool): PoolUnderTest {
+  const device = new TestDevice()
+  const pool = device.createPool(options)
+  return { device, pool: wrap(pool, device), check: () => assertConsistent(pool), close: () => pool.close() }
+}
+
+poolSuite('caching pool, virtual memory', () => caching({ backing: 'virtual' }))
+poolSuite('caching pool, segments', () => caching({ backing: 'segments' }))
+poolSuite('caching pool, not stream-ordered', () => caching({ streamOrdered: false }))
+poolSuite('caching pool, powers of two', () => caching({ sizeClasses: 'powerOfTwo' }))
+poolSuite('caching pool, blocks of 4 KiB', () => caching({ minBlockBytes: 4096 }))
+poolSuite('caching pool, giving back at once', () => caching({ releaseThresholdBytes: 0 }))
+poolSuite('limited', () => caching({}, pool => limited(pool, 32 * MiB)))
+poolSuite('limited twice', () => caching({}, pool => limited(limited(pool, 32 * MiB), 48 * MiB)))
+
+poolSuite('plain pool', () => {
+  const device = new TestDevice()
+  const pool = device.createPlainPool()
+  return { device, pool, check: () => {}, close: () => pool.close() }
+})
+
+poolSuite('driver pool', () => {
+  const device = new TestDevice()
+  const pool = device.createDriverPool()
+  return { device, pool, check: () => {}, close: () => pool.close() }
+})
+
+poolSuite('with fallback', () => {
+  const device = new TestDevice()
+  const small = device.createPool({ maxPoolBytes: 4 * MiB })
+  const plain = device.createPlainPool()
+  const close = () => {
+    small.close()
+    plain.close()
+  }
+  return { device, pool: withFallback(small, plain), check: () => assertConsistent(small), close }
+})

@@ -1,0 +1,95 @@
+// What a device can do, for people, from what probing it has found.
+
+import { formatBytes } from '../base/bytes.js'
+import { type Column, type Paint, tableText, wrapText } from './table.js'
+
+/** Something that needs the driver's help, and whether it is to be had. */
+export interface FeatureReport {
+  readonly name: string
+  /** the CUDA version of the least driver that has it */
+  readonly leastDriver: string
+  readonly supported: boolean
+  /** why not, null where supported */
+  readonly obstacle: string | null
+  /** what is lost where it is missing */
+  readonly without: string
+}
+
+export interface DeviceReport {
+  /** of this package, and of Node */
+  readonly version: string
+  readonly node: string
+  /** why no GPU can be used and what was tried; null when one is, or was not asked for */
+  readonly noGpu: string | null
+  readonly driver: {
+    /** the library that was opened, or the simulation */
+    readonly origin: string
+    readonly simulated: boolean
+    /** the CUDA version that the driver supports */
+    readonly version: string
+  }
+  readonly devices: readonly {
+    readonly ordinal: number
+    readonly name: string
+    readonly computeCapability: string
+    readonly totalBytes: number
+  }[]
+  /** the device that was opened */
+  readonly device: {
+    readonly ordinal: number
+    readonly name: string
+    readonly simulated: boolean
+    readonly freeBytes: number
+    readonly totalBytes: number
+    /** the step of virtual memory, null where there is none */
+    readonly granularityBytes: number | null
+  }
+  readonly features: readonly FeatureReport[]
+}
+
+/** The report in lines of at most `width` columns. */
+export function deviceText(report: DeviceReport, { width, paint }: { width: number; paint: Paint }): string {
+  const { driver, device, features } = report
+  const missing = features.filter(feature => !feature.supported)
+  return [
+    `${paint.bold(`cuda-mempool ${report.version}`)} on Node ${report.node}`,
+    ...(report.noGpu === null ? [] : [wrapText(`No GPU: ${report.noGpu}.`, width), wrapText(INSTEAD, width)]),
+    factLines(report)
+      .map(([name, value]) => wrapText(`${`${name}:`.padEnd(10)}${value}`, width, ' '.repeat(10)))
+      .join('\n'),
+    tableText(features, COLUMNS, { width, paint, tone: feature => (feature.supported ? line => line : paint.red) }),
+    ...missing.map(({ name, obstacle, without }) =>
+      paint.red(wrapText(`✗ ${name}: ${obstacle}. ${without}`, width, '  ')),
+    ),
+    ...(missing.length > 0
+      ? []
+      : [wrapText(`Everything works on ${driver.simulated ? 'the ' : ''}${device.name}.`, width)]),
+  ].join('\n\n')
+}
+
+const INSTEAD =
+  "Programs that open 'auto', and these commands, use the simulated device instead: a GPU in memory, for tests and for " +
+  'replaying recordings. No time measured on it is a GPU’s.'
+
+const COLUMNS: readonly Column<FeatureReport>[] = [
+  { title: 'feature', align: 'left', cell: feature => feature.name },
+  { title: 'least\ndriver', align: 'right', cell: feature => `CUDA ${feature.leastDriver}` },
+  { title: 'here', align: 'left', cell: feature => (feature.supported ? 'yes' : 'no') },
+  { title: 'without it', align: 'left', cell: feature => feature.without },
+]
+
+function factLines({ driver, devices, device }: DeviceReport): [string, string][] {
+  const { freeBytes, totalBytes, granularityBytes } = device
+  const steps = granularityBytes === null ? '' : `, mapped in steps of ${formatBytes(granularityBytes)}`
+  return [
+    ['driver', `CUDA ${driver.version}, ${driver.origin}`],
+    ...devices.map(({ ordinal, name, computeCapability, totalBytes }): [string, string] => {
+      const chosen = ordinal === device.ordinal && devices.length > 1 ? ' (the one below)' : ''
+      return [
+        `device ${ordinal}`,
+        `${name}, compute capability ${computeCapability}, ${formatBytes(totalBytes)}${chosen}`,
+      ]
+    }),
+    ['memory', `${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} free${steps}`],
+  ]
+}

@@ -1,0 +1,92 @@
+// Tables of plain text. One that is too wide for the terminal goes on below itself, with its first column repeated, so
+// that no line is ever cut or wrapped in the middle of a number.
+
+/** How text is emphasised; each function returns its text with marks that take no room. */
+export interface Paint {
+  readonly bold: (text: string) => string
+  readonly dim: (text: string) => string
+  readonly green: (text: string) => string
+  readonly red: (text: string) => string
+}
+
+const same = (text: string) => text
+export const PLAIN: Paint = { bold: same, dim: same, green: same, red: same }
+
+export interface Column<Row> {
+  /** one or more lines */
+  readonly title: string
+  readonly align: 'left' | 'right'
+  readonly cell: (row: Row) => string
+}
+
+export interface TableStyle<Row> {
+  /** of the terminal, in columns */
+  readonly width: number
+  readonly paint: Paint
+  /** how a whole row is emphasised */
+  readonly tone?: (row: Row) => (line: string) => string
+}
+
+const GAP = '  '
+/** Spaces at which a line may end: not those between a number and its unit. */
+const BREAK = /(?<!\d) | (?!\S{1,3}(?:[\s,.;:)]|$))/
+
+/** A table with a line of titles and a rule; the first column names the rows. */
+export function tableText<Row>(rows: readonly Row[], columns: readonly Column<Row>[], style: TableStyle<Row>): string {
+  return pages(rows, columns, style.width)
+    .map(page => pageText(rows, page, style))
+    .join('\n\n')
+}
+
+/** Text in lines of at most `width`; lines after the first begin with `indent`. */
+export function wrapText(text: string, width: number, indent = ''): string {
+  const lines: string[] = []
+  let line = ''
+  for (const word of text.split(BREAK)) {
+    if (line.trim() !== '' && line.length + 1 + word.length > width) {
+      lines.push(line)
+      line = indent + word
+    } else line += line === '' || line === indent ? word : ` ${word}`
+  }
+  return [...lines, line].join('\n')
+}
+
+function pages<Row>(rows: readonly Row[], columns: readonly Column<Row>[], width: number): Column<Row>[][] {
+  const [key, ...others] = columns
+  const keyWidth = widthOf(rows, key)
+  const pages: Column<Row>[][] = [[key]]
+  let used = keyWidth
+  for (const column of others) {
+    const needed = GAP.length + widthOf(rows, column)
+    if (used + needed > width && pages.at(-1)!.length > 1) {
+      pages.push([key])
+      used = keyWidth
+    }
+    pages.at(-1)!.push(column)
+    used += needed
+  }
+  return pages
+}
+
+function pageText<Row>(rows: readonly Row[], columns: readonly Column<Row>[], style: TableStyle<Row>): string {
+  const widths = columns.map(column => widthOf(rows, column))
+  const line = (cells: readonly string[]) =>
+    cells
+      .map((cell, index) =>
+        columns[index].align === 'left' ? cell.padEnd(widths[index]) : cell.padStart(widths[index]),
+      )
+      .join(GAP)
+      .trimEnd()
+  const titles = columns.map(column => column.title.split('\n'))
+  const height = Math.max(...titles.map(lines => lines.length))
+  const head = Array.from({ length: height }, (_, row) =>
+    line(titles.map(lines => lines[row - height + lines.length] ?? '')),
+  )
+  const rule = widths.map(width => '─'.repeat(width)).join(GAP)
+  const body = rows.map(row => (style.tone?.(row) ?? same)(line(columns.map(column => column.cell(row)))))
+  return [...head.map(style.paint.bold), style.paint.dim(rule), ...body].join('\n')
+}
+
+function widthOf<Row>(rows: readonly Row[], { title, cell }: Column<Row>): number {
+  return Math.max(...title.split('\n').map(line => line.length), ...rows.map(row => cell(row).length))
+}

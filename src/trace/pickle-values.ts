@@ -1,0 +1,64 @@
+// Numbers and texts as a pickle writes them: little-endian, signed where a value may be negative, text as UTF-8.
+
+const TWO_32 = 2 ** 32
+const LONGEST_CACHED_TEXT = 64
+const CACHED_TEXTS = 4096
+
+export function u32(bytes: Uint8Array, at: number): number {
+  return (bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24)) >>> 0
+}
+
+export function u64(bytes: Uint8Array, at: number): number {
+  return u32(bytes, at) + u32(bytes, at + 4) * TWO_32
+}
+
+/** A signed integer of at most 8 bytes. The halves are exact, so their sum is rounded once, to the nearest number. */
+export function littleEndian(bytes: Uint8Array, at: number, length: number): number {
+  if (length === 0) return 0
+  let high = (bytes[at + length - 1] << 24) >> 24
+  if (length <= 4) {
+    for (let i = at + length - 2; i >= at; i--) high = (high << 8) | bytes[i]
+    return high
+  }
+  for (let i = at + length - 2; i >= at + 4; i--) high = (high << 8) | bytes[i]
+  return high * TWO_32 + u32(bytes, at)
+}
+
+/** A signed integer of any length, rounded to the nearest number. */
+export function longLittleEndian(bytes: Uint8Array, at: number, length: number): number {
+  const hex = Buffer.from(bytes.subarray(at, at + length))
+    .reverse()
+    .toString('hex')
+  return Number(BigInt.asIntN(8 * length, BigInt(`0x${hex}`)))
+}
+
+/** Texts of a file by their bytes: a snapshot repeats a few names a million times. */
+export class TextCache {
+  private readonly slots: string[] = new Array(CACHED_TEXTS).fill('')
+
+  constructor(private readonly bytes: Buffer) {}
+
+  read(at: number, length: number): string {
+    if (length > LONGEST_CACHED_TEXT) return this.bytes.toString('utf8', at, at + length)
+    let hash = 0
+    let union = 0
+    for (let i = at; i < at + length; i++) {
+      const byte = this.bytes[i]
+      union |= byte
+      hash = (Math.imul(hash, 31) + byte) | 0
+    }
+    if (union >= 0x80) return this.bytes.toString('utf8', at, at + length)
+    const slot = hash & (CACHED_TEXTS - 1)
+    const cached = this.slots[slot]
+    if (this.holds(cached, at, length)) return cached
+    const text = this.bytes.toString('latin1', at, at + length)
+    this.slots[slot] = text
+    return text
+  }
+
+  private holds(text: string, at: number, length: number): boolean {
+    if (text.length !== length) return false
+    for (let i = 0; i < length; i++) if (text.charCodeAt(i) !== this.bytes[at + i]) return false
+    return true
+  }
+}
