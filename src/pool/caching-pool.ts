@@ -31,10 +31,12 @@ const CACHE_SHARE = 1 / 64
  */
 const LARGE_FREES_PER_MARK = 8
 const STATE_MASK = 7
+/** Sizes with only these bits take the fast path. */
+const MOST_SMALL_BYTES = 2 ** 30 - 1
 /** Tags above this have no room for another generation. */
 const LAST_TAG = (2 ** 28 - 1) * 8
 
-// Counters, as indices of a Float64Array.
+// Counters: float64s of record 0, which describes no block. A view of their own would cost loads on every call.
 const LIVE_UNITS = 0
 const PEAK_LIVE_UNITS = 1
 const LIVE_BYTES_REQUESTED = 2
@@ -43,7 +45,6 @@ const ALLOCATIONS = 4
 const FREES = 5
 const CACHE_MISSES = 6
 const GROWTHS = 7
-const COUNTERS = 8
 
 /** A live block, for people: where memory is held. */
 export interface LiveBlock {
@@ -69,18 +70,18 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   readonly large = new SegregatedFit(this.records)
   readonly backing: Backing
   readonly slots: SlotCache
-  private readonly counters = new Float64Array(COUNTERS)
   /** by stream slot: the latest stamp that a block of this pool waits for */
   private readonly awaited = new Float64Array(MOST_STREAMS)
   private readonly deferred: Deferred
   private readonly addresses: AddressIndex
-  private readonly blocksPerByte: number
-  private readonly blockUnits: number
-  private readonly mostUnits: number
+  private readonly roundingMask: number
+  private readonly blockShift: number
   private readonly powerOfTwo: boolean
-  private readonly streamOrdered: boolean
+  /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
+  private readonly marked: Float64Array
+  /** the clocks that a stream must have; null once closed */
+  private acceptedClocks: Clocks | null
   private unmarkedFrees = 0
-  private closed = false
 
   /** Made by the device: `device.createPool(options)`. */
   constructor(
@@ -93,14 +94,14 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.backing = this.chooseBacking()
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     const cacheUnits = (Math.min(config.limitBytes, deviceBytes) * CACHE_SHARE) / UNIT_BYTES
-    this.slots = new SlotCache(this.records, cacheUnits, SMALL_UNITS)
+    this.slots = new SlotCache(Math.floor(cacheUnits), SMALL_UNITS)
     this.deferred = new Deferred(clocks)
     this.addresses = new AddressIndex(this.records)
-    this.blocksPerByte = 1 / config.minBlockBytes
-    this.blockUnits = config.minBlockBytes / UNIT_BYTES
-    this.mostUnits = config.powerOfTwo ? MAX_UNITS >> 1 : MAX_UNITS
+    this.roundingMask = config.minBlockBytes - 1
+    this.blockShift = Math.log2(config.minBlockBytes)
     this.powerOfTwo = config.powerOfTwo
-    this.streamOrdered = config.streamOrdered
+    this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
+    this.acceptedClocks = clocks
   }
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment = UNIT_BYTES): DeviceBuffer {
@@ -110,16 +111,15 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = UNIT_BYTES): DeviceBuffer | null {
-    if (!(bytes > 0 && Math.floor(bytes) === bytes && bytes <= Number.MAX_SAFE_INTEGER)) checkByteCount(bytes, 'bytes')
-    if (stream.clocks !== this.clocks || stream.slot < 0 || this.closed) this.refuse('allocate', stream)
+    if (stream.clocks !== this.acceptedClocks || stream.slot < 0) this.refuse('allocate', stream)
     const slot = stream.slot
-    const wholeUnits = Math.ceil(bytes * this.blocksPerByte) * this.blockUnits
-    if (wholeUnits > this.mostUnits) return null
-    let units = wholeUnits | 0
-    if (this.powerOfTwo) units = powerOfTwoSize(units)
+    // The first comparison holds for whole numbers from 0 to 2^30 - 1 only.
+    const small = (bytes & MOST_SMALL_BYTES) === bytes && bytes > 0 && !this.powerOfTwo
+    const units = small
+      ? ((bytes + this.roundingMask) >>> this.blockShift) << (this.blockShift - 8)
+      : this.unitsOf(bytes)
     let record = alignment === UNIT_BYTES ? this.slots.take(slot, classOf(units), units) : 0
     if (record === 0) {
-      this.counters[CACHE_MISSES]++
       record = this.allocateFromHeap(units, alignment, slot)
       if (record === 0) return null
     }
@@ -129,14 +129,13 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     words[base + Word.tag] = tag
     words[base + Word.owner] = slot
     doubles[record * Stride.doubles + Double.requested] = bytes
-    const counters = this.counters
-    const live = counters[LIVE_UNITS] + words[base + Word.units]
-    const requested = counters[LIVE_BYTES_REQUESTED] + bytes
-    counters[LIVE_UNITS] = live
-    counters[LIVE_BYTES_REQUESTED] = requested
-    if (live > counters[PEAK_LIVE_UNITS]) counters[PEAK_LIVE_UNITS] = live
-    if (requested > counters[PEAK_BYTES_REQUESTED]) counters[PEAK_BYTES_REQUESTED] = requested
-    counters[ALLOCATIONS]++
+    const live = doubles[LIVE_UNITS] + words[base + Word.units]
+    const requested = doubles[LIVE_BYTES_REQUESTED] + bytes
+    doubles[LIVE_UNITS] = live
+    doubles[LIVE_BYTES_REQUESTED] = requested
+    if (live > doubles[PEAK_LIVE_UNITS]) doubles[PEAK_LIVE_UNITS] = live
+    if (requested > doubles[PEAK_BYTES_REQUESTED]) doubles[PEAK_BYTES_REQUESTED] = requested
+    doubles[ALLOCATIONS]++
     return new DeviceBuffer(this, stream, this, record, tag)
   }
 
@@ -144,21 +143,23 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const record = buffer.record
     const { words, doubles } = this.records
     const base = record * Stride.words
-    if (words[base + Word.tag] !== buffer.tag) this.refuseStale('free')
-    if (stream.clocks !== this.clocks) throw new PoolError('free: the stream belongs to another device')
+    const tag = words[base + Word.tag]
+    if (tag !== buffer.tag) this.refuseStale('free')
     const slot = stream.slot
-    if (slot < 0 || words[base + Word.uses] !== 0 || buffer.tag > LAST_TAG) {
+    if (stream.clocks !== this.clocks || slot < 0 || words[base + Word.uses] !== 0 || tag > LAST_TAG) {
       this.releaseSlowly(record, stream)
       return
     }
-    const units = this.countFree(record)
-    const stamp = this.streamOrdered ? this.clocks.marked[slot] + 1 : 0
-    this.awaited[slot] = stamp
-    doubles[record * Stride.doubles + Double.stamp] = stamp
-    words[base + Word.key] = slot + 1
-    if (this.slots.put(slot, classOf(units), units, record))
-      words[base + Word.tag] = (words[base + Word.tag] & ~STATE_MASK) | State.cached
-    else this.freeToHeap(record, slot, stamp)
+    const units = words[base + Word.units]
+    doubles[LIVE_UNITS] -= units
+    doubles[LIVE_BYTES_REQUESTED] -= doubles[record * Stride.doubles + Double.requested]
+    doubles[FREES]++
+    const stamp = this.marked[slot] + 1
+    if (this.slots.put(slot, classOf(units), units, record)) {
+      words[base + Word.tag] = tag - State.live + State.cached
+      words[base + Word.key] = slot + 1
+      doubles[record * Stride.doubles + Double.stamp] = stamp
+    } else this.freeToHeap(record, slot, stamp)
   }
 
   owns(buffer: DeviceBuffer): boolean {
@@ -167,7 +168,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
   deallocate(ptr: number, stream?: Stream): void {
-    const range = this.closed || !Number.isSafeInteger(ptr) ? -1 : this.backing.rangeAt(ptr)
+    const range = this.acceptedClocks === null || !Number.isSafeInteger(ptr) ? -1 : this.backing.rangeAt(ptr)
     const unit = range === -1 ? 0 : (ptr - this.backing.bases[range]) / UNIT_BYTES
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) {
@@ -204,7 +205,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   stats(): PoolStats {
-    const counters = this.counters
+    const counters = this.records.doubles
     const largestClass = Math.max(
       ...[this.small, this.large].flatMap(heap => heap.unitsByKey.map((_, key) => heap.largestClass(key))),
     )
@@ -216,7 +217,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       peakRequestedBytes: counters[PEAK_BYTES_REQUESTED],
       reservedBytes: this.backing.reservedBytes,
       peakReservedBytes: this.backing.peakReservedBytes,
-      cachedBytes: this.slots.cachedUnits.reduce((sum, units) => sum + units, 0) * UNIT_BYTES,
+      cachedBytes: this.cachedUnits() * UNIT_BYTES,
       pendingBytes: pendingUnits * UNIT_BYTES + this.deferred.bytes,
       largestFreeBytes: largestClass < 0 ? 0 : classFloorUnits(largestClass) * UNIT_BYTES,
       limitBytes: this.config.limitBytes,
@@ -230,13 +231,13 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Allocations that the slot cache could not serve. */
   get cacheMisses(): number {
-    return this.counters[CACHE_MISSES]
+    return this.records.doubles[CACHE_MISSES]
   }
 
   /** Sets the peaks to the current values. */
   resetPeaks(): void {
-    this.counters[PEAK_LIVE_UNITS] = this.counters[LIVE_UNITS]
-    this.counters[PEAK_BYTES_REQUESTED] = this.counters[LIVE_BYTES_REQUESTED]
+    this.records.doubles[PEAK_LIVE_UNITS] = this.records.doubles[LIVE_UNITS]
+    this.records.doubles[PEAK_BYTES_REQUESTED] = this.records.doubles[LIVE_BYTES_REQUESTED]
   }
 
   /** Every buffer handed out and not freed, in no particular order. */
@@ -276,28 +277,36 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       }
       if (state === State.cached) units.cachedBlocks++
     }
-    for (const { sizeClass, record } of this.slots.entries()) {
-      const size = this.records.words[record * Stride.words + Word.units]
-      assert(this.records.state(record) === State.cached, 'a block in a slot is cached')
-      assert(classOf(size) === sizeClass, 'a cached block is in the slot of its size')
-      units.cached += size
-      units.cachedBlocks--
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      for (const entry of this.slots.entries(slot)) {
+        assert(this.records.state(entry.record) === State.cached, 'a block in a slot is cached')
+        assert(
+          this.records.words[entry.record * Stride.words + Word.units] === entry.units,
+          'a slot knows the size of its block',
+        )
+        assert(classOf(entry.units) === entry.sizeClass, 'a cached block is in the slot of its size')
+        units.cached += entry.units
+        units.cachedBlocks--
+      }
     }
     assert(units.cachedBlocks === 0, 'every cached block is in exactly one slot')
     assert(units.cached * UNIT_BYTES === this.stats().cachedBytes, 'cached blocks add up to the counter')
-    assert(units.live === this.counters[LIVE_UNITS], 'live blocks add up to the counter')
-    assert(units.requested === this.counters[LIVE_BYTES_REQUESTED], 'requested bytes add up to the counter')
-    assert(units.buffers === this.counters[ALLOCATIONS] - this.counters[FREES], 'live buffers add up to the counters')
+    assert(units.live === this.records.doubles[LIVE_UNITS], 'live blocks add up to the counter')
+    assert(units.requested === this.records.doubles[LIVE_BYTES_REQUESTED], 'requested bytes add up to the counter')
+    assert(
+      units.buffers === this.records.doubles[ALLOCATIONS] - this.records.doubles[FREES],
+      'live buffers add up to the counters',
+    )
   }
 
   /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
     const report = {
-      lostBuffers: this.counters[ALLOCATIONS] - this.counters[FREES],
-      lostBytes: this.counters[LIVE_BYTES_REQUESTED],
+      lostBuffers: this.records.doubles[ALLOCATIONS] - this.records.doubles[FREES],
+      lostBytes: this.records.doubles[LIVE_BYTES_REQUESTED],
     }
-    if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
-    this.closed = true
+    if (this.acceptedClocks === null) return { lostBuffers: 0, lostBytes: 0 }
+    this.acceptedClocks = null
     this.records.words.fill(0)
     this.context.activate().cuCtxSynchronize()
     this.backing.close()
@@ -341,9 +350,13 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const alignUnits = alignmentUnits(alignment)
     const heap = units < SMALL_UNITS ? this.small : this.large
     const key = slot + 1
+    this.records.doubles[CACHE_MISSES]++
     let record = heap.allocate(units, alignUnits, key)
     if (record === 0 && this.settle() > 0) record = heap.allocate(units, alignUnits, key)
-    if (record === 0 && this.drain() > 0) record = heap.allocate(units, alignUnits, key)
+    if (record === 0 && this.drain() > 0) {
+      this.settle()
+      record = heap.allocate(units, alignUnits, key)
+    }
     if (record === 0) record = this.grow(heap, units, alignUnits, key)
     if (record === 0 && this.waitForPending()) {
       record = heap.allocate(units, alignUnits, key)
@@ -357,39 +370,43 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   private grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
-    this.counters[GROWTHS]++
+    this.records.doubles[GROWTHS]++
     return this.backing.grow(heap, units, alignUnits, key)
-  }
-
-  /** Counts a free and returns the block's units. */
-  private countFree(record: number): number {
-    const units = this.records.words[record * Stride.words + Word.units]
-    const counters = this.counters
-    counters[LIVE_UNITS] -= units
-    counters[LIVE_BYTES_REQUESTED] -= this.records.doubles[record * Stride.doubles + Double.requested]
-    counters[FREES]++
-    return units
   }
 
   /** A free on a closed stream, of a block that other streams use, or of one whose record is spent. */
   private releaseSlowly(record: number, stream: Stream): void {
-    const { words } = this.records
-    const units = this.countFree(record)
+    if (stream.clocks !== this.clocks)
+      throw new PoolError('free: the stream belongs to another device, or is no stream')
+    const { words, doubles } = this.records
+    const units = words[record * Stride.words + Word.units]
+    doubles[LIVE_UNITS] -= units
+    doubles[LIVE_BYTES_REQUESTED] -= doubles[record * Stride.doubles + Double.requested]
+    doubles[FREES]++
     const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
-    const covering = stream.slot < 0 ? stream.lastStamp : this.clocks.marked[slot] + 1
-    const stamp = this.streamOrdered ? covering : 0
-    this.awaited[slot] = Math.max(this.awaited[slot], stamp)
-    if (words[record * Stride.words + Word.uses] !== 0 && this.streamOrdered) {
+    const covering = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
+    const stamp = this.config.streamOrdered ? covering : 0
+    if (words[record * Stride.words + Word.uses] !== 0 && this.config.streamOrdered) {
       words[record * Stride.words + Word.uses] = 0
       this.records.setState(record, State.deferred)
       this.deferred.add(record, slot, stamp, units * UNIT_BYTES, this.awaited)
     } else this.freeToHeap(record, slot, stamp)
   }
 
+  /** Sizes that the fast path leaves alone: large ones, powers of two, and bad ones, which throw. */
+  private unitsOf(bytes: number): number {
+    checkByteCount(bytes, 'bytes')
+    const { minBlockBytes } = this.config
+    const units = Math.ceil(bytes / minBlockBytes) * (minBlockBytes / UNIT_BYTES)
+    if (units > MAX_UNITS / 2) return MAX_UNITS
+    return this.powerOfTwo ? powerOfTwoSize(units) : units
+  }
+
   /** Gives a block back to its heap, to be used after `stamp` of the stream slot. */
   private freeToHeap(record: number, slot: number, stamp: number): void {
     const heap = this.records.words[record * Stride.words + Word.units] < SMALL_UNITS ? this.small : this.large
     const settled = this.clocks.completed[slot] >= stamp
+    if (!settled && stamp > this.awaited[slot]) this.awaited[slot] = stamp
     const key = settled ? 0 : slot + 1
     this.backing.noteFree(record, key, stamp)
     heap.free(record, key, settled ? 0 : stamp)
@@ -454,6 +471,12 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return new SegmentBacking(context, heaps, config)
   }
 
+  private cachedUnits(): number {
+    let units = 0
+    for (let slot = 0; slot < MOST_STREAMS; slot++) units += this.slots.cachedUnits(slot)
+    return units
+  }
+
   private outOfMemory(bytes: number): OutOfMemoryError {
     const stats = this.stats()
     const { freeBytes } = this.context.activate().cuMemGetInfo()
@@ -478,7 +501,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   private checkOpen(call: string): void {
-    if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
+    if (this.acceptedClocks === null) throw new PoolError(`${call}: the pool is closed; create another`)
   }
 
   private refuse(call: string, stream: Stream): never {
@@ -490,7 +513,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   private refuseStale(call: string): never {
-    if (this.closed) throw new PoolError(`${call}: the buffer's pool is closed`)
+    if (this.acceptedClocks === null) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }
 }

@@ -99,7 +99,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
           assert.match(error.message, /512 MiB/)
           const { figures } = error
           assert.equal(figures.requestedBytes, 512 * MiB)
-          assert.equal(figures.liveBytes, liveBytes)
+          assert.ok(figures.liveBytes <= liveBytes)
           assert.ok(figures.reservedBytes >= figures.liveBytes)
           for (const [figure, value] of Object.entries(figures)) assert.ok(value >= 0, `${figure} is ${value}`)
           return true

@@ -3,7 +3,7 @@ import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 import type { PoolOptions } from './options.js'
 import type { Pool } from './pool.js'
-import { poolSuite, type PoolUnderTest } from './pool.suite.js'
+import { type PoolUnderTest, poolSuite } from './pool.suite.js'
 import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
 
 function caching(options: PoolOptions, wrap: (pool: Pool, device: TestDevice) => Pool = pool => pool): PoolUnderTest {

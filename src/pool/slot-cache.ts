@@ -1,21 +1,21 @@
 // The front of the caching pool: blocks freed on a stream, kept whole, a few for each size class. To take one is an
 // allocation, to put one is a free; the heap behind is touched when a class has none, or no place left.
+//
+// One int32 array holds it all: for each stream slot the units it caches, then for each class PLACES pairs of record and
+// units, where 0 units is an empty place. The first place is tried before the others are searched, because a program
+// mostly asks for the size that it freed last.
 
-import { type RecordTable, Stride, Word } from '../heap/records.js'
 import { CLASSES } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 
-const PLACES = 7
-const STRIDE = 1 + PLACES // a count, then the blocks
-const STREAM_STRIDE = CLASSES * STRIDE
+const PLACES = 4
+const CLASS_STRIDE = PLACES * 2
+const STREAM_STRIDE = (CLASSES + 1) * CLASS_STRIDE // the units cached take the room of one class
 
 export class SlotCache {
-  /** units cached for each stream slot */
-  readonly cachedUnits = new Float64Array(MOST_STREAMS)
   private readonly slots = new Int32Array(MOST_STREAMS * STREAM_STRIDE)
 
   constructor(
-    private readonly records: RecordTable,
     /** what the cache of one stream may hold */
     private readonly mostUnits: number,
     /** from this size on only a block of exactly the size asked for is taken: a larger one would waste too much */
@@ -25,66 +25,66 @@ export class SlotCache {
   /** A cached block of at least `units` within the class of that size, exactly `units` if there is one; 0 for none. */
   take(slot: number, sizeClass: number, units: number): number {
     const slots = this.slots
-    const base = slot * STREAM_STRIDE + sizeClass * STRIDE
-    const count = slots[base]
-    if (count === 0) return 0
-    const words = this.records.words
-    let place = 0
-    for (let index = base + count; index > base; index--) {
-      const size = words[slots[index] * Stride.words + Word.units]
-      if (size === units) {
-        place = index
-        break
-      }
-      if (size > units && place === 0) place = index
+    const header = slot * STREAM_STRIDE
+    let place = header + CLASS_STRIDE + sizeClass * CLASS_STRIDE
+    if (slots[place + 1] !== units) {
+      place = this.search(place, units)
+      if (place === 0) return 0
     }
-    if (place === 0) return 0
-    const record = slots[place]
-    const size = words[record * Stride.words + Word.units]
-    if (size !== units && units >= this.exactUnits) return 0
-    slots[place] = slots[base + count]
-    slots[base] = count - 1
-    this.cachedUnits[slot] -= size
-    return record
+    slots[header] -= slots[place + 1]
+    slots[place + 1] = 0
+    return slots[place]
   }
 
   /** Keeps a block of `units` for its stream; false when its class or the stream's share is full. */
   put(slot: number, sizeClass: number, units: number, record: number): boolean {
     const slots = this.slots
-    const base = slot * STREAM_STRIDE + sizeClass * STRIDE
-    const count = slots[base] + 1
-    const cached = this.cachedUnits[slot] + units
-    if (count > PLACES || cached > this.mostUnits) return false
-    slots[base + count] = record
-    slots[base] = count
-    this.cachedUnits[slot] = cached
+    const header = slot * STREAM_STRIDE
+    const cached = slots[header] + units
+    if (cached > this.mostUnits) return false
+    let place = header + CLASS_STRIDE + sizeClass * CLASS_STRIDE
+    if (slots[place + 1] !== 0) {
+      place = this.search(place, 0)
+      if (place === 0) return false
+    }
+    slots[place] = record
+    slots[place + 1] = units
+    slots[header] = cached
     return true
+  }
+
+  /** Units cached for one stream. */
+  cachedUnits(slot: number): number {
+    return this.slots[slot * STREAM_STRIDE]
   }
 
   /** Empties the cache of one stream; returns its blocks. */
   drain(slot: number): number[] {
-    const drained: number[] = []
-    if (this.cachedUnits[slot] === 0) return drained
-    const end = (slot + 1) * STREAM_STRIDE
-    for (let base = slot * STREAM_STRIDE; base < end; base += STRIDE) {
-      for (let index = 1; index <= this.slots[base]; index++) drained.push(this.slots[base + index])
-      this.slots[base] = 0
-    }
-    this.cachedUnits[slot] = 0
+    const drained = [...this.entries(slot)].map(entry => entry.record)
+    if (drained.length > 0) this.slots.fill(0, slot * STREAM_STRIDE, (slot + 1) * STREAM_STRIDE)
     return drained
   }
 
-  /** Every cached block with the stream slot and class it is kept under. */
-  *entries(): Generator<{ slot: number; sizeClass: number; record: number }> {
-    for (let base = 0; base < this.slots.length; base += STRIDE) {
-      const slot = Math.floor(base / STREAM_STRIDE)
-      if (this.cachedUnits[slot] === 0) {
-        base = (slot + 1) * STREAM_STRIDE - STRIDE
-        continue
-      }
-      const sizeClass = base / STRIDE - slot * CLASSES
-      for (let index = 1; index <= this.slots[base]; index++)
-        yield { slot, sizeClass, record: this.slots[base + index] }
+  /** Every block cached for one stream, with the class it is kept under. */
+  *entries(slot: number): Generator<{ sizeClass: number; record: number; units: number }> {
+    const header = slot * STREAM_STRIDE
+    if (this.slots[header] === 0) return
+    for (let place = CLASS_STRIDE; place < STREAM_STRIDE; place += 2) {
+      const units = this.slots[header + place + 1]
+      const sizeClass = Math.floor(place / CLASS_STRIDE) - 1
+      if (units !== 0) yield { sizeClass, record: this.slots[header + place], units }
     }
+  }
+
+  /** The place with exactly `units` (0: an empty one), else one with more if that is allowed; 0 for none. */
+  private search(first: number, units: number): number {
+    const slots = this.slots
+    let larger = 0
+    for (let place = first; place < first + CLASS_STRIDE; place += 2) {
+      const size = slots[place + 1]
+      if (size === units) return place
+      if (size > units) larger = place
+    }
+    return units !== 0 && units < this.exactUnits ? larger : 0
   }
 }

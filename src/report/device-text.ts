@@ -59,7 +59,7 @@ export function deviceText(report: DeviceReport, { width, paint }: { width: numb
       .join('\n'),
     tableText(features, COLUMNS, { width, paint, tone: feature => (feature.supported ? line => line : paint.red) }),
     ...missing.map(({ name, obstacle, without }) =>
-      paint.red(wrapText(`✗ ${name}: ${obstacle}. ${without}`, width, '  ')),
+      paint.red(wrapText(`✗ ${name}: ${obstacle}; without it: ${without}`, width, '  ')),
     ),
     ...(missing.length > 0
       ? []

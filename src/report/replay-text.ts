@@ -92,8 +92,8 @@ function meaningOf(report: ReplayReport): string[] {
     lines.push(`PyTorch reserved ${formatBytes(recorded)} for it when it was recorded${more(recorded, needed)}.`)
   }
   const ours = completeRunOf(report, 'cuda-mempool')
-  if (ours === undefined) return lines
-  const reserved = ours.peakReservedBytes!
+  const reserved = ours?.peakReservedBytes ?? null
+  if (ours === undefined || reserved === null) return lines
   const compared = recorded === null ? '' : `: ${difference(reserved, recorded)} PyTorch`
   lines.push(`cuda-mempool reserves ${formatBytes(reserved)}${more(reserved, needed)}${compared}.`)
   const malloc = completeRunOf(report, 'driver-malloc')
@@ -127,9 +127,9 @@ function proofsOf(report: ReplayReport): string[] {
     }
     if (verified !== null) {
       const { blocks, damaged } = verified
-      const result =
-        damaged === 0 ? 'kept their contents until they were freed' : `lost contents: ${formatCount(damaged)}`
-      lines.push(`Verified, ${NAMES[policy]}: ${formatCount(blocks)} blocks ${result}.`)
+      const kept = `${formatCount(blocks)} blocks kept their contents until they were freed`
+      const lost = `${formatCount(damaged)} of ${formatCount(blocks)} blocks lost their contents`
+      lines.push(`Verified, ${NAMES[policy]}: ${damaged === 0 ? kept : lost}.`)
     }
     return lines
   })
@@ -183,7 +183,9 @@ function difference(bytes: number, others: number): string {
 }
 
 function more(bytes: number, needed: number): string {
-  return needed === 0 ? '' : `, ${formatShare(bytes / needed - 1)} more`
+  if (needed === 0) return ''
+  const share = formatShare(bytes / needed - 1)
+  return share === formatShare(0) ? ', no more' : `, ${share} more`
 }
 
 /** Text out of a file, which may hold escapes that a terminal would obey. */

@@ -1,0 +1,12 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { demo } from './demo.js'
+
+test('the demo gives back all it took', async () => {
+  const driver = new SimulatedDriver({ capacityBytes: 2 ** 30 })
+  await demo(driver, () => {})
+  driver.cuInit()
+  driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(0))
+  assert.equal(driver.cuMemGetInfo().freeBytes, 2 ** 30)
+})

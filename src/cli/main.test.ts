@@ -1,0 +1,189 @@
+// The command line as a user meets it: the built program in a process of its own, always on the simulated device.
+
+import assert from 'node:assert/strict'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { POLICIES } from '../trace/replay-result.js'
+
+const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
+const RECORDING = fileURLToPath(new URL('../../../traces/mlp-train-stacks.pickle.gz', import.meta.url))
+const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-cli-'))
+after(() => rmSync(folder, { recursive: true }))
+
+const PLAIN_ENVIRONMENT = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated' }
+
+function cli(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
+  return spawnSync(process.execPath, [MAIN, ...args], {
+    encoding: 'utf8',
+    env: { ...PLAIN_ENVIRONMENT, ...env },
+    maxBuffer: 2 ** 26,
+  })
+}
+
+/** What a command prints that succeeds without a word on stderr. */
+function printed(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
+  const { stdout, stderr, status } = cli(args, env)
+  assert.deepEqual([status, stderr], [0, ''], args.join(' '))
+  return stdout
+}
+
+/** The one line on stderr of a command that is refused. */
+function refused(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
+  const { stdout, stderr, status } = cli(args, env)
+  assert.deepEqual([status, stdout], [2, ''], `${args.join(' ')}: ${stderr}`)
+  assert.match(stderr, /^cuda-mempool: \P{Cc}+\n$/u)
+  return stderr
+}
+
+function file(name: string, content: string | Uint8Array): string {
+  const path = join(folder, name)
+  writeFileSync(path, content)
+  return path
+}
+
+describe('what can be asked', () => {
+  test('help, of the program and of every command', () => {
+    assert.match(printed(['--help']), /info.*demo.*replay.*Exit status: 0 .* 1 .*2 /s)
+    assert.match(printed(['info', '--help']), /--device.*--json/s)
+    assert.match(printed(['demo', '--help']), /--device/)
+    const help = printed(['replay', '--help'])
+    for (const option of ['device', 'policy', 'capacity', 'lag', 'repeat', 'no-latency', 'verify', 'json']) {
+      assert.ok(help.includes(`--${option} `), option)
+    }
+  })
+
+  test('the version, which is the package’s', () => {
+    const { version } = JSON.parse(readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'))
+    assert.equal(printed(['--version']), `${version}\n`)
+  })
+})
+
+describe('a wrong command line is refused in one line', () => {
+  const wrong: [string, string[], RegExp, NodeJS.ProcessEnv?][] = [
+    ['no command', [], /name a command: info, demo or replay/],
+    ['an unknown command', ['inof'], /unknown command 'inof'.*info/],
+    ['an unknown option', ['demo', '--fast'], /unknown option '--fast'/],
+    ['an argument too many', ['demo', 'now'], /too many arguments/],
+    ['no file', ['replay'], /missing required argument 'file'/],
+    [
+      'a device that is none',
+      ['info', '--device', 'cpu'],
+      /--device: 'cpu' is no device; write auto, simulated or a number/,
+    ],
+    ['a variable that is none', ['demo'], /CUDA_MEMPOOL_DEVICE: 'cpu' is no device/, { CUDA_MEMPOOL_DEVICE: 'cpu' }],
+    [
+      'a policy that is none',
+      ['replay', RECORDING, '--policy', 'pytorch,best'],
+      /there is no 'best'; there are recorded, /,
+    ],
+    [
+      'a capacity that is none',
+      ['replay', RECORDING, '--capacity', 'much'],
+      /--capacity: 'much' is not a size; write .*GiB/,
+    ],
+    ['a capacity of nothing', ['replay', RECORDING, '--capacity', '0'], /--capacity: .*from 1/],
+    ['a lag that is none', ['replay', RECORDING, '--lag', 'soon'], /--lag: 'soon' .*or 'never'/],
+    ['no repetition', ['replay', RECORDING, '--repeat', '0'], /--repeat: '0' is no whole number from 1/],
+  ]
+  for (const [name, args, line, env] of wrong) test(name, () => assert.match(refused(args, env), line))
+})
+
+describe('a file that cannot be read is refused in one line that names it', () => {
+  const packed = readFileSync(RECORDING)
+  const system = Buffer.from('\x80\x02cposix\nsystem\nX\x02\x00\x00\x00idq\x00\x85R.', 'latin1')
+  const bad: [string, () => string, RegExp][] = [
+    ['missing', () => join(folder, 'nothing.pickle'), /nothing\.pickle: no such file/],
+    ['empty', () => file('empty.pickle', ''), /empty\.pickle: the file is empty/],
+    ['a folder', () => folder, /is a directory/],
+    ['truncated', () => file('half.pickle.gz', packed.subarray(0, packed.length / 2)), /half\.pickle\.gz: .*truncated/],
+    ['foreign', () => file('notes.txt', 'Dear diary,\n'), /notes\.txt: is no memory snapshot/],
+    ['hostile', () => file('hostile.pickle', system), /hostile\.pickle: .*posix/],
+    ['named with an escape', () => join(folder, 'a\x1b[2J\nb'), /no such file/],
+  ]
+  for (const [name, path, line] of bad) test(name, () => assert.match(refused(['replay', path()]), line))
+
+  test('also when a good one comes first: nothing is printed', () => {
+    refused(['replay', RECORDING, join(folder, 'nothing.pickle'), '--no-latency'])
+  })
+})
+
+test('demo names the device and shows the kernel’s result', () => {
+  assert.match(printed(['demo']), /^Device: simulated GPU.*\n.*0, 0\.5, 1, 1\.5.*\n.*1001 allocations/)
+})
+
+test('info names the device, as text and as one object', () => {
+  assert.match(printed(['info']), /simulated GPU.*virtual memory +CUDA 10\.2 +yes/s)
+  const report = JSON.parse(printed(['info', '--json']))
+  assert.deepEqual([report.device.simulated, report.noGpu, report.driver.version], [true, null, '13.0'])
+})
+
+describe('replay', () => {
+  test('prints one object with everything that a replay says', () => {
+    const report = JSON.parse(printed(['replay', RECORDING, '--json']))
+    assert.deepEqual(Object.keys(report), ['trace', 'device', 'lag', 'runs'])
+    assert.deepEqual([report.trace.file, report.trace.events, report.lag], [RECORDING, 794, 8])
+    assert.deepEqual(report.device, { name: 'simulated GPU', simulated: true })
+    assert.deepEqual(
+      report.runs.map((run: { policy: string }) => run.policy),
+      POLICIES,
+    )
+    const keys = Object.keys(report.runs[0])
+    assert.ok(keys.length >= 18)
+    for (const run of report.runs) assert.deepEqual(Object.keys(run).sort(), keys.toSorted(), run.policy)
+  })
+
+  test('prints a table that names the device', () => {
+    const shown = printed(['replay', RECORDING, '--no-latency'])
+    assert.match(shown, /simulated GPU, no GPU was used/)
+    assert.match(shown, /^PyTorch as recorded +198 MiB/m)
+    assert.match(shown, /261 of 261 allocations/)
+  })
+
+  test('takes its options, and one line for each of several files', () => {
+    const options = ['--policy', 'cuda-mempool, recorded', '--lag', 'never', '--capacity', '1GiB', '--repeat', '2']
+    const lines = printed(['replay', RECORDING, RECORDING, '--json', '--no-latency', '--verify', ...options]).split(
+      '\n',
+    )
+    assert.deepEqual([lines.length, lines[2]], [3, ''])
+    const { lag, runs } = JSON.parse(lines[1])
+    assert.equal(lag, 'never')
+    assert.deepEqual(
+      runs.map((run: { policy: string }) => run.policy),
+      ['cuda-mempool', 'recorded'],
+    )
+    assert.equal(runs[0].allocateNs, null)
+    assert.equal(runs[0].verified.damaged, 0)
+    assert.ok(runs[0].verified.blocks > 0)
+  })
+
+  test('ends with status 1 when cuda-mempool could not serve what the recording served, and says where', () => {
+    const options = ['--no-latency', '--capacity', '100MiB']
+    const { status, stdout, stderr } = cli(['replay', RECORDING, ...options])
+    assert.deepEqual([status, stderr], [1, ''])
+    assert.match(stdout, /✗ cuda-mempool failed \d+ allocations\. The first: /)
+    assert.equal(cli(['replay', RECORDING, ...options, '--policy', 'driver-malloc']).status, 0)
+  })
+})
+
+test('colour is for terminals, and for those who ask for it', () => {
+  const replay = ['replay', RECORDING, '--no-latency', '--policy', 'recorded']
+  assert.ok(!printed(replay).includes('\x1b'))
+  assert.ok(printed(replay, { FORCE_COLOR: '1' }).includes('\x1b'))
+  assert.ok(!printed(replay, { FORCE_COLOR: '1', NO_COLOR: '1' }).includes('\x1b'))
+})
+
+test('a reader that has seen enough is no mistake', async () => {
+  const child = spawn(process.execPath, [MAIN, 'info'], { env: PLAIN_ENVIRONMENT })
+  child.stdout.destroy()
+  let stderr = ''
+  child.stderr.on('data', data => {
+    stderr += data
+  })
+  const [status] = await once(child, 'close')
+  assert.deepEqual([status, stderr], [0, ''])
+})

@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { NoDeviceError } from '../base/errors.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { probe } from './probe.js'
+
+describe('probe', () => {
+  test('names the least driver of each feature, as the table of functions has it', () => {
+    const { features } = probe('simulated', '1.2.3')
+    assert.deepEqual(
+      features.map(({ name, leastDriver, supported }) => [name, leastDriver, supported]),
+      [
+        ['devices and streams', '11.0', true],
+        ['memory and copies', '6.5', true],
+        ['kernels from PTX', '4.0', true],
+        ['virtual memory', '10.2', true],
+        ["the driver's pool", '11.2', true],
+        ['adopted streams', '12.0', true],
+      ],
+    )
+  })
+
+  test('finds out what does not work, and why', () => {
+    const driver = new SimulatedDriver({ virtualMemory: false, memoryPools: false, devices: 2 })
+    driver.failCall({ call: 'cuStreamGetId', code: 500 })
+    const { features, devices, device, version } = probe(driver, '1.2.3')
+    assert.deepEqual([version, devices.length, device.granularityBytes], ['1.2.3', 2, null])
+    const missing = features.filter(feature => !feature.supported)
+    assert.deepEqual(
+      missing.map(({ name }) => name),
+      ['virtual memory', "the driver's pool", 'adopted streams'],
+    )
+    assert.match(missing[0].obstacle!, /does not offer it/)
+    assert.match(missing[1].obstacle!, /CUDA_ERROR_NOT_SUPPORTED/)
+    assert.match(missing[2].obstacle!, /CUDA_ERROR_NOT_FOUND/)
+  })
+
+  test('leaves the device as it was', () => {
+    const driver = new SimulatedDriver()
+    const { device } = probe(driver, '1.2.3')
+    assert.equal(device.freeBytes, device.totalBytes)
+  })
+
+  test("says why 'auto' is no GPU, and does without one; a number insists", () => {
+    const insists = () => probe(0, '1.2.3')
+    try {
+      assert.equal(insists().device.simulated, false)
+      assert.equal(probe('auto', '1.2.3').noGpu, null)
+    } catch (error) {
+      assert.ok(error instanceof NoDeviceError)
+      const { device, noGpu } = probe('auto', '1.2.3')
+      assert.deepEqual([device.simulated, noGpu], [true, error.message])
+    }
+  })
+})

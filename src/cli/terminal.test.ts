@@ -1,0 +1,23 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { PLAIN } from '../report/table.js'
+import { columnsOf, paintOf } from './terminal.js'
+
+const TERMINAL = { isTTY: true, columns: 132 }
+const PIPE = { isTTY: false, columns: 0 }
+
+test('colour is for terminals, unless NO_COLOR says no or FORCE_COLOR says yes', () => {
+  assert.notEqual(paintOf(TERMINAL, {}).bold('x'), 'x')
+  assert.equal(paintOf(TERMINAL, { NO_COLOR: '1' }), PLAIN)
+  assert.equal(paintOf(TERMINAL, { TERM: 'dumb' }), PLAIN)
+  assert.equal(paintOf(PIPE, {}), PLAIN)
+  assert.equal(paintOf(PIPE, { CI: 'true' }), PLAIN)
+  assert.notEqual(paintOf(PIPE, { FORCE_COLOR: '1' }).bold('x'), 'x')
+  assert.equal(paintOf(PIPE, { FORCE_COLOR: '0' }), PLAIN)
+  assert.equal(paintOf(TERMINAL, { FORCE_COLOR: '1', NO_COLOR: '1' }), PLAIN)
+})
+
+test('text is as wide as the terminal, and 80 columns elsewhere', () => {
+  assert.equal(columnsOf(TERMINAL), 132)
+  assert.equal(columnsOf(PIPE), 80)
+})

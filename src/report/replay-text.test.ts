@@ -1,0 +1,162 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { GiB, MiB } from '../base/bytes.js'
+import { type Latency, POLICIES, type Policy, type ReplayReport, type ReplayRun } from '../trace/replay-result.js'
+import { replayText } from './replay-text.js'
+import { PLAIN } from './table.js'
+
+const NEEDED = 4 * GiB
+
+function latency(p50: number): Latency {
+  return {
+    p50,
+    p90: p50 * 2,
+    p99: p50 * 3,
+    p999: p50 * 4,
+    max: p50 * 5,
+    clockNs: 30,
+    runs: 5,
+    hits: null,
+    misses: null,
+  }
+}
+
+function run(policy: Policy, changes: Partial<ReplayRun> = {}): ReplayRun {
+  return {
+    policy,
+    peakRequestedBytes: NEEDED,
+    peakReservedBytes: null,
+    peakGrantedBytes: null,
+    overhead: null,
+    externalFragmentation: null,
+    fragmentationAtPeak: null,
+    fragmentationMean: null,
+    contiguity: null,
+    failures: 0,
+    firstFailure: null,
+    deviceCalls: null,
+    modelledDeviceSeconds: null,
+    eventsPerSecond: null,
+    placement: null,
+    verified: null,
+    allocateNs: null,
+    freeNs: null,
+    ...changes,
+  }
+}
+
+const OURS = run('cuda-mempool', {
+  peakReservedBytes: 4.04 * GiB,
+  overhead: 1.01,
+  externalFragmentation: 0.0099,
+  deviceCalls: { cuMemCreate: 2000, cuMemMap: 1234 },
+  eventsPerSecond: 1_920_000,
+  allocateNs: latency(61),
+  freeNs: latency(39),
+})
+const MALLOC = run('driver-malloc', {
+  peakReservedBytes: NEEDED,
+  overhead: 1,
+  externalFragmentation: 0,
+  deviceCalls: { cuMemAlloc: 22_868, cuMemFree: 22_868 },
+  eventsPerSecond: 39_000,
+  allocateNs: latency(42_000),
+  freeNs: latency(9_600),
+})
+
+function report(runs: readonly ReplayRun[], simulated = true): ReplayReport {
+  return {
+    trace: {
+      file: 'traces/run.pickle.gz',
+      events: 68_640,
+      streams: 1,
+      spanSeconds: 3.5,
+      peakRequestedBytes: NEEDED,
+      recordedPeakReservedBytes: 5 * GiB,
+      allocations: 22_868,
+    },
+    device: { name: simulated ? 'simulated GPU' : 'NVIDIA H200', simulated },
+    lag: simulated ? 8 : null,
+    runs,
+  }
+}
+
+const text = (shown: ReplayReport, width = 200) => replayText(shown, { width, paint: PLAIN })
+
+test('says what was saved against the recording, and against the driver', () => {
+  const shown = text(report([OURS, run('driver-malloc', { ...MALLOC, modelledDeviceSeconds: 1.18 })]))
+  assert.match(shown, /never had more than 4 GiB in use at once/)
+  assert.match(shown, /PyTorch reserved 5 GiB for it when it was recorded, 25\.0 % more\./)
+  assert.match(shown, /cuda-mempool reserves 4\.04 GiB, 1\.0 % more: 983\.04 MiB less than PyTorch\./)
+  assert.match(shown, /takes 45,736 calls \(1\.18 s, modelled\); cuda-mempool takes 3,234 calls\./)
+})
+
+test('on the simulated device, nothing is said of the speed of a GPU or its driver', () => {
+  const shown = text(report([OURS, MALLOC]))
+  assert.match(shown, /simulated GPU, no GPU was used/)
+  assert.doesNotMatch(shown, /times faster/)
+  assert.match(row(shown, 'cuda-mempool'), /1\.92 M\/s +61 ns +183 ns/)
+  assert.match(row(shown, 'cuMemAlloc each time'), /– +– +–$/)
+})
+
+test('on a GPU, says how many times faster than the driver: medians of allocation and free', () => {
+  const shown = text(report([OURS, MALLOC], false))
+  assert.match(shown, /Replayed on NVIDIA H200\./)
+  assert.match(shown, /516 times faster than cuMemAlloc and cuMemFree: 100 ns against 51\.6 µs/)
+  assert.match(row(shown, 'cuMemAlloc each time'), /39 k\/s +42\.0 µs +126 µs$/)
+  assert.doesNotMatch(shown, /modelled/)
+})
+
+test('figures of a policy that failed are compared with nothing', () => {
+  const firstFailure = { event: 1234, bytes: 64 * MiB, stream: 7, message: 'no room', frames: ['model.py:12 forward'] }
+  const shown = text(report([run('cuda-mempool', { ...OURS, failures: 3, firstFailure }), MALLOC], false))
+  assert.doesNotMatch(shown, /times faster|less than PyTorch/)
+  assert.match(shown, /✗ cuda-mempool failed 3 allocations\. The first: 64 MiB on stream 7 at event 1,234: no room/)
+  assert.match(shown, /^ {4}model\.py:12 forward$/m)
+})
+
+test('a long stack is cut with a count, and no escape of a file reaches the terminal', () => {
+  const frames = Array.from({ length: 20 }, (_, line) => `\x1b[2Jmodel.py:${line} forward`)
+  const firstFailure = { event: -1, bytes: 1, stream: 0, message: 'no\x1broom', frames }
+  const shown = text(report([run('cuda-mempool', { failures: 1, firstFailure })]))
+  assert.match(shown, /before the first event: no\?room/)
+  assert.match(shown, /… 14 more/)
+  assert.ok(!shown.includes('\x1b'))
+})
+
+test('says how far the replayed policy is proved, and what verification found', () => {
+  const shown = text(
+    report([
+      run('pytorch', { placement: { allocations: 22_868, exact: 22_868 } }),
+      run('cuda-mempool', { peakReservedBytes: NEEDED, verified: { blocks: 100, damaged: 2 } }),
+      run('power-of-two', { verified: { blocks: 100, damaged: 0 } }),
+    ]),
+  )
+  assert.match(shown, /PyTorch's policy put 22,868 of 22,868 allocations on the recorded address/)
+  assert.match(shown, /cuda-mempool: 2 of 100 blocks lost their contents/)
+  assert.match(shown, /powers of two: 100 blocks kept their contents/)
+})
+
+test('what is missing is a dash, a column without any value is left out, and every width is kept', () => {
+  const nothing = POLICIES.map(policy => run(policy))
+  const full = [OURS, MALLOC, ...POLICIES.map(policy => run(policy, { ...MALLOC, policy }))]
+  for (const runs of [nothing, full, []]) {
+    for (const width of [50, 60, 80, 100, 120]) {
+      for (const shown of [
+        report(runs),
+        { ...report(runs, false), trace: { ...report([]).trace, peakRequestedBytes: 0 } },
+      ]) {
+        const lines = text(shown, width).split('\n')
+        for (const line of lines) {
+          assert.ok(line.length <= width, `${line} (${width})`)
+          assert.doesNotMatch(line, /NaN|null|undefined|Infinity/)
+        }
+      }
+    }
+  }
+  assert.doesNotMatch(text(report(nothing)), /modelled\n|allocate/)
+})
+
+function row(shown: string, name: string): string {
+  return shown.split('\n').find(line => line.startsWith(name)) ?? assert.fail(`no row ${name}`)
+}

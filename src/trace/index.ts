@@ -1,0 +1,27 @@
+// The public face of cuda-mempool/trace: recordings of allocations, and what they would have needed elsewhere.
+
+export { parseSnapshot, readSnapshot, type SnapshotOptions } from './pytorch-snapshot.js'
+export { pickleSnapshot } from './pytorch-snapshot-writer.js'
+export { type ReplayOptions, replay } from './replay.js'
+export type { ReplayDevice } from './replay-device.js'
+export {
+  type Latency,
+  type Percentiles,
+  POLICIES,
+  type Policy,
+  type ReplayFailure,
+  type ReplayReport,
+  type ReplayRun,
+} from './replay-result.js'
+export {
+  Action,
+  type ActionCode,
+  BEFORE,
+  type Blocks,
+  type Frame,
+  framesOf,
+  frameText,
+  NEVER,
+  type Segment,
+  type Trace,
+} from './trace.js'

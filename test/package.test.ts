@@ -1,0 +1,96 @@
+// What a user gets: the packed package, unpacked where no source and no development dependency is, with the command line
+// and the imports run from there. Its dependencies are linked from this checkout, so that no network is needed.
+
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+const project = mkdtempSync(join(tmpdir(), 'cuda-mempool-package-'))
+const installed = join(project, 'node_modules', 'cuda-mempool')
+after(() => rmSync(project, { recursive: true }))
+
+interface PackageJson {
+  readonly version: string
+  readonly bin: Record<string, string>
+  readonly exports: Record<string, string | Record<string, string>>
+  readonly dependencies: Record<string, string>
+}
+const packageJson = () => JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as PackageJson
+
+function node(...args: string[]): string {
+  const env = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated' }
+  return execFileSync(process.execPath, args, { cwd: project, encoding: 'utf8', env })
+}
+
+describe('the packed package', () => {
+  before(() => {
+    execFileSync('npm', ['pack', '--ignore-scripts', '--offline', '--pack-destination', project], {
+      cwd: ROOT,
+      stdio: ['ignore', 'ignore', 'ignore'],
+    })
+    const [tarball] = readdirSync(project).filter(name => name.endsWith('.tgz'))
+    mkdirSync(installed, { recursive: true })
+    execFileSync('tar', ['-xzf', join(project, tarball), '-C', installed, '--strip-components=1'])
+    for (const name of Object.keys(packageJson().dependencies)) {
+      const link = join(project, 'node_modules', name)
+      mkdirSync(dirname(link), { recursive: true })
+      symlinkSync(join(ROOT, 'node_modules', name), link)
+    }
+  })
+
+  test('holds what it names, and no tests', () => {
+    const { bin, exports } = packageJson()
+    const named = [...Object.values(bin), ...Object.values(exports).flatMap(entry => Object.values(entry))]
+    const paths = Object.values(exports).every(entry => typeof entry === 'string')
+      ? []
+      : named.filter(path => path.length > 1)
+    for (const path of paths) assert.ok(existsSync(join(installed, path)), path)
+    const files = readdirSync(installed, { recursive: true, encoding: 'utf8' })
+    assert.deepEqual(
+      files.filter(path => /\.(test|suite)\./.test(path)),
+      [],
+    )
+    assert.ok(!files.some(path => path === 'src' || path === 'dist/test' || path === 'dist/bench'))
+  })
+
+  test('runs from its command line', () => {
+    const { bin, version } = packageJson()
+    const main = join(installed, bin['cuda-mempool'])
+    assert.ok(readFileSync(main, 'utf8').startsWith('#!/usr/bin/env node\n'))
+    assert.equal(node(main, '--version'), `${version}\n`)
+    assert.match(node(main, 'demo'), /simulated GPU.*0, 0\.5, 1, 1\.5/s)
+    const recording = join(installed, 'traces', 'gpt2-train-varlen.pickle.gz')
+    assert.match(node(main, 'replay', recording, '--policy', 'recorded'), /5\.92 GiB/)
+  })
+
+  test('can be imported by every name it exports', () => {
+    const program = join(project, 'program.mjs')
+    writeFileSync(
+      program,
+      `import { MiB, openDevice } from 'cuda-mempool'
+      import { SimulatedDriver } from 'cuda-mempool/simulated'
+      import { readSnapshot, replay } from 'cuda-mempool/trace'
+      const device = openDevice(new SimulatedDriver())
+      const pool = device.createPool()
+      const buffer = pool.allocate(3 * MiB)
+      console.log(buffer.byteLength, typeof readSnapshot, typeof replay)
+      buffer.free()
+      device.close()`,
+    )
+    assert.equal(node(program), '3145728 function function\n')
+  })
+})
