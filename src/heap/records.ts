@@ -24,12 +24,15 @@ export const enum Word {
   /** neighbours in the bin (free blocks) or in the list of gaps (absent ones), 0 at the ends */
   binPrevious = 5,
   binNext = 6,
-  /** what must complete before a free block is used: equal keys are ordered among themselves, 0 is nothing */
+  /**
+   * what must complete before a free block is used: equal keys are ordered among themselves, 0 is nothing; of a live
+   * block the key of the stream that it was allocated on
+   */
   key = 7,
   /** index of the range that the block lies in */
   range = 12,
-  /** slot of the stream that a live block was allocated on */
-  owner = 13,
+  /** class of the block's size, of a live or cached block */
+  sizeClass = 13,
   /** 1 when other streams use a live block */
   uses = 14,
 }

@@ -36,15 +36,16 @@ const MOST_SMALL_BYTES = 2 ** 30 - 1
 /** Tags above this have no room for another generation. */
 const LAST_TAG = (2 ** 28 - 1) * 8
 
-// Counters: float64s of record 0, which describes no block. A view of their own would cost loads on every call.
-const LIVE_UNITS = 0
-const PEAK_LIVE_UNITS = 1
-const LIVE_BYTES_REQUESTED = 2
-const PEAK_BYTES_REQUESTED = 3
-const ALLOCATIONS = 4
-const FREES = 5
-const CACHE_MISSES = 6
-const GROWTHS = 7
+// Counters lie in record 0, which describes no block: a view of their own would cost loads on every call. First the
+// indices of int32 words, behind the float64s.
+const LIVE_UNITS = 12
+const PEAK_LIVE_UNITS = 13
+const LIVE_REQUESTED_BYTES = 0
+const PEAK_REQUESTED_BYTES = 1
+const ALLOCATIONS = 2
+const FREES = 3
+const CACHE_MISSES = 4
+const GROWTHS = 5
 
 /** A live block, for people: where memory is held. */
 export interface LiveBlock {
@@ -124,41 +125,40 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       if (record === 0) return null
     }
     const { words, doubles } = this.records
-    const base = record * Stride.words
-    const tag = (words[base + Word.tag] | STATE_MASK) + 1 + State.live
-    words[base + Word.tag] = tag
-    words[base + Word.owner] = slot
-    doubles[record * Stride.doubles + Double.requested] = bytes
-    const live = doubles[LIVE_UNITS] + words[base + Word.units]
-    const requested = doubles[LIVE_BYTES_REQUESTED] + bytes
-    doubles[LIVE_UNITS] = live
-    doubles[LIVE_BYTES_REQUESTED] = requested
-    if (live > doubles[PEAK_LIVE_UNITS]) doubles[PEAK_LIVE_UNITS] = live
-    if (requested > doubles[PEAK_BYTES_REQUESTED]) doubles[PEAK_BYTES_REQUESTED] = requested
+    const base = record << 4
+    const tag = (words[base | Word.tag] | STATE_MASK) + (1 + State.live)
+    words[base | Word.tag] = tag
+    words[base | Word.key] = slot + 1
+    doubles[(record << 3) | Double.requested] = bytes
+    const live = (words[LIVE_UNITS] + words[base | Word.units]) | 0
+    const requested = doubles[LIVE_REQUESTED_BYTES] + bytes
+    words[LIVE_UNITS] = live
+    doubles[LIVE_REQUESTED_BYTES] = requested
+    if (live > words[PEAK_LIVE_UNITS]) words[PEAK_LIVE_UNITS] = live
+    if (requested > doubles[PEAK_REQUESTED_BYTES]) doubles[PEAK_REQUESTED_BYTES] = requested
     doubles[ALLOCATIONS]++
     return new DeviceBuffer(this, stream, this, record, tag)
   }
 
-  release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+  release(buffer: DeviceBuffer, stream?: Stream): void {
     const record = buffer.record
     const { words, doubles } = this.records
-    const base = record * Stride.words
-    const tag = words[base + Word.tag]
+    const base = record << 4
+    const tag = words[base | Word.tag]
     if (tag !== buffer.tag) this.refuseStale('free')
-    const slot = stream.slot
-    if (stream.clocks !== this.clocks || slot < 0 || words[base + Word.uses] !== 0 || tag > LAST_TAG) {
-      this.releaseSlowly(record, stream)
+    const slot = buffer.stream.slot
+    if (stream !== undefined || slot < 0 || words[base | Word.uses] !== 0 || tag > LAST_TAG) {
+      this.releaseSlowly(record, stream ?? buffer.stream)
       return
     }
-    const units = words[base + Word.units]
-    doubles[LIVE_UNITS] -= units
-    doubles[LIVE_BYTES_REQUESTED] -= doubles[record * Stride.doubles + Double.requested]
+    const units = words[base | Word.units]
+    words[LIVE_UNITS] -= units
+    doubles[LIVE_REQUESTED_BYTES] -= doubles[(record << 3) | Double.requested]
     doubles[FREES]++
     const stamp = this.marked[slot] + 1
-    if (this.slots.put(slot, classOf(units), units, record)) {
-      words[base + Word.tag] = tag - State.live + State.cached
-      words[base + Word.key] = slot + 1
-      doubles[record * Stride.doubles + Double.stamp] = stamp
+    if (this.slots.put(slot, words[base | Word.sizeClass], units, record)) {
+      words[base | Word.tag] = tag - (State.live - State.cached)
+      doubles[(record << 3) | Double.stamp] = stamp
     } else this.freeToHeap(record, slot, stamp)
   }
 
@@ -176,7 +176,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
         `deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`,
       )
     }
-    const slot = this.records.words[record * Stride.words + Word.owner]
+    const slot = this.records.words[record * Stride.words + Word.key] - 1
     const owner = stream ?? this.clocks.streams[slot] ?? this.defaultStream
     this.release(
       new DeviceBuffer(this, owner, this, record, this.records.words[record * Stride.words + Word.tag]),
@@ -211,10 +211,10 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     )
     const pendingUnits = [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
     return {
-      liveBytes: counters[LIVE_UNITS] * UNIT_BYTES,
-      peakLiveBytes: counters[PEAK_LIVE_UNITS] * UNIT_BYTES,
-      requestedBytes: counters[LIVE_BYTES_REQUESTED],
-      peakRequestedBytes: counters[PEAK_BYTES_REQUESTED],
+      liveBytes: this.records.words[LIVE_UNITS] * UNIT_BYTES,
+      peakLiveBytes: this.records.words[PEAK_LIVE_UNITS] * UNIT_BYTES,
+      requestedBytes: counters[LIVE_REQUESTED_BYTES],
+      peakRequestedBytes: counters[PEAK_REQUESTED_BYTES],
       reservedBytes: this.backing.reservedBytes,
       peakReservedBytes: this.backing.peakReservedBytes,
       cachedBytes: this.cachedUnits() * UNIT_BYTES,
@@ -236,8 +236,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Sets the peaks to the current values. */
   resetPeaks(): void {
-    this.records.doubles[PEAK_LIVE_UNITS] = this.records.doubles[LIVE_UNITS]
-    this.records.doubles[PEAK_BYTES_REQUESTED] = this.records.doubles[LIVE_BYTES_REQUESTED]
+    this.records.words[PEAK_LIVE_UNITS] = this.records.words[LIVE_UNITS]
+    this.records.doubles[PEAK_REQUESTED_BYTES] = this.records.doubles[LIVE_REQUESTED_BYTES]
   }
 
   /** Every buffer handed out and not freed, in no particular order. */
@@ -250,7 +250,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
         ptr: this.address(record),
         byteLength: this.records.doubles[record * Stride.doubles + Double.requested],
         blockBytes: this.records.words[base + Word.units] * UNIT_BYTES,
-        stream: this.clocks.streams[this.records.words[base + Word.owner]]?.handle ?? null,
+        stream: this.clocks.streams[this.records.words[base + Word.key] - 1]?.handle ?? null,
       })
     }
     return blocks
@@ -291,8 +291,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     }
     assert(units.cachedBlocks === 0, 'every cached block is in exactly one slot')
     assert(units.cached * UNIT_BYTES === this.stats().cachedBytes, 'cached blocks add up to the counter')
-    assert(units.live === this.records.doubles[LIVE_UNITS], 'live blocks add up to the counter')
-    assert(units.requested === this.records.doubles[LIVE_BYTES_REQUESTED], 'requested bytes add up to the counter')
+    assert(units.live === this.records.words[LIVE_UNITS], 'live blocks add up to the counter')
+    assert(units.requested === this.records.doubles[LIVE_REQUESTED_BYTES], 'requested bytes add up to the counter')
     assert(
       units.buffers === this.records.doubles[ALLOCATIONS] - this.records.doubles[FREES],
       'live buffers add up to the counters',
@@ -303,7 +303,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   close(): CloseReport {
     const report = {
       lostBuffers: this.records.doubles[ALLOCATIONS] - this.records.doubles[FREES],
-      lostBytes: this.records.doubles[LIVE_BYTES_REQUESTED],
+      lostBytes: this.records.doubles[LIVE_REQUESTED_BYTES],
     }
     if (this.acceptedClocks === null) return { lostBuffers: 0, lostBytes: 0 }
     this.acceptedClocks = null
@@ -364,7 +364,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     }
     if (record === 0) return 0
     if (this.records.words[record * Stride.words + Word.tag] >= LAST_TAG) record = heap.rehouse(record)
-    this.records.words[record * Stride.words + Word.uses] = 0
+    this.records.words[(record << 4) | Word.uses] = 0
+    this.records.words[(record << 4) | Word.sizeClass] = classOf(this.records.words[(record << 4) | Word.units])
     this.addresses.note(record)
     return record
   }
@@ -374,23 +375,35 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return this.backing.grow(heap, units, alignUnits, key)
   }
 
-  /** A free on a closed stream, of a block that other streams use, or of one whose record is spent. */
+  /** A free on a named or closed stream, of a block that other streams use, or of one whose record is spent. */
   private releaseSlowly(record: number, stream: Stream): void {
     if (stream.clocks !== this.clocks)
       throw new PoolError('free: the stream belongs to another device, or is no stream')
     const { words, doubles } = this.records
-    const units = words[record * Stride.words + Word.units]
-    doubles[LIVE_UNITS] -= units
-    doubles[LIVE_BYTES_REQUESTED] -= doubles[record * Stride.doubles + Double.requested]
+    const base = record << 4
+    const tag = words[base | Word.tag]
+    const units = words[base | Word.units]
+    words[LIVE_UNITS] -= units
+    doubles[LIVE_REQUESTED_BYTES] -= doubles[(record << 3) | Double.requested]
     doubles[FREES]++
     const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
     const covering = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
     const stamp = this.config.streamOrdered ? covering : 0
-    if (words[record * Stride.words + Word.uses] !== 0 && this.config.streamOrdered) {
-      words[record * Stride.words + Word.uses] = 0
+    if (words[base | Word.uses] !== 0 && this.config.streamOrdered) {
+      words[base | Word.uses] = 0
       this.records.setState(record, State.deferred)
       this.deferred.add(record, slot, stamp, units * UNIT_BYTES, this.awaited)
-    } else this.freeToHeap(record, slot, stamp)
+      return
+    }
+    const cached =
+      tag <= LAST_TAG && stream.slot >= 0 && this.slots.put(slot, words[base | Word.sizeClass], units, record)
+    if (!cached) {
+      this.freeToHeap(record, slot, stamp)
+      return
+    }
+    this.records.setState(record, State.cached)
+    words[base | Word.key] = slot + 1
+    doubles[(record << 3) | Double.stamp] = stamp
   }
 
   /** Sizes that the fast path leaves alone: large ones, powers of two, and bad ones, which throw. */

@@ -44,6 +44,7 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
       for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
         const at = record * Stride.words
         const state = pool.records.state(record)
+        const key = words[at + Word.key]
         const bytes = words[at + Word.units] * UNIT_BYTES
         if (state === State.free) largestFreeBytes = Math.max(largestFreeBytes, bytes)
         blocks.push({
@@ -51,12 +52,7 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
           bytes,
           state: STATE_NAMES[state],
           requestedBytes: state === State.live ? doubles[record * Stride.doubles + Double.requested] : null,
-          stream:
-            state === State.live
-              ? streamOf(words[at + Word.owner])
-              : words[at + Word.key] === 0 || state === State.absent
-                ? null
-                : streamOf(words[at + Word.key] - 1),
+          stream: key === 0 || state === State.absent ? null : streamOf(key - 1),
         })
       }
       return { base, blocks }

@@ -341,15 +341,15 @@ function doubled(array: Int32Array): Int32Array<ArrayBuffer> {
 function refusal(op: number, bytes: Buffer, at: number, stack: readonly unknown[], top: number): string {
   const opcode = CALLING[op]
   if (opcode === undefined) return `0x${op.toString(16).padStart(2, '0')} is no opcode of a memory snapshot,`
-  let called = `code (${opcode})`
+  let called = 'code'
   if (opcode === 'GLOBAL' || opcode === 'INST') {
     called = bytes
       .toString('latin1', at, at + 400)
       .split('\n', 2)
       .join('.')
-  } else if (opcode === 'STACK_GLOBAL') {
+  } else if (typeof stack[top - 2] === 'string' && typeof stack[top - 1] === 'string' && opcode === 'STACK_GLOBAL') {
     called = `${stack[top - 2]}.${stack[top - 1]}`
   }
   const shown = called.replace(/[^\x21-\x7e() ]/g, '?').slice(0, 200)
-  return `refused: this pickle would call ${shown}; a memory snapshot holds only data: opcode ${opcode}`
+  return `refused: this pickle would call ${shown}; a memory snapshot holds only data (${opcode})`
 }

@@ -1,0 +1,257 @@
+// Growing, giving back and running out, with memory of virtual granules and of segments.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { GiB, KiB, MiB } from '../base/bytes.js'
+import { OutOfMemoryError } from '../base/errors.js'
+import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
+
+const UNIT = 2 * MiB
+
+for (const backing of ['virtual', 'segments'] as const) {
+  describe(`limits: ${backing}`, () => {
+    it('grows in steps of 2 MiB, and counts them', () => {
+      const pool = new TestDevice().createPool({ backing })
+      assert.deepEqual([pool.stats().reservedBytes, pool.stats().growths], [0, 0])
+      const small = pool.allocate(1)
+      assert.equal(pool.stats().reservedBytes, 2 * MiB)
+      assert.equal(pool.stats().growths, 1)
+      pool.allocate(1 * MiB - 256)
+      assert.equal(pool.stats().reservedBytes, 2 * MiB)
+      pool.allocate(5 * MiB)
+      assert.equal(pool.stats().reservedBytes, 8 * MiB)
+      small.free()
+      assert.equal(pool.stats().peakReservedBytes, 8 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('limit 10 MiB: what is above it fails, what a free makes room for succeeds', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 10 * MiB })
+      assert.equal(pool.tryAllocate(10 * MiB + 1), null)
+      const [first, second] = [pool.allocate(4 * MiB), pool.allocate(4 * MiB)]
+      assert.equal(pool.tryAllocate(3 * MiB), null)
+      assert.equal(pool.stats().liveBytes, 8 * MiB)
+      first.free()
+      pool.allocate(6 * MiB).free()
+      second.free()
+      pool.allocate(10 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('limit of 6 units: 5 freed, then 6 fit', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 6 * UNIT })
+      pool.allocate(5 * UNIT).free()
+      const six = pool.allocate(6 * UNIT)
+      assert.equal(pool.tryAllocate(1), null)
+      six.free()
+      for (let count = 0; count < 6; count++) pool.allocate(UNIT)
+      assert.equal(pool.stats().reservedBytes, 6 * UNIT)
+      assertConsistent(pool)
+    })
+
+    it('small blocks kept for their stream make room for a large one, and the other way round', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing, maxPoolBytes: 8 * MiB })
+      const streams = [device.defaultStream, device.createStream(), device.createStream()]
+      for (const stream of streams) {
+        const blocks = Array.from({ length: 20 }, () => pool.allocate(40 * KiB, stream))
+        for (const block of blocks) block.free()
+      }
+      assert.ok(pool.stats().cachedBytes > 0)
+      pool.allocate(8 * MiB).free()
+      const blocks = Array.from({ length: 30 }, () => pool.allocate(256 * KiB, streams[1]))
+      for (const block of blocks) block.free()
+      pool.allocate(8 * MiB, streams[2])
+      assertConsistent(pool)
+    })
+
+    it('hold half of the memory, ask for the other half twice', () => {
+      for (const maxPoolBytes of [Infinity, '100%', 64 * MiB] as const) {
+        const device = new TestDevice()
+        const pool = device.createPool({ backing, maxPoolBytes })
+        pool.allocate(32 * MiB)
+        const other = pool.allocate(32 * MiB, device.createStream())
+        assert.throws(() => pool.allocate(32 * MiB), OutOfMemoryError)
+        assert.throws(() => pool.allocate(1), OutOfMemoryError)
+        other.free()
+        pool.allocate(32 * MiB)
+        assertConsistent(pool)
+      }
+    })
+
+    it('what another stream is done with is used before the pool grows', () => {
+      for (const bytes of [64 * KiB, 3 * MiB]) {
+        const device = new TestDevice()
+        const pool = device.createPool({ backing })
+        const [a, b] = [device.createStream(), device.createStream()]
+        const blocks = Array.from({ length: 8 }, () => pool.allocate(bytes, a))
+        for (const block of blocks) block.free()
+        const { reservedBytes } = pool.stats()
+        for (let count = 0; count < 8; count++) pool.allocate(bytes, b)
+        assert.equal(pool.stats().reservedBytes, reservedBytes, `blocks of ${bytes}`)
+        assertConsistent(pool)
+      }
+    })
+
+    it('memory that others hold on the device is not counted on, and named when it is the reason', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing, maxPoolBytes: Infinity })
+      const taken = device.context.activate().cuMemAlloc(40 * MiB)
+      assert.throws(() => pool.allocate(32 * MiB), {
+        name: 'OutOfMemoryError',
+        message: /24 MiB free on the device.*in other programs/,
+      })
+      pool.allocate(24 * MiB).free()
+      device.driver.cuMemFree(taken)
+      pool.allocate(64 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('says by how much to raise the limit', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB })
+      pool.allocate(10 * MiB)
+      assert.throws(() => pool.allocate(16 * MiB), { message: /raise maxPoolBytes by at least 10 MiB/ })
+      assert.throws(
+        () => pool.allocate(16 * MiB),
+        (error: unknown) => {
+          assert.ok(error instanceof OutOfMemoryError)
+          assert.deepEqual(error.figures, {
+            requestedBytes: 16 * MiB,
+            liveBytes: 10 * MiB,
+            pendingBytes: 0,
+            reservedBytes: 10 * MiB,
+            largestFreeBytes: 0,
+            limitBytes: 16 * MiB,
+            deviceFreeBytes: 54 * MiB,
+          })
+          return true
+        },
+      )
+    })
+
+    it('leaves free what others are to have', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing, maxPoolBytes: Infinity, leaveFreeBytes: 20 * MiB })
+      pool.allocate(40 * MiB)
+      assert.equal(pool.tryAllocate(6 * MiB), null)
+      pool.allocate(4 * MiB)
+      assert.equal(device.freeBytes(), 20 * MiB)
+      assert.equal(pool.tryAllocate(1), null)
+      assertConsistent(pool)
+    })
+
+    it('trimTo gives back what is idle and says how much', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing })
+      const buffers = [8, 6, 4].map(size => pool.allocate(size * MiB))
+      const small = pool.allocate(4 * KiB)
+      assert.equal(pool.trimTo(0), 0)
+      buffers[0].free()
+      buffers[2].free()
+      assert.equal(pool.stats().reservedBytes, 20 * MiB)
+      assert.equal(pool.trimTo(20 * MiB), 0)
+      assert.equal(pool.trimTo(64 * MiB), 0)
+      assert.equal(pool.trimTo(0), 12 * MiB)
+      assert.equal(device.freeBytes(), 56 * MiB)
+      assertConsistent(pool)
+      buffers[1].fill(1)
+      small.fill(2)
+      assert.deepEqual([buffers[1].readSync()[0], small.readSync()[0]], [1, 2])
+      buffers[1].free()
+      small.free()
+      assert.ok(pool.trimTo(3 * MiB) >= 5 * MiB)
+      pool.trimTo(0)
+      assert.equal(pool.stats().reservedBytes, 0)
+      assert.equal(device.freeBytes(), device.totalBytes)
+      for (const bytes of [-1, 1.5, Number.NaN]) assert.throws(() => pool.trimTo(bytes), RangeError)
+      pool.allocate(64 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('a release threshold gives back what is idle above it at a settling', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing, releaseThresholdBytes: 4 * MiB })
+      const buffers = [8, 6, 4].map(size => pool.allocate(size * MiB))
+      pool.processDeferred()
+      assert.equal(pool.stats().reservedBytes, 18 * MiB)
+      for (const buffer of buffers) buffer.free()
+      pool.processDeferred()
+      assert.ok(pool.stats().reservedBytes <= 4 * MiB)
+      assert.equal(device.freeBytes(), device.totalBytes - pool.stats().reservedBytes)
+      assertConsistent(pool)
+    })
+
+    it('a small long-lived block on every granule does not make the pool grow without end', () => {
+      const pool = new TestDevice({ capacityBytes: 16 * GiB }).createPool({ backing, maxPoolBytes: Infinity })
+      for (let round = 0; round < 100; round++) {
+        const [first, second] = [pool.allocate(91 * MiB), pool.allocate(45.5 * MiB)]
+        pool.allocate(2 * MiB)
+        first.free()
+        second.free()
+        const { reservedBytes } = pool.stats()
+        assert.ok(reservedBytes < 500 * MiB, `${reservedBytes / MiB} MiB reserved after round ${round}`)
+      }
+      assert.equal(pool.stats().liveBytes, 200 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('every size is had from the whole capacity, and it comes back in one piece', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing, maxPoolBytes: Infinity })
+      for (const bytes of [256, 100 * KiB, 1 * MiB, 1 * MiB + 256, 2 * MiB, 5 * MiB, 32 * MiB]) {
+        const held = []
+        for (let next = pool.tryAllocate(bytes); next !== null; next = pool.tryAllocate(bytes)) {
+          held.push(next)
+          if (held.length === 5000) break
+        }
+        const least = Math.min(5000, Math.floor(2 * MiB / bytes) * 32 || Math.floor((64 * MiB) / (6 * MiB)))
+        assert.ok(held.length >= Math.min(least, 5000) || bytes === 32 * MiB, `${held.length} of ${bytes}`)
+        for (const buffer of held) buffer.free()
+        pool.allocate(64 * MiB).free()
+        assertConsistent(pool)
+      }
+    })
+  })
+}
+
+describe('limits: virtual memory', () => {
+  it('scattered free granules serve one large block without new memory', () => {
+    const device = new TestDevice()
+    const pool = device.createPool({ maxPoolBytes: 64 * MiB })
+    const blocks = Array.from({ length: 32 }, () => pool.allocate(2 * MiB))
+    for (let index = 0; index < 32; index += 2) blocks[index].free()
+    const stamps = blocks.filter((_, index) => index % 2 === 1)
+    for (const [index, block] of stamps.entries()) block.fill(index)
+    const large = pool.allocate(32 * MiB)
+    assert.equal(pool.stats().reservedBytes, 64 * MiB)
+    large.fill(255)
+    for (const [index, block] of stamps.entries()) {
+      assert.deepEqual([...new Set(block.readSync())], [index], 'recycling left the blocks in between alone')
+    }
+    assertConsistent(pool)
+  })
+
+  it('scattered free granules whose work is pending are waited for, not taken', () => {
+    const device = new TestDevice()
+    const pool = device.createPool({ maxPoolBytes: 64 * MiB })
+    const stream = device.createStream()
+    const blocks = Array.from({ length: 32 }, () => pool.allocate(2 * MiB, stream))
+    device.hold(stream)
+    for (const [index, block] of blocks.entries()) {
+      block.fill(index)
+      if (index % 2 === 0) block.free()
+    }
+    pool.allocate(32 * MiB, device.createStream())
+    stream.synchronize()
+    assert.deepEqual([...new Set(blocks[31].readSync())], [31])
+    assertConsistent(pool)
+  })
+
+  it('a capacity that is no multiple of a granule is used up to the last whole one', () => {
+    const device = new TestDevice({ capacityBytes: 63 * MiB })
+    const pool = device.createPool({ maxPoolBytes: '100%' })
+    pool.allocate(62 * MiB)
+    assert.equal(pool.tryAllocate(1), null)
+    assertConsistent(pool)
+  })
+})
