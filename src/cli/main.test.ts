@@ -86,7 +86,7 @@ describe('a wrong command line is refused in one line', () => {
       ['replay', RECORDING, '--capacity', 'much'],
       /--capacity: 'much' is not a size; write .*GiB/,
     ],
-    ['a capacity of nothing', ['replay', RECORDING, '--capacity', '0'], /--capacity: .*from 1/],
+    ['a capacity of nothing', ['replay', RECORDING, '--capacity', '0'], /--capacity: '0' is below 2MiB/],
     ['a lag that is none', ['replay', RECORDING, '--lag', 'soon'], /--lag: 'soon' .*or 'never'/],
     ['no repetition', ['replay', RECORDING, '--repeat', '0'], /--repeat: '0' is no whole number from 1/],
   ]

@@ -1,7 +1,7 @@
 // `cuda-mempool replay`: reads recordings, replays them, prints what each policy needed. Every file is read before the
 // first is replayed, so that a bad one is refused before anything is printed.
 
-import { checkByteCount, GiB, parseBytes } from '../base/bytes.js'
+import { GiB, MiB, parseBytes } from '../base/bytes.js'
 import { type DeviceChoice, openDevice } from '../device.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { replayText } from '../report/replay-text.js'
@@ -28,6 +28,7 @@ export interface ReplayArguments {
 }
 
 const SIMULATED_BYTES = 140 * GiB
+const LEAST_CAPACITY_BYTES = 2 * MiB
 const MOST = 1_000_000
 
 /** Returns the exit status. */
@@ -38,13 +39,16 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
   using held = openDevice(choice)
   const opener = (trace: Trace) =>
     deviceOpener(held.simulated ? 'simulated' : held.ordinal, trace, options.capacityBytes)
-  const traces = files.map(file => withBar(bar => readSnapshot(file, { onProgress: done => bar.update(done, file) })))
+  const traces: Trace[] = []
+  for (const file of files) {
+    traces.push(await withBar(bar => readSnapshot(file, { onProgress: done => bar.update(done, file) })))
+  }
   let status: number = STATUS.done
   for (const [index, trace] of traces.entries()) {
-    const bar = new ProgressBar()
-    const onProgress = (fraction: number, what: string) => bar.update(fraction, `${trace.file}: ${what}`)
-    const report = await replay(trace, opener(trace), { ...options, onProgress })
-    bar.clear()
+    const report = await withBar(bar => {
+      const onProgress = (fraction: number, what: string) => bar.update(fraction, `${trace.file}: ${what}`)
+      return replay(trace, opener(trace), { ...options, onProgress })
+    })
     if (index > 0 && !given.json) print('')
     print(given.json ? JSON.stringify(report) : style => replayText(report, style))
     if (failed(report)) status = STATUS.failedReplay
@@ -52,10 +56,10 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
   return status
 }
 
-function withBar<T>(work: (bar: ProgressBar) => T): T {
+async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
   const bar = new ProgressBar()
   try {
-    return work(bar)
+    return await work(bar)
   } finally {
     bar.clear()
   }
@@ -96,13 +100,14 @@ function policiesOf(list: string): Policy[] {
 }
 
 function capacityOf(text: string): number {
+  let bytes: number
   try {
-    const bytes = parseBytes(text)
-    checkByteCount(bytes, 'the size')
-    return bytes
+    bytes = parseBytes(text)
   } catch (error) {
     throw new UsageError(`--capacity: ${(error as Error).message}`)
   }
+  if (bytes >= LEAST_CAPACITY_BYTES) return bytes
+  throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
 }
 
 function wholeNumber(text: string, option: string, least: number, alternative: string): number {

@@ -347,7 +347,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** The miss ladder; 0 when nothing helped. */
   private allocateFromHeap(units: number, alignment: number, slot: number): number {
-    const alignUnits = alignmentUnits(alignment)
+    const alignUnits = alignment === UNIT_BYTES ? 1 : alignmentUnits(alignment)
     const heap = units < SMALL_UNITS ? this.small : this.large
     const key = slot + 1
     this.records.doubles[CACHE_MISSES]++

@@ -66,8 +66,15 @@ export class SlotCache {
 
   /** Empties the cache of one stream; returns its blocks. */
   drain(slot: number): number[] {
-    const drained = [...this.entries(slot)].map(entry => entry.record)
-    if (drained.length > 0) this.slots.fill(0, slot << STREAM_SHIFT, (slot + 1) << STREAM_SHIFT)
+    const drained: number[] = []
+    const first = slot << STREAM_SHIFT
+    if (this.slots[first | CACHED_UNITS] === 0) return drained
+    for (let place = first; place < first + CLASSES * CLASS_WORDS; place += 2) {
+      if (this.slots[place + 1] === 0) continue
+      drained.push(this.slots[place])
+      this.slots[place + 1] = 0
+    }
+    this.slots[first | CACHED_UNITS] = 0
     return drained
   }
 

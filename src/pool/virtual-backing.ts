@@ -11,6 +11,13 @@ import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { type Backing, type GrowthLimits, type Heaps, isOutOfMemory } from './backing.js'
 
+/**
+ * Moving memory costs about what new memory costs, each time again. When all that is reserved has moved this many times
+ * over, the workload wants more room than it has, and the next growth may take this share more without moving anything.
+ */
+const MOVES_PER_GROWTH = 2
+const GROWTH_SHARE = 1 / 16
+
 /** How many times the device's memory each range has in addresses. */
 const RESERVATION_FACTOR = 4
 
@@ -38,6 +45,9 @@ export class VirtualBacking implements Backing {
   peakReservedBytes = 0
   /** granules moved from where they were idle to where they were needed */
   recycledGranules = 0
+  private movedSinceGrowth = 0
+  /** new granules that may be taken before idle ones are moved */
+  private growthCredit = 0
   private readonly context: Context
   private readonly granuleBytes: number
   private readonly granuleUnits: number
@@ -188,7 +198,26 @@ export class VirtualBacking implements Backing {
   /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
   private gather(count: number, target: Reservation, window: Window): boolean {
     this.unmapStranded()
-    if (this.spare.length < count) this.recycledGranules += this.recycle(count - this.spare.length, target, window)
+    const reserved = this.reservedBytes / this.granuleBytes
+    if (this.movedSinceGrowth > reserved * MOVES_PER_GROWTH) {
+      this.movedSinceGrowth = 0
+      this.growthCredit = Math.ceil(reserved * GROWTH_SHARE)
+    }
+    if (this.spare.length < count && this.growthCredit > 0) {
+      const before = this.spare.length
+      this.createSpare(Math.min(count, before + this.growthCredit))
+      this.growthCredit -= this.spare.length === before ? this.growthCredit : this.spare.length - before
+    }
+    if (this.spare.length < count) {
+      const moved = this.recycle(count - this.spare.length, target, window)
+      this.recycledGranules += moved
+      this.movedSinceGrowth += moved
+    }
+    return this.createSpare(count)
+  }
+
+  /** Creates granules until `count` are spare; false when the limit or the device does not allow it. */
+  private createSpare(count: number): boolean {
     const driver = this.context.activate()
     let free = this.limits.leaveFreeBytes === 0 ? Infinity : driver.cuMemGetInfo().freeBytes
     while (this.spare.length < count) {

@@ -177,7 +177,10 @@ test('code is refused by the name of what it would call', () => {
   refused([0x80, 2, MARK, ...text('ios\nsystem\n.')], /would call os\.system;/)
   refused([0x80, 2, ...text('c\u001b[31mos\nsystem\n.')], /would call \?\[31mos\.system;/)
   for (const op of [0x93, 0x52, 0x62, 0x6f, 0x81, 0x92, 0x82, 0x83, 0x84, 0x50, 0x51]) {
-    refused([0x80, 2, 0x7d, 0x7d, op, 1, 1, 1, 1, STOP], /^refused: this pickle would call code; a memory snapshot holds only data \([A-Z0-9_]+\) at byte 4$/)
+    refused(
+      [0x80, 2, 0x7d, 0x7d, op, 1, 1, 1, 1, STOP],
+      /^refused: this pickle would call code; a memory snapshot holds only data \([A-Z0-9_]+\) at byte 4$/,
+    )
   }
 })
 

@@ -153,7 +153,8 @@ export class PytorchPolicy {
     return true
   }
 
-  private releaseFreeSegments(): void {
+  /** Gives back every segment that is wholly free. */
+  releaseFreeSegments(): void {
     for (const base of this.segments.keys()) this.releaseSegment(base)
   }
 

@@ -10,7 +10,6 @@ import { FormatError } from '../base/errors.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
 import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
-import { pickleSnapshot } from './pytorch-snapshot-writer.js'
 import { SegmentSet } from './segment-set.js'
 import { Action, BEFORE, framesOf, NEVER, type Trace } from './trace.js'
 
@@ -230,7 +229,6 @@ test('what is wrong is said with its place', () => {
     [snapshot([good, -1]), /device_traces\[0\]\[1\] must be an event/],
     [snapshot([good, -2]), /device_traces\[0\]\[1\] must be an event/],
     [snapshot([good, null]), /device_traces\[0\]\[1\] must be an event/],
-    [snapshot([good, good]), /device_traces\[0\]\[1\] must be an event/],
     [snapshot([{ ...good, action: 7 }]), /device_traces\[0\]\[0\]\.action must be text/],
     [snapshot([{ ...good, size: 1.5 }]), /device_traces\[0\]\[0\]\.size must be a whole number of bytes/],
     [snapshot([{ ...good, size: -1 }]), /\.size must be/],
@@ -263,6 +261,11 @@ test('what is wrong is said with its place', () => {
       typeof value === 'number' ? /./ : message,
     )
   }
+})
+
+test('an event that the file lists twice is refused', () => {
+  const good = event('alloc', BASE, 8)
+  refused(() => parse(snapshot([good, good])), /device_traces\[0\]\[1\] must be an event/)
 })
 
 test('what is wrong with the segments is said with its place', () => {
@@ -361,7 +364,7 @@ test('a stack of any depth, and the same stack once', () => {
     events.map(({ depth, i }) => event('alloc', depth * 10 + i, 1, { frames: deep.slice(0, depth) })),
   )
   const trace = parse(value)
-  events.forEach(({ depth }, i) => assert.deepEqual(framesOf(trace, i), deep.slice(0, depth)))
+  for (const [i, { depth }] of events.entries()) assert.deepEqual(framesOf(trace, i), deep.slice(0, depth))
   assert.equal(trace.stacks.length, 5)
 })
 
