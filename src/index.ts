@@ -1,6 +1,6 @@
 // The public face of cuda-mempool.
 
-export { GiB, KiB, MiB, TiB } from './base/bytes.js'
+export { formatBytes, GiB, KiB, MiB, TiB } from './base/bytes.js'
 export {
   CudaError,
   DeviceLostError,

@@ -27,6 +27,8 @@ export interface Driver {
   readonly calls: ReadonlyMap<string, number>
   /** seconds that the calls so far would have cost by the measured price list; null on a real GPU, where a clock tells */
   readonly modelledSeconds: number | null
+  /** the clock by which this driver's calls take time, in seconds from any beginning: the machine's own, or the modelled one */
+  readonly clockSeconds: number
 
   cuInit(): void
   cuDriverGetVersion(): number

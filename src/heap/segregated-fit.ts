@@ -11,8 +11,14 @@ import { checkHeap } from './check.js'
 import { Double, type RecordTable, State, Stride, Word } from './records.js'
 import { CLASS_GROUPS, CLASSES, classOf } from './size-classes.js'
 
+// Powers of two, so that indices are put together by shifts and ors, which need no check for overflow.
+const HEADS_OF_KEY = 512
+const GROUPS_OF_KEY = 32
+assert(CLASSES <= HEADS_OF_KEY && CLASS_GROUPS <= GROUPS_OF_KEY, 'the classes of a key fit')
+
 /** Blocks of a bin that are compared before the best so far is taken; a whole bin is searched before a miss is declared. */
 const SCAN = 16
+const WHOLE_BIN = 2 ** 30
 const STATE_MASK = 7
 
 /** Where a block can be placed: `absentUnits` of the window have no memory yet. */
@@ -26,20 +32,19 @@ export interface Window {
 }
 
 export class SegregatedFit {
-  /** free, absent and all units of the ranges */
-  freeUnits = 0
+  /** absent and all units of the ranges */
   absentUnits = 0
   totalUnits = 0
   /** free units that still depend on work, by key; index 0 counts the ones that do not */
-  readonly unitsByKey: number[] = [0]
+  unitsByKey = new Float64Array(1)
   /** the first record of each range of this heap, in address order within it */
   readonly firstRecords = new Map<number, number>()
   firstGap = 0
 
   private keys = 1
-  private heads = new Int32Array(CLASSES)
+  private heads = new Int32Array(HEADS_OF_KEY)
   private groups = new Int32Array(1)
-  private bins = new Int32Array(CLASS_GROUPS)
+  private bins = new Int32Array(GROUPS_OF_KEY)
 
   constructor(readonly records: RecordTable) {}
 
@@ -47,12 +52,12 @@ export class SegregatedFit {
   addRange(range: number, start: number, units: number, state: 'free' | 'absent'): number {
     const record = this.records.acquire()
     const words = this.records.words
-    const base = record * Stride.words
-    words[base + Word.offset] = start
-    words[base + Word.units] = units
-    words[base + Word.previous] = 0
-    words[base + Word.next] = 0
-    words[base + Word.range] = range
+    const base = record << 4
+    words[base | Word.offset] = start
+    words[base | Word.units] = units
+    words[base | Word.previous] = 0
+    words[base | Word.next] = 0
+    words[base | Word.range] = range
     this.firstRecords.set(range, record)
     this.totalUnits += units
     if (state === 'free') this.insert(record, 0, 0)
@@ -63,12 +68,12 @@ export class SegregatedFit {
   /** Takes a range away that is one free or absent block. */
   removeRange(record: number): void {
     const words = this.records.words
-    const base = record * Stride.words
-    assert(words[base + Word.previous] === 0 && words[base + Word.next] === 0, 'a range that goes away is one block')
-    if ((words[base + Word.tag] & STATE_MASK) === State.free) this.remove(record)
+    const base = record << 4
+    assert(words[base | Word.previous] === 0 && words[base | Word.next] === 0, 'a range that goes away is one block')
+    if ((words[base | Word.tag] & STATE_MASK) === State.free) this.remove(record)
     else this.removeGap(record)
-    this.totalUnits -= words[base + Word.units]
-    this.firstRecords.delete(words[base + Word.range])
+    this.totalUnits -= words[base | Word.units]
+    this.firstRecords.delete(words[base | Word.range])
     this.records.release(record)
   }
 
@@ -86,7 +91,7 @@ export class SegregatedFit {
     }
     const record = this.findAligned(units, alignUnits, key)
     if (record === 0) return 0
-    const start = this.records.words[record * Stride.words + Word.offset]
+    const start = this.records.words[(record << 4) | Word.offset]
     return this.carve(record, Math.ceil(start / alignUnits) * alignUnits, units)
   }
 
@@ -103,18 +108,18 @@ export class SegregatedFit {
     const words = this.records.words
     const doubles = this.records.doubles
     let block = record
-    let base = block * Stride.words
-    const previous = words[base + Word.previous]
+    let base = block << 4
+    const previous = words[base | Word.previous]
     if (previous !== 0) {
-      const before = previous * Stride.words
-      const otherKey = words[before + Word.key]
-      if ((words[before + Word.tag] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
+      const before = previous << 4
+      const otherKey = words[before | Word.key]
+      if ((words[before | Word.tag] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
         this.remove(previous)
         if (otherKey !== 0) {
           stamp =
             key === 0
-              ? doubles[previous * Stride.doubles + Double.stamp]
-              : Math.max(stamp, doubles[previous * Stride.doubles + Double.stamp])
+              ? doubles[(previous << 3) | Double.stamp]
+              : Math.max(stamp, doubles[(previous << 3) | Double.stamp])
           key = otherKey
         }
         this.absorbNext(previous)
@@ -122,17 +127,14 @@ export class SegregatedFit {
         base = before
       }
     }
-    const next = words[base + Word.next]
+    const next = words[base | Word.next]
     if (next !== 0) {
-      const after = next * Stride.words
-      const otherKey = words[after + Word.key]
-      if ((words[after + Word.tag] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
+      const after = next << 4
+      const otherKey = words[after | Word.key]
+      if ((words[after | Word.tag] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
         this.remove(next)
         if (otherKey !== 0) {
-          stamp =
-            key === 0
-              ? doubles[next * Stride.doubles + Double.stamp]
-              : Math.max(stamp, doubles[next * Stride.doubles + Double.stamp])
+          stamp = key === 0 ? doubles[(next << 3) | Double.stamp] : Math.max(stamp, doubles[(next << 3) | Double.stamp])
           key = otherKey
         }
         this.absorbNext(block)
@@ -148,9 +150,9 @@ export class SegregatedFit {
     const { words, doubles } = this.records
     let settled = 0
     for (let sizeClass = this.nextClass(key, 0); sizeClass !== -1; sizeClass = this.nextClass(key, sizeClass + 1)) {
-      for (let record = this.heads[key * CLASSES + sizeClass]; record !== 0; ) {
-        const next = words[record * Stride.words + Word.binNext]
-        if (doubles[record * Stride.doubles + Double.stamp] <= stamp) {
+      for (let record = this.heads[(key << 9) | sizeClass]; record !== 0; ) {
+        const next = words[(record << 4) | Word.binNext]
+        if (doubles[(record << 3) | Double.stamp] <= stamp) {
           this.remove(record)
           this.free(record, 0, 0)
           settled++
@@ -169,11 +171,11 @@ export class SegregatedFit {
     const end = window.start + window.units
     const record = this.takePart(window.record, window.start, end, granuleUnits)
     for (let reached = this.end(record); reached < end; reached = this.end(record)) {
-      this.takePart(this.records.words[record * Stride.words + Word.next], reached, end, granuleUnits)
+      this.takePart(this.records.words[(record << 4) | Word.next], reached, end, granuleUnits)
       this.absorbNext(record)
     }
     this.records.setState(record, State.live)
-    const before = window.start - this.records.words[record * Stride.words + Word.offset]
+    const before = window.start - this.records.words[(record << 4) | Word.offset]
     const taken = before === 0 ? record : this.split(record, before)
     this.records.setState(taken, State.live)
     if (before !== 0) this.free(record, 0, 0)
@@ -186,13 +188,13 @@ export class SegregatedFit {
     this.remove(record)
     let gap = this.splitFront(record, start)
     this.splitTail(gap, units)
-    const previous = this.records.words[gap * Stride.words + Word.previous]
+    const previous = this.records.words[(gap << 4) | Word.previous]
     if (previous !== 0 && this.records.state(previous) === State.absent) {
       this.removeGap(previous)
       this.absorbNext(previous)
       gap = previous
     }
-    const next = this.records.words[gap * Stride.words + Word.next]
+    const next = this.records.words[(gap << 4) | Word.next]
     if (next !== 0 && this.records.state(next) === State.absent) {
       this.removeGap(next)
       this.absorbNext(gap)
@@ -204,15 +206,14 @@ export class SegregatedFit {
   rehouse(record: number): number {
     const fresh = this.records.acquire()
     const words = this.records.words
-    const tag = words[fresh * Stride.words + Word.tag]
+    const tag = words[(fresh << 4) | Word.tag]
     words.copyWithin(fresh * Stride.words, record * Stride.words, record * Stride.words + Stride.words)
-    words[fresh * Stride.words + Word.tag] =
-      (tag & ~STATE_MASK) | (words[record * Stride.words + Word.tag] & STATE_MASK)
-    const previous = words[fresh * Stride.words + Word.previous]
-    const next = words[fresh * Stride.words + Word.next]
-    if (previous !== 0) words[previous * Stride.words + Word.next] = fresh
-    else this.firstRecords.set(words[fresh * Stride.words + Word.range], fresh)
-    if (next !== 0) words[next * Stride.words + Word.previous] = fresh
+    words[(fresh << 4) | Word.tag] = (tag & ~STATE_MASK) | (words[(record << 4) | Word.tag] & STATE_MASK)
+    const previous = words[(fresh << 4) | Word.previous]
+    const next = words[(fresh << 4) | Word.next]
+    if (previous !== 0) words[(previous << 4) | Word.next] = fresh
+    else this.firstRecords.set(words[(fresh << 4) | Word.range], fresh)
+    if (next !== 0) words[(next << 4) | Word.previous] = fresh
     this.records.release(record)
     return fresh
   }
@@ -224,18 +225,14 @@ export class SegregatedFit {
   findWindow(units: number, key: number, granuleUnits: number): Window | null {
     const words = this.records.words
     let best: Window | null = null
-    for (let gap = this.firstGap; gap !== 0; gap = words[gap * Stride.words + Word.binNext]) {
+    for (let gap = this.firstGap; gap !== 0; gap = words[(gap << 4) | Word.binNext]) {
       const first = this.stretchStart(gap, key)
       if (first === 0) continue // an earlier gap begins the same stretch
-      for (
-        let record = first;
-        record !== 0 && this.usable(record, key);
-        record = words[record * Stride.words + Word.next]
-      ) {
-        const start = words[record * Stride.words + Word.offset]
+      for (let record = first; record !== 0 && this.usable(record, key); record = words[(record << 4) | Word.next]) {
+        const start = words[(record << 4) | Word.offset]
         best = this.tryWindow(record, start, units, key, granuleUnits, best)
-        const last = start + words[record * Stride.words + Word.units] - units
-        const gapEnd = (words[record * Stride.words + Word.tag] & STATE_MASK) === State.absent
+        const last = start + words[(record << 4) | Word.units] - units
+        const gapEnd = (words[(record << 4) | Word.tag] & STATE_MASK) === State.absent
         if (!gapEnd && last < start) best = this.tryWindowEndingWith(record, last, units, key, granuleUnits, best)
       }
     }
@@ -245,25 +242,30 @@ export class SegregatedFit {
   /** The size of the largest free block that `key` may use is at least that of this class; -1 when there is none. */
   largestClass(key: number): number {
     const group = 31 - Math.clz32(this.groups[key])
-    return group < 0 ? -1 : group * 16 + 31 - Math.clz32(this.bins[key * CLASS_GROUPS + group])
+    return group < 0 ? -1 : group * 16 + 31 - Math.clz32(this.bins[(key << 5) | group])
   }
 
   /** The first non-empty class of `key` that is at least `from`, or -1. */
   nextClass(key: number, from: number): number {
     if (from >= CLASSES) return -1
     const group = from >>> 4
-    const inGroup = this.bins[key * CLASS_GROUPS + group] & (-1 << (from & 15))
+    const inGroup = this.bins[(key << 5) | group] & (-1 << (from & 15))
     if (inGroup !== 0) return group * 16 + 31 - Math.clz32(inGroup & -inGroup)
     const later = group === 31 ? 0 : this.groups[key] & (-2 << group)
     if (later === 0) return -1
     const found = 31 - Math.clz32(later & -later)
-    const bits = this.bins[key * CLASS_GROUPS + found]
+    const bits = this.bins[(key << 5) | found]
     return found * 16 + 31 - Math.clz32(bits & -bits)
   }
 
   /** The first block of a bin, or 0. */
   head(key: number, sizeClass: number): number {
-    return this.heads[key * CLASSES + sizeClass]
+    return this.heads[(key << 9) | sizeClass]
+  }
+
+  /** All free units, whatever they depend on. */
+  get freeUnits(): number {
+    return this.unitsByKey.reduce((sum, units) => sum + units, 0)
   }
 
   /** Keys in use are below this. */
@@ -279,30 +281,26 @@ export class SegregatedFit {
   private find(units: number, key: number): number {
     const floor = classOf(units)
     const other = key < this.keys ? key : 0
-    let best = this.bestInBin(other * CLASSES + floor, units, SCAN, 0)
+    let best = this.bestInBin((other << 9) | floor, units, SCAN, 0)
     if (other !== 0) best = this.bestInBin(floor, units, SCAN, best)
     if (best !== 0) return best
     const own = this.nextClass(other, floor + 1)
     const settled = other === 0 ? -1 : this.nextClass(0, floor + 1)
     if (own !== -1 && (settled === -1 || own <= settled)) {
-      best = this.bestInBin(other * CLASSES + own, units, SCAN, 0)
+      best = this.bestInBin((other << 9) | own, units, SCAN, 0)
       return own === settled ? this.bestInBin(settled, units, SCAN, best) : best
     }
     if (settled !== -1) return this.bestInBin(settled, units, SCAN, 0)
-    best = this.bestInBin(other * CLASSES + floor, units, Infinity, 0)
-    return other === 0 ? best : this.bestInBin(floor, units, Infinity, best)
+    best = this.bestInBin((other << 9) | floor, units, WHOLE_BIN, 0)
+    return other === 0 ? best : this.bestInBin(floor, units, WHOLE_BIN, best)
   }
 
   /** The smallest sufficient block, at the lowest address among equals, of `best` and the first `scan` blocks of a bin. */
   private bestInBin(bin: number, units: number, scan: number, best: number): number {
     const words = this.records.words
-    let bestUnits = best === 0 ? 0 : words[best * Stride.words + Word.units]
-    for (
-      let record = this.heads[bin];
-      record !== 0 && scan > 0;
-      record = words[record * Stride.words + Word.binNext], scan--
-    ) {
-      const size = words[record * Stride.words + Word.units]
+    let bestUnits = best === 0 ? 0 : words[(best << 4) | Word.units]
+    for (let record = this.heads[bin]; record !== 0 && scan > 0; record = words[(record << 4) | Word.binNext], scan--) {
+      const size = words[(record << 4) | Word.units]
       if (size < units) continue
       if (best === 0 || size < bestUnits || (size === bestUnits && this.isBelow(record, best))) {
         best = record
@@ -314,10 +312,8 @@ export class SegregatedFit {
 
   private isBelow(record: number, other: number): boolean {
     const words = this.records.words
-    const ranges = words[record * Stride.words + Word.range] - words[other * Stride.words + Word.range]
-    return ranges === 0
-      ? words[record * Stride.words + Word.offset] < words[other * Stride.words + Word.offset]
-      : ranges < 0
+    const ranges = words[(record << 4) | Word.range] - words[(other << 4) | Word.range]
+    return ranges === 0 ? words[(record << 4) | Word.offset] < words[(other << 4) | Word.offset] : ranges < 0
   }
 
   /** A free block with room for `units` at a multiple of `alignUnits`: one that has room anywhere, else whichever fits. */
@@ -328,14 +324,10 @@ export class SegregatedFit {
     for (const own of key === 0 || key >= this.keys ? [0] : [key, 0]) {
       let sizeClass = this.nextClass(own, classOf(units))
       for (; sizeClass !== -1; sizeClass = this.nextClass(own, sizeClass + 1)) {
-        for (
-          let record = this.head(own, sizeClass);
-          record !== 0;
-          record = words[record * Stride.words + Word.binNext]
-        ) {
-          const start = words[record * Stride.words + Word.offset]
+        for (let record = this.head(own, sizeClass); record !== 0; record = words[(record << 4) | Word.binNext]) {
+          const start = words[(record << 4) | Word.offset]
           const skipped = Math.ceil(start / alignUnits) * alignUnits - start
-          if (skipped + units <= words[record * Stride.words + Word.units]) return record
+          if (skipped + units <= words[(record << 4) | Word.units]) return record
         }
       }
     }
@@ -357,16 +349,14 @@ export class SegregatedFit {
   }
 
   private end(record: number): number {
-    return (
-      this.records.words[record * Stride.words + Word.offset] + this.records.words[record * Stride.words + Word.units]
-    )
+    return this.records.words[(record << 4) | Word.offset] + this.records.words[(record << 4) | Word.units]
   }
 
   private usable(record: number, key: number): boolean {
     const words = this.records.words
-    const state = words[record * Stride.words + Word.tag] & STATE_MASK
+    const state = words[(record << 4) | Word.tag] & STATE_MASK
     if (state === State.absent) return true
-    const own = words[record * Stride.words + Word.key]
+    const own = words[(record << 4) | Word.key]
     return state === State.free && (own === 0 || own === key)
   }
 
@@ -375,12 +365,12 @@ export class SegregatedFit {
     const words = this.records.words
     let first = gap
     for (
-      let previous = words[gap * Stride.words + Word.previous];
+      let previous = words[(gap << 4) | Word.previous];
       previous !== 0;
-      previous = words[previous * Stride.words + Word.previous]
+      previous = words[(previous << 4) | Word.previous]
     ) {
       if (!this.usable(previous, key)) break
-      if ((words[previous * Stride.words + Word.tag] & STATE_MASK) === State.absent) return 0
+      if ((words[(previous << 4) | Word.tag] & STATE_MASK) === State.absent) return 0
       first = previous
     }
     return first
@@ -398,17 +388,17 @@ export class SegregatedFit {
     const words = this.records.words
     const end = start + units
     let absentUnits = 0
-    for (let block = record; block !== 0 && this.usable(block, key); block = words[block * Stride.words + Word.next]) {
-      const from = words[block * Stride.words + Word.offset]
-      const to = from + words[block * Stride.words + Word.units]
-      if ((words[block * Stride.words + Word.tag] & STATE_MASK) === State.absent) {
+    for (let block = record; block !== 0 && this.usable(block, key); block = words[(block << 4) | Word.next]) {
+      const from = words[(block << 4) | Word.offset]
+      const to = from + words[(block << 4) | Word.units]
+      if ((words[(block << 4) | Word.tag] & STATE_MASK) === State.absent) {
         const low = Math.floor(Math.max(from, start) / granuleUnits) * granuleUnits
         const high = Math.min(Math.ceil(Math.min(to, end) / granuleUnits) * granuleUnits, to)
         absentUnits += high - low
         if (best !== null && absentUnits > best.absentUnits) return best
       }
       if (to < end) continue
-      const range = words[record * Stride.words + Word.range]
+      const range = words[(record << 4) | Word.range]
       const better =
         best === null ||
         absentUnits < best.absentUnits ||
@@ -429,12 +419,8 @@ export class SegregatedFit {
     best: Window | null,
   ): Window | null {
     const words = this.records.words
-    for (
-      let block = record;
-      block !== 0 && this.usable(block, key);
-      block = words[block * Stride.words + Word.previous]
-    ) {
-      if (words[block * Stride.words + Word.offset] <= start)
+    for (let block = record; block !== 0 && this.usable(block, key); block = words[(block << 4) | Word.previous]) {
+      if (words[(block << 4) | Word.offset] <= start)
         return this.tryWindow(block, start, units, key, granuleUnits, best)
     }
     return best
@@ -442,29 +428,29 @@ export class SegregatedFit {
 
   /** Cuts a taken block at `start`: what lies before goes back, and the record of the rest is returned. */
   private splitFront(record: number, start: number, absent = false): number {
-    const units = start - this.records.words[record * Stride.words + Word.offset]
+    const units = start - this.records.words[(record << 4) | Word.offset]
     if (units === 0) return record
     const rest = this.split(record, units)
     if (absent) this.insertGap(record)
     else
       this.insert(
         record,
-        this.records.words[record * Stride.words + Word.key],
-        this.records.doubles[record * Stride.doubles + Double.stamp],
+        this.records.words[(record << 4) | Word.key],
+        this.records.doubles[(record << 3) | Double.stamp],
       )
     return rest
   }
 
   /** Cuts a taken block to `units`: what lies behind goes back. */
   private splitTail(record: number, units: number, absent = false): void {
-    if (units === this.records.words[record * Stride.words + Word.units]) return
+    if (units === this.records.words[(record << 4) | Word.units]) return
     const rest = this.split(record, units)
     if (absent) this.insertGap(rest)
     else
       this.insert(
         rest,
-        this.records.words[record * Stride.words + Word.key],
-        this.records.doubles[record * Stride.doubles + Double.stamp],
+        this.records.words[(record << 4) | Word.key],
+        this.records.doubles[(record << 3) | Double.stamp],
       )
   }
 
@@ -472,105 +458,105 @@ export class SegregatedFit {
   private split(record: number, units: number): number {
     const rest = this.records.acquire()
     const { words, doubles } = this.records
-    const base = record * Stride.words
-    const behind = rest * Stride.words
-    const next = words[base + Word.next]
-    words[behind + Word.offset] = words[base + Word.offset] + units
-    words[behind + Word.units] = words[base + Word.units] - units
-    words[behind + Word.previous] = record
-    words[behind + Word.next] = next
-    words[behind + Word.range] = words[base + Word.range]
-    words[behind + Word.key] = words[base + Word.key]
-    doubles[rest * Stride.doubles + Double.stamp] = doubles[record * Stride.doubles + Double.stamp]
-    if (next !== 0) words[next * Stride.words + Word.previous] = rest
-    words[base + Word.next] = rest
-    words[base + Word.units] = units
+    const base = record << 4
+    const behind = rest << 4
+    const next = words[base | Word.next]
+    words[behind | Word.offset] = words[base | Word.offset] + units
+    words[behind | Word.units] = words[base | Word.units] - units
+    words[behind | Word.previous] = record
+    words[behind | Word.next] = next
+    words[behind | Word.range] = words[base | Word.range]
+    words[behind | Word.key] = words[base | Word.key]
+    doubles[(rest << 3) | Double.stamp] = doubles[(record << 3) | Double.stamp]
+    if (next !== 0) words[(next << 4) | Word.previous] = rest
+    words[base | Word.next] = rest
+    words[base | Word.units] = units
     return rest
   }
 
   /** The block behind `record`, in no list, becomes part of it. */
   private absorbNext(record: number): void {
     const words = this.records.words
-    const base = record * Stride.words
-    const next = words[base + Word.next]
-    const behind = next * Stride.words
-    const after = words[behind + Word.next]
-    words[base + Word.units] += words[behind + Word.units]
-    words[base + Word.next] = after
-    if (after !== 0) words[after * Stride.words + Word.previous] = record
+    const base = record << 4
+    const next = words[base | Word.next]
+    const behind = next << 4
+    const after = words[behind | Word.next]
+    words[base | Word.units] += words[behind | Word.units]
+    words[base | Word.next] = after
+    if (after !== 0) words[(after << 4) | Word.previous] = record
     this.records.release(next)
   }
 
   private insert(record: number, key: number, stamp: number): void {
     if (key >= this.keys) this.addKeys(key + 1)
     const { words, doubles } = this.records
-    const base = record * Stride.words
-    const units = words[base + Word.units]
+    const base = record << 4
+    const units = words[base | Word.units]
     const sizeClass = classOf(units)
-    const bin = key * CLASSES + sizeClass
+    const bin = (key << 9) | sizeClass
     const head = this.heads[bin]
-    words[base + Word.tag] = (words[base + Word.tag] & ~STATE_MASK) | State.free
-    words[base + Word.key] = key
-    doubles[record * Stride.doubles + Double.stamp] = stamp
-    words[base + Word.binPrevious] = 0
-    words[base + Word.binNext] = head
-    if (head !== 0) words[head * Stride.words + Word.binPrevious] = record
+    words[base | Word.tag] = (words[base | Word.tag] & ~STATE_MASK) | State.free
+    words[base | Word.key] = key
+    doubles[(record << 3) | Double.stamp] = stamp
+    words[base | Word.binPrevious] = 0
+    words[base | Word.binNext] = head
+    if (head !== 0) words[(head << 4) | Word.binPrevious] = record
     this.heads[bin] = record
     this.groups[key] |= 1 << (sizeClass >>> 4)
-    this.bins[key * CLASS_GROUPS + (sizeClass >>> 4)] |= 1 << (sizeClass & 15)
-    this.freeUnits += units
+    this.bins[(key << 5) | (sizeClass >>> 4)] |= 1 << (sizeClass & 15)
     this.unitsByKey[key] += units
   }
 
   private remove(record: number): void {
     const words = this.records.words
-    const base = record * Stride.words
-    const previous = words[base + Word.binPrevious]
-    const next = words[base + Word.binNext]
-    const key = words[base + Word.key]
-    const units = words[base + Word.units]
-    if (next !== 0) words[next * Stride.words + Word.binPrevious] = previous
-    if (previous !== 0) words[previous * Stride.words + Word.binNext] = next
+    const base = record << 4
+    const previous = words[base | Word.binPrevious]
+    const next = words[base | Word.binNext]
+    const key = words[base | Word.key]
+    const units = words[base | Word.units]
+    if (next !== 0) words[(next << 4) | Word.binPrevious] = previous
+    if (previous !== 0) words[(previous << 4) | Word.binNext] = next
     else {
       const sizeClass = classOf(units)
-      this.heads[key * CLASSES + sizeClass] = next
+      this.heads[(key << 9) | sizeClass] = next
       if (next === 0) {
-        const group = key * CLASS_GROUPS + (sizeClass >>> 4)
+        const group = (key << 5) | (sizeClass >>> 4)
         this.bins[group] &= ~(1 << (sizeClass & 15))
         if (this.bins[group] === 0) this.groups[key] &= ~(1 << (sizeClass >>> 4))
       }
     }
-    this.freeUnits -= units
     this.unitsByKey[key] -= units
   }
 
   private insertGap(record: number): void {
     const words = this.records.words
-    const base = record * Stride.words
-    words[base + Word.tag] = (words[base + Word.tag] & ~STATE_MASK) | State.absent
-    words[base + Word.binPrevious] = 0
-    words[base + Word.binNext] = this.firstGap
-    if (this.firstGap !== 0) words[this.firstGap * Stride.words + Word.binPrevious] = record
+    const base = record << 4
+    words[base | Word.tag] = (words[base | Word.tag] & ~STATE_MASK) | State.absent
+    words[base | Word.binPrevious] = 0
+    words[base | Word.binNext] = this.firstGap
+    if (this.firstGap !== 0) words[(this.firstGap << 4) | Word.binPrevious] = record
     this.firstGap = record
-    this.absentUnits += words[base + Word.units]
+    this.absentUnits += words[base | Word.units]
   }
 
   private removeGap(record: number): void {
     const words = this.records.words
-    const base = record * Stride.words
-    const previous = words[base + Word.binPrevious]
-    const next = words[base + Word.binNext]
-    if (next !== 0) words[next * Stride.words + Word.binPrevious] = previous
-    if (previous !== 0) words[previous * Stride.words + Word.binNext] = next
+    const base = record << 4
+    const previous = words[base | Word.binPrevious]
+    const next = words[base | Word.binNext]
+    if (next !== 0) words[(next << 4) | Word.binPrevious] = previous
+    if (previous !== 0) words[(previous << 4) | Word.binNext] = next
     else this.firstGap = next
-    this.absentUnits -= words[base + Word.units]
+    this.absentUnits -= words[base | Word.units]
   }
 
   private addKeys(keys: number): void {
-    this.heads = grown(this.heads, keys * CLASSES)
+    this.heads = grown(this.heads, keys * HEADS_OF_KEY)
     this.groups = grown(this.groups, keys)
-    this.bins = grown(this.bins, keys * CLASS_GROUPS)
-    for (let key = this.keys; key < keys; key++) this.unitsByKey.push(0)
+    this.bins = grown(this.bins, keys * GROUPS_OF_KEY)
+    const unitsByKey = new Float64Array(keys)
+    unitsByKey.set(this.unitsByKey)
+    this.unitsByKey = unitsByKey
     this.keys = keys
   }
 }

@@ -68,8 +68,8 @@ export function virtualMemoryObstacle(context: Context): string | null {
 function probeVirtualMemory(context: Context): string | null {
   const driver = context.activate()
   const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-  if (driver.cuDeviceGetAttribute(attribute, context.device) !== 1) return 'the device does not offer it'
   try {
+    if (driver.cuDeviceGetAttribute(attribute, context.device) !== 1) return 'the device does not offer it'
     const granule = driver.cuMemGetAllocationGranularity(context.device)
     const ptr = driver.cuMemAddressReserve(granule, 0)
     try {

@@ -95,7 +95,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.backing = this.chooseBacking()
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     const cacheUnits = (Math.min(config.limitBytes, deviceBytes) * CACHE_SHARE) / UNIT_BYTES
-    this.slots = new SlotCache(Math.floor(cacheUnits), SMALL_UNITS)
+    this.slots = new SlotCache(Math.floor(cacheUnits))
     this.deferred = new Deferred(clocks)
     this.addresses = new AddressIndex(this.records)
     this.roundingMask = config.minBlockBytes - 1
@@ -207,7 +207,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   stats(): PoolStats {
     const counters = this.records.doubles
     const largestClass = Math.max(
-      ...[this.small, this.large].flatMap(heap => heap.unitsByKey.map((_, key) => heap.largestClass(key))),
+      ...[this.small, this.large].flatMap(heap => Array.from(heap.unitsByKey, (_, key) => heap.largestClass(key))),
     )
     const pendingUnits = [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
     return {
@@ -508,9 +508,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private remedy(bytes: number, stats: PoolStats, deviceFreeBytes: number): string {
     const missing = stats.liveBytes + bytes - stats.limitBytes
     if (missing > 0) return `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`
-    if (stats.reservedBytes - stats.liveBytes + deviceFreeBytes < bytes)
+    if (stats.reservedBytes - stats.liveBytes + deviceFreeBytes < bytes) {
       return 'the device itself is full: free memory, here or in other programs'
-    return 'there is enough in all but not in one piece: free a neighbour of a free block, or use backing virtual'
+    }
+    const pieces = 'there is enough in all but not in one piece: free a neighbour of a free block'
+    return this.backing.kind === 'segments' ? `${pieces}, or use backing 'virtual'` : `${pieces}, or leave some slack`
   }
 
   private checkOpen(call: string): void {

@@ -16,7 +16,7 @@ const CLASS_WORDS = PLACES * 2
 const STREAM_SHIFT = 12
 const STREAM_WORDS = 1 << STREAM_SHIFT
 const CACHED_UNITS = STREAM_WORDS - 1
-assert(CLASSES * CLASS_WORDS < STREAM_WORDS, 'the classes of a stream fit before its counter')
+assert((CLASSES + 1) * CLASS_WORDS < STREAM_WORDS, 'an empty class lies between the last one and the counter')
 
 export class SlotCache {
   private readonly slots = new Int32Array(MOST_STREAMS * STREAM_WORDS)
@@ -24,11 +24,12 @@ export class SlotCache {
   constructor(
     /** what the cache of one stream may hold */
     private readonly mostUnits: number,
-    /** from this size on only a block of exactly the size asked for is taken: a larger one would waste too much */
-    private readonly exactUnits: number,
   ) {}
 
-  /** A cached block of at least `units` within the class of that size, exactly `units` if there is one; 0 for none. */
+  /**
+   * A cached block of exactly `units`, or else one that wastes little: a larger one of the class of that size or of the
+   * next, at most an eighth too large. 0 for none.
+   */
   take(slot: number, sizeClass: number, units: number): number {
     const slots = this.slots
     let place = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
@@ -50,7 +51,7 @@ export class SlotCache {
     if (cached > this.mostUnits) return false
     let place = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
     if (slots[place | 1] !== 0) {
-      place = this.search(place, 0)
+      place = this.emptyPlace(place)
       if (place === 0) return false
     }
     slots[place] = record
@@ -88,16 +89,21 @@ export class SlotCache {
     }
   }
 
-  /** The place with exactly `units` (0: an empty one), else one with more if that is allowed; 0 for none (no block is of class 0). */
+  /** A place of the class with exactly `units`, else with more, else any of the next class; 0 for none. */
   private search(first: number, units: number): number {
     const slots = this.slots
     let larger = 0
-    for (let index = 0; index < CLASS_WORDS; index += 2) {
-      const place = first | index
+    for (let place = first; place < first + CLASS_WORDS * 2; place += 2) {
       const size = slots[place | 1]
       if (size === units) return place
-      if (size > units) larger = place
+      if (size > units && larger === 0) larger = place
     }
-    return units !== 0 && units < this.exactUnits ? larger : 0
+    return larger
+  }
+
+  /** An empty place of the class; 0 for none (no block is of class 0). */
+  private emptyPlace(first: number): number {
+    for (let place = first; place < first + CLASS_WORDS; place += 2) if (this.slots[place | 1] === 0) return place
+    return 0
   }
 }

@@ -11,12 +11,10 @@ import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { type Backing, type GrowthLimits, type Heaps, isOutOfMemory } from './backing.js'
 
-/**
- * Moving memory costs about what new memory costs, each time again. When all that is reserved has moved this many times
- * over, the workload wants more room than it has, and the next growth may take this share more without moving anything.
- */
-const MOVES_PER_GROWTH = 2
-const GROWTH_SHARE = 1 / 16
+// Moving memory saves memory and costs time, so it has a budget: a share of the time that passes, saved up to a limit.
+// With the budget spent the pool takes new memory while it can; where it cannot, memory moves whatever that costs.
+const MOVING_TIME_SHARE = 1 / 10
+const MOST_MOVING_SECONDS = 0.1
 
 /** How many times the device's memory each range has in addresses. */
 const RESERVATION_FACTOR = 4
@@ -45,9 +43,8 @@ export class VirtualBacking implements Backing {
   peakReservedBytes = 0
   /** granules moved from where they were idle to where they were needed */
   recycledGranules = 0
-  private movedSinceGrowth = 0
-  /** new granules that may be taken before idle ones are moved */
-  private growthCredit = 0
+  private movingBudgetSeconds = MOST_MOVING_SECONDS
+  private budgetedAtSeconds: number
   private readonly context: Context
   private readonly granuleBytes: number
   private readonly granuleUnits: number
@@ -67,8 +64,9 @@ export class VirtualBacking implements Backing {
     const driver = context.activate()
     this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.granuleBytes / UNIT_BYTES
+    this.budgetedAtSeconds = driver.clockSeconds
     const wanted = driver.cuDeviceTotalMem(context.device) * RESERVATION_FACTOR
-    const granules = Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.granuleBytes)
+    const granules = Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.granuleBytes))
     const small = this.reserve(heaps.small, granules)
     try {
       this.reservations = [small, this.reserve(heaps.large, granules)]
@@ -87,6 +85,8 @@ export class VirtualBacking implements Backing {
     let window = heap.findWindow(needed, key, this.granuleUnits)
     if (window === null) return 0
     const reservation = this.reservations[window.range]
+    const start = this.context.driver.clockSeconds
+    const movedBefore = this.recycledGranules
     if (!this.gather(this.uncommitted(reservation, window).length, reservation, window)) return 0
     // Recycling has changed the heap, and may have made a better place.
     window = heap.findWindow(needed, key, this.granuleUnits)
@@ -95,6 +95,7 @@ export class VirtualBacking implements Backing {
     const granules = this.uncommitted(reservation, window)
     this.map(reservation, granules)
     for (const granule of granules) reservation.committed[granule] = 1
+    if (this.recycledGranules > movedBefore) this.movingBudgetSeconds -= this.context.driver.clockSeconds - start
     return heap.takeWindow(window, this.granuleUnits)
   }
 
@@ -198,22 +199,20 @@ export class VirtualBacking implements Backing {
   /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
   private gather(count: number, target: Reservation, window: Window): boolean {
     this.unmapStranded()
-    const reserved = this.reservedBytes / this.granuleBytes
-    if (this.movedSinceGrowth > reserved * MOVES_PER_GROWTH) {
-      this.movedSinceGrowth = 0
-      this.growthCredit = Math.ceil(reserved * GROWTH_SHARE)
-    }
-    if (this.spare.length < count && this.growthCredit > 0) {
-      const before = this.spare.length
-      this.createSpare(Math.min(count, before + this.growthCredit))
-      this.growthCredit -= this.spare.length === before ? this.growthCredit : this.spare.length - before
-    }
+    if (this.spare.length < count && this.refillBudget() <= 0) this.createSpare(count)
     if (this.spare.length < count) {
-      const moved = this.recycle(count - this.spare.length, target, window)
-      this.recycledGranules += moved
-      this.movedSinceGrowth += moved
+      this.recycledGranules += this.recycle(count - this.spare.length, target, window)
     }
     return this.createSpare(count)
+  }
+
+  /** The time that memory may be moved for, in seconds. */
+  private refillBudget(): number {
+    const now = this.context.driver.clockSeconds
+    const earned = (now - this.budgetedAtSeconds) * MOVING_TIME_SHARE
+    this.movingBudgetSeconds = Math.min(MOST_MOVING_SECONDS, this.movingBudgetSeconds + earned)
+    this.budgetedAtSeconds = now
+    return this.movingBudgetSeconds
   }
 
   /** Creates granules until `count` are spare; false when the limit or the device does not allow it. */

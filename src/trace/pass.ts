@@ -1,6 +1,7 @@
 // One pass of a trace through a pool: every allocation and free in the recorded order, on streams that stand for the
 // recorded ones, with the modelled work beside. What is measured on the way is the observer's business.
 
+import type { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
@@ -31,6 +32,7 @@ export interface PassResult {
 
 export class Pass {
   private readonly streams: readonly Stream[]
+  private readonly driver: SimulatedDriver | null
   private readonly work: ModelledWork | null
   private readonly buffers: (DeviceBuffer | null)[]
   private failures = 0
@@ -43,8 +45,9 @@ export class Pass {
     lag: Lag,
   ) {
     this.streams = trace.streams.map(() => device.createStream())
-    const driver = simulatedDriverOf(device)
-    this.work = driver === null ? null : new ModelledWork(driver, this.streams, lag, () => device.createStream())
+    this.driver = simulatedDriverOf(device)
+    this.work =
+      this.driver === null ? null : new ModelledWork(this.driver, this.streams, lag, () => device.createStream())
     this.buffers = new Array<DeviceBuffer | null>(trace.blocks.count).fill(null)
   }
 
@@ -60,11 +63,12 @@ export class Pass {
   }
 
   private round(observer: PassObserver, calls: PassCalls): void {
-    const { trace, streams, work, buffers } = this
-    const { action, block, stream, blocks } = trace
+    const { trace, streams, work, buffers, driver } = this
+    const { action, block, stream, blocks, timeUs } = trace
     for (let index = 0; index < blocks.initial; index++) this.allocate(-1, index, observer, calls)
     for (let event = 0; event < trace.events; event++) {
       const index = block[event]
+      if (event > 0) driver?.passTime(Math.max(0, timeUs[event] - timeUs[event - 1]) / 1e6)
       if (action[event] === Action.alloc) {
         work?.tick(stream[event])
         this.allocate(event, index, observer, calls)

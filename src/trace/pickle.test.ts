@@ -141,6 +141,11 @@ test('what is written is read as it was', () => {
   fc.assert(fc.property(value, tree => assert.deepEqual(readPickle(writePickle(tree)), bare(tree))))
 })
 
+test('texts that are alike are told apart', () => {
+  const texts = ['\0\0', '\0', '', 'a\0', 'a', 'action', 'actioN', '\0\0\0']
+  assert.deepEqual(readPickle(writePickle([...texts, ...texts.toReversed()])), [...texts, ...texts.toReversed()])
+})
+
 test('containers of more than a thousand items, which come in batches', () => {
   const list = Array.from({ length: 2500 }, (_, i) => i * 1000)
   const dict = Object.fromEntries(list.map(i => [`key ${i}`, i]))

@@ -194,8 +194,8 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
       case SETITEM:
       case SETITEMS: {
         const from = op === SETITEM ? top - 2 : floor
-        if (op === SETITEMS) floor = marks.pop() ?? -1
-        if (from <= floor || floor < 0) throw fail(start, 'items without a dictionary')
+        if (op === SETITEMS) floor = marks.pop() ?? 0
+        if (from <= floor) throw fail(start, 'items without a dictionary')
         if ((top - from) % 2 !== 0) throw fail(start, 'a key without a value')
         for (let key = from; key < top; key += 2) {
           if (typeof stack[key] !== 'string') throw fail(start, 'a dictionary with a key that is not text,')
@@ -228,8 +228,8 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
       case APPEND:
       case APPENDS: {
         const from = op === APPEND ? top - 1 : floor
-        if (op === APPENDS) floor = marks.pop() ?? -1
-        if (from <= floor || floor < 0) throw fail(start, 'items without a list')
+        if (op === APPENDS) floor = marks.pop() ?? 0
+        if (from <= floor) throw fail(start, 'items without a list')
         const slot = from - 1
         const target = stack[slot]
         if (target === OPEN_LIST && top > from) {

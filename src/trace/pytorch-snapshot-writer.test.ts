@@ -60,6 +60,8 @@ test('the segments are those after the last event, filled by their blocks', () =
   builder.add(Action.alloc, base + 512, 600, 9, 0)
   builder.add(Action.alloc, base + 2048, 1, 9, 0)
   builder.add(Action.freeRequested, base + 2048, 1, 9, 0)
+  builder.add(Action.alloc, base + 2560, 100, 9, 0)
+  builder.add(Action.alloc, base + 2660, 100, 9, 0)
   const read = readPickle(pickleSnapshot(builder.build({ file: 'built' })))
   const { segments } = JSON.parse(JSON.stringify(read))
   const block = (address: number, size: number, requested_size: number, state: string) => ({
@@ -74,9 +76,9 @@ test('the segments are those after the last event, filled by their blocks', () =
       device: 0,
       address: base,
       total_size: 2 * MiB,
-      allocated_size: 1024,
-      active_size: 1536,
-      requested_size: 601,
+      allocated_size: 1636,
+      active_size: 2148,
+      requested_size: 801,
       stream: 9,
       segment_type: 'small',
       segment_pool_id: [0, 0],
@@ -87,7 +89,9 @@ test('the segments are those after the last event, filled by their blocks', () =
         block(base + 512, 1024, 600, 'active_allocated'),
         block(base + 1536, 512, 0, 'inactive'),
         block(base + 2048, 512, 1, 'active_pending_free'),
-        block(base + 2560, 2 * MiB - 2560, 0, 'inactive'),
+        block(base + 2560, 100, 100, 'active_allocated'),
+        block(base + 2660, 512, 100, 'active_allocated'),
+        block(base + 3172, 2 * MiB - 3172, 0, 'inactive'),
       ],
     },
   ])

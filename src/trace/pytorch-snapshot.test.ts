@@ -207,7 +207,7 @@ test('files: pickle or JSON, gzip or not, known by their content', t => {
 })
 
 test('brackets and quotes inside the text of JSON are text', () => {
-  const name = `${'['.repeat(2000)}\\"{`
+  const name = `\\"${'['.repeat(2000)}`
   const trace = parseSnapshot(
     Buffer.from(JSON.stringify(snapshot([event('alloc', BASE, 8, { frames: [{ filename: 'f', line: 1, name }] })]))),
     'file',

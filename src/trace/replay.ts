@@ -1,5 +1,5 @@
 // Replays a trace under several policies and says what each needed. One policy takes several passes, each on a device
-// opened afresh: one that follows the footprint and counts driver calls, one for speed, five for latencies.
+// opened afresh: one that follows the footprint, five for latencies, and then, with the code warm, one for speed.
 
 import { checkByteCount, describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
@@ -129,6 +129,11 @@ async function runPolicy(
       peakGrantedBytes: Math.max(follower.peakGrantedBytes, stats.peakLiveBytes),
     }
   })
+  const meter = new LatencyMeter()
+  let nativeCalls: Record<string, number> | null = null
+  for (let run = 0; settings.latency && run < LATENCY_PASSES; run++) {
+    await pass((device, pool) => void through(device, pool).run(settings.repeat, {}, meter.calls(pool)))
+  }
   const speed = await pass((device, pool) => {
     const runner = through(device, pool)
     const calls = device.simulated ? countCalls(device.driver) : null
@@ -137,11 +142,6 @@ async function runPolicy(
     const after = device.driver.modelledSeconds
     return { seconds, calls: calls?.() ?? null, modelledSeconds: after === null ? null : after - before }
   })
-  const meter = new LatencyMeter()
-  let nativeCalls: Record<string, number> | null = null
-  for (let run = 0; settings.latency && run < LATENCY_PASSES; run++) {
-    await pass((device, pool) => void through(device, pool).run(settings.repeat, {}, meter.calls(pool)))
-  }
   const verified = settings.verify ? await pass((device, pool) => verifiedRun(trace, device, pool, settings)) : null
   if (speed.calls === null) {
     nativeCalls = await pass((device, pool) => {

@@ -22,6 +22,10 @@ export class NativeDriver implements Driver {
   readonly calls = new Map<string, number>()
   readonly modelledSeconds = null
 
+  get clockSeconds(): number {
+    return performance.now() / 1000
+  }
+
   private readonly bound: Functions
   /** what the methods call: `bound`, or the same with a counter in front */
   private functions: Functions

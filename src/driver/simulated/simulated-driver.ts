@@ -49,6 +49,7 @@ export class SimulatedDriver implements Driver {
   readonly origin: string
 
   private readonly options: Required<SimulatedOptions>
+  private passedSeconds = 0
   private readonly gate = new CallGate()
   private readonly scheduler: Scheduler
   private readonly space = new AddressSpace()
@@ -87,6 +88,17 @@ export class SimulatedDriver implements Driver {
 
   get modelledSeconds(): number {
     return this.gate.modelledSeconds
+  }
+
+  /** Modelled time of the calls, and what `passTime` added. */
+  get clockSeconds(): number {
+    return this.gate.modelledSeconds + this.passedSeconds
+  }
+
+  /** The host did something else for so long: what a program or a recording spends between its calls. */
+  passTime(seconds: number): void {
+    if (!(seconds >= 0)) throw new RangeError(`passTime: seconds must not be negative, not ${seconds}`)
+    this.passedSeconds += seconds
   }
 
   // What no driver has: for tests and replays. None of these is counted or paid.

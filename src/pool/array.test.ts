@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { PoolError } from '../base/errors.js'
+import type { DeviceArray, TypedArrayConstructor } from './array.js'
+import { TestDevice } from './pool-fixture.suite.js'
+
+const TYPES: readonly TypedArrayConstructor[] = [
+  Int8Array,
+  Uint8Array,
+  Uint8ClampedArray,
+  Int16Array,
+  Uint16Array,
+  Int32Array,
+  Uint32Array,
+  Float32Array,
+  Float64Array,
+  BigInt64Array,
+  BigUint64Array,
+]
+
+function floats(count: number): DeviceArray<Float32Array<ArrayBuffer>> {
+  const device = new TestDevice()
+  return device.createPool().allocateArray(Float32Array, count, device.createStream())
+}
+
+describe('device array', () => {
+  it('carries every type of element there and back', async () => {
+    const pool = new TestDevice().createPool()
+    for (const type of TYPES) {
+      const bytes = new Uint8Array(type.BYTES_PER_ELEMENT * 5).map((_, index) => (index * 37) & 63)
+      const elements = new type(bytes.buffer)
+      const array = pool.allocateArray(type, 5)
+      array.write(elements)
+      assert.deepEqual(array.readSync(), elements, type.name)
+      assert.deepEqual(await array.read(), elements, type.name)
+      assert.deepEqual([array.length, array.byteLength], [5, bytes.byteLength])
+      array.free()
+    }
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+
+  it('writes elements at an offset, and copies between arrays', () => {
+    const [array, other] = [floats(6), floats(2)]
+    array.fill(0)
+    array.write(new Float32Array([1, 2, 3]), 3)
+    assert.deepEqual([...array.readSync()], [0, 0, 0, 1, 2, 3])
+    array.writeSync(new Float32Array([9]), 5)
+    assert.deepEqual([...array.readSync()], [0, 0, 0, 1, 2, 9])
+    assert.throws(() => other.copyFrom(array), RangeError)
+    assert.throws(() => array.copyFrom(other), { name: 'PoolError', message: /another device/ })
+    const same = array.buffer.pool.allocateArray(Float32Array, 2, array.stream)
+    same.write(new Float32Array([7, 8]))
+    array.copyFrom(same, 1)
+    assert.deepEqual([...array.readSync()], [0, 7, 8, 1, 2, 9])
+    array.copyFrom(same.subarray(1))
+    assert.deepEqual([...array.readSync()], [8, 7, 8, 1, 2, 9])
+  })
+
+  it('subarray counts as Array does, and sees the same memory', () => {
+    const array = floats(10)
+    array.write(Float32Array.from({ length: 10 }, (_, index) => index))
+    const model = [...Array(10).keys()]
+    const bounds = [undefined, 0, 1, 3, 9, 10, 11, -1, -3, -10, -11, 2.7, Number.NaN, Infinity, -Infinity]
+    for (const begin of bounds) {
+      for (const end of bounds) {
+        const view = array.subarray(begin, end)
+        assert.deepEqual([...view.readSync()], model.slice(begin, end), `subarray(${begin}, ${end})`)
+      }
+    }
+    const view = array.subarray(2, 8).subarray(1, -1)
+    assert.deepEqual([view.length, view.byteOffset, view.byteLength], [4, 12, 16])
+    assert.equal(view.ptr, array.ptr + 12)
+    view.write(new Float32Array([-1]), 3)
+    view.subarray(0, 2).fill(0)
+    assert.deepEqual([...array.readSync()], [0, 1, 2, 0, 0, 5, -1, 7, 8, 9])
+    assert.deepEqual([...view.readSync()], [0, 0, 5, -1])
+  })
+
+  it('a view reads nothing beside itself, and is read without blocking too', async () => {
+    const array = floats(4)
+    array.write(new Float32Array([1, 2, 3, 4]))
+    assert.deepEqual([...(await array.subarray(1, 3).read())], [2, 3])
+    assert.deepEqual([...(await array.subarray(4).read())], [])
+  })
+
+  it('refuses elements of another type, and what does not fit', () => {
+    const array = floats(4)
+    for (const source of [new Float64Array(1), new Uint8Array(4), [1], undefined, new ArrayBuffer(4)]) {
+      const wrong = source as unknown as Float32Array<ArrayBuffer>
+      assert.throws(() => array.write(wrong), { name: 'TypeError', message: /write: source.*Float32Array/ })
+      assert.throws(() => array.writeSync(wrong), { name: 'TypeError', message: /writeSync: source.*Float32Array/ })
+    }
+    for (const offset of [-1, 0.5, Number.NaN, 3, 5]) {
+      assert.throws(() => array.write(new Float32Array(2), offset), { name: 'RangeError', message: /write/ })
+    }
+    assert.throws(() => array.subarray(1, 3).write(new Float32Array(3)), RangeError)
+    const integers = array.buffer.pool.allocateArray(Int32Array, 4)
+    assert.throws(() => array.copyFrom(integers as unknown as typeof array), { name: 'TypeError', message: /copyFrom/ })
+    assert.throws(() => array.copyFrom(array.buffer as unknown as typeof array), TypeError)
+  })
+
+  it('a view cannot free; the array can, and then no view works', async () => {
+    const array = floats(4)
+    const view = array.subarray(1)
+    assert.throws(() => view.free(), { name: 'PoolError', message: /view/ })
+    view[Symbol.dispose]()
+    assert.equal(array.buffer.freed, false)
+    array.free()
+    for (const use of [() => view.ptr, () => view.readSync(), () => view.fill(0), () => array.free()]) {
+      assert.throws(use, PoolError)
+    }
+    await assert.rejects(view.read(), PoolError)
+    array[Symbol.dispose]()
+  })
+
+  it('names its stream, and frees on another', () => {
+    const device = new TestDevice()
+    const pool = device.createPool()
+    const [a, b] = [device.createStream(), device.createStream()]
+    const array = pool.allocateArray(Float32Array, 4, a)
+    assert.equal(array.stream, a)
+    array.free(b)
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+})
