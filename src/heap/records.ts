@@ -33,8 +33,6 @@ export const enum Word {
   range = 12,
   /** class of the block's size, of a live or cached block */
   sizeClass = 13,
-  /** 1 when other streams use a live block */
-  uses = 14,
 }
 
 /** Where in a record a float64 lies: words 8 and 9, words 10 and 11. */
@@ -53,9 +51,11 @@ export const enum State {
   free = 2,
   /** freed, and kept as it is in a slot cache */
   cached = 3,
+  live = 4,
+  /** live, and used by other streams than its own */
+  shared = live | 1,
   /** freed, and waiting for work on other streams */
-  deferred = 4,
-  live = 5,
+  deferred = 6,
 }
 
 const STATE_MASK = 7
@@ -100,6 +100,11 @@ export class RecordTable {
 
   state(record: number): State {
     return (this.words[record * Stride.words + Word.tag] & STATE_MASK) as State
+  }
+
+  /** Whether a record describes a block that is handed out, shared or not. */
+  isLive(record: number): boolean {
+    return (this.state(record) & ~1) === State.live
   }
 
   /** A new state within the same generation. */

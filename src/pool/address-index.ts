@@ -2,7 +2,7 @@
 // unit, pages of which are made as they are needed; large ones have one for each mebibyte, since they are no smaller. An
 // entry may be out of date and is compared with its record, so that nothing needs to be cleared at a free.
 
-import { type RecordTable, State, Stride, Word } from '../heap/records.js'
+import { type RecordTable, Stride, Word } from '../heap/records.js'
 import { SMALL_UNITS } from './backing.js'
 
 const PAGE_UNITS = 8192
@@ -39,7 +39,7 @@ export class AddressIndex {
   }
 
   private begins(record: number, range: number, unit: number): boolean {
-    if (record === 0 || this.records.state(record) !== State.live) return false
+    if (record === 0 || !this.records.isLive(record)) return false
     const { words } = this.records
     return words[record * Stride.words + Word.offset] === unit && words[record * Stride.words + Word.range] === range
   }

@@ -3,7 +3,7 @@
 import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
-import { Double, RecordTable, State, Stride, Word } from '../heap/records.js'
+import { Double, RecordTable, Stride, Word } from '../heap/records.js'
 import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import { isOutOfMemory } from './backing.js'
@@ -121,7 +121,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     this.closed = true
     this.context.activate().cuCtxSynchronize()
     for (let record = 1; record < this.records.used; record++) {
-      if (this.records.state(record) !== State.live) continue
+      if (!this.records.isLive(record)) continue
       this.giveBack(this.records.doubles[record * Stride.doubles + ADDRESS], this.defaultStream)
       this.forget(record)
     }

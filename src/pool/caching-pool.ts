@@ -8,12 +8,18 @@ import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { Double, RecordTable, State, Stride, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
-import { classFloorUnits, classOf, MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../heap/size-classes.js'
+import {
+  classFloorUnits,
+  classOf as importedClassOf,
+  MAX_UNITS,
+  powerOfTwoUnits,
+  UNIT_BYTES,
+} from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import { AddressIndex } from './address-index.js'
 import { type Backing, MOST_ALIGNMENT_BYTES, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
-import { DeviceBuffer } from './buffer.js'
+import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import { Deferred } from './deferred.js'
 import type { BufferHome } from './home.js'
 import type { PoolConfig } from './options.js'
@@ -23,6 +29,11 @@ import { SlotCache } from './slot-cache.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 import { VirtualBacking } from './virtual-backing.js'
 
+// An imported binding costs a load and two checks at each use, a constant of this module none.
+const classOf = importedClassOf
+const DeviceBuffer = ImportedDeviceBuffer
+type DeviceBuffer = ImportedDeviceBuffer
+
 /** The cache of one stream holds at most this share of what the pool may reserve. */
 const CACHE_SHARE = 1 / 64
 /**
@@ -31,8 +42,6 @@ const CACHE_SHARE = 1 / 64
  */
 const LARGE_FREES_PER_MARK = 8
 const STATE_MASK = 7
-/** Sizes with only these bits take the fast path. */
-const MOST_SMALL_BYTES = 2 ** 30 - 1
 /** Tags above this have no room for another generation. */
 const LAST_TAG = (2 ** 28 - 1) * 8
 
@@ -77,7 +86,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private readonly addresses: AddressIndex
   private readonly roundingMask: number
   private readonly blockShift: number
-  private readonly powerOfTwo: boolean
+  /** sizes with only these bits take the fast path; none when sizes are powers of two */
+  private readonly smallMask: number
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
   /** the clocks that a stream must have; null once closed */
@@ -100,26 +110,26 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.addresses = new AddressIndex(this.records)
     this.roundingMask = config.minBlockBytes - 1
     this.blockShift = Math.log2(config.minBlockBytes)
-    this.powerOfTwo = config.powerOfTwo
+    this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
     this.acceptedClocks = clocks
   }
 
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment = UNIT_BYTES): DeviceBuffer {
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
     const buffer = this.tryAllocate(bytes, stream, alignment)
     if (buffer === null) throw this.outOfMemory(bytes)
     return buffer
   }
 
-  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = UNIT_BYTES): DeviceBuffer | null {
+  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
     if (stream.clocks !== this.acceptedClocks || stream.slot < 0) this.refuse('allocate', stream)
     const slot = stream.slot
     // The first comparison holds for whole numbers from 0 to 2^30 - 1 only.
-    const small = (bytes & MOST_SMALL_BYTES) === bytes && bytes > 0 && !this.powerOfTwo
+    const small = (bytes & this.smallMask) === bytes && bytes > 0
     const units = small
       ? ((bytes + this.roundingMask) >>> this.blockShift) << (this.blockShift - 8)
       : this.unitsOf(bytes)
-    let record = alignment === UNIT_BYTES ? this.slots.take(slot, classOf(units), units) : 0
+    let record = alignment === undefined ? this.slots.take(slot, classOf(units), units) : 0
     if (record === 0) {
       record = this.allocateFromHeap(units, alignment, slot)
       if (record === 0) return null
@@ -128,7 +138,6 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const base = record << 4
     const tag = (words[base | Word.tag] | STATE_MASK) + (1 + State.live)
     words[base | Word.tag] = tag
-    words[base | Word.key] = slot + 1
     doubles[(record << 3) | Double.requested] = bytes
     const live = (words[LIVE_UNITS] + words[base | Word.units]) | 0
     const requested = doubles[LIVE_REQUESTED_BYTES] + bytes
@@ -145,10 +154,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const { words, doubles } = this.records
     const base = record << 4
     const tag = words[base | Word.tag]
-    if (tag !== buffer.tag) this.refuseStale('free')
     const slot = buffer.stream.slot
-    if (stream !== undefined || slot < 0 || words[base | Word.uses] !== 0 || tag > LAST_TAG) {
-      this.releaseSlowly(record, stream ?? buffer.stream)
+    if (tag !== buffer.tag || slot < 0 || stream !== undefined || tag > LAST_TAG) {
+      this.releaseSlowly(buffer, stream ?? buffer.stream)
       return
     }
     const units = words[base | Word.units]
@@ -179,7 +187,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const slot = this.records.words[record * Stride.words + Word.key] - 1
     const owner = stream ?? this.clocks.streams[slot] ?? this.defaultStream
     this.release(
-      new DeviceBuffer(this, owner, this, record, this.records.words[record * Stride.words + Word.tag]),
+      new DeviceBuffer(this, owner, this, record, this.records.words[record * Stride.words + Word.tag] & ~1),
       owner,
     )
   }
@@ -244,7 +252,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   live(): LiveBlock[] {
     const blocks: LiveBlock[] = []
     for (let record = 1; record < this.records.used; record++) {
-      if (this.records.state(record) !== State.live) continue
+      if (!this.records.isLive(record)) continue
       const base = record * Stride.words
       blocks.push({
         ptr: this.address(record),
@@ -270,7 +278,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     for (let record = 1; record < this.records.used; record++) {
       const state = this.records.state(record)
       const size = this.records.words[record * Stride.words + Word.units]
-      if (state === State.live) {
+      if (this.records.isLive(record)) {
         units.live += size
         units.requested += this.records.doubles[record * Stride.doubles + Double.requested]
         units.buffers++
@@ -328,13 +336,13 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   isLive(record: number, tag: number): boolean {
-    return this.records.words[record * Stride.words + Word.tag] === tag
+    return (this.records.words[(record << 4) | Word.tag] & ~1) === tag
   }
 
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.refuseStale('recordUse')
     if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
-    this.records.words[record * Stride.words + Word.uses] = 1
+    this.records.setState(record, State.shared)
     this.deferred.announce(record, stream)
   }
 
@@ -346,8 +354,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   /** The miss ladder; 0 when nothing helped. */
-  private allocateFromHeap(units: number, alignment: number, slot: number): number {
-    const alignUnits = alignment === UNIT_BYTES ? 1 : alignmentUnits(alignment)
+  private allocateFromHeap(units: number, alignment: number | undefined, slot: number): number {
+    const alignUnits = alignment === undefined ? 1 : alignmentUnits(alignment)
     const heap = units < SMALL_UNITS ? this.small : this.large
     const key = slot + 1
     this.records.doubles[CACHE_MISSES]++
@@ -364,7 +372,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     }
     if (record === 0) return 0
     if (this.records.words[record * Stride.words + Word.tag] >= LAST_TAG) record = heap.rehouse(record)
-    this.records.words[(record << 4) | Word.uses] = 0
+    this.records.words[(record << 4) | Word.key] = key
     this.records.words[(record << 4) | Word.sizeClass] = classOf(this.records.words[(record << 4) | Word.units])
     this.addresses.note(record)
     return record
@@ -376,7 +384,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   /** A free on a named or closed stream, of a block that other streams use, or of one whose record is spent. */
-  private releaseSlowly(record: number, stream: Stream): void {
+  private releaseSlowly(buffer: DeviceBuffer, stream: Stream): void {
+    const record = buffer.record
+    if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
     if (stream.clocks !== this.clocks)
       throw new PoolError('free: the stream belongs to another device, or is no stream')
     const { words, doubles } = this.records
@@ -389,8 +399,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
     const covering = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
     const stamp = this.config.streamOrdered ? covering : 0
-    if (words[base | Word.uses] !== 0 && this.config.streamOrdered) {
-      words[base | Word.uses] = 0
+    if (this.records.state(record) === State.shared && this.config.streamOrdered) {
       this.records.setState(record, State.deferred)
       this.deferred.add(record, slot, stamp, units * UNIT_BYTES, this.awaited)
       return
@@ -412,7 +421,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const { minBlockBytes } = this.config
     const units = Math.ceil(bytes / minBlockBytes) * (minBlockBytes / UNIT_BYTES)
     if (units > MAX_UNITS / 2) return MAX_UNITS
-    return this.powerOfTwo ? powerOfTwoSize(units) : units
+    return this.config.powerOfTwo ? powerOfTwoSize(units) : units
   }
 
   /** Gives a block back to its heap, to be used after `stamp` of the stream slot. */

@@ -10,6 +10,7 @@ const STATE_NAMES = {
   [State.cached]: 'cached',
   [State.deferred]: 'pending',
   [State.live]: 'live',
+  [State.shared]: 'live',
 } as const
 
 export interface SnapshotBlock {
@@ -51,7 +52,7 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
           ptr: base + words[at + Word.offset] * UNIT_BYTES,
           bytes,
           state: STATE_NAMES[state],
-          requestedBytes: state === State.live ? doubles[record * Stride.doubles + Double.requested] : null,
+          requestedBytes: pool.records.isLive(record) ? doubles[record * Stride.doubles + Double.requested] : null,
           stream: key === 0 || state === State.absent ? null : streamOf(key - 1),
         })
       }

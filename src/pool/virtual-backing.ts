@@ -11,10 +11,12 @@ import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { type Backing, type GrowthLimits, type Heaps, isOutOfMemory } from './backing.js'
 
-// Moving memory saves memory and costs time, so it has a budget: a share of the time that passes, saved up to a limit.
-// With the budget spent the pool takes new memory while it can; where it cannot, memory moves whatever that costs.
-const MOVING_TIME_SHARE = 1 / 10
-const MOST_MOVING_SECONDS = 0.1
+// Moving memory saves memory and costs time. What has moved counts against a limit, twice all that is reserved, and is
+// forgiven at the rate of a share of the time that passes. Beyond the limit the pool takes new memory while it can; where
+// it cannot, memory moves whatever that costs.
+const MOST_MOVES = 2
+const MOVING_TIME_SHARE = 1 / 20
+const MOVE_SECONDS = 40e-6 // unmap, map and access of 2 MiB on an H200
 
 /** How many times the device's memory each range has in addresses. */
 const RESERVATION_FACTOR = 4
@@ -43,8 +45,9 @@ export class VirtualBacking implements Backing {
   peakReservedBytes = 0
   /** granules moved from where they were idle to where they were needed */
   recycledGranules = 0
-  private movingBudgetSeconds = MOST_MOVING_SECONDS
-  private budgetedAtSeconds: number
+  /** granules moved and not forgiven yet */
+  private recentMoves = 0
+  private forgivenAtSeconds: number
   private readonly context: Context
   private readonly granuleBytes: number
   private readonly granuleUnits: number
@@ -64,7 +67,7 @@ export class VirtualBacking implements Backing {
     const driver = context.activate()
     this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.granuleBytes / UNIT_BYTES
-    this.budgetedAtSeconds = driver.clockSeconds
+    this.forgivenAtSeconds = driver.clockSeconds
     const wanted = driver.cuDeviceTotalMem(context.device) * RESERVATION_FACTOR
     const granules = Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.granuleBytes))
     const small = this.reserve(heaps.small, granules)
@@ -85,8 +88,6 @@ export class VirtualBacking implements Backing {
     let window = heap.findWindow(needed, key, this.granuleUnits)
     if (window === null) return 0
     const reservation = this.reservations[window.range]
-    const start = this.context.driver.clockSeconds
-    const movedBefore = this.recycledGranules
     if (!this.gather(this.uncommitted(reservation, window).length, reservation, window)) return 0
     // Recycling has changed the heap, and may have made a better place.
     window = heap.findWindow(needed, key, this.granuleUnits)
@@ -95,7 +96,6 @@ export class VirtualBacking implements Backing {
     const granules = this.uncommitted(reservation, window)
     this.map(reservation, granules)
     for (const granule of granules) reservation.committed[granule] = 1
-    if (this.recycledGranules > movedBefore) this.movingBudgetSeconds -= this.context.driver.clockSeconds - start
     return heap.takeWindow(window, this.granuleUnits)
   }
 
@@ -199,20 +199,21 @@ export class VirtualBacking implements Backing {
   /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
   private gather(count: number, target: Reservation, window: Window): boolean {
     this.unmapStranded()
-    if (this.spare.length < count && this.refillBudget() <= 0) this.createSpare(count)
+    if (this.spare.length < count && this.movesTooMuch()) this.createSpare(count)
     if (this.spare.length < count) {
-      this.recycledGranules += this.recycle(count - this.spare.length, target, window)
+      const moved = this.recycle(count - this.spare.length, target, window)
+      this.recycledGranules += moved
+      this.recentMoves += moved
     }
     return this.createSpare(count)
   }
 
-  /** The time that memory may be moved for, in seconds. */
-  private refillBudget(): number {
+  private movesTooMuch(): boolean {
     const now = this.context.driver.clockSeconds
-    const earned = (now - this.budgetedAtSeconds) * MOVING_TIME_SHARE
-    this.movingBudgetSeconds = Math.min(MOST_MOVING_SECONDS, this.movingBudgetSeconds + earned)
-    this.budgetedAtSeconds = now
-    return this.movingBudgetSeconds
+    const forgiven = ((now - this.forgivenAtSeconds) * MOVING_TIME_SHARE) / MOVE_SECONDS
+    this.recentMoves = Math.max(0, this.recentMoves - forgiven)
+    this.forgivenAtSeconds = now
+    return this.recentMoves > (MOST_MOVES * this.reservedBytes) / this.granuleBytes
   }
 
   /** Creates granules until `count` are spare; false when the limit or the device does not allow it. */

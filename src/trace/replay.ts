@@ -61,7 +61,7 @@ export async function replay(
     trace: {
       file: trace.file,
       events: trace.events,
-      streams: trace.streams.length,
+      streams: trace.eventStreams,
       spanSeconds: trace.spanSeconds,
       peakRequestedBytes: trace.peakRequestedBytes,
       recordedPeakReservedBytes: trace.recordedPeakReservedBytes,
