@@ -68,14 +68,19 @@ const MOST_RECORDS = 2 ** 27
 export class RecordTable {
   words!: Int32Array
   doubles!: Float64Array
-  /** indices ever used, the never used record 0 among them */
-  used = 1
+  /** the first index that describes a block */
+  readonly first: number
+  /** indices ever used */
+  used: number
   private recycled = 0
   /** unused records at hand, linked through Word.next */
   private firstUnused = 0
 
-  constructor(capacity = FIRST_CAPACITY) {
-    this.view(new ArrayBuffer(capacity * Stride.words * 4))
+  /** The first `ownerWords` int32 words are for the owner of the table: what it reads and writes with every block. */
+  constructor(ownerWords = Stride.words) {
+    this.first = Math.ceil(ownerWords / Stride.words)
+    this.used = this.first
+    this.view(new ArrayBuffer((this.first + FIRST_CAPACITY) * Stride.words * 4))
   }
 
   /** A record in state `unused`, its words as they were left except for the tag. Grows the table when there is none. */
@@ -128,11 +133,11 @@ export class RecordTable {
   /** How many records describe a block now. */
   get inUse(): number {
     let retired = 0
-    for (let record = 1; record < this.used; record++) {
+    for (let record = this.first; record < this.used; record++) {
       const tag = this.words[record * Stride.words + Word.tag]
       if (tag >> 3 === LAST_GENERATION && (tag & STATE_MASK) === State.unused) retired++
     }
-    return this.used - 1 - this.recycled - retired
+    return this.used - this.first - this.recycled - retired
   }
 
   private extend(): number {

@@ -100,7 +100,6 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
       liveBytes: this.liveBytes,
       peakLiveBytes: this.peakLiveBytes,
       requestedBytes: this.liveBytes,
-      peakRequestedBytes: this.peakLiveBytes,
       reservedBytes: this.liveBytes,
       peakReservedBytes: this.peakLiveBytes,
       cachedBytes: 0,
@@ -120,7 +119,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     if (this.closed) return
     this.closed = true
     this.context.activate().cuCtxSynchronize()
-    for (let record = 1; record < this.records.used; record++) {
+    for (let record = this.records.first; record < this.records.used; record++) {
       if (!this.records.isLive(record)) continue
       this.giveBack(this.records.doubles[record * Stride.doubles + ADDRESS], this.defaultStream)
       this.forget(record)

@@ -4,7 +4,7 @@
 
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
-import { OutOfMemoryError, PoolError } from '../base/errors.js'
+import { CudaError, DeviceLostError, OutOfMemoryError, PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { Double, RecordTable, State, Stride, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
@@ -25,7 +25,7 @@ import type { BufferHome } from './home.js'
 import type { PoolConfig } from './options.js'
 import { Pool, type PoolStats } from './pool.js'
 import { SegmentBacking } from './segment-backing.js'
-import { SlotCache } from './slot-cache.js'
+import { SLOT_WORDS, SlotCache } from './slot-cache.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 import { VirtualBacking } from './virtual-backing.js'
 
@@ -45,16 +45,17 @@ const STATE_MASK = 7
 /** Tags above this have no room for another generation. */
 const LAST_TAG = (2 ** 28 - 1) * 8
 
-// Counters lie in record 0, which describes no block: a view of their own would cost loads on every call. First the
-// indices of int32 words, behind the float64s.
-const LIVE_UNITS = 12
-const PEAK_LIVE_UNITS = 13
-const LIVE_REQUESTED_BYTES = 0
-const PEAK_REQUESTED_BYTES = 1
-const ALLOCATIONS = 2
-const FREES = 3
-const CACHE_MISSES = 4
-const GROWTHS = 5
+// Counters lie behind the slots in the words that the record table leaves to its owner: a view of their own would cost
+// loads on every call. First the int32 words, then float64s.
+const LIVE_UNITS = SLOT_WORDS
+const PEAK_LIVE_UNITS = SLOT_WORDS + 1
+const COUNTERS = SLOT_WORDS / 2 + 1
+const LIVE_REQUESTED_BYTES = COUNTERS
+const ALLOCATIONS = COUNTERS + 1
+const FREES = COUNTERS + 2
+const CACHE_MISSES = COUNTERS + 3
+const GROWTHS = COUNTERS + 4
+const OWNER_WORDS = SLOT_WORDS + 16
 
 /** A live block, for people: where memory is held. */
 export interface LiveBlock {
@@ -75,7 +76,7 @@ export interface CloseReport {
 
 export class CachingPool extends Pool implements BufferHome, Disposable {
   readonly context: Context
-  readonly records = new RecordTable()
+  readonly records = new RecordTable(OWNER_WORDS)
   readonly small = new SegregatedFit(this.records)
   readonly large = new SegregatedFit(this.records)
   readonly backing: Backing
@@ -93,6 +94,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   /** the clocks that a stream must have; null once closed */
   private acceptedClocks: Clocks | null
   private unmarkedFrees = 0
+  /** stream slots that this pool has met are below this */
+  private slotLimit = 0
 
   /** Made by the device: `device.createPool(options)`. */
   constructor(
@@ -105,7 +108,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.backing = this.chooseBacking()
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     const cacheUnits = (Math.min(config.limitBytes, deviceBytes) * CACHE_SHARE) / UNIT_BYTES
-    this.slots = new SlotCache(Math.floor(cacheUnits))
+    this.slots = new SlotCache(this.records, Math.floor(cacheUnits))
     this.deferred = new Deferred(clocks)
     this.addresses = new AddressIndex(this.records)
     this.roundingMask = config.minBlockBytes - 1
@@ -140,11 +143,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     words[base | Word.tag] = tag
     doubles[(record << 3) | Double.requested] = bytes
     const live = (words[LIVE_UNITS] + words[base | Word.units]) | 0
-    const requested = doubles[LIVE_REQUESTED_BYTES] + bytes
     words[LIVE_UNITS] = live
-    doubles[LIVE_REQUESTED_BYTES] = requested
+    doubles[LIVE_REQUESTED_BYTES] += bytes
     if (live > words[PEAK_LIVE_UNITS]) words[PEAK_LIVE_UNITS] = live
-    if (requested > doubles[PEAK_REQUESTED_BYTES]) doubles[PEAK_REQUESTED_BYTES] = requested
     doubles[ALLOCATIONS]++
     return new DeviceBuffer(this, stream, this, record, tag)
   }
@@ -167,7 +168,10 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     if (this.slots.put(slot, words[base | Word.sizeClass], units, record)) {
       words[base | Word.tag] = tag - (State.live - State.cached)
       doubles[(record << 3) | Double.stamp] = stamp
-    } else this.freeToHeap(record, slot, stamp)
+      return
+    }
+    this.freeToHeap(record, slot, stamp)
+    this.afterHeapFree()
   }
 
   owns(buffer: DeviceBuffer): boolean {
@@ -222,7 +226,6 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       liveBytes: this.records.words[LIVE_UNITS] * UNIT_BYTES,
       peakLiveBytes: this.records.words[PEAK_LIVE_UNITS] * UNIT_BYTES,
       requestedBytes: counters[LIVE_REQUESTED_BYTES],
-      peakRequestedBytes: counters[PEAK_REQUESTED_BYTES],
       reservedBytes: this.backing.reservedBytes,
       peakReservedBytes: this.backing.peakReservedBytes,
       cachedBytes: this.cachedUnits() * UNIT_BYTES,
@@ -242,16 +245,15 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return this.records.doubles[CACHE_MISSES]
   }
 
-  /** Sets the peaks to the current values. */
+  /** Sets the peak of live bytes to the current value. */
   resetPeaks(): void {
     this.records.words[PEAK_LIVE_UNITS] = this.records.words[LIVE_UNITS]
-    this.records.doubles[PEAK_REQUESTED_BYTES] = this.records.doubles[LIVE_REQUESTED_BYTES]
   }
 
   /** Every buffer handed out and not freed, in no particular order. */
   live(): LiveBlock[] {
     const blocks: LiveBlock[] = []
-    for (let record = 1; record < this.records.used; record++) {
+    for (let record = this.records.first; record < this.records.used; record++) {
       if (!this.records.isLive(record)) continue
       const base = record * Stride.words
       blocks.push({
@@ -275,7 +277,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.large.check()
     this.backing.check()
     const units = { live: 0, requested: 0, cached: 0, buffers: 0, cachedBlocks: 0 }
-    for (let record = 1; record < this.records.used; record++) {
+    for (let record = this.records.first; record < this.records.used; record++) {
       const state = this.records.state(record)
       const size = this.records.words[record * Stride.words + Word.units]
       if (this.records.isLive(record)) {
@@ -372,6 +374,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     }
     if (record === 0) return 0
     if (this.records.words[record * Stride.words + Word.tag] >= LAST_TAG) record = heap.rehouse(record)
+    if (slot >= this.slotLimit) this.slotLimit = slot + 1
     this.records.words[(record << 4) | Word.key] = key
     this.records.words[(record << 4) | Word.sizeClass] = classOf(this.records.words[(record << 4) | Word.units])
     this.addresses.note(record)
@@ -397,17 +400,21 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     doubles[LIVE_REQUESTED_BYTES] -= doubles[(record << 3) | Double.requested]
     doubles[FREES]++
     const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
+    if (slot >= this.slotLimit) this.slotLimit = slot + 1
     const covering = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
     const stamp = this.config.streamOrdered ? covering : 0
     if (this.records.state(record) === State.shared && this.config.streamOrdered) {
       this.records.setState(record, State.deferred)
-      this.deferred.add(record, slot, stamp, units * UNIT_BYTES, this.awaited)
+      for (const used of this.deferred.add(record, slot, stamp, units * UNIT_BYTES, this.awaited)) {
+        if (used >= this.slotLimit) this.slotLimit = used + 1
+      }
       return
     }
     const cached =
       tag <= LAST_TAG && stream.slot >= 0 && this.slots.put(slot, words[base | Word.sizeClass], units, record)
     if (!cached) {
       this.freeToHeap(record, slot, stamp)
+      this.afterHeapFree()
       return
     }
     this.records.setState(record, State.cached)
@@ -432,19 +439,38 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const key = settled ? 0 : slot + 1
     this.backing.noteFree(record, key, stamp)
     heap.free(record, key, settled ? 0 : stamp)
-    if (heap === this.small || ++this.unmarkedFrees < LARGE_FREES_PER_MARK) return
+    if (heap === this.large) this.unmarkedFrees++
+  }
+
+  /** A free has reached the heap; what the driver is asked for now and then because of that must not make the free fail. */
+  private afterHeapFree(): void {
+    const aboveThreshold = this.backing.reservedBytes > this.config.releaseThresholdBytes
+    if (this.unmarkedFrees < LARGE_FREES_PER_MARK && !aboveThreshold) return
+    try {
+      this.placeMarks()
+      if (aboveThreshold) this.processDeferred()
+    } catch (error) {
+      // The block is free. A driver that refuses an event will say so again to the next call that needs it to succeed.
+      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+    }
+  }
+
+  /** Places a mark on each stream that has frees which none covers yet. */
+  private placeMarks(): void {
+    const { clocks } = this
     this.unmarkedFrees = 0
-    if (stamp > this.clocks.marked[slot] && this.clocks.streams[slot] !== null) this.clocks.mark(slot)
-    if (this.backing.reservedBytes > this.config.releaseThresholdBytes) this.processDeferred()
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      if (this.awaited[slot] > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
+    }
   }
 
   /** Asks how far the streams have come and frees their blocks of what has completed; returns how many blocks that were. */
   private settle(): number {
     const { clocks } = this
     let settled = 0
-    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+    this.placeMarks()
+    for (let slot = 0; slot < this.slotLimit; slot++) {
       if (this.awaited[slot] === 0) continue
-      if (this.awaited[slot] > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
       if (this.awaited[slot] > clocks.completed[slot]) clocks.poll(slot)
       settled += this.small.settle(slot + 1, clocks.completed[slot])
       settled += this.large.settle(slot + 1, clocks.completed[slot])
@@ -459,7 +485,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   /** Gives every cached block back to the heaps; returns how many. */
   private drain(): number {
     let drained = 0
-    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+    for (let slot = 0; slot < this.slotLimit; slot++) {
       for (const record of this.slots.drain(slot)) {
         this.freeToHeap(record, slot, this.records.doubles[record * Stride.doubles + Double.stamp])
         drained++
@@ -473,7 +499,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const { clocks } = this
     this.settle()
     let waited = false
-    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+    for (let slot = 0; slot < this.slotLimit; slot++) {
       if (this.awaited[slot] <= clocks.completed[slot]) continue
       clocks.waitFor(slot, this.awaited[slot])
       waited = true

@@ -26,8 +26,8 @@ export class Deferred {
     this.announced.set(record, streams.add(stream))
   }
 
-  /** A block with announced uses was freed; `awaited` learns by slot which stamps are waited for. */
-  add(record: number, slot: number, stamp: number, bytes: number, awaited: Float64Array): void {
+  /** A block with announced uses was freed; `awaited` learns by slot which stamps are waited for. Returns the slots. */
+  add(record: number, slot: number, stamp: number, bytes: number, awaited: Float64Array): number[] {
     const uses: [number, number][] = []
     for (const stream of this.announced.get(record) ?? []) {
       const open = stream.slot >= 0
@@ -40,6 +40,7 @@ export class Deferred {
     this.announced.delete(record)
     this.blocks.push({ record, slot, stamp, bytes, uses })
     this.bytes += bytes
+    return uses.map(([used]) => used)
   }
 
   /** Forgets what was announced for a block that is freed without waiting. */

@@ -9,9 +9,8 @@ export interface PoolStats {
   /** handed out now, as rounded by the pool, and its peak */
   readonly liveBytes: number
   readonly peakLiveBytes: number
-  /** handed out now, as asked for, and its peak */
+  /** handed out now, as asked for */
   readonly requestedBytes: number
-  readonly peakRequestedBytes: number
   /** obtained from the device, and its peak */
   readonly reservedBytes: number
   readonly peakReservedBytes: number

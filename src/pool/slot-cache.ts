@@ -1,12 +1,13 @@
 // The front of the caching pool: blocks freed on a stream, kept whole, a few for each size class. To take one is an
 // allocation, to put one is a free; the heap behind is touched when a class has none, or no place left.
 //
-// One int32 array holds it all: for each stream slot and class PLACES pairs of record and units, where 0 units is an empty
-// place, and behind the last class the units that the stream caches. The first place is tried before the others are
-// searched, because a program mostly asks for the size that it freed last. Indices are put together by shifts and ors,
-// which unlike sums need no check for overflow.
+// It lies in the words that the record table leaves to its owner: for each stream slot and class PLACES pairs of record
+// and units, where 0 units is an empty place, and behind the last class the units that the stream caches. The first place
+// is tried before the others are searched, because a program mostly asks for the size that it freed last. Indices are put
+// together by shifts and ors, which unlike sums need no check for overflow.
 
 import { assert } from '../base/assert.js'
+import type { RecordTable } from '../heap/records.js'
 import { CLASSES } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 
@@ -18,10 +19,12 @@ const STREAM_WORDS = 1 << STREAM_SHIFT
 const CACHED_UNITS = STREAM_WORDS - 1
 assert((CLASSES + 1) * CLASS_WORDS < STREAM_WORDS, 'an empty class lies between the last one and the counter')
 
-export class SlotCache {
-  private readonly slots = new Int32Array(MOST_STREAMS * STREAM_WORDS)
+/** Words of a record table that the slots take, from word 0 on. */
+export const SLOT_WORDS = MOST_STREAMS * STREAM_WORDS
 
+export class SlotCache {
   constructor(
+    private readonly records: RecordTable,
     /** what the cache of one stream may hold */
     private readonly mostUnits: number,
   ) {}
@@ -31,7 +34,7 @@ export class SlotCache {
    * next, at most an eighth too large. 0 for none.
    */
   take(slot: number, sizeClass: number, units: number): number {
-    const slots = this.slots
+    const slots = this.records.words
     let place = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
     if (slots[place | 1] !== units) {
       place = this.search(place, units)
@@ -45,7 +48,7 @@ export class SlotCache {
 
   /** Keeps a block of `units` for its stream; false when its class or the stream's share is full. */
   put(slot: number, sizeClass: number, units: number, record: number): boolean {
-    const slots = this.slots
+    const slots = this.records.words
     const counter = (slot << STREAM_SHIFT) | CACHED_UNITS
     const cached = (slots[counter] + units) | 0
     if (cached > this.mostUnits) return false
@@ -62,20 +65,21 @@ export class SlotCache {
 
   /** Units cached for one stream. */
   cachedUnits(slot: number): number {
-    return this.slots[(slot << STREAM_SHIFT) | CACHED_UNITS]
+    return this.records.words[(slot << STREAM_SHIFT) | CACHED_UNITS]
   }
 
   /** Empties the cache of one stream; returns its blocks. */
   drain(slot: number): number[] {
     const drained: number[] = []
     const first = slot << STREAM_SHIFT
-    if (this.slots[first | CACHED_UNITS] === 0) return drained
+    const slots = this.records.words
+    if (slots[first | CACHED_UNITS] === 0) return drained
     for (let place = first; place < first + CLASSES * CLASS_WORDS; place += 2) {
-      if (this.slots[place + 1] === 0) continue
-      drained.push(this.slots[place])
-      this.slots[place + 1] = 0
+      if (slots[place + 1] === 0) continue
+      drained.push(slots[place])
+      slots[place + 1] = 0
     }
-    this.slots[first | CACHED_UNITS] = 0
+    slots[first | CACHED_UNITS] = 0
     return drained
   }
 
@@ -83,15 +87,15 @@ export class SlotCache {
   *entries(slot: number): Generator<{ sizeClass: number; record: number; units: number }> {
     if (this.cachedUnits(slot) === 0) return
     for (let place = 0; place < CLASSES * CLASS_WORDS; place += 2) {
-      const record = this.slots[(slot << STREAM_SHIFT) | place]
-      const units = this.slots[(slot << STREAM_SHIFT) | place | 1]
+      const record = this.records.words[(slot << STREAM_SHIFT) | place]
+      const units = this.records.words[(slot << STREAM_SHIFT) | place | 1]
       if (units !== 0) yield { sizeClass: place >> CLASS_SHIFT, record, units }
     }
   }
 
   /** A place of the class with exactly `units`, else with more, else any of the next class; 0 for none. */
   private search(first: number, units: number): number {
-    const slots = this.slots
+    const slots = this.records.words
     let larger = 0
     for (let place = first; place < first + CLASS_WORDS * 2; place += 2) {
       const size = slots[place | 1]
@@ -103,7 +107,8 @@ export class SlotCache {
 
   /** An empty place of the class; 0 for none (no block is of class 0). */
   private emptyPlace(first: number): number {
-    for (let place = first; place < first + CLASS_WORDS; place += 2) if (this.slots[place | 1] === 0) return place
+    for (let place = first; place < first + CLASS_WORDS; place += 2)
+      if (this.records.words[place | 1] === 0) return place
     return 0
   }
 }
