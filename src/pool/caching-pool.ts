@@ -119,12 +119,16 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
-    const buffer = this.tryAllocate(bytes, stream, alignment)
+    const buffer = this.take(bytes, stream, alignment)
     if (buffer === null) throw this.outOfMemory(bytes)
     return buffer
   }
 
   tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
+    return this.take(bytes, stream, alignment)
+  }
+
+  private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
     if (stream.clocks !== this.acceptedClocks || stream.slot < 0) this.refuse('allocate', stream)
     const slot = stream.slot
     // The first comparison holds for whole numbers from 0 to 2^30 - 1 only.
@@ -139,7 +143,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     }
     const { words, doubles } = this.records
     const base = record << 4
-    const tag = (words[base | Word.tag] | STATE_MASK) + (1 + State.live)
+    const tag = ((words[base | Word.tag] | STATE_MASK) + (1 + State.live)) | 0
     words[base | Word.tag] = tag
     doubles[(record << 3) | Double.requested] = bytes
     const live = (words[LIVE_UNITS] + words[base | Word.units]) | 0
@@ -161,12 +165,12 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       return
     }
     const units = words[base | Word.units]
-    words[LIVE_UNITS] -= units
+    words[LIVE_UNITS] = (words[LIVE_UNITS] - units) | 0
     doubles[LIVE_REQUESTED_BYTES] -= doubles[(record << 3) | Double.requested]
     doubles[FREES]++
     const stamp = this.marked[slot] + 1
     if (this.slots.put(slot, words[base | Word.sizeClass], units, record)) {
-      words[base | Word.tag] = tag - (State.live - State.cached)
+      words[base | Word.tag] = (tag - (State.live - State.cached)) | 0
       doubles[(record << 3) | Double.stamp] = stamp
       return
     }

@@ -17,6 +17,7 @@ const CLASS_WORDS = PLACES * 2
 const STREAM_SHIFT = 12
 const STREAM_WORDS = 1 << STREAM_SHIFT
 const CACHED_UNITS = STREAM_WORDS - 1
+const LARGE_UNITS = 4096 // 1 MiB
 assert((CLASSES + 1) * CLASS_WORDS < STREAM_WORDS, 'an empty class lies between the last one and the counter')
 
 /** Words of a record table that the slots take, from word 0 on. */
@@ -30,8 +31,7 @@ export class SlotCache {
   ) {}
 
   /**
-   * A cached block of exactly `units`, or else one that wastes little: a larger one of the class of that size or of the
-   * next, at most an eighth too large. 0 for none.
+   * A cached block that wastes little: of the class of `units` or of the next, at most an eighth too large. 0 for none.
    */
   take(slot: number, sizeClass: number, units: number): number {
     const slots = this.records.words
@@ -93,14 +93,18 @@ export class SlotCache {
     }
   }
 
-  /** A place of the class with exactly `units`, else with more, else any of the next class; 0 for none. */
+  /**
+   * A place of the class with at least `units`, else any of the next class; 0 for none. Of a large size it is the exact
+   * one if there is one: what a small one wastes is not worth the search.
+   */
   private search(first: number, units: number): number {
     const slots = this.records.words
     let larger = 0
     for (let place = first; place < first + CLASS_WORDS * 2; place += 2) {
       const size = slots[place | 1]
-      if (size === units) return place
-      if (size > units && larger === 0) larger = place
+      if (size < units) continue
+      if (size === units || units < LARGE_UNITS) return place
+      if (larger === 0) larger = place
     }
     return larger
   }

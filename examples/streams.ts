@@ -1,0 +1,33 @@
+// Two streams that share memory: one fills frames, the other copies them on. Nothing waits on the host until the end, and
+// each frame's memory goes back to the pool while the streams are still at work.
+// Run: npm run build && node dist/examples/streams.js
+
+import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
+
+const FRAMES = 32
+const FRAME_BYTES = 4 * MiB
+
+using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using pool = device.createPool({ maxPoolBytes: 256 * MiB })
+using producer = device.createStream()
+using consumer = device.createStream()
+using produced = device.createEvent()
+using sums = pool.allocate(FRAMES, consumer)
+
+for (let frame = 0; frame < FRAMES; frame++) {
+  using pixels = pool.allocate(FRAME_BYTES, producer)
+  pixels.fill(frame)
+  produced.record(producer)
+  consumer.wait(produced) // the consumer goes on when the pixels are there
+  pixels.recordUse(consumer) // and the pool gives them to nobody before the consumer is done
+  sums.copyFrom(pixels, frame, 0, 1)
+} // freed here, at once for this program, and in the order of both streams for the device
+
+const bytes = await sums.read()
+const intact = bytes.every((value, frame) => value === frame)
+const { allocations, peakReservedBytes } = pool.stats()
+console.log(
+  `${device.name}: ${FRAMES} frames of ${formatBytes(FRAME_BYTES)} ${intact ? 'arrived intact' : 'are damaged'}`,
+)
+console.log(`${allocations} allocations from ${formatBytes(peakReservedBytes)} of the device's memory`)
+if (!intact) process.exitCode = 1

@@ -1,0 +1,261 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { CudaError, PoolError } from '../base/errors.js'
+import { Context } from '../driver/context.js'
+import { type LaunchArguments, registerSimulatedKernel } from '../driver/simulated/kernels.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { Clocks } from '../order/clocks.js'
+import { Stream } from '../order/stream.js'
+import type { Extent, Kernel, KernelArgument, LaunchOptions } from './kernel.js'
+import { Module } from './module.js'
+
+const PTX = `
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry fill_words(.param .u64 target, .param .u32 count, .param .u32 value) { ret; }
+.visible .entry take_all(
+  .param .u64 pointer, .param .s32 signed, .param .u32 unsigned, .param .f32 single, .param .f64 double,
+  .param .u8 byte, .param .s16 short, .param .s64 wide, .param .align 4 .b8 structure[12], .param .f16 half
+) { ret; }
+.visible .entry no_parameters() { ret; }
+.visible .entry not_registered() { ret; }`
+
+/** The arguments of the last `take_all`. */
+let taken: LaunchArguments | null = null
+let launches = 0
+
+registerSimulatedKernel('fill_words', ({ args, memory }) => {
+  memory.store(args.pointer(0), new Uint32Array(args.uint32(1)).fill(args.uint32(2)))
+})
+registerSimulatedKernel('take_all', ({ args }) => {
+  taken = args
+})
+registerSimulatedKernel('no_parameters', () => {
+  launches++
+})
+
+function setUp() {
+  const driver = new SimulatedDriver({ progress: 'eager' })
+  driver.cuInit()
+  const context = Context.open(driver, 0)
+  const clocks = new Clocks(context)
+  const defaultStream = new Stream(clocks, 0, false)
+  const stream = new Stream(clocks, driver.cuStreamCreate(1), true)
+  return { driver, context, stream, defaultStream, module: new Module(context, defaultStream, PTX) }
+}
+
+const ONE: LaunchOptions = { grid: 1, block: 1 }
+const ALL: readonly KernelArgument[] = [{ ptr: 4096 }, -1, 2, 0.5, 0.1, 255, -2, -3, new Uint8Array(12), 1]
+
+/** A launch of `take_all` whose argument `index` is replaced. */
+function launchWith(kernel: Kernel, index: number, value: KernelArgument): void {
+  kernel.launch(ONE, ...ALL.map((argument, position) => (position === index ? value : argument)))
+}
+
+describe('module', () => {
+  it('knows its kernels, and names them when asked for another', () => {
+    const { module } = setUp()
+    assert.equal(module.kernel('fill_words').signature.parameters.length, 3)
+    assert.throws(() => module.kernel('fill'), {
+      name: 'RangeError',
+      message: /no 'fill' in this module; it has fill_words, take_all, no_parameters, not_registered/,
+    })
+  })
+
+  it('refuses what is no PTX text, before the driver sees it', () => {
+    const { context, defaultStream, driver } = setUp()
+    const loads = driver.calls.get('cuModuleLoadData')
+    for (const ptx of [new Uint8Array(4), null, undefined, 5]) {
+      const load = () => new Module(context, defaultStream, ptx as unknown as string)
+      assert.throws(load, { name: 'TypeError', message: /loadModule: ptx must be PTX text/ })
+    }
+    assert.throws(() => new Module(context, defaultStream, 'no kernels here'), { name: 'FormatError' })
+    assert.equal(driver.calls.get('cuModuleLoadData'), loads)
+  })
+
+  it('passes on what the driver says of PTX that it refuses', () => {
+    const { context, defaultStream } = setUp()
+    assert.throws(() => new Module(context, defaultStream, '.entry k()'), { name: 'CudaError', message: /PTX/ })
+  })
+
+  it('once closed, neither it nor its kernels work; closing again does nothing', () => {
+    const { module, driver } = setUp()
+    const kernel = module.kernel('no_parameters')
+    module.close()
+    module.close()
+    module[Symbol.dispose]()
+    assert.equal(driver.calls.get('cuModuleUnload'), 1)
+    const refused = { name: 'PoolError', message: /module is closed; load it again/ }
+    assert.throws(() => module.kernel('no_parameters'), refused)
+    assert.throws(() => kernel.launch(ONE), refused)
+  })
+})
+
+describe('launch', () => {
+  it('runs in its stream, the default one where none is named', () => {
+    const { module, driver, stream, defaultStream } = setUp()
+    const target = driver.cuMemAlloc(64)
+    const kernel = module.kernel('fill_words')
+    const words = () => {
+      const host = new Uint32Array(16)
+      driver.cuMemcpyDtoH(host, target)
+      return [...host]
+    }
+    kernel.launch({ grid: 4, block: 4 }, { ptr: target }, 16, 7)
+    assert.deepEqual(words(), Array(16).fill(7))
+    const ticket = driver.holdOperation(stream.handle)
+    kernel.launch({ ...ONE, stream }, { ptr: target }, 8, 9)
+    assert.deepEqual(words(), Array(16).fill(7))
+    driver.releaseThrough(stream.handle, ticket)
+    assert.deepEqual(words(), [...Array(8).fill(9), ...Array(8).fill(7)])
+    assert.equal(defaultStream.query(), true)
+  })
+
+  it('passes every kind of argument at its place', () => {
+    const { module } = setUp()
+    const structure = Uint8Array.from({ length: 12 }, (_, index) => index)
+    module
+      .kernel('take_all')
+      .launch(ONE, { ptr: 0x7f_1234_5678 }, -5, 4_000_000_000, 0.5, 0.1, 200, -300, -(2 ** 40), structure, 0x3c00)
+    assert.ok(taken !== null)
+    assert.deepEqual(
+      [taken.pointer(0), taken.int32(1), taken.uint32(2), taken.float32(3), taken.float64(4)],
+      [0x7f_1234_5678, -5, 4_000_000_000, 0.5, 0.1],
+    )
+    assert.deepEqual([taken.uint32(5) & 0xff, (taken.int32(6) << 16) >> 16], [200, -300])
+    const [low, high] = [taken.uint32(7), taken.int32(7)]
+    assert.deepEqual([low, high], [0, 0])
+    assert.equal(taken.uint32(8), 0x03020100)
+  })
+
+  it('numbers in 64 bits: pointers, negative ones, and both ends of what a number holds', () => {
+    const { module } = setUp()
+    const kernel = module.kernel('take_all')
+    for (const value of [0, 1, 2 ** 32 - 1, 2 ** 32, 2 ** 45 + 12_345, Number.MAX_SAFE_INTEGER]) {
+      launchWith(kernel, 0, value)
+      assert.equal(taken!.pointer(0), value)
+      launchWith(kernel, 7, value)
+      assert.equal(taken!.pointer(7), value)
+    }
+    for (const value of [-1, -(2 ** 32), -(2 ** 32) - 1, -(2 ** 52), Number.MIN_SAFE_INTEGER]) {
+      launchWith(kernel, 7, value)
+      assert.equal(taken!.pointer(7), Number(BigInt.asUintN(64, BigInt(value))), `${value}`)
+    }
+  })
+
+  it('a signed int, which compilers declare unsigned, takes negative numbers', () => {
+    const { module } = setUp()
+    launchWith(module.kernel('take_all'), 2, -7)
+    assert.equal(taken!.int32(2), -7)
+  })
+
+  it('takes the arguments as they are at the call', () => {
+    const { module, driver, stream } = setUp()
+    const kernel = module.kernel('take_all')
+    const structure = new Uint8Array(12).fill(1)
+    driver.holdOperation(stream.handle)
+    kernel.launch({ ...ONE, stream }, { ptr: 1 }, 1, 1, 1, 1, 1, 1, 1, structure, 1)
+    structure.fill(2)
+    assert.throws(() => launchWith(kernel, 1, 2 ** 31), RangeError)
+    stream.synchronize()
+    assert.deepEqual([taken!.pointer(0), taken!.int32(1), taken!.uint32(8)], [1, 1, 0x01010101])
+  })
+
+  it('the number of arguments must be right, and the message names them', () => {
+    const { module } = setUp()
+    const kernel = module.kernel('fill_words')
+    const refused = { name: 'TypeError', message: /fill_words takes 3 arguments \(target, count, value\), not 2/ }
+    assert.throws(() => kernel.launch(ONE, { ptr: 0 }, 1), refused)
+    assert.throws(() => kernel.launch(ONE, { ptr: 0 }, 1, 2, 3), { name: 'TypeError', message: /not 4/ })
+    const before = launches
+    module.kernel('no_parameters').launch(ONE)
+    assert.equal(launches, before + 1)
+    assert.throws(() => module.kernel('no_parameters').launch(ONE, 1), TypeError)
+  })
+
+  it('every argument is checked against its parameter, by name, before the driver sees it', () => {
+    const { module, driver } = setUp()
+    const kernel = module.kernel('take_all')
+    const before = driver.calls.get('cuLaunchKernel')
+    const wrong: readonly [index: number, value: unknown, name: 'RangeError' | 'TypeError', message: RegExp][] = [
+      [0, -(2 ** 53), 'RangeError', /'pointer'/],
+      [0, 1.5, 'RangeError', /'pointer'/],
+      [0, new Uint8Array(8), 'TypeError', /'pointer' takes no a Uint8Array|'pointer'/],
+      [0, null, 'TypeError', /'pointer' takes no null/],
+      [0, undefined, 'TypeError', /'pointer' takes no undefined/],
+      [0, 12n, 'TypeError', /'pointer'/],
+      [0, 'text', 'TypeError', /'pointer' takes no 'text'/],
+      [1, 2 ** 31, 'RangeError', /'signed' must be a whole number from -2147483648 to 2147483647/],
+      [1, Number.NaN, 'RangeError', /'signed'/],
+      [2, 2 ** 32, 'RangeError', /'unsigned' must be a whole number from -2147483648 to 4294967295/],
+      [1, { ptr: 4096 }, 'TypeError', /'signed' is no pointer/],
+      [4, { ptr: 4096 }, 'TypeError', /'double' is no pointer/],
+      [3, true, 'TypeError', /'single'/],
+      [5, 256, 'RangeError', /'byte' must be a whole number from -128 to 255/],
+      [6, 32_768, 'RangeError', /'short' must be a whole number from -32768 to 32767/],
+      [7, 2 ** 53, 'RangeError', /'wide'/],
+      [8, new Uint8Array(11), 'TypeError', /'structure' needs 12 bytes, not 11/],
+      [8, 5, 'TypeError', /'structure' needs a Uint8Array of 12 bytes/],
+      [9, 0.5, 'TypeError', /'half' is a 16-bit float/],
+    ]
+    for (const [index, value, name, message] of wrong.slice(0, -1)) {
+      const launch = () => launchWith(kernel, index, value as KernelArgument)
+      assert.throws(launch, { name, message }, `argument ${index}: ${String(value)}`)
+    }
+    assert.equal(driver.calls.get('cuLaunchKernel'), before)
+  })
+
+  it('the shape must be whole numbers', () => {
+    const { module } = setUp()
+    const kernel = module.kernel('no_parameters')
+    const before = launches
+    for (const extent of [1, [2], [2, 3], [2, 3, 4]] as Extent[]) kernel.launch({ grid: extent, block: extent })
+    assert.equal(launches, before + 4)
+    for (const extent of [0, -1, 1.5, Number.NaN, 2 ** 31, [], [0], [1, 0], [1, 1, -1], '4']) {
+      const bad = extent as Extent
+      assert.throws(() => kernel.launch({ grid: bad, block: 1 }), { name: 'RangeError', message: /launch: grid/ })
+      assert.throws(() => kernel.launch({ grid: 1, block: bad }), { name: 'RangeError', message: /launch: block/ })
+    }
+    for (const sharedBytes of [-1, 0.5, Number.NaN]) {
+      assert.throws(() => kernel.launch({ ...ONE, sharedBytes }), { name: 'RangeError', message: /sharedBytes/ })
+    }
+    kernel.launch({ ...ONE, sharedBytes: 1024 })
+    assert.throws(() => kernel.launch({ grid: 1, block: 1025 }), { name: 'CudaError', message: /1025|1024/ })
+  })
+
+  it('streams: closed ones and those of another device are refused', () => {
+    const { module, stream } = setUp()
+    const kernel = module.kernel('no_parameters')
+    const elsewhere = setUp()
+    assert.throws(() => kernel.launch({ ...ONE, stream: elsewhere.stream }), {
+      name: 'PoolError',
+      message: /another device/,
+    })
+    stream.close()
+    assert.throws(() => kernel.launch({ ...ONE, stream }), { name: 'PoolError', message: /stream is closed/ })
+  })
+
+  it('memory of another device is refused, and an address that throws is passed on', () => {
+    const { module, context } = setUp()
+    const kernel = module.kernel('take_all')
+    launchWith(kernel, 0, { ptr: 4096, context })
+    const foreign = { ptr: 4096, context: setUp().context }
+    assert.throws(() => launchWith(kernel, 0, foreign), { name: 'PoolError', message: /'pointer' belongs to another/ })
+    const freed = {
+      get ptr(): number {
+        throw new PoolError('ptr: the buffer was already freed')
+      },
+    }
+    assert.throws(() => launchWith(kernel, 0, freed), { name: 'PoolError', message: /already freed/ })
+  })
+
+  it('a kernel without a TypeScript function says what to do on the simulated device', () => {
+    const { module } = setUp()
+    assert.throws(() => module.kernel('not_registered'), (error: unknown) => {
+      assert.ok(error instanceof CudaError)
+      assert.match(error.message, /register a TypeScript function for kernel not_registered/)
+      return true
+    })
+  })
+})

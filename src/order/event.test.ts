@@ -1,0 +1,129 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { PoolError } from '../base/errors.js'
+import { Event } from './event.js'
+import { TestOrder } from './order-fixture.suite.js'
+
+function setUp() {
+  const order = new TestOrder()
+  return { order, event: new Event(order.context), stream: order.createStream() }
+}
+
+describe('event', () => {
+  it('is complete when what was submitted before its record is', () => {
+    const { order, event, stream } = setUp()
+    const release = order.hold(stream)
+    event.record(stream)
+    order.hold(stream)
+    assert.equal(event.query(), false)
+    release()
+    assert.equal(event.query(), true)
+    assert.equal(stream.query(), false)
+  })
+
+  it('lets the clocks know exactly what it covers', () => {
+    for (const learn of [(event: Event) => event.query(), (event: Event) => event.synchronize()]) {
+      const { order, event, stream } = setUp()
+      event.record(stream)
+      const covered = order.clocks.marked[stream.slot]
+      order.hold(stream)
+      learn(event)
+      assert.equal(order.clocks.completed[stream.slot], covered, 'not the next free')
+    }
+  })
+
+  it('the last record counts, whichever stream it is on', () => {
+    const { order, event, stream } = setUp()
+    const other = order.createStream()
+    const release = order.hold(other)
+    event.record(stream)
+    assert.equal(event.query(), true)
+    event.record(other)
+    assert.equal(event.query(), false)
+    const { completed } = order.clocks
+    assert.equal(completed[other.slot], 0)
+    release()
+    event.synchronize()
+    assert.equal(completed[other.slot], 1)
+  })
+
+  it('a record that the driver refuses leaves the earlier one', () => {
+    const { order, event, stream } = setUp()
+    event.record(stream)
+    const covered = order.clocks.marked[stream.slot]
+    const other = order.createStream()
+    order.hold(other)
+    order.driver.failCall({ call: 'cuEventRecord', code: 999 })
+    assert.throws(() => event.record(other), { name: 'CudaError' })
+    assert.equal(event.query(), true)
+    assert.equal(order.clocks.completed[stream.slot], covered)
+    assert.equal(order.clocks.completed[other.slot], 0)
+  })
+
+  it('synchronize waits for its record and no more', () => {
+    const { order, event, stream } = setUp()
+    order.hold(stream)
+    event.record(stream)
+    order.hold(stream)
+    event.synchronize()
+    assert.equal(event.query(), true)
+    assert.equal(stream.query(), false)
+  })
+
+  it('finished resolves without blocking', async () => {
+    const { order, event, stream } = setUp()
+    const release = order.hold(stream)
+    event.record(stream)
+    let done = false
+    const finished = event.finished().then(() => {
+      done = true
+    })
+    for (let turn = 0; turn < 60; turn++) await new Promise(resolve => setImmediate(resolve))
+    assert.equal(done, false)
+    release()
+    await finished
+    assert.equal(order.calls('cuEventSynchronize'), 0)
+  })
+
+  it('what was never recorded is an error, not a yes', async () => {
+    const { event } = setUp()
+    const refused = { name: 'PoolError', message: /never recorded; call record/ }
+    assert.throws(() => event.query(), refused)
+    assert.throws(() => event.synchronize(), refused)
+    await assert.rejects(event.finished(), refused)
+  })
+
+  it('a closed event refuses everything but another close', async () => {
+    const { order, event, stream } = setUp()
+    event.record(stream)
+    event.close()
+    event.close()
+    event[Symbol.dispose]()
+    assert.equal(order.calls('cuEventDestroy'), 1)
+    const refused = { name: 'PoolError', message: /event is closed/ }
+    assert.throws(() => event.query(), refused)
+    assert.throws(() => event.synchronize(), refused)
+    assert.throws(() => event.record(stream), refused)
+    assert.throws(() => stream.wait(event), refused)
+    await assert.rejects(event.finished(), refused)
+  })
+
+  it('awaiting an event that is closed meanwhile ends in an error', async () => {
+    const { order, event, stream } = setUp()
+    order.hold(stream)
+    event.record(stream)
+    const finished = event.finished()
+    event.close()
+    await assert.rejects(finished, PoolError)
+  })
+
+  it('outlives its stream', () => {
+    const { order, event, stream } = setUp()
+    order.hold(stream)
+    event.record(stream)
+    stream.close()
+    assert.equal(event.query(), false)
+    event.synchronize()
+    assert.equal(event.query(), true)
+  })
+})

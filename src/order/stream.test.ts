@@ -1,0 +1,146 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { PoolError } from '../base/errors.js'
+import { Event } from './event.js'
+import { TestOrder } from './order-fixture.suite.js'
+import { Stream } from './stream.js'
+
+describe('stream', () => {
+  it('query says whether all has completed, and lets the clocks know', () => {
+    const order = new TestOrder()
+    const stream = order.createStream()
+    const { slot } = stream
+    assert.equal(stream.query(), true)
+    const release = order.hold(stream)
+    const before = order.clocks.completed[slot]
+    assert.equal(stream.query(), false)
+    assert.equal(order.clocks.completed[slot], before)
+    release()
+    assert.equal(stream.query(), true)
+    assert.equal(order.clocks.completed[slot], order.clocks.marked[slot])
+  })
+
+  it('what a query or a synchronise learns ends before what is freed afterwards', () => {
+    const order = new TestOrder()
+    const stream = order.createStream()
+    for (const learn of [() => stream.query(), () => stream.synchronize()]) {
+      learn()
+      const stampOfNextFree = order.clocks.marked[stream.slot] + 1
+      order.hold(stream)
+      assert.ok(order.clocks.completed[stream.slot] < stampOfNextFree)
+      stream.synchronize()
+    }
+  })
+
+  it('synchronize waits for what was submitted', () => {
+    const order = new TestOrder()
+    const stream = order.createStream()
+    order.hold(stream)
+    const stamp = order.clocks.marked[stream.slot] + 1
+    stream.synchronize()
+    assert.ok(order.clocks.completed[stream.slot] >= stamp)
+    assert.equal(order.driver.cuStreamQuery(stream.handle), true)
+  })
+
+  it('finished resolves when what was submitted before has completed, not what comes later', async () => {
+    const order = new TestOrder()
+    const stream = order.createStream()
+    const release = order.hold(stream)
+    let done = false
+    const finished = stream.finished().then(() => {
+      done = true
+    })
+    order.hold(stream)
+    for (let turn = 0; turn < 5; turn++) await new Promise(resolve => setImmediate(resolve))
+    assert.equal(done, false)
+    release()
+    await finished
+    assert.equal(order.driver.cuStreamQuery(stream.handle), false, 'later work is still held')
+    assert.equal(order.calls('cuStreamSynchronize') + order.calls('cuEventSynchronize'), 0, 'nothing blocked')
+  })
+
+  it('finished resolves though the stream is closed meanwhile', async () => {
+    const order = new TestOrder()
+    const stream = order.createStream()
+    order.hold(stream)
+    const finished = stream.finished()
+    stream.close()
+    order.driver.cuCtxSynchronize()
+    await finished
+  })
+
+  it('wait orders work after an event', () => {
+    const order = new TestOrder()
+    const [earlier, later] = [order.createStream(), order.createStream()]
+    const event = new Event(order.context)
+    later.wait(event) // never recorded: nothing to wait for
+    assert.equal(later.query(), true)
+    const release = order.hold(earlier)
+    event.record(earlier)
+    later.wait(event)
+    assert.equal(later.query(), false)
+    release()
+    assert.equal(later.query(), true)
+    assert.equal(order.calls('cuStreamSynchronize') + order.calls('cuEventSynchronize'), 0, 'nothing blocked')
+  })
+
+  it('a closed stream refuses everything but another close, and its work still completes', async () => {
+    const order = new TestOrder()
+    const stream = order.createStream()
+    const event = new Event(order.context)
+    order.hold(stream)
+    assert.equal(stream.closed, false)
+    stream.close()
+    stream.close()
+    stream[Symbol.dispose]()
+    assert.equal(stream.closed, true)
+    assert.equal(order.calls('cuStreamDestroy'), 1)
+    const refused = { name: 'PoolError', message: /stream is closed/ }
+    assert.throws(() => stream.query(), refused)
+    assert.throws(() => stream.synchronize(), refused)
+    assert.throws(() => stream.wait(event), refused)
+    assert.throws(() => event.record(stream), refused)
+    await assert.rejects(stream.finished(), refused)
+    order.driver.cuCtxSynchronize()
+    order.clocks.poll(stream.lastSlot)
+    assert.ok(order.clocks.completed[stream.lastSlot] >= stream.lastStamp)
+  })
+
+  it('an adopted stream is left to its owner', () => {
+    const order = new TestOrder()
+    const handle = order.driver.cuStreamCreate(1)
+    const stream = new Stream(order.clocks, handle, false)
+    stream.close()
+    assert.equal(order.calls('cuStreamDestroy'), 0)
+    assert.equal(order.driver.cuStreamQuery(handle), true)
+  })
+
+  it('the default stream is an ordinary one', () => {
+    const order = new TestOrder()
+    const stream = new Stream(order.clocks, 0, false)
+    const release = order.hold(stream)
+    assert.equal(stream.query(), false)
+    release()
+    assert.equal(stream.query(), true)
+  })
+
+  it('a close that the driver refuses can be repeated', () => {
+    const order = new TestOrder()
+    const stream = order.createStream()
+    order.driver.failCall({ call: 'cuEventRecord', code: 999 })
+    assert.throws(() => stream.close(), { name: 'CudaError' })
+    assert.equal(stream.closed, false)
+    stream.close()
+    assert.equal(order.calls('cuStreamDestroy'), 1)
+  })
+
+  it('streams and events of another device are refused', () => {
+    const [order, other] = [new TestOrder(), new TestOrder()]
+    const stream = order.createStream()
+    const event = new Event(other.context)
+    assert.throws(() => stream.wait(event), { name: 'PoolError', message: /another device/ })
+    assert.throws(() => event.record(stream), { name: 'PoolError', message: /another device/ })
+    event.close()
+    assert.throws(() => other.createStream().wait(event), PoolError)
+  })
+})
