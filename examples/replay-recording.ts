@@ -2,11 +2,13 @@
 // from a program, for example to watch a number in continuous integration.
 // Run: npm run build && node dist/examples/replay-recording.js [FILE]
 
+import { fileURLToPath } from 'node:url'
 import { formatBytes, openDevice, parseDeviceChoice } from 'cuda-mempool'
 import { SimulatedDriver } from 'cuda-mempool/simulated'
 import { readSnapshot, replay } from 'cuda-mempool/trace'
 
-const file = process.argv[2] ?? new URL('../../traces/mlp-train-stacks.pickle.gz', import.meta.url).pathname
+const RECORDING = fileURLToPath(new URL('../../traces/mlp-train-stacks.pickle.gz', import.meta.url))
+const file = process.argv[2] ?? RECORDING
 const choice = parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto')
 using device = openDevice(choice)
 // Each pass gets a device of its own. On a simulated one nothing but the recording's own work should be pending.

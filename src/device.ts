@@ -69,6 +69,9 @@ function openOn(driver: Driver, ordinal: number): Device {
     if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_NO_DEVICE) throw error
     throw new NoDeviceError(`the driver finds no GPU (${error.message}); use openDevice('simulated') to go without`)
   }
+  if (!Number.isInteger(ordinal) || ordinal < 0) {
+    throw new RangeError(`openDevice: ordinal must be a device number from 0, not ${describe(ordinal)}`)
+  }
   const count = driver.cuDeviceGetCount()
   if (count === 0) throw new NoDeviceError("the driver finds no GPU; use openDevice('simulated') to go without")
   if (ordinal >= count) {

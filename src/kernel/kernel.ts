@@ -83,7 +83,7 @@ export class Kernel {
         )
       }
       this.setWide(byteOffset, value.ptr)
-    } else throw this.mismatch(parameter, `takes no ${describe(value)}`)
+    } else throw this.mismatch(parameter, `cannot take ${describe(value)}`)
   }
 
   private setNumber(parameter: KernelParameter, value: number): void {

@@ -5,7 +5,9 @@
 import { type RecordTable, Stride, Word } from '../heap/records.js'
 import { SMALL_UNITS } from './backing.js'
 
-const PAGE_UNITS = 8192
+const PAGE_SHIFT = 13
+const PAGE_UNITS = 1 << PAGE_SHIFT
+const LARGE_SHIFT = Math.log2(SMALL_UNITS)
 
 export class AddressIndex {
   private readonly small: (Int32Array | undefined)[][] = []
@@ -20,21 +22,21 @@ export class AddressIndex {
     const range = words[record * Stride.words + Word.range]
     if (words[record * Stride.words + Word.units] >= SMALL_UNITS) {
       this.large[range] ??= []
-      this.large[range][Math.floor(unit / SMALL_UNITS)] = record
+      this.large[range][unit >>> LARGE_SHIFT] = record
       return
     }
     this.small[range] ??= []
     const pages = this.small[range]
-    const page = Math.floor(unit / PAGE_UNITS)
+    const page = unit >>> PAGE_SHIFT
     pages[page] ??= new Int32Array(PAGE_UNITS)
-    pages[page][unit % PAGE_UNITS] = record
+    pages[page][unit & (PAGE_UNITS - 1)] = record
   }
 
   /** The live block that begins at `unit` of a range, or 0. */
   find(range: number, unit: number): number {
-    const small = this.small[range]?.[Math.floor(unit / PAGE_UNITS)]?.[unit % PAGE_UNITS] ?? 0
+    const small = this.small[range]?.[unit >>> PAGE_SHIFT]?.[unit & (PAGE_UNITS - 1)] ?? 0
     if (this.begins(small, range, unit)) return small
-    const large = this.large[range]?.[Math.floor(unit / SMALL_UNITS)] ?? 0
+    const large = this.large[range]?.[unit >>> LARGE_SHIFT] ?? 0
     return this.begins(large, range, unit) ? large : 0
   }
 

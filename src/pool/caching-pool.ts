@@ -9,6 +9,7 @@ import type { Context } from '../driver/context.js'
 import { Double, RecordTable, State, Stride, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
 import {
+  CLASSES,
   classFloorUnits,
   classOf as importedClassOf,
   MAX_UNITS,
@@ -41,6 +42,7 @@ const CACHE_SHARE = 1 / 64
  * can be moved when a miss comes; small blocks hardly ever leave a granule idle.
  */
 const LARGE_FREES_PER_MARK = 8
+const SMALL_CLASSES = classOf(SMALL_UNITS)
 const STATE_MASK = 7
 /** Tags above this have no room for another generation. */
 const LAST_TAG = (2 ** 28 - 1) * 8
@@ -214,7 +216,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.checkOpen('trimTo')
     if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
     const before = this.backing.reservedBytes
-    this.drain()
+    this.drain(this.small)
+    this.drain(this.large)
     this.settle()
     this.backing.trim(bytes)
     return before - this.backing.reservedBytes
@@ -367,10 +370,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.records.doubles[CACHE_MISSES]++
     let record = heap.allocate(units, alignUnits, key)
     if (record === 0 && this.settle() > 0) record = heap.allocate(units, alignUnits, key)
-    if (record === 0 && this.drain() > 0) {
+    if (record === 0 && this.drain(heap) > 0) {
       this.settle()
       record = heap.allocate(units, alignUnits, key)
     }
+    if (record === 0) this.drain(heap === this.small ? this.large : this.small)
     if (record === 0) record = this.grow(heap, units, alignUnits, key)
     if (record === 0 && this.waitForPending()) {
       record = heap.allocate(units, alignUnits, key)
@@ -486,12 +490,13 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return settled
   }
 
-  /** Gives every cached block back to the heaps; returns how many. */
-  private drain(): number {
+  /** Gives every cached block of one heap back to it; returns how many. */
+  private drain(heap: SegregatedFit): number {
+    const [first, end] = heap === this.small ? [0, SMALL_CLASSES] : [SMALL_CLASSES, CLASSES]
     let drained = 0
     for (let slot = 0; slot < this.slotLimit; slot++) {
-      for (const record of this.slots.drain(slot)) {
-        this.freeToHeap(record, slot, this.records.doubles[record * Stride.doubles + Double.stamp])
+      for (const record of this.slots.drain(slot, first, end)) {
+        this.freeToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
         drained++
       }
     }

@@ -68,18 +68,19 @@ export class SlotCache {
     return this.records.words[(slot << STREAM_SHIFT) | CACHED_UNITS]
   }
 
-  /** Empties the cache of one stream; returns its blocks. */
-  drain(slot: number): number[] {
+  /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
+  drain(slot: number, first = 0, end = CLASSES): number[] {
     const drained: number[] = []
-    const first = slot << STREAM_SHIFT
     const slots = this.records.words
-    if (slots[first | CACHED_UNITS] === 0) return drained
-    for (let place = first; place < first + CLASSES * CLASS_WORDS; place += 2) {
-      if (slots[place + 1] === 0) continue
+    const counter = (slot << STREAM_SHIFT) | CACHED_UNITS
+    if (slots[counter] === 0) return drained
+    const stop = (slot << STREAM_SHIFT) | (end << CLASS_SHIFT)
+    for (let place = (slot << STREAM_SHIFT) | (first << CLASS_SHIFT); place < stop; place += 2) {
+      if (slots[place | 1] === 0) continue
       drained.push(slots[place])
-      slots[place + 1] = 0
+      slots[counter] -= slots[place | 1]
+      slots[place | 1] = 0
     }
-    slots[first | CACHED_UNITS] = 0
     return drained
   }
 

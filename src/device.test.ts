@@ -1,0 +1,256 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { GiB, KiB, MiB } from './base/bytes.js'
+import { NoDeviceError, PoolError } from './base/errors.js'
+import { type Device, type DeviceChoice, openDevice, parseDeviceChoice } from './device.js'
+import { registerSimulatedKernel } from './driver/simulated/kernels.js'
+import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
+
+/** Whether this machine has a GPU, which decides what some choices give. */
+function hasGpu(): boolean {
+  try {
+    openDevice(0).close()
+    return true
+  } catch (error) {
+    if (error instanceof NoDeviceError) return false
+    throw error
+  }
+}
+
+const PTX = `
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry device_test_increment(.param .u64 words, .param .u32 count) { ret; }`
+
+registerSimulatedKernel('device_test_increment', ({ args, memory }) => {
+  const [ptr, count] = [args.pointer(0), args.uint32(1)]
+  memory.store(
+    ptr,
+    memory.load(Int32Array, ptr, count).map(word => word + 1),
+  )
+})
+
+describe('opening a device', () => {
+  it("'simulated' needs no GPU", () => {
+    using device = openDevice('simulated')
+    assert.deepEqual([device.simulated, device.ordinal, device.totalBytes], [true, 0, 140 * GiB])
+    assert.match(device.name, /simulated/)
+    assert.deepEqual(device.memoryInfo(), { freeBytes: 140 * GiB, totalBytes: 140 * GiB })
+  })
+
+  it("a number is a GPU, and without one the error says what was tried and what to do; 'auto' falls back then", () => {
+    if (hasGpu()) {
+      for (const choice of [undefined, 0, 'auto'] as const) {
+        using device = openDevice(choice)
+        assert.equal(device.simulated, false)
+      }
+      return
+    }
+    for (const choice of [undefined, 0, 1]) {
+      assert.throws(() => openDevice(choice), { name: 'NoDeviceError', message: /openDevice\('simulated'\)/ })
+    }
+    using device = openDevice('auto')
+    assert.equal(device.simulated, true)
+  })
+
+  it('a number that no GPU has', () => {
+    assert.throws(() => openDevice(9999), { name: 'NoDeviceError' })
+    assert.throws(() => openDevice(1e20), { name: 'NoDeviceError' })
+  })
+
+  it('a driver of one’s own, with several devices', () => {
+    const driver = new SimulatedDriver({ devices: 3, capacityBytes: 1 * GiB })
+    using first = openDevice(driver)
+    using third = openDevice(driver, 2)
+    assert.deepEqual([first.ordinal, third.ordinal, third.driver], [0, 2, driver])
+    assert.throws(() => openDevice(driver, 3), {
+      name: 'NoDeviceError',
+      message: /device 3 does not exist: the driver finds 3/,
+    })
+    for (const ordinal of [-1, 0.5, Number.NaN]) {
+      assert.throws(() => openDevice(driver, ordinal), { name: 'RangeError' }, `ordinal ${ordinal}`)
+    }
+  })
+
+  it('a driver that finds no device is no device; one that fails otherwise is an error', () => {
+    const none = new SimulatedDriver({ faults: [{ call: 'cuInit', code: 100 }] })
+    assert.throws(() => openDevice(none), { name: 'NoDeviceError', message: /finds no GPU.*openDevice\('simulated'\)/ })
+    for (const call of ['cuInit', 'cuDeviceGetCount', 'cuDeviceGet', 'cuDevicePrimaryCtxRetain'] as const) {
+      const broken = new SimulatedDriver({ faults: [{ call, code: 999 }] })
+      assert.throws(() => openDevice(broken), { name: 'CudaError', call })
+    }
+  })
+
+  it('what is no choice is refused', () => {
+    for (const choice of [-1, 0.5, Number.NaN, Infinity, 'gpu', '0', '', null, true, 1n]) {
+      assert.throws(() => openDevice(choice as DeviceChoice), { name: 'RangeError', message: /openDevice: choose/ })
+    }
+  })
+
+  it('choices as the command line writes them', () => {
+    assert.deepEqual(['auto', 'simulated', '0', '12'].map(parseDeviceChoice), ['auto', 'simulated', 0, 12])
+    for (const text of ['', 'gpu', '-1', '1.5', ' 0', '0x1', 'Simulated']) {
+      assert.throws(() => parseDeviceChoice(text), { name: 'RangeError', message: /write auto, simulated or a number/ })
+    }
+  })
+})
+
+describe('a device', () => {
+  it('makes everything that works together', async () => {
+    using device = openDevice('simulated')
+    using stream = device.createStream()
+    using pool = device.createPool({ maxPoolBytes: 1 * GiB })
+    using module = device.loadModule(PTX)
+    using event = device.createEvent()
+    const array = pool.allocateArray(Int32Array, 1024, stream)
+    array.write(Int32Array.from({ length: 1024 }, (_, index) => index))
+    module.kernel('device_test_increment').launch({ grid: 4, block: 256, stream }, array, 1024)
+    event.record(stream)
+    device.defaultStream.wait(event)
+    const copy = pool.allocateArray(Int32Array, 1024)
+    copy.copyFrom(array)
+    assert.deepEqual([...(await copy.read()).subarray(0, 3)], [1, 2, 3])
+    await event.finished()
+    array.free()
+    copy.free()
+    device.synchronize()
+    assert.equal(pool.stats().liveBuffers, 0)
+    pool.check()
+  })
+
+  it('kernels take only memory of their own device, as a buffer, an array or a view', () => {
+    const driver = new SimulatedDriver({ devices: 2 })
+    using device = openDevice(driver, 0)
+    using other = openDevice(driver, 1)
+    const kernel = device.loadModule(PTX).kernel('device_test_increment')
+    const foreign = other.createPool().allocateArray(Int32Array, 4)
+    for (const memory of [foreign.buffer, foreign, foreign.subarray(1)]) {
+      assert.throws(() => kernel.launch({ grid: 1, block: 1 }, memory, 1), { name: 'PoolError', message: /another device/ })
+    }
+  })
+
+  it('each device has its own memory, whichever was used last', () => {
+    const driver = new SimulatedDriver({ devices: 2, capacityBytes: 64 * MiB })
+    const devices = [openDevice(driver, 0), openDevice(driver, 1)]
+    const pools = devices.map(device => device.createPool({ maxPoolBytes: '100%' }))
+    const buffers = pools.map(pool => pool.allocate(40 * MiB))
+    for (const [index, buffer] of buffers.entries()) buffer.fill(index + 1)
+    for (const [index, buffer] of buffers.entries()) assert.equal(buffer.readSync(5, 1)[0], index + 1)
+    assert.throws(() => buffers[0].copyFrom(buffers[1]), { name: 'PoolError', message: /another device/ })
+    assert.throws(() => pools[0].allocate(1, devices[1].defaultStream), { name: 'PoolError', message: /another device/ })
+    assert.throws(() => pools[0].free(buffers[1]), { name: 'PoolError', message: /another pool/ })
+    devices[1].synchronize()
+    buffers[0].free()
+    devices[0].synchronize()
+    buffers[1].free()
+    assert.equal(devices[1].memoryInfo().freeBytes, 24 * MiB)
+    for (const device of devices) device.close()
+    assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1)], [0, 0])
+  })
+
+  it('its default stream is the legacy one', () => {
+    using device = openDevice('simulated')
+    assert.equal(device.defaultStream.handle, 0)
+    assert.equal(device.adoptStream(0), device.defaultStream)
+    const buffer = device.createPool().allocate(4)
+    assert.equal(buffer.stream, device.defaultStream)
+  })
+
+  it('adopts streams made elsewhere, once each, and knows them by more than their handle', () => {
+    const driver = new SimulatedDriver()
+    using device = openDevice(driver)
+    const handle = driver.cuStreamCreate(1)
+    const stream = device.adoptStream(handle)
+    assert.equal(stream.handle, handle)
+    assert.equal(device.adoptStream(handle), stream)
+    stream.close()
+    assert.notEqual(device.adoptStream(handle), stream)
+    device.adoptStream(handle).close()
+    driver.cuStreamDestroy(handle)
+    const again = driver.cuStreamCreate(1)
+    const adopted = device.adoptStream(again)
+    assert.equal(adopted.closed, false)
+    assert.equal(device.adoptStream(2).handle, 2)
+    for (const bad of [-1, 0.5, Number.NaN, '5', undefined]) {
+      assert.throws(() => device.adoptStream(bad as number), { name: 'RangeError', message: /adoptStream: handle/ })
+    }
+    assert.throws(() => device.adoptStream(123_456), { name: 'CudaError' })
+  })
+
+  it('refuses streams of another device', () => {
+    const driver = new SimulatedDriver({ devices: 2 })
+    using first = openDevice(driver, 0)
+    using second = openDevice(driver, 1)
+    const stream = second.createStream()
+    assert.throws(() => first.adoptStream(stream.handle), { name: 'PoolError', message: /another device/ })
+  })
+
+  it('a 65th stream is refused, and leaves nothing behind in the driver', () => {
+    using device = openDevice('simulated')
+    const streams = Array.from({ length: 63 }, () => device.createStream())
+    const made = () => device.driver.calls.get('cuStreamCreate')! - (device.driver.calls.get('cuStreamDestroy') ?? 0)
+    assert.equal(made(), 63)
+    assert.throws(() => device.createStream(), { name: 'PoolError', message: /64 streams/ })
+    assert.equal(made(), 63)
+    streams[5].close()
+    device.createStream()
+  })
+
+  it('close ends pools and streams, gives all memory back, and can be repeated', () => {
+    const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+    const device = openDevice(driver)
+    const stream = device.createStream()
+    const adopted = device.adoptStream(driver.cuStreamCreate(1))
+    const pools = [device.createPool(), device.createPool({ backing: 'segments' }), device.createPlainPool()]
+    const buffers = pools.map(pool => pool.allocate(3 * MiB, stream))
+    driver.holdOperation(stream.handle)
+    for (const buffer of buffers) buffer.fill(1)
+    device.close()
+    device.close()
+    assert.equal(driver.usedBytes(), 0)
+    assert.deepEqual([stream.closed, adopted.closed, device.defaultStream.closed], [true, true, true])
+    for (const [index, buffer] of buffers.entries()) {
+      assert.equal(buffer.freed, true)
+      buffer[Symbol.dispose]()
+      assert.throws(() => pools[index].allocate(1), PoolError)
+    }
+    assertRefusesAll(device)
+    openDevice(driver).close() // the same driver can be opened again
+  })
+
+  it('closes after its pools were closed, and with reads under way', { timeout: 5000 }, async () => {
+    const device = openDevice('simulated')
+    const pool = device.createPool()
+    const buffer = pool.allocate(100 * KiB)
+    buffer.fill(3)
+    const reading = buffer.read()
+    pool.close()
+    device.close()
+    assert.equal((await reading)[99_999], 3)
+  })
+
+  it('a device that was lost says why, at each call and at its close', () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const buffer = device.createPool().allocate(4)
+    driver.failCall({ call: 'cuMemsetD8Async', code: 700 })
+    assert.throws(() => buffer.fill(0), { name: 'CudaError', code: 700 })
+    assert.throws(() => buffer.fill(0), { name: 'DeviceLostError', message: /cuMemsetD8Async failed.*new process/ })
+    assert.throws(() => device.synchronize(), { name: 'DeviceLostError' })
+  })
+})
+
+function assertRefusesAll(device: Device): void {
+  const uses: readonly (() => unknown)[] = [
+    () => device.createStream(),
+    () => device.adoptStream(0),
+    () => device.createEvent(),
+    () => device.createPool(),
+    () => device.createPlainPool(),
+    () => device.loadModule(PTX),
+    () => device.synchronize(),
+    () => device.memoryInfo(),
+  ]
+  for (const use of uses) assert.throws(use, { name: 'PoolError', message: /device is closed/ }, `${use}`)
+}
