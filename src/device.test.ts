@@ -126,7 +126,10 @@ describe('a device', () => {
     const kernel = device.loadModule(PTX).kernel('device_test_increment')
     const foreign = other.createPool().allocateArray(Int32Array, 4)
     for (const memory of [foreign.buffer, foreign, foreign.subarray(1)]) {
-      assert.throws(() => kernel.launch({ grid: 1, block: 1 }, memory, 1), { name: 'PoolError', message: /another device/ })
+      assert.throws(() => kernel.launch({ grid: 1, block: 1 }, memory, 1), {
+        name: 'PoolError',
+        message: /another device/,
+      })
     }
   })
 
@@ -138,7 +141,10 @@ describe('a device', () => {
     for (const [index, buffer] of buffers.entries()) buffer.fill(index + 1)
     for (const [index, buffer] of buffers.entries()) assert.equal(buffer.readSync(5, 1)[0], index + 1)
     assert.throws(() => buffers[0].copyFrom(buffers[1]), { name: 'PoolError', message: /another device/ })
-    assert.throws(() => pools[0].allocate(1, devices[1].defaultStream), { name: 'PoolError', message: /another device/ })
+    assert.throws(() => pools[0].allocate(1, devices[1].defaultStream), {
+      name: 'PoolError',
+      message: /another device/,
+    })
     assert.throws(() => pools[0].free(buffers[1]), { name: 'PoolError', message: /another pool/ })
     devices[1].synchronize()
     buffers[0].free()

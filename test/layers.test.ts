@@ -43,7 +43,9 @@ function importsOf(path: string): string[] {
   const text = readFileSync(join(SOURCES, path), 'utf8')
   const specifiers = [...text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*['"](\.[^'"]+)['"]/g)].map(match => match[1])
   return specifiers.map(specifier => {
-    const target = relative(SOURCES, join(SOURCES, dirname(path), specifier)).split(sep).join('/')
+    const target = relative(SOURCES, join(SOURCES, dirname(path), specifier))
+      .split(sep)
+      .join('/')
     return target.replace(/\.js$/, '.ts')
   })
 }
@@ -99,7 +101,13 @@ test('no file of the package imports a test or a suite', () => {
 
 test('nothing is called by a name that says nothing', () => {
   const vague = files.filter(path =>
-    path.split('/').some(part => VAGUE_NAMES.includes(basename(part).replace(/(\.test|\.suite)?\.ts$/, '').toLowerCase())),
+    path.split('/').some(part =>
+      VAGUE_NAMES.includes(
+        basename(part)
+          .replace(/(\.test|\.suite)?\.ts$/, '')
+          .toLowerCase(),
+      ),
+    ),
   )
   assert.deepEqual(vague, [])
 })

@@ -490,11 +490,11 @@ export function driverSuite(name: string, open: () => Driver): void {
         const base = reserve(4 * granule)
         const handle = driver.cuMemCreate(granule, device)
         later(() => driver.cuMemRelease(handle))
-        const { CUDA_ERROR_INVALID_VALUE } = RESULT
+        const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED } = RESULT
         refuses(() => driver.cuMemAddressReserve(1000, 0), 'cuMemAddressReserve', CUDA_ERROR_INVALID_VALUE)
         refuses(() => driver.cuMemAddressReserve(0, 0), 'cuMemAddressReserve', CUDA_ERROR_INVALID_VALUE)
         refuses(() => driver.cuMemCreate(granule + 4096, device), 'cuMemCreate', CUDA_ERROR_INVALID_VALUE)
-        refuses(() => driver.cuMemMap(base, granule / 2, handle), 'cuMemMap', CUDA_ERROR_INVALID_VALUE)
+        refuses(() => driver.cuMemMap(base, granule / 2, handle), 'cuMemMap', CUDA_ERROR_NOT_SUPPORTED)
         refuses(() => driver.cuMemMap(base + 4096, granule, handle), 'cuMemMap', CUDA_ERROR_INVALID_VALUE)
       })
 

@@ -256,10 +256,13 @@ describe('launch', () => {
 
   it('a kernel without a TypeScript function says what to do on the simulated device', () => {
     const { module } = setUp()
-    assert.throws(() => module.kernel('not_registered'), (error: unknown) => {
-      assert.ok(error instanceof CudaError)
-      assert.match(error.message, /register a TypeScript function for kernel not_registered/)
-      return true
-    })
+    assert.throws(
+      () => module.kernel('not_registered'),
+      (error: unknown) => {
+        assert.ok(error instanceof CudaError)
+        assert.match(error.message, /register a TypeScript function for kernel not_registered/)
+        return true
+      },
+    )
   })
 })

@@ -113,7 +113,14 @@ describe('kernels of PTX', () => {
     for (const text of ['', 'hello', '.version 8.0\n.target sm_90', '// .entry k()', '/* .entry k() */', '.func f()']) {
       assert.throws(() => kernelsOf(text), { name: 'FormatError', message: /no kernel/ }, text)
     }
-    for (const list of ['.param .u64', 'u64 a', '.param .u64 a b', '.param .pred p', '.param .b8 a[x]', '.reg .u32 a']) {
+    for (const list of [
+      '.param .u64',
+      'u64 a',
+      '.param .u64 a b',
+      '.param .pred p',
+      '.param .b8 a[x]',
+      '.reg .u32 a',
+    ]) {
       assert.throws(() => kernelsOf(`.entry bad(${list})`), { name: 'FormatError', message: /kernel bad: cannot read/ })
     }
   })

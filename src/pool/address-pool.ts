@@ -6,6 +6,7 @@ import type { Context } from '../driver/context.js'
 import { Double, RecordTable, Stride, Word } from '../heap/records.js'
 import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
+import { checkAlignment } from './alignment.js'
 import { isOutOfMemory } from './backing.js'
 import { DeviceBuffer } from './buffer.js'
 import type { BufferHome } from './home.js'
@@ -62,8 +63,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     if (this.closed) throw new PoolError('allocate: the pool is closed; create another')
     if (stream.clocks !== this.clocks) throw new PoolError('allocate: the stream belongs to another device')
     stream.checkOpen('allocate')
-    if (alignment > 256)
-      throw new RangeError(`alignment must be at most 256, which is what the driver gives, not ${alignment}`)
+    checkAlignment(alignment, 256)
     let ptr: number
     try {
       ptr = this.obtain(bytes, stream)
@@ -116,7 +116,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   /** Waits for pending work and frees what is still held. A second close does nothing. */
   close(): void {
-    if (this.closed) return
+    if (this.closed && this.allocations === this.frees) return
     this.closed = true
     this.context.activate().cuCtxSynchronize()
     for (let record = this.records.first; record < this.records.used; record++) {

@@ -1,5 +1,6 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { Pool } from './pool.js'
@@ -59,6 +60,10 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
 
   get ptr(): number {
     return this.buffer.ptr + this.byteOffset
+  }
+
+  get context(): Context {
+    return this.buffer.context
   }
 
   get byteLength(): number {

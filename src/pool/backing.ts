@@ -1,7 +1,7 @@
 // Where a pool's memory comes from. A backing adds memory to the pool's two heaps, takes idle memory out of them again,
 // and knows the address of every range. It grows only after the pool has tried everything else.
 
-import { MiB } from '../base/bytes.js'
+import { formatBytes, MiB } from '../base/bytes.js'
 import { CudaError } from '../base/errors.js'
 import { DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
@@ -27,7 +27,7 @@ export interface GrowthLimits {
 export interface Backing {
   readonly kind: 'virtual' | 'segments'
   readonly reservedBytes: number
-  readonly peakReservedBytes: number
+  peakReservedBytes: number
   /** by range: the device address of its unit 0 */
   readonly bases: readonly number[]
   /**
@@ -46,6 +46,14 @@ export interface Backing {
   close(): void
   /** Asserts that the backing and the heaps tell one story. */
   check(): void
+}
+
+/** Refuses a limit below what a backing takes from the device at a time. */
+export function checkLimit({ limitBytes }: GrowthLimits, stepBytes: number): void {
+  if (limitBytes >= stepBytes) return
+  throw new RangeError(
+    `maxPoolBytes must be at least ${formatBytes(stepBytes)}, which this device gives at a time, not ${formatBytes(limitBytes)}`,
+  )
 }
 
 /** What the driver may answer when it has no memory left. */
@@ -76,8 +84,11 @@ function probeVirtualMemory(context: Context): string | null {
       const handle = driver.cuMemCreate(granule, context.device)
       try {
         driver.cuMemMap(ptr, granule, handle)
-        driver.cuMemSetAccess(ptr, granule, context.device)
-        driver.cuMemUnmap(ptr, granule)
+        try {
+          driver.cuMemSetAccess(ptr, granule, context.device)
+        } finally {
+          driver.cuMemUnmap(ptr, granule)
+        }
       } finally {
         driver.cuMemRelease(handle)
       }

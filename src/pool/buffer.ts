@@ -1,5 +1,6 @@
 import { checkByteCount, describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { untilDone } from '../order/polling.js'
 import type { Stream } from '../order/stream.js'
@@ -76,6 +77,8 @@ export class DeviceBuffer implements Disposable {
     const driver = this.driver('writeSync')
     this.stream.synchronize()
     if (view.byteLength > 0) driver.cuMemcpyHtoD(target, view)
+    // The driver returns when it has taken the data, which is not when it has arrived.
+    driver.cuStreamSynchronize(CU_STREAM_LEGACY_DEFAULT)
   }
 
   /** The contents as of this call in stream order, without blocking Node. */
@@ -87,7 +90,12 @@ export class DeviceBuffer implements Disposable {
     const staging = Staging.of(this.context)
     const memory = staging.take(byteLength)
     const { clocks, slot } = this.stream
-    driver.cuMemcpyDtoHAsync(memory.subarray(0, byteLength), source, this.stream.handle)
+    try {
+      driver.cuMemcpyDtoHAsync(memory.subarray(0, byteLength), source, this.stream.handle)
+    } catch (error) {
+      staging.giveBack(memory)
+      throw error
+    }
     const stamp = clocks.mark(slot)
     await untilDone(() => {
       clocks.poll(slot)

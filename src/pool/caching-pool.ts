@@ -19,6 +19,7 @@ import {
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import { AddressIndex } from './address-index.js'
+import { checkAlignment } from './alignment.js'
 import { type Backing, MOST_ALIGNMENT_BYTES, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import { Deferred } from './deferred.js'
@@ -65,7 +66,7 @@ export interface LiveBlock {
   readonly byteLength: number
   /** bytes of the block that serves it */
   readonly blockBytes: number
-  /** the driver's handle of the stream it was allocated on, null once that is closed */
+  /** the driver's handle of the stream it was allocated on; once that is closed null, or the stream that took over its slot */
   readonly stream: number | null
 }
 
@@ -96,6 +97,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   /** the clocks that a stream must have; null once closed */
   private acceptedClocks: Clocks | null
   private unmarkedFrees = 0
+  private givenBack = false
   /** stream slots that this pool has met are below this */
   private slotLimit = 0
 
@@ -107,8 +109,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   ) {
     super()
     this.context = clocks.context
-    this.backing = this.chooseBacking()
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
+    this.backing = this.chooseBacking()
     const cacheUnits = (Math.min(config.limitBytes, deviceBytes) * CACHE_SHARE) / UNIT_BYTES
     this.slots = new SlotCache(this.records, Math.floor(cacheUnits))
     this.deferred = new Deferred(clocks)
@@ -195,11 +197,13 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       )
     }
     const slot = this.records.words[record * Stride.words + Word.key] - 1
-    const owner = stream ?? this.clocks.streams[slot] ?? this.defaultStream
-    this.release(
-      new DeviceBuffer(this, owner, this, record, this.records.words[record * Stride.words + Word.tag] & ~1),
-      owner,
-    )
+    const owner = stream ?? this.clocks.streams[slot]
+    // The last mark of a closed stream covers all that was submitted to it.
+    if (owner === null) this.takeBack(record, slot, this.clocks.marked[slot], false)
+    else {
+      const tag = this.records.words[record * Stride.words + Word.tag] & ~1
+      this.release(new DeviceBuffer(this, owner, this, record, tag), owner)
+    }
   }
 
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
@@ -236,7 +240,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       reservedBytes: this.backing.reservedBytes,
       peakReservedBytes: this.backing.peakReservedBytes,
       cachedBytes: this.cachedUnits() * UNIT_BYTES,
-      pendingBytes: pendingUnits * UNIT_BYTES + this.deferred.bytes,
+      pendingBytes: this.acceptedClocks === null ? 0 : pendingUnits * UNIT_BYTES + this.deferred.bytes,
       largestFreeBytes: largestClass < 0 ? 0 : classFloorUnits(largestClass) * UNIT_BYTES,
       limitBytes: this.config.limitBytes,
       liveBuffers: counters[ALLOCATIONS] - counters[FREES],
@@ -255,6 +259,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   /** Sets the peak of live bytes to the current value. */
   resetPeaks(): void {
     this.records.words[PEAK_LIVE_UNITS] = this.records.words[LIVE_UNITS]
+    this.backing.peakReservedBytes = this.backing.reservedBytes
   }
 
   /** Every buffer handed out and not freed, in no particular order. */
@@ -322,11 +327,13 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       lostBuffers: this.records.doubles[ALLOCATIONS] - this.records.doubles[FREES],
       lostBytes: this.records.doubles[LIVE_REQUESTED_BYTES],
     }
-    if (this.acceptedClocks === null) return { lostBuffers: 0, lostBytes: 0 }
     this.acceptedClocks = null
     this.records.words.fill(0)
-    this.context.activate().cuCtxSynchronize()
-    this.backing.close()
+    if (!this.givenBack) {
+      this.context.activate().cuCtxSynchronize()
+      this.backing.close()
+      this.givenBack = true
+    }
     return report
   }
 
@@ -351,6 +358,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.refuseStale('recordUse')
     if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
+    if (!this.config.streamOrdered) return
     this.records.setState(record, State.shared)
     this.deferred.announce(record, stream)
   }
@@ -374,7 +382,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       this.settle()
       record = heap.allocate(units, alignUnits, key)
     }
-    if (record === 0) this.drain(heap === this.small ? this.large : this.small)
+    if (record === 0 && this.drain(heap === this.small ? this.large : this.small) > 0) this.settle()
     if (record === 0) record = this.grow(heap, units, alignUnits, key)
     if (record === 0 && this.waitForPending()) {
       record = heap.allocate(units, alignUnits, key)
@@ -400,6 +408,12 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
     if (stream.clocks !== this.clocks)
       throw new PoolError('free: the stream belongs to another device, or is no stream')
+    if (stream.slot < 0) this.takeBack(record, stream.lastSlot, stream.lastStamp, false)
+    else this.takeBack(record, stream.slot, this.marked[stream.slot] + 1, true)
+  }
+
+  /** The block may be used again after stamp `covering` of a stream slot, and is cached for it if its stream is open. */
+  private takeBack(record: number, slot: number, covering: number, isOpen: boolean): void {
     const { words, doubles } = this.records
     const base = record << 4
     const tag = words[base | Word.tag]
@@ -407,19 +421,17 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     words[LIVE_UNITS] -= units
     doubles[LIVE_REQUESTED_BYTES] -= doubles[(record << 3) | Double.requested]
     doubles[FREES]++
-    const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
     if (slot >= this.slotLimit) this.slotLimit = slot + 1
-    const covering = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
     const stamp = this.config.streamOrdered ? covering : 0
     if (this.records.state(record) === State.shared && this.config.streamOrdered) {
       this.records.setState(record, State.deferred)
+      this.awaited[slot] = Math.max(this.awaited[slot], stamp)
       for (const used of this.deferred.add(record, slot, stamp, units * UNIT_BYTES, this.awaited)) {
         if (used >= this.slotLimit) this.slotLimit = used + 1
       }
       return
     }
-    const cached =
-      tag <= LAST_TAG && stream.slot >= 0 && this.slots.put(slot, words[base | Word.sizeClass], units, record)
+    const cached = tag <= LAST_TAG && isOpen && this.slots.put(slot, words[base | Word.sizeClass], units, record)
     if (!cached) {
       this.freeToHeap(record, slot, stamp)
       this.afterHeapFree()
@@ -503,18 +515,17 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return drained
   }
 
-  /** Waits on the host for everything that a freed block still depends on; false when there was nothing to wait for. */
+  /** Waits on the host for everything that a freed block still depends on; false when that changed nothing. */
   private waitForPending(): boolean {
     const { clocks } = this
-    this.settle()
-    let waited = false
+    let changed = this.settle() > 0
     for (let slot = 0; slot < this.slotLimit; slot++) {
       if (this.awaited[slot] <= clocks.completed[slot]) continue
       clocks.waitFor(slot, this.awaited[slot])
-      waited = true
+      changed = true
     }
-    if (waited) this.settle()
-    return waited
+    if (changed) this.settle()
+    return changed
   }
 
   private chooseBacking(): Backing {
@@ -578,11 +589,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 }
 
 function alignmentUnits(alignment: number): number {
-  if (!(alignment >= 1 && alignment <= MOST_ALIGNMENT_BYTES && Number.isInteger(Math.log2(alignment)))) {
-    throw new RangeError(
-      `alignment must be a power of two of at most ${formatBytes(MOST_ALIGNMENT_BYTES)}, not ${describe(alignment)}`,
-    )
-  }
+  checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
   return Math.max(1, alignment / UNIT_BYTES)
 }
 

@@ -1,6 +1,6 @@
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
-import type { Pool } from './pool.js'
+import type { Pool, PoolStats } from './pool.js'
 import { Wrapper } from './wrapper.js'
 
 /** `upstream`, and when it has no room, `fallback`: for example `device.createPlainPool()`, the driver's own allocation. */
@@ -39,6 +39,14 @@ export class FallbackPool extends Wrapper {
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const upstream = this.upstream.owns(buffer) ? this.upstream : this.fallback
     upstream.release(buffer, stream)
+  }
+
+  /** Both pools together; a peak is the sum of both peaks, which may not have been at the same time. */
+  override stats(): PoolStats {
+    const [mine, other] = [super.stats(), this.fallback.stats()]
+    const sums = Object.entries(mine).map(([counter, value]) => [counter, value + other[counter as keyof PoolStats]])
+    const largestFreeBytes = Math.max(mine.largestFreeBytes, other.largestFreeBytes)
+    return { ...(Object.fromEntries(sums) as PoolStats), largestFreeBytes }
   }
 
   override owns(buffer: DeviceBuffer): boolean {

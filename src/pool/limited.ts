@@ -62,7 +62,7 @@ export class LimitedPool extends Wrapper {
         reservedBytes,
         largestFreeBytes,
         limitBytes,
-        deviceFreeBytes: Number.NaN,
+        deviceFreeBytes: this.context.activate().cuMemGetInfo().freeBytes,
       },
     )
   }

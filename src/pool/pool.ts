@@ -1,5 +1,6 @@
 // What every pool and every wrapper around a pool looks like: four verbs, and conveniences made of them.
 
+import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -31,6 +32,8 @@ export interface PoolStats {
 }
 
 export abstract class Pool {
+  /** of the device that the memory is on */
+  abstract readonly context: Context
   /**
    * Memory of `bytes` for work submitted to `stream` after this call (the device's default stream when left out).
    * `alignment` in bytes is a power of two; 256 always holds. Throws OutOfMemoryError, RangeError or TypeError for a

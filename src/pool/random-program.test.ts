@@ -121,7 +121,10 @@ class Program {
         : random.logUniform(4, [64 * KiB, 8 * MiB][random.below(2)])
     const alignment = random.below(8) === 0 ? 2 ** random.below(22) : undefined
     const buffer = this.pool.tryAllocate(bytes, stream, alignment)
-    if (buffer === null) return this.ranOut(bytes)
+    if (buffer === null) {
+      this.ranOut(bytes)
+      return
+    }
     this.shadow.grant({ ptr: buffer.ptr, end: buffer.ptr + bytes }, stream)
     const held: Held = {
       buffer,

@@ -7,7 +7,14 @@ import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
-import { type Backing, type GrowthLimits, type Heaps, isOutOfMemory, MOST_ALIGNMENT_BYTES } from './backing.js'
+import {
+  type Backing,
+  checkLimit,
+  type GrowthLimits,
+  type Heaps,
+  isOutOfMemory,
+  MOST_ALIGNMENT_BYTES,
+} from './backing.js'
 
 const SEGMENT_BYTES = 2 * MiB
 
@@ -29,7 +36,9 @@ export class SegmentBacking implements Backing {
     private readonly context: Context,
     private readonly heaps: Heaps,
     private readonly limits: GrowthLimits,
-  ) {}
+  ) {
+    checkLimit(limits, SEGMENT_BYTES)
+  }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
     const needed = units + alignUnits - 1

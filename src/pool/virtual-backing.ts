@@ -9,7 +9,7 @@ import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit, Window } from '../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
-import { type Backing, type GrowthLimits, type Heaps, isOutOfMemory } from './backing.js'
+import { type Backing, checkLimit, type GrowthLimits, type Heaps, isOutOfMemory } from './backing.js'
 
 // Moving memory saves memory and costs time. What has moved counts against a limit, twice all that is reserved, and is
 // forgiven at the rate of a share of the time that passes. Beyond the limit the pool takes new memory while it can; where
@@ -25,7 +25,8 @@ const RESERVATION_FACTOR = 4
 interface Reservation {
   readonly heap: SegregatedFit
   readonly base: number
-  readonly bytes: number
+  /** 0 once given back */
+  bytes: number
   /** the driver's handle of the memory mapped into a granule, 0 for none */
   readonly handles: Float64Array
   /** 1 where the heap knows that there is memory; a granule that is mapped but not committed is left from a failed growth */
@@ -67,6 +68,7 @@ export class VirtualBacking implements Backing {
     const driver = context.activate()
     this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.granuleBytes / UNIT_BYTES
+    checkLimit(limits, this.granuleBytes)
     this.forgivenAtSeconds = driver.clockSeconds
     const wanted = driver.cuDeviceTotalMem(context.device) * RESERVATION_FACTOR
     const granules = Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.granuleBytes))
@@ -94,7 +96,12 @@ export class VirtualBacking implements Backing {
     assert(window !== null, 'recycling leaves room where there was room')
     if (alignUnits > 1) window = this.aligned(heap, window, units, alignUnits)
     const granules = this.uncommitted(reservation, window)
-    this.map(reservation, granules)
+    try {
+      this.map(reservation, granules)
+    } catch (error) {
+      if (isOutOfMemory(error)) return 0
+      throw error
+    }
     for (const granule of granules) reservation.committed[granule] = 1
     return heap.takeWindow(window, this.granuleUnits)
   }
@@ -108,8 +115,8 @@ export class VirtualBacking implements Backing {
     for (let granule = Math.floor(start / this.granuleUnits); granule < last; granule++) {
       const covered = granule * this.granuleUnits >= start && (granule + 1) * this.granuleUnits <= end
       if (covered || useKeys[granule] === key || this.isSettled(useKeys[granule], useStamps[granule])) {
+        useStamps[granule] = useKeys[granule] === key ? Math.max(stamp, useStamps[granule]) : stamp
         useKeys[granule] = key
-        useStamps[granule] = stamp
       } else useKeys[granule] = SEVERAL
     }
   }
@@ -131,7 +138,9 @@ export class VirtualBacking implements Backing {
 
   close(): void {
     const driver = this.context.activate()
-    for (const { base, bytes, handles } of this.reservations) {
+    for (const reservation of this.reservations) {
+      const { base, bytes, handles } = reservation
+      if (bytes === 0) continue
       for (const [granule, handle] of handles.entries()) {
         if (handle === 0) continue
         driver.cuMemUnmap(base + granule * this.granuleBytes, this.granuleBytes)
@@ -139,6 +148,7 @@ export class VirtualBacking implements Backing {
         this.spare.push(handle)
       }
       driver.cuMemAddressFree(base, bytes)
+      reservation.bytes = 0
     }
     while (this.spare.length > 0) this.releaseSpare()
   }
@@ -219,14 +229,18 @@ export class VirtualBacking implements Backing {
   /** Creates granules until `count` are spare; false when the limit or the device does not allow it. */
   private createSpare(count: number): boolean {
     const driver = this.context.activate()
-    let free = this.limits.leaveFreeBytes === 0 ? Infinity : driver.cuMemGetInfo().freeBytes
+    const before = this.spare.length
+    if (before >= count) return true
+    const missingBytes = (count - before) * this.granuleBytes
+    const { limitBytes, leaveFreeBytes } = this.limits
+    if (this.reservedBytes + missingBytes > limitBytes) return false
+    if (leaveFreeBytes > 0 && driver.cuMemGetInfo().freeBytes - missingBytes < leaveFreeBytes) return false
     while (this.spare.length < count) {
-      if (this.reservedBytes + this.granuleBytes > this.limits.limitBytes) return false
-      free -= this.granuleBytes
-      if (free < this.limits.leaveFreeBytes) return false
       try {
         this.spare.push(driver.cuMemCreate(this.granuleBytes, this.context.device))
       } catch (error) {
+        // What is not enough would only be missing elsewhere.
+        while (this.spare.length > before) this.releaseSpare()
         if (isOutOfMemory(error)) return false
         throw error
       }

@@ -1,3 +1,4 @@
+import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { Pool, type PoolStats } from './pool.js'
@@ -6,6 +7,10 @@ import { Pool, type PoolStats } from './pool.js'
 export abstract class Wrapper extends Pool {
   constructor(readonly upstream: Pool) {
     super()
+  }
+
+  get context(): Context {
+    return this.upstream.context
   }
 
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {

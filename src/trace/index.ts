@@ -2,6 +2,7 @@
 
 export { parseSnapshot, readSnapshot, type SnapshotOptions } from './pytorch-snapshot.js'
 export { pickleSnapshot } from './pytorch-snapshot-writer.js'
+export { RecordedPool, type RecorderOptions, recorded } from './recorder.js'
 export { type ReplayOptions, replay } from './replay.js'
 export type { ReplayDevice } from './replay-device.js'
 export {

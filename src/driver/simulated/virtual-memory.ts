@@ -111,15 +111,16 @@ export class VirtualMemory {
   }
 
   map(ptr: number, bytes: number, handle: number): void {
-    const { reservation } = this.rangeOf(ptr, bytes)
     const physical = this.handles.get(handle)
     if (physical === undefined) throw this.unknown()
-    if (bytes > physical.contents.byteLength) {
+    // Driver 580 on an H200 answers a part of a handle with 801, not with 1.
+    if (bytes !== physical.contents.byteLength) {
       throw this.gate.refuse(
-        RESULT.CUDA_ERROR_INVALID_VALUE,
-        `the handle has only ${physical.contents.byteLength} bytes`,
+        RESULT.CUDA_ERROR_NOT_SUPPORTED,
+        `the handle has ${physical.contents.byteLength} bytes, and is mapped whole`,
       )
     }
+    const { reservation } = this.rangeOf(ptr, bytes)
     for (let address = ptr; address < ptr + bytes; address += this.granularityBytes) {
       if (reservation.at(address) !== undefined) {
         throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is partly mapped already')

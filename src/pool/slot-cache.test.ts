@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { Random } from '../base/random.js'
+import { RecordTable } from '../heap/records.js'
+import { CLASSES, classOf } from '../heap/size-classes.js'
+import { MOST_STREAMS } from '../order/clocks.js'
+import { SLOT_WORDS, SlotCache } from './slot-cache.js'
+
+function newCache(mostUnits: number): SlotCache {
+  return new SlotCache(new RecordTable(SLOT_WORDS), mostUnits)
+}
+
+const put = (cache: SlotCache, slot: number, units: number, record: number) =>
+  cache.put(slot, classOf(units), units, record)
+const take = (cache: SlotCache, slot: number, units: number) => cache.take(slot, classOf(units), units)
+
+describe('slot cache', () => {
+  it('gives back what was put, once, to its own stream only', () => {
+    const cache = newCache(1000)
+    assert.equal(take(cache, 5, 40), 0)
+    assert.equal(put(cache, 5, 40, 77), true)
+    for (const other of [0, 4, 6, MOST_STREAMS - 1]) assert.equal(take(cache, other, 40), 0)
+    assert.equal(cache.cachedUnits(5), 40)
+    assert.equal(take(cache, 5, 40), 77)
+    assert.equal(take(cache, 5, 40), 0)
+    assert.equal(cache.cachedUnits(5), 0)
+  })
+
+  it('never gives a smaller block, and never one that wastes more than an eighth or one unit', () => {
+    for (let stored = 1; stored <= 600; stored++) {
+      for (let asked = 1; asked <= 600; asked += 1 + (asked >> 5)) {
+        const cache = newCache(1000)
+        put(cache, 0, stored, 9)
+        if (take(cache, 0, asked) === 0) continue
+        assert.ok(stored >= asked && stored - asked <= Math.max(1, asked / 8), `${stored} for ${asked}`)
+      }
+    }
+  })
+
+  it('is bounded in bytes for each stream, and in blocks for each class', () => {
+    const cache = newCache(100)
+    assert.equal(put(cache, 0, 60, 1), true)
+    assert.equal(put(cache, 0, 41, 2), false)
+    assert.equal(put(cache, 1, 100, 3), true)
+    assert.equal(put(cache, 0, 40, 4), true)
+    assert.equal(put(cache, 0, 1, 5), false)
+    assert.deepEqual([cache.cachedUnits(0), cache.cachedUnits(1)], [100, 100])
+    const wide = newCache(1_000_000)
+    let kept = 0
+    while (put(wide, 0, 8, kept + 1)) kept++
+    assert.ok(kept >= 2 && kept <= 16, `${kept} blocks`)
+    assert.equal(put(wide, 0, 9, 99), true, 'another class has room')
+    const got = new Set(Array.from({ length: kept }, () => take(wide, 0, 8)))
+    assert.deepEqual(got, new Set(Array.from({ length: kept }, (_, index) => index + 1)))
+  })
+
+  it('drain and entries know every block once', () => {
+    const cache = newCache(2 ** 30)
+    const sizes = [1, 2, 15, 16, 17, 4095, 4096, 100_000, 2 ** 22, 2 ** 28]
+    for (const [index, units] of sizes.entries()) assert.equal(put(cache, 63, units, index + 1), true)
+    put(cache, 0, 5, 1000)
+    const entries = [...cache.entries(63)]
+    assert.deepEqual(
+      entries.map(({ record, units, sizeClass }) => [units, record, sizeClass]),
+      sizes.map((units, index) => [units, index + 1, classOf(units)]),
+    )
+    assert.deepEqual([...cache.entries(7)], [])
+    assert.deepEqual(
+      cache.drain(63),
+      sizes.map((_, index) => index + 1),
+    )
+    assert.deepEqual([cache.cachedUnits(63), cache.cachedUnits(0)], [0, 5])
+    assert.deepEqual([...cache.entries(63), ...cache.drain(63)], [])
+    for (const units of sizes) assert.equal(take(cache, 63, units), 0)
+    assert.deepEqual(cache.drain(0), [1000])
+  })
+
+  it('the largest class, the last stream', () => {
+    const cache = newCache(2 ** 31 - 1)
+    assert.equal(classOf(2 ** 31 - 1), CLASSES - 1)
+    assert.equal(put(cache, MOST_STREAMS - 1, 2 ** 31 - 2, 4), true)
+    assert.equal(take(cache, MOST_STREAMS - 1, 2 ** 31 - 1), 0)
+    assert.equal(take(cache, MOST_STREAMS - 1, 2 ** 31 - 2), 4)
+    assert.equal(cache.cachedUnits(MOST_STREAMS - 1), 0)
+  })
+
+  it('agrees with a model', () => {
+    const cache = newCache(5000)
+    const random = new Random(11)
+    const model = new Map<number, { slot: number; units: number }>()
+    for (let step = 1; step <= 20_000; step++) {
+      const slot = random.below(3)
+      const units = random.logUniform(1, 2000)
+      if (random.below(2) === 0) {
+        if (put(cache, slot, units, step)) model.set(step, { slot, units })
+      } else {
+        const record = take(cache, slot, units)
+        const block = model.get(record)
+        if (record !== 0) assert.ok(block !== undefined && block.slot === slot && block.units >= units)
+        else
+          assert.ok(
+            ![...model.values()].some(kept => kept.slot === slot && kept.units === units),
+            'an exact one was there',
+          )
+        model.delete(record)
+      }
+      for (const each of [0, 1, 2]) {
+        const kept = [...model.values()].filter(block => block.slot === each)
+        const units = kept.reduce((sum, block) => sum + block.units, 0)
+        if (step % 100 === 0) assert.equal(cache.cachedUnits(each), units)
+        assert.ok(cache.cachedUnits(each) <= 5000)
+      }
+    }
+    const drained = [0, 1, 2].flatMap(slot => cache.drain(slot))
+    assert.deepEqual(new Set(drained), new Set(model.keys()))
+  })
+})

@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { MiB } from '../base/bytes.js'
+import { OutOfMemoryError } from '../base/errors.js'
+import { Context } from '../driver/context.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { Clocks } from '../order/clocks.js'
+import { Stream } from '../order/stream.js'
+import { CachingPool } from '../pool/caching-pool.js'
+import { parsePoolOptions } from '../pool/options.js'
+import { parseSnapshot } from './pytorch-snapshot.js'
+import { pickleSnapshot } from './pytorch-snapshot-writer.js'
+import { recorded } from './recorder.js'
+import { Action, framesOf, type Trace } from './trace.js'
+
+function openPool() {
+  const driver = new SimulatedDriver()
+  driver.cuInit()
+  const clocks = new Clocks(Context.open(driver, 0))
+  const stream = new Stream(clocks, 0, false)
+  return new CachingPool(clocks, stream, parsePoolOptions({ maxPoolBytes: 8 * MiB }, 140 * 2 ** 30))
+}
+
+const eventsOf = (trace: Trace) =>
+  Array.from({ length: trace.events }, (_, event) => [trace.action[event], trace.bytes[event], trace.block[event]])
+
+test('what a pool hands out and takes back becomes a trace', () => {
+  const upstream = openPool()
+  const pool = recorded(upstream)
+  const first = pool.allocate(1000)
+  const second = pool.allocate(2 * MiB)
+  first.free()
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  assert.throws(() => pool.allocate(32 * MiB), OutOfMemoryError)
+  const trace = pool.trace()
+  assert.deepEqual(eventsOf(trace), [
+    [Action.alloc, 1000, 0],
+    [Action.alloc, 2 * MiB, 1],
+    [Action.freeRequested, 1000, 0],
+    [Action.freeCompleted, 1000, 0],
+    [Action.outOfMemory, 16 * MiB, -1],
+    [Action.outOfMemory, 32 * MiB, -1],
+  ])
+  assert.equal(trace.peakRequestedBytes, 2 * MiB + 1000)
+  second.free()
+  assert.equal(upstream.stats().liveBuffers, 0)
+  assert.equal(pool.events, 8)
+})
+
+test('a recording survives being written and read as a PyTorch snapshot', () => {
+  const pool = recorded(openPool(), { stacks: true })
+  for (let round = 0; round < 3; round++) pool.allocate(4096 * (round + 1)).free()
+  const trace = pool.trace()
+  const read = parseSnapshot(pickleSnapshot(trace), 'again')
+  assert.deepEqual(eventsOf(read), eventsOf(trace))
+  const [innermost] = framesOf(read, 0)
+  assert.match(innermost.filename, /recorder\.test\.js$/, 'the stack begins at the caller')
+})

@@ -1,0 +1,98 @@
+// Records what a pool hands out and takes back, as a trace that can be replayed, or saved as a PyTorch memory snapshot
+// for the viewers that exist for those.
+
+import { writeFileSync } from 'node:fs'
+import { OutOfMemoryError } from '../base/errors.js'
+import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from '../pool/buffer.js'
+import type { Pool } from '../pool/pool.js'
+import { Wrapper } from '../pool/wrapper.js'
+import { pickleSnapshot } from './pytorch-snapshot-writer.js'
+import { Action, type Trace } from './trace.js'
+import { TraceBuilder } from './trace-builder.js'
+
+export interface RecorderOptions {
+  /** record the call stack of each allocation, which costs some 2 µs each; default false */
+  readonly stacks?: boolean
+}
+
+/** `upstream`, with every allocation and free recorded from now on. A recorded event takes some 50 bytes of host memory. */
+export function recorded(upstream: Pool, options: RecorderOptions = {}): RecordedPool {
+  return new RecordedPool(upstream, options.stacks ?? false)
+}
+
+const FRAME = /^\s*at (?:(.*?) \()?(.*?):(\d+):\d+\)?$/
+/** Frames of the recorder itself at the top of a stack: `add`, and the verb that called it. */
+const OWN_FRAMES = 3
+
+export class RecordedPool extends Wrapper {
+  private readonly builder = new TraceBuilder()
+
+  constructor(
+    upstream: Pool,
+    private readonly stacks: boolean,
+  ) {
+    super(upstream)
+  }
+
+  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    try {
+      return this.record(super.allocate(bytes, stream, alignment))
+    } catch (error) {
+      if (error instanceof OutOfMemoryError) this.recordFailure(bytes, stream, error.figures.deviceFreeBytes)
+      throw error
+    }
+  }
+
+  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+    const buffer = super.tryAllocate(bytes, stream, alignment)
+    if (buffer === null) this.recordFailure(bytes, stream, Number.NaN)
+    return buffer === null ? null : this.record(buffer)
+  }
+
+  override release(buffer: DeviceBuffer, stream?: Stream): void {
+    const { ptr, byteLength } = buffer
+    super.release(buffer, stream)
+    const handle = (stream ?? buffer.stream).handle
+    this.add(Action.freeRequested, ptr, byteLength, handle)
+    this.add(Action.freeCompleted, ptr, byteLength, handle)
+  }
+
+  /** Events recorded so far. */
+  get events(): number {
+    return this.builder.events
+  }
+
+  /** What was recorded so far, ready for `replay`. */
+  trace(name = 'recorded'): Trace {
+    return this.builder.build({ file: name })
+  }
+
+  /** Writes what was recorded so far as a PyTorch memory snapshot (pickle, protocol 4). */
+  save(path: string): void {
+    writeFileSync(path, pickleSnapshot(this.trace(path)))
+  }
+
+  private record(buffer: DeviceBuffer): DeviceBuffer {
+    this.add(Action.alloc, buffer.ptr, buffer.byteLength, buffer.stream.handle, this.stacks ? this.stackNumber() : 0)
+    return buffer
+  }
+
+  private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number): void {
+    this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0)
+  }
+
+  private add(action: number, address: number, bytes: number, stream: number, stack = 0): void {
+    const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
+    this.builder.add(action, address, bytes, stream, timeUs, stack)
+  }
+
+  private stackNumber(): number {
+    const lines = new Error().stack?.split('\n').slice(1 + OWN_FRAMES) ?? []
+    const entries = lines.map(line => {
+      const [, name = '<anonymous>', filename = line.trim(), row = '0'] = FRAME.exec(line) ?? []
+      return this.builder.stacks.entry(filename, Number(row), name)
+    })
+    return this.builder.stacks.number(entries)
+  }
+}

@@ -1,0 +1,252 @@
+// What the documents say is tried: paths exist, programs run, command lines are understood, tables name what the code has.
+// Programs run on the simulated device, also on a host with a GPU.
+
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+import { after, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import * as errors from '../src/base/errors.js'
+import { SimulatedDriver } from '../src/driver/simulated/index.js'
+import { classOf, UNIT_BYTES } from '../src/heap/size-classes.js'
+import { MiB, openDevice } from '../src/index.js'
+import { parsePoolOptions } from '../src/pool/options.js'
+import type { DeviceReport } from '../src/report/device-text.js'
+import { POLICIES } from '../src/trace/replay-result.js'
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
+const json = (path: string) => JSON.parse(read(path))
+const README = read('README.md')
+const DOCUMENTS = [
+  'README.md',
+  'CHANGELOG.md',
+  ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
+    .filter(name => name.endsWith('.md'))
+    .map(name => `docs/${name}`),
+]
+const ENV = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated', CUDA_VISIBLE_DEVICES: '-1' }
+
+/** What follows each ```language line of a document. */
+function blocks(document: string, language: string): string[] {
+  return [...document.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, 'gms'))].map(match => match[1])
+}
+
+/** Runs Node to its end and returns what it printed; a failure shows everything. */
+function node(...args: string[]): string {
+  const { status, stdout, stderr } = spawnSync(process.execPath, args, { cwd: ROOT, encoding: 'utf8', env: ENV })
+  assert.deepEqual([status, stderr], [0, ''], `node ${args.join(' ')}\n${stdout}${stderr}`)
+  return stdout
+}
+
+describe('paths', () => {
+  /** In backticks or a link, with a folder in it or the ending of a file. */
+  const candidates = (text: string) =>
+    [...text.matchAll(/`([^`\s]+)`|\]\(([^)\s]+)\)/g)]
+      .map(match => match[1] ?? match[2].replace(/#.*$/, ''))
+      .filter(name => /^[\w.@-]+(\/[\w.@-]*)+$|^[\w-]+\.(md|ts|js|json|gz)$/.test(name))
+
+  for (const document of DOCUMENTS) {
+    test(`that ${document} names exist`, () => {
+      const prose = read(document).replace(/^```.*?^```$/gms, '')
+      for (const path of candidates(prose)) {
+        const subpath = /^cuda-mempool(\/.*)$/.exec(path)
+        const exists = subpath
+          ? Object.hasOwn(json('package.json').exports, `.${subpath[1]}`)
+          : [join(ROOT, path), join(ROOT, dirname(document), path)].some(each => existsSync(each))
+        assert.ok(exists, `${document} names ${path}`)
+      }
+    })
+  }
+
+  test('are found in the text', () => {
+    const found = candidates('`src/a.ts`, `docs/`, [b](docs/c.md#part), `pool.ts`, `pool.close()`, `x`, `a / b`')
+    assert.deepEqual(found, ['src/a.ts', 'docs/', 'docs/c.md', 'pool.ts'])
+    assert.ok(candidates(README).length > 10)
+  })
+})
+
+describe('programs', () => {
+  // Inside the package, so that 'cuda-mempool' is this build; the build is ignored, and so is this.
+  const folder = mkdtempSync(join(ROOT, 'dist', 'documents-'))
+  after(() => rmSync(folder, { recursive: true }))
+  const typescript = blocks(README, 'ts')
+  const javascript = blocks(README, 'js')
+
+  test('of the README compile, as strictly as this project, and run', () => {
+    assert.ok(typescript.length >= 4 && javascript.length >= 1)
+    const source = join(folder, 'source')
+    mkdirSync(source)
+    for (const [index, program] of typescript.entries()) writeFileSync(join(source, `${index}.ts`), program)
+    for (const [index, program] of javascript.entries()) writeFileSync(join(folder, `${index}.js`), program)
+    const typeRoots = [join(ROOT, 'node_modules/@types')]
+    const compilerOptions = { rootDir: '.', outDir: '../built', declaration: false, typeRoots }
+    const config = { extends: join(ROOT, 'tsconfig.json'), compilerOptions, include: ['*.ts'] }
+    writeFileSync(join(source, 'tsconfig.json'), JSON.stringify(config))
+    node(join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', source)
+    const said = typescript.map((_, index) => node(join(folder, 'built', `${index}.js`)))
+    assert.equal(said[0], 'simulated GPU: read 0.5 back, 2 buffers held\n')
+    assert.equal(said[1], '7\n')
+    assert.equal(said[2], `${400 * MiB} null\n`)
+    assert.match(said[3], /^no room for 64 MiB: /)
+    for (const index of javascript.keys()) node(join(folder, `${index}.js`))
+  })
+
+  test('begin with ten lines, which are the first example', () => {
+    assert.equal(typescript[0], read('examples/first-allocation.ts'))
+    assert.equal(typescript[0].trimEnd().split('\n').length, 10)
+  })
+
+  for (const name of readdirSync(join(ROOT, 'examples'))) {
+    test(`examples/${name} runs`, () => {
+      const said = node(join(ROOT, 'dist', 'examples', `${basename(name, '.ts')}.js`))
+      assert.ok(said.length > 0 && !said.includes('undefined'), said)
+    })
+  }
+})
+
+describe('command lines', () => {
+  const lines = DOCUMENTS.flatMap(document => blocks(read(document), 'sh')).join('')
+  const inProse = DOCUMENTS.flatMap(document => [...read(document).matchAll(/`((?:npm|npx|node) [^`\n]+)`/g)]).map(
+    match => match[1],
+  )
+  const commands = [...lines.trim().split('\n'), ...inProse].flatMap(line => line.split(' && '))
+
+  test('are of three kinds', () => {
+    for (const command of commands) assert.match(command, /^(npx cuda-mempool [a-z]+|node dist\/|npm )/)
+  })
+
+  test('of cuda-mempool name commands, options and files that there are', () => {
+    const helps = new Map<string, string>()
+    const ours = commands.filter(command => command.startsWith('npx cuda-mempool'))
+    assert.ok(ours.length >= 4)
+    for (const command of ours) {
+      const [, , name, ...rest] = command.split(' ')
+      const help = helps.get(name) ?? node(join(ROOT, 'dist/src/cli/main.js'), name, '--help')
+      helps.set(name, help)
+      for (const argument of rest) {
+        if (argument.startsWith('--')) assert.ok(help.includes(argument), command)
+        if (argument.startsWith('traces/')) assert.ok(existsSync(join(ROOT, argument)), command)
+      }
+      const policies = / --policy (\S+)/.exec(command)?.[1].split(',') ?? []
+      for (const policy of policies) assert.ok((POLICIES as readonly string[]).includes(policy), command)
+    }
+    const options = /gzip or not\) and\s+takes(.*?);/s.exec(README)?.[1].match(/--[a-z-]+/g) ?? []
+    assert.ok(options.length >= 8)
+    for (const option of options) assert.ok(helps.get('replay')!.includes(`${option} `), option)
+  })
+
+  test('of node name programs that there are, with options that they have', () => {
+    for (const command of commands.filter(each => each.startsWith('node '))) {
+      const [, program, ...rest] = command.split(' ')
+      const source = readFileSync(join(ROOT, program), 'utf8')
+      for (const option of rest.filter(each => each.startsWith('--'))) {
+        assert.match(source, new RegExp(`\\b${option.slice(2)}: \\{`), command)
+      }
+    }
+  })
+
+  test('of npm name scripts that there are', () => {
+    const { scripts } = json('package.json')
+    for (const command of commands.filter(each => each.startsWith('npm '))) {
+      const [, verb, script = verb] = command.split(' ')
+      const known = ['ci', 'install', 'pack'].includes(verb) || Object.hasOwn(scripts, script)
+      assert.ok(known, command)
+    }
+  })
+
+  test('run in continuous integration as the README has them', () => {
+    const [first, second] = blocks(README, 'sh').map(block => block.trim())
+    assert.deepEqual([first, second], ['npm ci && npm start', 'npm ci && npm test'])
+    const run = read('.ci/run')
+    for (const command of [first, second]) assert.ok(run.includes(`'${command}'`), command)
+    assert.match(run, /^set -euo pipefail$/m)
+  })
+})
+
+describe('tables', () => {
+  /** The cells of the table under a heading, row by row without its head. */
+  const rows = (heading: string) => {
+    const section = README.split(`## ${heading}\n`)[1].split('\n## ')[0]
+    const lines = section.split('\n').filter(line => line.startsWith('|'))
+    return lines.slice(2).map(line => line.slice(2, -2).split(' | '))
+  }
+  const names = (cell: string) => [...cell.matchAll(/`(\w+)`/g)].map(match => match[1])
+
+  test('list every pool option', () => {
+    let message = ''
+    try {
+      parsePoolOptions({ none: 1 } as object, 1)
+    } catch (error) {
+      message = (error as Error).message
+    }
+    const options = /the options are (.*)$/.exec(message)![1].split(', ')
+    assert.deepEqual(
+      rows('Pool options')
+        .map(row => names(row[0])[0])
+        .sort(),
+      options.sort(),
+    )
+  })
+
+  test('list every error', () => {
+    const ours = Object.keys(errors)
+    const listed = rows('Errors').flatMap(row => names(row[0]))
+    assert.deepEqual(listed.sort(), [...ours, 'TypeError', 'RangeError'].sort())
+  })
+
+  test('name the least driver of each feature, and what is lost without it', () => {
+    const { features } = JSON.parse(node(join(ROOT, 'dist/src/cli/main.js'), 'info', '--json')) as DeviceReport
+    const expected = features.map(({ name, leastDriver, without }) => [name, `CUDA ${leastDriver}`, without])
+    assert.deepEqual(rows('What it needs'), expected)
+  })
+
+  test('and the metrics name every policy and every figure of a replay', () => {
+    const metrics = read('docs/metrics.md')
+    for (const policy of POLICIES) assert.ok(metrics.includes(`| \`${policy}\` |`), policy)
+    const recording = 'traces/mlp-train-stacks.pickle.gz'
+    const report = JSON.parse(node(join(ROOT, 'dist/src/cli/main.js'), 'replay', recording, '--json', '--no-latency'))
+    const figures = [...Object.keys(report.trace), ...Object.keys(report.runs[0])]
+    for (const figure of figures) {
+      assert.ok(['file', 'policy'].includes(figure) || metrics.includes(`\`${figure}\``), figure)
+    }
+  })
+})
+
+test('the walkthrough tells the numbers and driver calls that there are', () => {
+  const driver = new SimulatedDriver()
+  using device = openDevice(driver)
+  using pool = device.createPool()
+  using stream = device.createStream()
+  const callsOf = (work: () => void) => {
+    const before = new Map(driver.calls)
+    work()
+    return [...driver.calls]
+      .map(([name, count]) => [name, count - (before.get(name) ?? 0)])
+      .filter(each => each[1] !== 0)
+  }
+  const text = read('docs/walkthrough.md').replace(/\s+/g, ' ')
+  const units = (3 * MiB) / UNIT_BYTES
+  assert.ok(text.includes(`${units.toLocaleString('en-US')} units`) && text.includes(`: ${classOf(units)} of`))
+
+  const calls = callsOf(() => pool.allocate(3 * MiB, stream).free())
+  const told = { cuMemCreate: 'is called twice', cuMemMap: 'is called twice', cuMemSetAccess: 'once' }
+  assert.deepEqual(Object.fromEntries(calls), { cuMemCreate: 2, cuMemMap: 2, cuMemSetAccess: 1 })
+  for (const [call, often] of Object.entries(told)) assert.ok(text.includes(`\`${call}\` ${often}`), call)
+  assert.deepEqual(
+    callsOf(() => pool.allocate(3 * MiB, stream).free()),
+    [],
+  )
+})
+
+test('the changelog begins with this version', () => {
+  assert.equal(/^## (\S+)$/m.exec(read('CHANGELOG.md'))?.[1], json('package.json').version)
+})
+
+test('the licence is the whole Apache License 2.0', () => {
+  const licence = read('LICENSE')
+  assert.match(licence, /Apache License\s+Version 2\.0, January 2004/)
+  assert.ok(licence.length > 10_000)
+  assert.equal(json('package.json').license, 'Apache-2.0')
+})
