@@ -178,13 +178,17 @@ const rows = workloads.map(({ name, run }) => {
 })
 
 const machine = machineOf(device)
-console.log(`${machine.device}${machine.simulated ? ' (simulated: the driver rows are not a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`)
+console.log(
+  `${machine.device}${machine.simulated ? ' (simulated: the driver rows are not a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
+)
 console.log(`medians of ${BATCHES} batches, ns per allocate + free, seed ${SEED}`)
 for (const { workload, subjects: results } of rows) {
   console.log(`\n${workload}`)
   for (const { name, medianNs, timesOurs, checksum } of results) {
     const mark = checksum === null ? '' : `   placements ${checksum.toString(16)}`
-    console.log(`  ${name.padEnd(48)}${medianNs.toFixed(1).padStart(10)}${`${timesOurs.toFixed(1)}×`.padStart(10)}${mark}`)
+    console.log(
+      `  ${name.padEnd(48)}${medianNs.toFixed(1).padStart(10)}${`${timesOurs.toFixed(1)}×`.padStart(10)}${mark}`,
+    )
   }
 }
 save(values.save, 'allocate', { machine, parameters: { batches: BATCHES, live: LIVE, seed: SEED, scale }, rows })

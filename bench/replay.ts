@@ -1,0 +1,41 @@
+// How fast a recording goes through the pool on the simulated device: host time only, one thread.
+// Run: node dist/bench/replay.js [FILE] [--rounds N] [--smoke] [--save DIR]
+
+import { parseArgs } from 'node:util'
+import { replayDevices } from '../src/device.js'
+import { Pass } from '../src/trace/pass.js'
+import { readSnapshot } from '../src/trace/pytorch-snapshot.js'
+import { machineOf, median, save } from './machine.js'
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    rounds: { type: 'string', default: '100' },
+    smoke: { type: 'boolean', default: false },
+    save: { type: 'string' },
+  },
+})
+const [file = 'traces/gpt2-train-varlen.pickle.gz'] = positionals
+const rounds = values.smoke ? 2 : Number(values.rounds)
+const BATCHES = values.smoke ? 1 : 5
+const LAG = 8
+
+const trace = readSnapshot(file)
+const open = replayDevices('simulated')
+const rates = Array.from({ length: BATCHES }, () => {
+  const device = open()
+  const pool = device.createPool({ maxPoolBytes: Infinity })
+  const { seconds, failures } = new Pass(trace, device, pool, LAG).run(rounds)
+  if (failures > 0) throw new Error(`${failures} events failed`)
+  device.close()
+  return (trace.events * rounds) / seconds
+})
+const device = open()
+const machine = machineOf(device)
+device.close()
+const eventsPerSecond = Math.round(median(rates))
+console.log(
+  `${file}: ${trace.events} events, ${rounds} rounds, lag ${LAG}, median of ${BATCHES}, ${machine.cpu}, Node ${machine.node}`,
+)
+console.log(`${(eventsPerSecond / 1e6).toFixed(2)} million events a second through the pool, on the simulated device`)
+save(values.save, 'replay', { machine, parameters: { file, rounds, lag: LAG, batches: BATCHES }, eventsPerSecond })
