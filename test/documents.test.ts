@@ -22,6 +22,7 @@ const README = read('README.md')
 const DOCUMENTS = [
   'README.md',
   'CHANGELOG.md',
+  'bench/results/README.md',
   ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
     .filter(name => name.endsWith('.md'))
     .map(name => `docs/${name}`),

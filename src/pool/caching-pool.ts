@@ -377,6 +377,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const key = slot + 1
     this.records.doubles[CACHE_MISSES]++
     let record = heap.allocate(units, alignUnits, key)
+    if (record === 0 && heap === this.small && this.breakLarger(heap, units, slot)) record = heap.allocate(units, alignUnits, key)
     if (record === 0 && this.settle() > 0) record = heap.allocate(units, alignUnits, key)
     if (record === 0 && this.drain(heap) > 0) {
       this.settle()
@@ -500,6 +501,14 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       settled++
     }
     return settled
+  }
+
+  /** Gives the smallest cached block of the stream that is larger than `units` back to the heap; false when there is none. */
+  private breakLarger(heap: SegregatedFit, units: number, slot: number): boolean {
+    const record = this.slots.takeLarger(slot, classOf(units), heap === this.small ? SMALL_CLASSES : CLASSES)
+    if (record === 0) return false
+    this.freeToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
+    return true
   }
 
   /** Gives every cached block of one heap back to it; returns how many. */

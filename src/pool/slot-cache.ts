@@ -1,19 +1,19 @@
 // The front of the caching pool: blocks freed on a stream, kept whole, a few for each size class. To take one is an
 // allocation, to put one is a free; the heap behind is touched when a class has none, or no place left.
 //
-// It lies in the words that the record table leaves to its owner: for each stream slot and class PLACES pairs of record
-// and units, where 0 units is an empty place, and behind the last class the units that the stream caches. The first place
-// is tried before the others are searched, because a program mostly asks for the size that it freed last. Indices are put
-// together by shifts and ors, which unlike sums need no check for overflow.
+// It lies in the words that the record table leaves to its owner: for each stream slot and class a stack of records, its
+// height first, and behind the last class the units that the stream caches. The top of the stack is tried first, because
+// a program mostly asks for the size that it freed last. Indices are put together by shifts and ors, which unlike sums
+// need no check for overflow.
 
 import { assert } from '../base/assert.js'
-import type { RecordTable } from '../heap/records.js'
+import { type RecordTable, Word } from '../heap/records.js'
 import { CLASSES } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 
+const CLASS_SHIFT = 3
+const CLASS_WORDS = 1 << CLASS_SHIFT
 const PLACES = 4
-const CLASS_SHIFT = 3 // 4 places of 2 words
-const CLASS_WORDS = PLACES * 2
 const STREAM_SHIFT = 12
 const STREAM_WORDS = 1 << STREAM_SHIFT
 const CACHED_UNITS = STREAM_WORDS - 1
@@ -34,32 +34,30 @@ export class SlotCache {
    * A cached block that wastes little: of the class of `units` or of the next, at most an eighth too large. 0 for none.
    */
   take(slot: number, sizeClass: number, units: number): number {
-    const slots = this.records.words
-    let place = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
-    if (slots[place | 1] !== units) {
-      place = this.search(place, units)
-      if (place === 0) return 0
-    }
+    const words = this.records.words
+    const stack = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
+    const height = words[stack]
+    let record = words[stack | height]
+    if (height === 0 || words[(record << 4) | Word.units] !== units) {
+      record = this.search(stack, units)
+      if (record === 0) return 0
+    } else words[stack] = height - 1
     const counter = (slot << STREAM_SHIFT) | CACHED_UNITS
-    slots[counter] = (slots[counter] - slots[place | 1]) | 0
-    slots[place | 1] = 0
-    return slots[place]
+    words[counter] = (words[counter] - words[(record << 4) | Word.units]) | 0
+    return record
   }
 
   /** Keeps a block of `units` for its stream; false when its class or the stream's share is full. */
   put(slot: number, sizeClass: number, units: number, record: number): boolean {
-    const slots = this.records.words
+    const words = this.records.words
     const counter = (slot << STREAM_SHIFT) | CACHED_UNITS
-    const cached = (slots[counter] + units) | 0
-    if (cached > this.mostUnits) return false
-    let place = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
-    if (slots[place | 1] !== 0) {
-      place = this.emptyPlace(place)
-      if (place === 0) return false
-    }
-    slots[place] = record
-    slots[place | 1] = units
-    slots[counter] = cached
+    const cached = (words[counter] + units) | 0
+    const stack = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
+    const height = words[stack]
+    if (height >= PLACES || cached > this.mostUnits) return false
+    words[stack] = height + 1
+    words[stack | (height + 1)] = record
+    words[counter] = cached
     return true
   }
 
@@ -68,18 +66,32 @@ export class SlotCache {
     return this.records.words[(slot << STREAM_SHIFT) | CACHED_UNITS]
   }
 
+  /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
+  takeLarger(slot: number, sizeClass: number, end: number): number {
+    const words = this.records.words
+    const counter = (slot << STREAM_SHIFT) | CACHED_UNITS
+    for (let larger = sizeClass + 1; larger < end; larger++) {
+      const record = this.pop((slot << STREAM_SHIFT) | (larger << CLASS_SHIFT))
+      if (record === 0) continue
+      words[counter] -= words[(record << 4) | Word.units]
+      return record
+    }
+    return 0
+  }
+
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
   drain(slot: number, first = 0, end = CLASSES): number[] {
     const drained: number[] = []
     const slots = this.records.words
     const counter = (slot << STREAM_SHIFT) | CACHED_UNITS
     if (slots[counter] === 0) return drained
-    const stop = (slot << STREAM_SHIFT) | (end << CLASS_SHIFT)
-    for (let place = (slot << STREAM_SHIFT) | (first << CLASS_SHIFT); place < stop; place += 2) {
-      if (slots[place | 1] === 0) continue
-      drained.push(slots[place])
-      slots[counter] -= slots[place | 1]
-      slots[place | 1] = 0
+    for (let sizeClass = first; sizeClass < end; sizeClass++) {
+      const stack = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
+      for (; slots[stack] > 0; slots[stack]--) {
+        const record = slots[stack | slots[stack]]
+        slots[counter] -= slots[(record << 4) | Word.units]
+        drained.push(record)
+      }
     }
     return drained
   }
@@ -87,33 +99,49 @@ export class SlotCache {
   /** Every block cached for one stream, with the class it is kept under. */
   *entries(slot: number): Generator<{ sizeClass: number; record: number; units: number }> {
     if (this.cachedUnits(slot) === 0) return
-    for (let place = 0; place < CLASSES * CLASS_WORDS; place += 2) {
-      const record = this.records.words[(slot << STREAM_SHIFT) | place]
-      const units = this.records.words[(slot << STREAM_SHIFT) | place | 1]
-      if (units !== 0) yield { sizeClass: place >> CLASS_SHIFT, record, units }
+    const words = this.records.words
+    for (let sizeClass = 0; sizeClass < CLASSES; sizeClass++) {
+      const stack = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
+      for (let place = 1; place <= words[stack]; place++) {
+        const record = words[stack | place]
+        yield { sizeClass, record, units: words[(record << 4) | Word.units] }
+      }
     }
   }
 
   /**
-   * A place of the class with at least `units`, else any of the next class; 0 for none. Of a large size it is the exact
-   * one if there is one: what a small one wastes is not worth the search.
+   * Takes out a record of the class with exactly `units`, or a larger one; 0 for none. Of a large size the exact one is
+   * looked for first; for a small one any block of the next class will do at once, since what it wastes is not worth a search.
    */
-  private search(first: number, units: number): number {
-    const slots = this.records.words
-    let larger = 0
-    for (let place = first; place < first + CLASS_WORDS * 2; place += 2) {
-      const size = slots[place | 1]
-      if (size < units) continue
-      if (size === units || units < LARGE_UNITS) return place
-      if (larger === 0) larger = place
+  private search(stack: number, units: number): number {
+    const words = this.records.words
+    if (units < LARGE_UNITS) {
+      const next = this.pop(stack + CLASS_WORDS)
+      if (next !== 0) return next
     }
-    return larger
+    let larger = 0
+    for (let place = words[stack]; place > 0; place--) {
+      const size = words[(words[stack | place] << 4) | Word.units]
+      if (size === units) return this.remove(stack, place)
+      if (size > units) larger = place
+    }
+    if (larger !== 0) return this.remove(stack, larger)
+    return units < LARGE_UNITS ? 0 : this.pop(stack + CLASS_WORDS)
   }
 
-  /** An empty place of the class; 0 for none (no block is of class 0). */
-  private emptyPlace(first: number): number {
-    for (let place = first; place < first + CLASS_WORDS; place += 2)
-      if (this.records.words[place | 1] === 0) return place
-    return 0
+  private pop(stack: number): number {
+    const words = this.records.words
+    const height = words[stack]
+    if (height === 0) return 0
+    words[stack] = height - 1
+    return words[stack | height]
+  }
+
+  private remove(stack: number, place: number): number {
+    const words = this.records.words
+    const record = words[stack | place]
+    words[stack | place] = words[stack | words[stack]]
+    words[stack]--
+    return record
   }
 }
