@@ -377,7 +377,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const key = slot + 1
     this.records.doubles[CACHE_MISSES]++
     let record = heap.allocate(units, alignUnits, key)
-    if (record === 0 && heap === this.small && this.breakLarger(heap, units, slot)) record = heap.allocate(units, alignUnits, key)
+    if (record === 0 && heap === this.small && this.breakLarger(heap, units, slot))
+      record = heap.allocate(units, alignUnits, key)
     if (record === 0 && this.settle() > 0) record = heap.allocate(units, alignUnits, key)
     if (record === 0 && this.drain(heap) > 0) {
       this.settle()

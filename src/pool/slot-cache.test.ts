@@ -1,18 +1,58 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { Random } from '../base/random.js'
-import { RecordTable } from '../heap/records.js'
+import { RecordTable, Word } from '../heap/records.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 import { SLOT_WORDS, SlotCache } from './slot-cache.js'
 
-function newCache(mostUnits: number): SlotCache {
-  return new SlotCache(new RecordTable(SLOT_WORDS), mostUnits)
+const NUMBERS = 20_001
+
+/** A slot cache over records that are numbered from 0 and get their units when they are put. */
+class NumberedCache {
+  private readonly records = new RecordTable(SLOT_WORDS)
+  private readonly cache: SlotCache
+
+  constructor(mostUnits: number) {
+    while (this.records.used <= this.records.first + NUMBERS) this.records.acquire()
+    this.cache = new SlotCache(this.records, mostUnits)
+  }
+
+  put(slot: number, units: number, number: number): boolean {
+    const record = this.records.first + number
+    this.records.words[(record << 4) | Word.units] = units
+    return this.cache.put(slot, classOf(units), units, record)
+  }
+
+  /** 0 for none */
+  take(slot: number, units: number): number {
+    return this.numberOf(this.cache.take(slot, classOf(units), units))
+  }
+
+  takeLarger(slot: number, units: number, end: number): number {
+    return this.numberOf(this.cache.takeLarger(slot, classOf(units), end))
+  }
+
+  cachedUnits(slot: number): number {
+    return this.cache.cachedUnits(slot)
+  }
+
+  entries(slot: number) {
+    return [...this.cache.entries(slot)].map(entry => ({ ...entry, record: this.numberOf(entry.record) }))
+  }
+
+  drain(slot: number, first?: number, end?: number): number[] {
+    return this.cache.drain(slot, first, end).map(record => this.numberOf(record))
+  }
+
+  private numberOf(record: number): number {
+    return record === 0 ? 0 : record - this.records.first
+  }
 }
 
-const put = (cache: SlotCache, slot: number, units: number, record: number) =>
-  cache.put(slot, classOf(units), units, record)
-const take = (cache: SlotCache, slot: number, units: number) => cache.take(slot, classOf(units), units)
+const newCache = (mostUnits: number) => new NumberedCache(mostUnits)
+const put = (cache: NumberedCache, slot: number, units: number, number: number) => cache.put(slot, units, number)
+const take = (cache: NumberedCache, slot: number, units: number) => cache.take(slot, units)
 
 describe('slot cache', () => {
   it('gives back what was put, once, to its own stream only', () => {
@@ -27,9 +67,10 @@ describe('slot cache', () => {
   })
 
   it('never gives a smaller block, and never one that wastes more than an eighth or one unit', () => {
+    const cache = newCache(1000)
     for (let stored = 1; stored <= 600; stored++) {
       for (let asked = 1; asked <= 600; asked += 1 + (asked >> 5)) {
-        const cache = newCache(1000)
+        cache.drain(0)
         put(cache, 0, stored, 9)
         if (take(cache, 0, asked) === 0) continue
         assert.ok(stored >= asked && stored - asked <= Math.max(1, asked / 8), `${stored} for ${asked}`)
@@ -73,6 +114,23 @@ describe('slot cache', () => {
     assert.deepEqual([...cache.entries(63), ...cache.drain(63)], [])
     for (const units of sizes) assert.equal(take(cache, 63, units), 0)
     assert.deepEqual(cache.drain(0), [1000])
+  })
+
+  it('takes the smallest block of a larger class, below an end', () => {
+    const cache = newCache(2 ** 20)
+    for (const [index, units] of [100, 3000, 9000].entries()) put(cache, 2, units, index + 1)
+    assert.equal(cache.takeLarger(2, 100, CLASSES), 2, 'not one of the class itself')
+    assert.equal(cache.cachedUnits(2), 9100)
+    assert.equal(cache.takeLarger(2, 100, classOf(9000)), 0)
+    assert.equal(cache.takeLarger(1, 100, CLASSES), 0)
+    assert.equal(cache.takeLarger(2, 100, CLASSES), 3)
+  })
+
+  it('drains the classes asked for only', () => {
+    const cache = newCache(2 ** 20)
+    for (const [index, units] of [100, 3000, 9000].entries()) put(cache, 2, units, index + 1)
+    assert.deepEqual(cache.drain(2, classOf(3000), classOf(9000)), [2])
+    assert.equal(cache.cachedUnits(2), 9100)
   })
 
   it('the largest class, the last stream', () => {

@@ -23,7 +23,9 @@ export class Footprint {
       this.peakReservedBytes = reservedBytes
       this.fragmentationAtPeak = fragmentation
       const freeBytes = reservedBytes - liveBytes
-      this.contiguity = freeBytes === 0 ? 1 : Math.min(1, largestFreeBytes / freeBytes)
+      // A pool that cannot tell its largest free block says 0.
+      if (freeBytes === 0) this.contiguity = 1
+      else this.contiguity = largestFreeBytes === 0 ? null : Math.min(1, largestFreeBytes / freeBytes)
     }
     const { timeUs, events } = this.trace
     const weight = event + 1 < events ? timeUs[event + 1] - timeUs[event] : 0
