@@ -13,7 +13,7 @@ import { MOST_STREAMS } from '../order/clocks.js'
 
 const CLASS_SHIFT = 3
 const CLASS_WORDS = 1 << CLASS_SHIFT
-const PLACES = 4
+const PLACES = 4 // more would keep too much of large sizes from the heap
 const STREAM_SHIFT = 12
 const STREAM_WORDS = 1 << STREAM_SHIFT
 const CACHED_UNITS = STREAM_WORDS - 1
@@ -31,7 +31,8 @@ export class SlotCache {
   ) {}
 
   /**
-   * A cached block that wastes little: of the class of `units` or of the next, at most an eighth too large. 0 for none.
+   * A cached block that wastes little: of the class of `units` or of the next, so at most an eighth or one unit too large.
+   * 0 for none.
    */
   take(slot: number, sizeClass: number, units: number): number {
     const words = this.records.words

@@ -7,7 +7,7 @@ import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
 import { type ReplayDevice, simulatedDriverOf } from './replay-device.js'
 import type { ReplayFailure } from './replay-result.js'
-import { Action, framesOf, frameText, type Trace } from './trace.js'
+import { Action, BEFORE, framesOf, frameText, type Trace } from './trace.js'
 import { type Lag, ModelledWork } from './work.js'
 
 /** Called after each allocation and before each free; either may be left out. */
@@ -65,7 +65,9 @@ export class Pass {
   private round(observer: PassObserver, calls: PassCalls): void {
     const { trace, streams, work, buffers, driver } = this
     const { action, block, stream, blocks, timeUs } = trace
-    for (let index = 0; index < blocks.initial; index++) this.allocate(-1, index, observer, calls)
+    for (let index = 0; index < blocks.initial; index++) {
+      if (blocks.freeRequestedAt[index] !== BEFORE) this.allocate(-1, index, observer, calls)
+    }
     for (let event = 0; event < trace.events; event++) {
       const index = block[event]
       if (event > 0) driver?.passTime(Math.max(0, timeUs[event] - timeUs[event - 1]) / 1e6)
