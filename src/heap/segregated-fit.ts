@@ -10,6 +10,7 @@ import { assert } from '../base/assert.js'
 import { checkHeap } from './check.js'
 import { Double, type RecordTable, State, Stride, Word } from './records.js'
 import { CLASS_GROUPS, CLASSES, classOf } from './size-classes.js'
+import { type Window, WindowSearch } from './window.js'
 
 // Powers of two, so that indices are put together by shifts and ors, which need no check for overflow.
 const HEADS_OF_KEY = 512
@@ -20,16 +21,6 @@ assert(CLASSES <= HEADS_OF_KEY && CLASS_GROUPS <= GROUPS_OF_KEY, 'the classes of
 const SCAN = 16
 const WHOLE_BIN = 2 ** 30
 const STATE_MASK = 7
-
-/** Where a block can be placed: `absentUnits` of the window have no memory yet. */
-export interface Window {
-  readonly range: number
-  readonly start: number
-  readonly units: number
-  readonly absentUnits: number
-  /** the block in which the window starts; true until the heap changes */
-  readonly record: number
-}
 
 export class SegregatedFit {
   /** absent and all units of the ranges */
@@ -220,23 +211,13 @@ export class SegregatedFit {
 
   /**
    * The place for `units` that needs the least new memory, counted in whole granules, among stretches of gaps and of
-   * free blocks with key `key` or 0; null when no stretch is long enough. The lowest address wins a tie.
+   * free blocks with key `key` or 0; null when no stretch is long enough.
    */
   findWindow(units: number, key: number, granuleUnits: number): Window | null {
-    const words = this.records.words
-    let best: Window | null = null
-    for (let gap = this.firstGap; gap !== 0; gap = words[(gap << 4) | Word.binNext]) {
-      const first = this.stretchStart(gap, key)
-      if (first === 0) continue // an earlier gap begins the same stretch
-      for (let record = first; record !== 0 && this.usable(record, key); record = words[(record << 4) | Word.next]) {
-        const start = words[(record << 4) | Word.offset]
-        best = this.tryWindow(record, start, units, key, granuleUnits, best)
-        const last = start + words[(record << 4) | Word.units] - units
-        const gapEnd = (words[(record << 4) | Word.tag] & STATE_MASK) === State.absent
-        if (!gapEnd && last < start) best = this.tryWindowEndingWith(record, last, units, key, granuleUnits, best)
-      }
-    }
-    return best
+    const search = new WindowSearch(this.records, units, key, granuleUnits)
+    const { words } = this.records
+    for (let gap = this.firstGap; gap !== 0; gap = words[(gap << 4) | Word.binNext]) search.tryStretch(gap)
+    return search.best
   }
 
   /** The size of the largest free block that `key` may use is at least that of this class; -1 when there is none. */
@@ -350,80 +331,6 @@ export class SegregatedFit {
 
   private end(record: number): number {
     return this.records.words[(record << 4) | Word.offset] + this.records.words[(record << 4) | Word.units]
-  }
-
-  private usable(record: number, key: number): boolean {
-    const words = this.records.words
-    const state = words[(record << 4) | Word.tag] & STATE_MASK
-    if (state === State.absent) return true
-    const own = words[(record << 4) | Word.key]
-    return state === State.free && (own === 0 || own === key)
-  }
-
-  /** The first record of the stretch around `gap`, or 0 when another gap of the stretch lies before it. */
-  private stretchStart(gap: number, key: number): number {
-    const words = this.records.words
-    let first = gap
-    for (
-      let previous = words[(gap << 4) | Word.previous];
-      previous !== 0;
-      previous = words[(previous << 4) | Word.previous]
-    ) {
-      if (!this.usable(previous, key)) break
-      if ((words[(previous << 4) | Word.tag] & STATE_MASK) === State.absent) return 0
-      first = previous
-    }
-    return first
-  }
-
-  /** Compares the window of `units` from `start`, inside or at the start of `record`, with the best so far. */
-  private tryWindow(
-    record: number,
-    start: number,
-    units: number,
-    key: number,
-    granuleUnits: number,
-    best: Window | null,
-  ): Window | null {
-    const words = this.records.words
-    const end = start + units
-    let absentUnits = 0
-    for (let block = record; block !== 0 && this.usable(block, key); block = words[(block << 4) | Word.next]) {
-      const from = words[(block << 4) | Word.offset]
-      const to = from + words[(block << 4) | Word.units]
-      if ((words[(block << 4) | Word.tag] & STATE_MASK) === State.absent) {
-        const low = Math.floor(Math.max(from, start) / granuleUnits) * granuleUnits
-        const high = Math.min(Math.ceil(Math.min(to, end) / granuleUnits) * granuleUnits, to)
-        absentUnits += high - low
-        if (best !== null && absentUnits > best.absentUnits) return best
-      }
-      if (to < end) continue
-      const range = words[(record << 4) | Word.range]
-      const better =
-        best === null ||
-        absentUnits < best.absentUnits ||
-        range < best.range ||
-        (range === best.range && start < best.start)
-      return better ? { range, start, units, absentUnits, record } : best
-    }
-    return best
-  }
-
-  /** The window that ends with `record` starts at `start`, in some earlier record of the stretch. */
-  private tryWindowEndingWith(
-    record: number,
-    start: number,
-    units: number,
-    key: number,
-    granuleUnits: number,
-    best: Window | null,
-  ): Window | null {
-    const words = this.records.words
-    for (let block = record; block !== 0 && this.usable(block, key); block = words[(block << 4) | Word.previous]) {
-      if (words[(block << 4) | Word.offset] <= start)
-        return this.tryWindow(block, start, units, key, granuleUnits, best)
-    }
-    return best
   }
 
   /** Cuts a taken block at `start`: what lies before goes back, and the record of the rest is returned. */

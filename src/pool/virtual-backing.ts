@@ -6,10 +6,18 @@
 import { assert } from '../base/assert.js'
 import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
-import type { SegregatedFit, Window } from '../heap/segregated-fit.js'
+import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import type { Window } from '../heap/window.js'
 import type { Clocks } from '../order/clocks.js'
-import { type Backing, checkLimit, type GrowthLimits, type Heaps, isOutOfMemory } from './backing.js'
+import {
+  type Backing,
+  type GrowthLimits,
+  type Heaps,
+  isOutOfMemory,
+  MOST_ALIGNMENT_BYTES,
+  mostReservedBytes,
+} from './backing.js'
 
 // Moving memory saves memory and costs time. What has moved counts against a limit, twice all that is reserved, and is
 // forgiven at the rate of a share of the time that passes. Beyond the limit the pool takes new memory while it can; where
@@ -50,6 +58,7 @@ export class VirtualBacking implements Backing {
   private recentMoves = 0
   private forgivenAtSeconds: number
   private readonly context: Context
+  private readonly limitBytes: number
   private readonly granuleBytes: number
   private readonly granuleUnits: number
   private readonly reservations: readonly Reservation[]
@@ -68,9 +77,10 @@ export class VirtualBacking implements Backing {
     const driver = context.activate()
     this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.granuleBytes / UNIT_BYTES
-    checkLimit(limits, this.granuleBytes)
+    const deviceBytes = driver.cuDeviceTotalMem(context.device)
+    this.limitBytes = mostReservedBytes(limits, this.granuleBytes, deviceBytes)
     this.forgivenAtSeconds = driver.clockSeconds
-    const wanted = driver.cuDeviceTotalMem(context.device) * RESERVATION_FACTOR
+    const wanted = deviceBytes * RESERVATION_FACTOR
     const granules = Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.granuleBytes))
     const small = this.reserve(heaps.small, granules)
     try {
@@ -184,7 +194,8 @@ export class VirtualBacking implements Backing {
 
   private reserve(heap: SegregatedFit, granules: number): Reservation {
     const bytes = granules * this.granuleBytes
-    const base = this.context.activate().cuMemAddressReserve(bytes, this.granuleBytes)
+    const alignment = Math.max(this.granuleBytes, MOST_ALIGNMENT_BYTES)
+    const base = this.context.activate().cuMemAddressReserve(bytes, alignment)
     return {
       heap,
       base,
@@ -232,8 +243,8 @@ export class VirtualBacking implements Backing {
     const before = this.spare.length
     if (before >= count) return true
     const missingBytes = (count - before) * this.granuleBytes
-    const { limitBytes, leaveFreeBytes } = this.limits
-    if (this.reservedBytes + missingBytes > limitBytes) return false
+    const { leaveFreeBytes } = this.limits
+    if (this.reservedBytes + missingBytes > this.limitBytes) return false
     if (leaveFreeBytes > 0 && driver.cuMemGetInfo().freeBytes - missingBytes < leaveFreeBytes) return false
     while (this.spare.length < count) {
       try {

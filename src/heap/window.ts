@@ -1,0 +1,96 @@
+// Where a block fits with the least new memory: a window may lie over gaps and over free blocks that its stream may use,
+// as long as nothing else lies between.
+
+import { type RecordTable, State, Word } from './records.js'
+
+/** Where a block can be placed: `absentUnits` of the window have no memory yet. */
+export interface Window {
+  readonly range: number
+  readonly start: number
+  readonly units: number
+  readonly absentUnits: number
+  /** the block in which the window starts; true until the heap changes */
+  readonly record: number
+}
+
+/** One search for the best window of `units`, for blocks with key `key` or 0; memory comes in whole granules. */
+export class WindowSearch {
+  best: Window | null = null
+  private readonly words: Int32Array
+
+  constructor(
+    records: RecordTable,
+    private readonly units: number,
+    private readonly key: number,
+    private readonly granuleUnits: number,
+  ) {
+    this.words = records.words
+  }
+
+  /** Tries every window of the stretch around `gap`, unless an earlier gap belongs to the same stretch. */
+  tryStretch(gap: number): void {
+    const { words } = this
+    const first = this.stretchStart(gap)
+    for (let record = first; record !== 0 && this.isUsable(record); record = words[(record << 4) | Word.next]) {
+      const start = words[(record << 4) | Word.offset]
+      this.try(record, start)
+      const last = start + words[(record << 4) | Word.units] - this.units
+      if (!this.isGap(record) && last < start) this.tryEndingWith(record, last)
+    }
+  }
+
+  /** The first record of the stretch around `gap`, or 0 when another gap of the stretch lies before it. */
+  private stretchStart(gap: number): number {
+    const { words } = this
+    let first = gap
+    for (let before = words[(gap << 4) | Word.previous]; before !== 0; before = words[(before << 4) | Word.previous]) {
+      if (!this.isUsable(before)) break
+      if (this.isGap(before)) return 0
+      first = before
+    }
+    return first
+  }
+
+  /** The window that ends with `record` starts at `start`, in some earlier record of the stretch. */
+  private tryEndingWith(record: number, start: number): void {
+    const { words } = this
+    for (let block = record; block !== 0 && this.isUsable(block); block = words[(block << 4) | Word.previous]) {
+      if (words[(block << 4) | Word.offset] > start) continue
+      this.try(block, start)
+      return
+    }
+  }
+
+  /** Compares the window from `start`, which lies in `record`, with the best so far. The lowest address wins a tie. */
+  private try(record: number, start: number): void {
+    const { words, best, granuleUnits } = this
+    const end = start + this.units
+    let absentUnits = 0
+    for (let block = record; block !== 0 && this.isUsable(block); block = words[(block << 4) | Word.next]) {
+      const from = words[(block << 4) | Word.offset]
+      const to = from + words[(block << 4) | Word.units]
+      if (this.isGap(block)) {
+        const low = Math.floor(Math.max(from, start) / granuleUnits) * granuleUnits
+        const high = Math.min(Math.ceil(Math.min(to, end) / granuleUnits) * granuleUnits, to)
+        absentUnits += high - low
+        if (best !== null && absentUnits > best.absentUnits) return
+      }
+      if (to < end) continue
+      const range = words[(record << 4) | Word.range]
+      const isLower = best === null || range < best.range || (range === best.range && start < best.start)
+      if (isLower || absentUnits < best.absentUnits)
+        this.best = { range, start, units: this.units, absentUnits, record }
+      return
+    }
+  }
+
+  private isGap(record: number): boolean {
+    return (this.words[(record << 4) | Word.tag] & 7) === State.absent
+  }
+
+  private isUsable(record: number): boolean {
+    if (this.isGap(record)) return true
+    const own = this.words[(record << 4) | Word.key]
+    return (this.words[(record << 4) | Word.tag] & 7) === State.free && (own === 0 || own === this.key)
+  }
+}
