@@ -225,6 +225,52 @@ describe('a device', () => {
     openDevice(driver).close() // the same driver can be opened again
   })
 
+  it('forgets pools that were closed before it', () => {
+    using device = openDevice('simulated')
+    const { pools } = device as unknown as { pools: Set<unknown> }
+    for (let round = 0; round < 10; round++) {
+      for (const pool of [device.createPool(), device.createPlainPool(), device.defaultDriverPool()]) pool.close()
+    }
+    assert.ok(pools.size <= 3, `${pools.size} of 30`)
+  })
+
+  it('events and modules that outlive it close, and say that it is closed', () => {
+    const device = openDevice('simulated')
+    const event = device.createEvent()
+    event.record(device.defaultStream)
+    const module = device.loadModule(PTX)
+    device.close()
+    const refused = { name: 'PoolError', message: /the device is closed/ }
+    assert.throws(() => event.query(), refused)
+    assert.throws(() => module.kernel('device_test_increment'), refused)
+    event.close()
+    module.close()
+  })
+
+  it('a close that the driver refuses is finished by the next one, whichever call it was', () => {
+    let refused = 0
+    for (let done = false; !done; refused++) {
+      const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+      const device = openDevice(driver)
+      const stream = device.createStream()
+      device.adoptStream(driver.cuStreamCreate(1))
+      for (const pool of [device.createPool(), device.createPlainPool(), device.defaultDriverPool()]) {
+        pool.allocate(3 * MiB, stream).fill(1)
+      }
+      driver.failCall({ call: '*', nth: refused + 1, code: 999 })
+      try {
+        device.close()
+        done = true
+      } catch (error) {
+        assert.equal((error as Error).name, 'CudaError')
+        device.close()
+      }
+      assert.equal(driver.usedBytes(), 0)
+      assertRefusesAll(device)
+    }
+    assert.ok(refused > 20, `${refused} calls`)
+  })
+
   it('closes after its pools were closed, and with reads under way', { timeout: 5000 }, async () => {
     const device = openDevice('simulated')
     const pool = device.createPool()
@@ -234,6 +280,8 @@ describe('a device', () => {
     pool.close()
     device.close()
     assert.equal((await reading)[99_999], 3)
+    const { calls } = device.driver
+    assert.equal(calls.get('cuMemHostUnregister'), calls.get('cuMemHostRegister'))
   })
 
   it('a device that was lost says why, at each call and at its close', () => {

@@ -92,7 +92,7 @@ export class Device implements Disposable {
   readonly defaultStream: Stream
   private readonly adopted = new Map<number, Stream>()
   private readonly streams = new Set<Stream>()
-  private readonly pools = new Set<{ close(): unknown }>()
+  private readonly pools = new Set<CachingPool | PlainPool | DriverPool>()
   private closed = false
 
   /** Use `openDevice`. */
@@ -154,25 +154,19 @@ export class Device implements Disposable {
   /** The caching pool: for most uses the only one needed. */
   createPool(options: PoolOptions = {}): CachingPool {
     this.open('createPool')
-    const pool = new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes))
-    this.pools.add(pool)
-    return pool
+    return this.keep(new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes)))
   }
 
   /** One driver allocation for each buffer: slow, exact, and what `withFallback` falls back to. */
   createPlainPool(): PlainPool {
     this.open('createPlainPool')
-    const pool = new PlainPool(this.clocks, this.defaultStream)
-    this.pools.add(pool)
-    return pool
+    return this.keep(new PlainPool(this.clocks, this.defaultStream))
   }
 
   /** The driver's own stream-ordered pool (cuMemAllocAsync), to compare with. Throws PoolError where there is none. */
   defaultDriverPool(): DriverPool {
     this.open('defaultDriverPool')
-    const pool = new DriverPool(this.clocks, this.defaultStream)
-    this.pools.add(pool)
-    return pool
+    return this.keep(new DriverPool(this.clocks, this.defaultStream))
   }
 
   /** Loads PTX text; see `Module`. */
@@ -186,19 +180,29 @@ export class Device implements Disposable {
     this.open('synchronize').cuCtxSynchronize()
   }
 
-  /** Closes the pools and streams that are still open, and lets go of the device. A second close does nothing. */
+  /**
+   * Closes the pools and streams that are still open, waits for all work, and lets go of the device. A second close does
+   * nothing; after one that threw it goes on where that stopped.
+   */
   close(): void {
-    if (this.closed) return
+    if (this.context.released) return
     this.closed = true
     for (const pool of this.pools) pool.close()
     for (const stream of [...this.streams, ...this.adopted.values(), this.defaultStream]) stream.close()
-    Staging.of(this.context).close()
     this.clocks.close()
+    Staging.of(this.context).close()
     this.context.release()
   }
 
   [Symbol.dispose](): void {
     this.close()
+  }
+
+  /** Remembers a pool for `close`, and forgets those that are closed. */
+  private keep<P extends CachingPool | PlainPool | DriverPool>(pool: P): P {
+    for (const other of this.pools) if (other.closed) this.pools.delete(other)
+    this.pools.add(pool)
+    return pool
   }
 
   private open(call: string): Driver {

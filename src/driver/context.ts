@@ -1,3 +1,4 @@
+import { PoolError } from '../base/errors.js'
 import type { Driver } from './driver.js'
 
 /** What this thread made current last, remembered because a needless cuCtxSetCurrent can cost more than the call it precedes. */
@@ -6,6 +7,8 @@ let current: Context | null = null
 /** The primary context of one device: what streams, memory and modules of that device belong to. */
 export class Context {
   readonly handle: number
+  /** true once let go of: nothing of it can be used any more */
+  released = false
 
   private constructor(
     readonly driver: Driver,
@@ -26,15 +29,21 @@ export class Context {
   /** Makes this context current in this thread, as every driver call needs it; free when it already is. */
   activate(): Driver {
     if (current !== this) {
+      if (this.released) throw new PoolError('the device is closed; open it again')
       this.driver.cuCtxSetCurrent(this.handle)
       current = this
     }
     return this.driver
   }
 
-  /** Lets go of the context. What was made in it and not freed stays until the process ends or the last retainer lets go. */
+  /**
+   * Lets go of the context. What was made in it and not freed stays until the process ends or the last retainer lets go.
+   * A second release does nothing.
+   */
   release(): void {
-    if (current === this) current = null
+    if (this.released) return
     this.driver.cuDevicePrimaryCtxRelease(this.device)
+    this.released = true
+    if (current === this) current = null
   }
 }

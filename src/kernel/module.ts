@@ -33,9 +33,9 @@ export class Module implements Disposable {
     return new Kernel(this, signature, entry, this.defaultStream)
   }
 
-  /** Unloads the code; its kernels cannot be launched any more. A second close does nothing. */
+  /** Unloads the code; its kernels cannot be launched any more. A second close does nothing, nor does one after the device's. */
   close(): void {
-    if (this.handle === 0) return
+    if (this.handle === 0 || this.context.released) return
     const handle = this.handle
     this.handle = 0
     this.context.activate().cuModuleUnload(handle)

@@ -105,8 +105,11 @@ export class Clocks {
     const driver = this.context.activate()
     driver.cuCtxSynchronize()
     this.completed.set(this.marked) // whoever still awaits something learns that it is done
-    for (const marks of this.marks) for (const mark of marks.splice(0)) driver.cuEventDestroy(mark.event)
-    for (const event of this.spareEvents.splice(0)) driver.cuEventDestroy(event)
+    for (const marks of this.marks) this.spareEvents.push(...marks.splice(0).map(mark => mark.event))
+    for (let event = this.spareEvents.at(-1); event !== undefined; event = this.spareEvents.at(-1)) {
+      driver.cuEventDestroy(event)
+      this.spareEvents.pop()
+    }
   }
 
   /** Ticks that placed no mark of ours (a query, an event of the user's, a refused record) are watched by a new one. */

@@ -52,9 +52,9 @@ export class Event implements Disposable {
     await untilDone(() => this.query())
   }
 
-  /** A second close does nothing. */
+  /** A second close does nothing, nor does one after the device was closed. */
   close(): void {
-    if (this.handle === 0) return
+    if (this.handle === 0 || this.context.released) return
     const handle = this.handle
     this.handle = 0
     this.context.activate().cuEventDestroy(handle)

@@ -1,8 +1,8 @@
 // Streams and events on a real GPU, with work that is really pending. Without one it fails.
 
 import assert from 'node:assert/strict'
-import { setImmediate, setTimeout } from 'node:timers/promises'
 import { after, describe, it } from 'node:test'
+import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { Event } from './event.js'
 import { TestGpu } from './gpu-fixture.suite.js'
 import { Stream } from './stream.js'
@@ -10,27 +10,42 @@ import { Stream } from './stream.js'
 const gpu = new TestGpu()
 after(() => gpu.close())
 
-const PER_THREAD = 2
+/** A word of device memory, 0 at first. */
+class Word implements Disposable {
+  private readonly ptr = gpu.context.activate().cuMemAlloc(4)
 
-/** A word of device memory, set to 0. */
-function word() {
-  const driver = gpu.context.activate()
-  const ptr = driver.cuMemAlloc(4)
-  driver.cuMemsetD8(ptr, 0, 4)
-  driver.cuCtxSynchronize()
-  return {
-    set: (value: number, stream: Stream) => gpu.context.activate().cuMemsetD32Async(ptr, value, 1, stream.handle),
-    /** from `stream`, in its order */
-    copyTo: (other: number, stream: Stream) =>
-      gpu.context.activate().cuMemcpyDtoDAsync(other, ptr, 4, stream.handle),
-    value: () => {
-      const host = new Uint32Array(1)
-      gpu.context.activate().cuMemcpyDtoH(host, ptr)
-      return host[0]
-    },
-    ptr,
-    [Symbol.dispose]: () => gpu.context.activate().cuMemFree(ptr),
+  constructor() {
+    gpu.driver.cuMemsetD8(this.ptr, 0, 4)
+    gpu.driver.cuCtxSynchronize()
   }
+
+  set(value: number, stream: Stream): void {
+    gpu.driver.cuMemsetD32Async(this.ptr, value, 1, stream.handle)
+  }
+
+  copyFrom(source: Word, stream: Stream): void {
+    gpu.driver.cuMemcpyDtoDAsync(this.ptr, source.ptr, 4, stream.handle)
+  }
+
+  value(): number {
+    const host = new Uint32Array(1)
+    gpu.driver.cuMemcpyDtoH(host, this.ptr)
+    return host[0]
+  }
+
+  [Symbol.dispose](): void {
+    gpu.driver.cuMemFree(this.ptr)
+  }
+}
+
+/** Opens a gate from a timer: never, if whoever is called next blocks Node. Tells whether it has. */
+function openSoon(release: () => void): () => boolean {
+  let opened = false
+  setTimeout(() => {
+    opened = true
+    release()
+  }, 5)
+  return () => opened
 }
 
 describe('streams on a GPU', () => {
@@ -46,7 +61,7 @@ describe('streams on a GPU', () => {
 
   it('synchronize waits for what was submitted', () => {
     using stream = gpu.createStream()
-    using target = word()
+    using target = new Word()
     for (let round = 1; round <= 20; round++) {
       gpu.spin(stream, 1)
       target.set(round, stream)
@@ -60,7 +75,7 @@ describe('streams on a GPU', () => {
   it('streams run beside each other', () => {
     using held = gpu.createStream()
     using other = gpu.createStream()
-    using target = word()
+    using target = new Word()
     const release = gpu.hold(held)
     target.set(7, other)
     other.synchronize()
@@ -71,72 +86,60 @@ describe('streams on a GPU', () => {
 
   it('finished resolves when what came before has completed, not what comes later, and does not block Node', async () => {
     using stream = gpu.createStream()
-    const [release, releaseLater] = [gpu.hold(stream), gpu.hold(stream)]
-    let resolved = false
-    const all = stream.finished().then(() => {
-      resolved = true
-    })
-    await setTimeout(20) // Node goes on meanwhile
-    assert.equal(resolved, false)
-    release()
-    releaseLater()
-    await all
-    assert.equal(stream.query(), true)
-
-    const first = gpu.hold(stream)
-    const earlier = stream.finished()
-    const second = gpu.hold(stream)
-    first()
-    await earlier
+    const opened = openSoon(gpu.hold(stream))
+    const finished = stream.finished()
+    const releaseLater = gpu.hold(stream)
+    await finished
+    assert.equal(opened(), true)
     assert.equal(stream.query(), false, 'later work is still held')
-    second()
-    stream.synchronize()
+    releaseLater()
+    await stream.finished()
+    assert.equal(stream.query(), true)
   })
 
   it('finished resolves though the stream is closed meanwhile', async () => {
     const stream = gpu.createStream()
-    const release = gpu.hold(stream)
+    const opened = openSoon(gpu.hold(stream))
     const finished = stream.finished()
     stream.close()
-    await setImmediate()
-    release()
     await finished
+    assert.equal(opened(), true)
   })
 
-  it('200 streams come and go with work pending', () => {
-    using target = word()
+  it('200 streams come and go with work pending, and 63 are open at a time', () => {
+    using target = new Word()
     for (let count = 1; count <= 200; count++) {
       const stream = gpu.createStream()
       gpu.spin(stream, 0.2)
       target.set(count, stream)
       stream.close()
-      stream.close()
       assert.throws(() => stream.query(), { name: 'PoolError', message: /stream is closed/ })
     }
-    gpu.context.activate().cuCtxSynchronize()
-    assert.ok(target.value() > 0)
     const open = Array.from({ length: 63 }, () => gpu.createStream())
     assert.equal(new Set(open.map(stream => stream.slot)).size, 63)
-    for (const stream of open) assert.equal(stream.query(), true)
-    for (const stream of open) stream.close()
+    for (const stream of open) {
+      assert.equal(stream.query(), true)
+      stream.close()
+    }
+    gpu.driver.cuCtxSynchronize()
+    assert.ok(target.value() > 0)
   })
 
-  it('streams of the driver, made elsewhere or its own two, are ordinary ones', async () => {
+  it('streams made elsewhere, and the two that the driver has, are ordinary ones', async () => {
     const made = gpu.context.activate().cuStreamCreate(0)
-    const streams = [new Stream(gpu.clocks, made, false), new Stream(gpu.clocks, PER_THREAD, false), gpu.defaultStream]
-    using target = word()
-    for (const [index, stream] of streams.entries()) {
-      const release = gpu.hold(stream)
+    const adopted = [new Stream(gpu.clocks, made, false), new Stream(gpu.clocks, CU_STREAM_PER_THREAD, false)]
+    using target = new Word()
+    for (const [index, stream] of [...adopted, gpu.defaultStream].entries()) {
+      const opened = openSoon(gpu.hold(stream))
       target.set(index + 1, stream)
       assert.equal(stream.query(), false)
-      release()
       await stream.finished()
+      assert.equal(opened(), true)
       assert.equal(target.value(), index + 1)
-      assert.equal(stream.query(), true)
     }
-    for (const stream of streams.slice(0, 2)) stream.close()
-    assert.equal(gpu.context.activate().cuStreamQuery(made), true, 'it is left to its owner')
-    gpu.context.activate().cuStreamDestroy(made)
+    for (const stream of adopted) stream.close()
+    assert.equal(gpu.driver.cuStreamQuery(made), true, 'it is left to its owner')
+    gpu.driver.cuStreamDestroy(made)
   })
 })
 
@@ -151,20 +154,15 @@ describe('events on a GPU', () => {
     event.synchronize()
     assert.equal(event.query(), true)
 
-    const releaseNext = gpu.hold(stream)
+    const opened = openSoon(gpu.hold(stream))
     event.record(stream)
     assert.equal(event.query(), false)
-    const later = gpu.hold(stream)
-    let resolved = false
-    const finished = event.finished().then(() => {
-      resolved = true
-    })
-    await setTimeout(20)
-    assert.equal(resolved, false)
-    releaseNext()
+    const finished = event.finished()
+    const releaseLater = gpu.hold(stream)
     await finished
-    assert.equal(stream.query(), false)
-    later()
+    assert.equal(opened(), true)
+    assert.equal(stream.query(), false, 'later work is still held')
+    releaseLater()
     stream.synchronize()
   })
 
@@ -172,6 +170,35 @@ describe('events on a GPU', () => {
     using earlier = gpu.createStream()
     using later = gpu.createStream()
     using event = new Event(gpu.context)
-    using [source, copy] = [word(), word()] as unknown as never
+    using source = new Word()
+    using copy = new Word()
+    const release = gpu.hold(earlier)
+    source.set(1, earlier)
+    event.record(earlier)
+    const releaseLater = gpu.hold(earlier)
+    source.set(2, earlier)
+    later.wait(event)
+    copy.copyFrom(source, later)
+    assert.equal(later.query(), false)
+    release()
+    later.synchronize()
+    assert.equal(earlier.query(), false, 'what came after the record is not waited for')
+    assert.equal(copy.value(), 1)
+    releaseLater()
+    earlier.synchronize()
+  })
+
+  it('outlives its stream', () => {
+    const stream = gpu.createStream()
+    using event = new Event(gpu.context)
+    using target = new Word()
+    const release = gpu.hold(stream)
+    target.set(5, stream)
+    event.record(stream)
+    stream.close()
+    assert.equal(event.query(), false)
+    release()
+    event.synchronize()
+    assert.equal(target.value(), 5)
   })
 })

@@ -7,25 +7,26 @@ import { Double, RecordTable, Stride, Word } from '../heap/records.js'
 import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import { checkAlignment } from './alignment.js'
-import { isOutOfMemory } from './backing.js'
+import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from './backing.js'
 import { DeviceBuffer } from './buffer.js'
 import type { BufferHome } from './home.js'
 import { Pool, type PoolStats } from './pool.js'
 
 /** float64 of a record: the device address, where the caching pool keeps a stamp */
 const ADDRESS = 4
+/** What the driver itself gives; for more the block is larger, and Word.offset says how far into it the buffer begins. */
+const DRIVER_ALIGNMENT = 256
 
 /** What the pools that only pass on to the driver share: records of addresses, checks and counters. */
 export abstract class AddressPool extends Pool implements BufferHome, Disposable {
   readonly context: Context
   private readonly records = new RecordTable()
-  /** by record */
-  private readonly streams: Stream[] = []
   private liveBytes = 0
   private peakLiveBytes = 0
   private allocations = 0
   private frees = 0
-  protected closed = false
+  /** true after `close` */
+  closed = false
 
   constructor(
     protected readonly clocks: Clocks,
@@ -40,7 +41,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
   /** The driver's free of it. */
   protected abstract giveBack(ptr: number, stream: Stream): void
 
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment = 256): DeviceBuffer {
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer {
     const buffer = this.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return buffer
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
@@ -58,24 +59,25 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     )
   }
 
-  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = 256): DeviceBuffer | null {
+  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer | null {
     checkByteCount(bytes, 'bytes')
     if (this.closed) throw new PoolError('allocate: the pool is closed; create another')
     if (stream.clocks !== this.clocks) throw new PoolError('allocate: the stream belongs to another device')
     stream.checkOpen('allocate')
-    checkAlignment(alignment, 256)
+    checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     let ptr: number
     try {
-      ptr = this.obtain(bytes, stream)
+      ptr = this.obtain(bytes + Math.max(0, alignment - DRIVER_ALIGNMENT), stream)
     } catch (error) {
       if (isOutOfMemory(error)) return null
       throw error
     }
     const record = this.records.acquire()
     const tag = this.records.revive(record)
-    this.records.doubles[record * Stride.doubles + ADDRESS] = ptr
+    const start = Math.ceil(ptr / alignment) * alignment
+    this.records.doubles[record * Stride.doubles + ADDRESS] = start
+    this.records.words[record * Stride.words + Word.offset] = start - ptr
     this.records.doubles[record * Stride.doubles + Double.requested] = bytes
-    this.streams[record] = stream
     this.liveBytes += bytes
     this.peakLiveBytes = Math.max(this.peakLiveBytes, this.liveBytes)
     this.allocations++
@@ -83,16 +85,11 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
   }
 
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const ptr = this.addressOf(buffer.record, buffer.tag, 'free')
+    this.checkLive(buffer.record, buffer.tag, 'free')
     if (stream.clocks !== this.clocks) throw new PoolError('free: the stream belongs to another device')
     // A closed stream's work is ordered before the default stream's by nothing: let the host wait for it.
     if (stream.closed) this.context.activate().cuCtxSynchronize()
-    this.giveBack(ptr, stream.closed ? this.defaultStream : stream)
-    this.forget(buffer.record)
-  }
-
-  owns(buffer: DeviceBuffer): boolean {
-    return buffer.home === this
+    this.drop(buffer.record, stream.closed ? this.defaultStream : stream)
   }
 
   stats(): PoolStats {
@@ -121,8 +118,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     this.context.activate().cuCtxSynchronize()
     for (let record = this.records.first; record < this.records.used; record++) {
       if (!this.records.isLive(record)) continue
-      this.giveBack(this.records.doubles[record * Stride.doubles + ADDRESS], this.defaultStream)
-      this.forget(record)
+      this.drop(record, this.defaultStream)
     }
   }
 
@@ -144,14 +140,12 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     return this.records.words[record * Stride.words + Word.tag] === tag
   }
 
-  /** The free of this buffer will come after what `stream` has been given so far. */
+  /** The free of this buffer will come after the work of `stream` too. */
   abstract recordUse(record: number, tag: number, stream: Stream): void
 
-  protected streamOf(record: number): Stream {
-    return this.streams[record]
-  }
-
-  private forget(record: number): void {
+  private drop(record: number, stream: Stream): void {
+    const start = this.records.doubles[record * Stride.doubles + ADDRESS]
+    this.giveBack(start - this.records.words[record * Stride.words + Word.offset], stream)
     this.liveBytes -= this.records.doubles[record * Stride.doubles + Double.requested]
     this.frees++
     this.records.release(record)

@@ -6,7 +6,7 @@ import { CudaError } from '../base/errors.js'
 import { DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
-import { UNIT_BYTES } from '../heap/size-classes.js'
+import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 
 /** Blocks below this come from the small heap, so that a long-lived small block does not pin a large hole. */
 export const SMALL_UNITS = MiB / UNIT_BYTES
@@ -48,9 +48,13 @@ export interface Backing {
   check(): void
 }
 
-/** Refuses a limit below what a backing takes from the device at a time. */
-export function checkLimit({ limitBytes }: GrowthLimits, stepBytes: number): void {
-  if (limitBytes >= stepBytes) return
+/**
+ * What a pool may reserve in all, on a device of `deviceBytes`: without a limit no more than there is, so that a request
+ * beyond it is refused before anything is taken, and no more than units can be counted. Refuses a limit below what a
+ * backing takes from the device at a time.
+ */
+export function mostReservedBytes({ limitBytes }: GrowthLimits, stepBytes: number, deviceBytes: number): number {
+  if (limitBytes >= stepBytes) return Math.min(limitBytes, deviceBytes, MAX_UNITS * UNIT_BYTES)
   throw new RangeError(
     `maxPoolBytes must be at least ${formatBytes(stepBytes)}, which this device gives at a time, not ${formatBytes(limitBytes)}`,
   )

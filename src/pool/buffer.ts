@@ -3,7 +3,7 @@ import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { untilDone } from '../order/polling.js'
-import type { Stream } from '../order/stream.js'
+import { Stream } from '../order/stream.js'
 import type { BufferHome } from './home.js'
 import type { Pool } from './pool.js'
 import { Staging } from './staging.js'
@@ -46,7 +46,9 @@ export class DeviceBuffer implements Disposable {
 
   /**
    * Gives the memory back to the pool: work submitted to `stream` (default: the stream it was allocated on) before this
-   * call may still use it. Used on another stream, free it there or announce that with `recordUse`. Nothing waits.
+   * call may still use it. Used on another stream, free it there or announce that with `recordUse`. `stream`, if another
+   * one, must have been made to wait for the stream of the allocation, since memory comes in that stream's order. Nothing
+   * waits on the host.
    */
   free(stream?: Stream): void {
     this.pool.release(this, stream)
@@ -57,8 +59,9 @@ export class DeviceBuffer implements Disposable {
     if (this.home.isLive(this.record, this.tag)) this.pool.release(this)
   }
 
-  /** Work submitted to `stream` uses this buffer too: after a free its memory waits for that work as well. */
+  /** Work submitted to `stream` before the free uses this buffer too: its memory then waits for that work as well. */
   recordUse(stream: Stream): void {
+    if (!(stream instanceof Stream)) throw new TypeError(`recordUse: stream must be a Stream, not ${describe(stream)}`)
     stream.checkOpen('recordUse')
     this.home.recordUse(this.record, this.tag, stream)
   }
@@ -127,7 +130,8 @@ export class DeviceBuffer implements Disposable {
 
   /**
    * Copies from another buffer of this device, in this buffer's stream: all of `source`, or a part of it, to byte
-   * `byteOffset`. Work on the source in another stream must be ordered before, with an event.
+   * `byteOffset`. With a source of another stream, work on it there must be ordered before, with an event, and before it
+   * is freed there this stream announced, by `source.recordUse(target.stream)`.
    */
   copyFrom(
     source: DeviceBuffer,

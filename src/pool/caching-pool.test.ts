@@ -178,10 +178,18 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
       assert.equal(device.freeBytes(), device.totalBytes)
       for (const buffer of held) assert.equal(buffer.freed, true)
-      for (const use of [() => pool.processDeferred(), () => pool.trimTo(0), () => pool.allocate(1)]) {
-        assert.throws(use, { name: 'PoolError', message: /the pool is closed/ })
+      const refused = { name: 'PoolError', message: /the pool is closed/ }
+      for (const use of [
+        () => pool.processDeferred(),
+        () => pool.trimTo(0),
+        () => pool.allocate(1),
+        () => pool.deallocate(4096),
+        () => pool.check(),
+        () => pool.snapshot(),
+      ]) {
+        assert.throws(use, refused)
       }
-      assert.throws(() => pool.deallocate(4096), PoolError)
+      assert.equal(pool.stats().largestFreeBytes, 0)
       assert.deepEqual(pool.live(), [])
       const { liveBytes, liveBuffers, requestedBytes, reservedBytes, cachedBytes, pendingBytes } = pool.stats()
       assert.deepEqual(

@@ -182,13 +182,10 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.afterHeapFree()
   }
 
-  owns(buffer: DeviceBuffer): boolean {
-    return buffer.home === this
-  }
-
   /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
   deallocate(ptr: number, stream?: Stream): void {
-    const range = this.acceptedClocks === null || !Number.isSafeInteger(ptr) ? -1 : this.backing.rangeAt(ptr)
+    this.checkOpen('deallocate')
+    const range = Number.isSafeInteger(ptr) ? this.backing.rangeAt(ptr) : -1
     const unit = range === -1 ? 0 : (ptr - this.backing.bases[range]) / UNIT_BYTES
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) {
@@ -241,7 +238,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       peakReservedBytes: this.backing.peakReservedBytes,
       cachedBytes: this.cachedUnits() * UNIT_BYTES,
       pendingBytes: this.acceptedClocks === null ? 0 : pendingUnits * UNIT_BYTES + this.deferred.bytes,
-      largestFreeBytes: largestClass < 0 ? 0 : classFloorUnits(largestClass) * UNIT_BYTES,
+      largestFreeBytes:
+        largestClass < 0 || this.acceptedClocks === null ? 0 : classFloorUnits(largestClass) * UNIT_BYTES,
       limitBytes: this.config.limitBytes,
       liveBuffers: counters[ALLOCATIONS] - counters[FREES],
       allocations: counters[ALLOCATIONS],
@@ -280,11 +278,13 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Everything, block by block, as plain JSON; walks the whole pool. */
   snapshot(): PoolSnapshot {
+    this.checkOpen('snapshot')
     return snapshotOf(this)
   }
 
   /** Asserts that heaps, caches, backing and counters tell one story; walks the whole pool. */
   check(): void {
+    this.checkOpen('check')
     this.small.check()
     this.large.check()
     this.backing.check()
@@ -319,6 +319,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       units.buffers === this.records.doubles[ALLOCATIONS] - this.records.doubles[FREES],
       'live buffers add up to the counters',
     )
+  }
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.givenBack
   }
 
   /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
@@ -573,8 +578,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private remedy(bytes: number, stats: PoolStats, deviceFreeBytes: number): string {
     const missing = stats.liveBytes + bytes - stats.limitBytes
     if (missing > 0) return `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`
-    if (stats.reservedBytes - stats.liveBytes + deviceFreeBytes < bytes) {
-      return 'the device itself is full: free memory, here or in other programs'
+    const idleBytes = stats.reservedBytes - stats.liveBytes
+    if (idleBytes + deviceFreeBytes < bytes) return 'the device itself is full: free memory, here or in other programs'
+    const { leaveFreeBytes } = this.config
+    if (idleBytes + Math.max(0, deviceFreeBytes - leaveFreeBytes) < bytes) {
+      return `leaveFreeBytes keeps ${formatBytes(leaveFreeBytes)} of the device free: lower it, or free memory`
     }
     const pieces = 'there is enough in all but not in one piece: free a neighbour of a free block'
     return this.backing.kind === 'segments' ? `${pieces}, or use backing 'virtual'` : `${pieces}, or leave some slack`

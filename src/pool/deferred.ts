@@ -43,11 +43,6 @@ export class Deferred {
     return uses.map(([used]) => used)
   }
 
-  /** Forgets what was announced for a block that is freed without waiting. */
-  forget(record: number): void {
-    this.announced.delete(record)
-  }
-
   /** Takes out the blocks whose uses on other streams have completed. */
   takeSettled(): DeferredBlock[] {
     if (this.blocks.length === 0) return []

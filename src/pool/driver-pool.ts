@@ -4,6 +4,7 @@ import type { Clocks } from '../order/clocks.js'
 import { Event } from '../order/event.js'
 import type { Stream } from '../order/stream.js'
 import { AddressPool } from './address-pool.js'
+import type { DeviceBuffer } from './buffer.js'
 import type { PoolStats } from './pool.js'
 
 const {
@@ -21,6 +22,9 @@ const {
 export class DriverPool extends AddressPool {
   private readonly handle: number
   private readonly thresholdBefore: number
+  private restored = false
+  /** by record: the streams besides its own that use a buffer */
+  private readonly users = new Map<number, Set<Stream>>()
 
   constructor(clocks: Clocks, defaultStream: Stream) {
     super(clocks, defaultStream)
@@ -38,12 +42,18 @@ export class DriverPool extends AddressPool {
     driver.cuMemPoolSetAttribute(this.handle, USED_HIGH, 0)
   }
 
-  /** The buffer's own stream waits for what `stream` has been given so far, and so does the free. */
   recordUse(record: number, tag: number, stream: Stream): void {
     this.checkLive(record, tag, 'recordUse')
-    using event = new Event(this.context)
-    event.record(stream)
-    this.streamOf(record).wait(event)
+    if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
+    this.users.set(record, (this.users.get(record) ?? new Set()).add(stream))
+  }
+
+  /** The stream of the free is made to wait for the others that use the buffer. */
+  override release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    this.checkLive(buffer.record, buffer.tag, 'free')
+    for (const user of this.users.get(buffer.record) ?? []) this.order(user, stream)
+    super.release(buffer, stream)
+    this.users.delete(buffer.record)
   }
 
   override stats(): PoolStats {
@@ -60,12 +70,25 @@ export class DriverPool extends AddressPool {
 
   /** Frees what is still held and gives the driver's pool back its release threshold. */
   override close(): void {
-    if (this.closed) return
     super.close()
+    this.users.clear()
+    if (this.restored) return
     const driver = this.context.activate()
     driver.cuCtxSynchronize()
     driver.cuMemPoolSetAttribute(this.handle, RELEASE_THRESHOLD, this.thresholdBefore)
     driver.cuMemPoolTrimTo(this.handle, 0)
+    this.restored = true
+  }
+
+  private order(earlier: Stream, later: Stream): void {
+    if (later.closed) return // the free itself waits for all work then
+    if (earlier.closed) {
+      this.context.activate().cuCtxSynchronize()
+      return
+    }
+    using event = new Event(this.context)
+    event.record(earlier)
+    later.wait(event)
   }
 
   protected obtain(bytes: number, stream: Stream): number {

@@ -19,10 +19,9 @@ describe('with fallback', () => {
     const first = pool.allocate(6 * MiB)
     const second = pool.allocate(6 * MiB)
     const third = pool.tryAllocate(6 * MiB)!
-    assert.deepEqual([upstream.owns(first), upstream.owns(second), plain.owns(third)], [true, false, true])
+    assert.deepEqual([first.home, second.home, third.home], [upstream, plain, plain])
     assert.equal(pool.fallbacks, 2)
     for (const buffer of [first, second, third]) {
-      assert.equal(pool.owns(buffer), true)
       assert.equal(buffer.pool, pool)
       buffer.fill(1)
       assert.equal(buffer.readSync(6 * MiB - 1)[0], 1)
@@ -75,6 +74,30 @@ describe('with fallback', () => {
     upstream.close()
     assert.throws(() => pool.allocate(1 * MiB), PoolError)
     assert.equal(pool.fallbacks, 0)
+  })
+
+  it('gives back to where a buffer came from, also when both draw on one pool', () => {
+    const shared = new TestDevice().createPool()
+    const [first, second] = [limited(shared, 1 * MiB), limited(shared, 8 * MiB)]
+    const pool = withFallback(first, second)
+    pool.allocate(4 * MiB).free()
+    assert.equal(first.tryAllocate(2 * MiB), null)
+    assert.notEqual(second.tryAllocate(8 * MiB), null)
+  })
+
+  it('takes alignments that the fallback itself has to make room for', () => {
+    const { device, upstream, plain, pool } = setUp()
+    upstream.allocate(8 * MiB)
+    for (const alignment of [1, 256, 4096, 2 * MiB]) {
+      const buffer = pool.allocate(1 * MiB, undefined, alignment)
+      assert.equal(buffer.home, plain)
+      assert.equal(buffer.ptr % alignment, 0)
+      buffer.fill(7)
+      assert.equal(buffer.readSync(1 * MiB - 1)[0], 7)
+      buffer.free()
+    }
+    assert.equal(device.freeBytes(), 56 * MiB)
+    assert.throws(() => pool.allocate(1, undefined, 4 * MiB), { name: 'RangeError', message: /alignment/ })
   })
 
   it('nests with limits on either side', () => {

@@ -11,6 +11,8 @@ export function withFallback(upstream: Pool, fallback: Pool): FallbackPool {
 export class FallbackPool extends Wrapper {
   /** allocations that the fallback served */
   fallbacks = 0
+  /** what the fallback handed out; both may draw on one pool, so the memory does not tell */
+  private readonly fallen = new WeakSet<DeviceBuffer>()
 
   constructor(
     upstream: Pool,
@@ -22,22 +24,18 @@ export class FallbackPool extends Wrapper {
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     const buffer = this.upstream.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return this.adopt(buffer)
-    const other = this.fallback.allocate(bytes, stream, alignment)
-    this.fallbacks++
-    return this.adopt(other)
+    return this.note(this.fallback.allocate(bytes, stream, alignment))
   }
 
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     const buffer = super.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return buffer
     const other = this.fallback.tryAllocate(bytes, stream, alignment)
-    if (other === null) return null
-    this.fallbacks++
-    return this.adopt(other)
+    return other === null ? null : this.note(other)
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const upstream = this.upstream.owns(buffer) ? this.upstream : this.fallback
+    const upstream = this.fallen.has(buffer) ? this.fallback : this.upstream
     upstream.release(buffer, stream)
   }
 
@@ -49,7 +47,9 @@ export class FallbackPool extends Wrapper {
     return { ...(Object.fromEntries(sums) as PoolStats), largestFreeBytes }
   }
 
-  override owns(buffer: DeviceBuffer): boolean {
-    return this.upstream.owns(buffer) || this.fallback.owns(buffer)
+  private note(buffer: DeviceBuffer): DeviceBuffer {
+    this.fallbacks++
+    this.fallen.add(buffer)
+    return this.adopt(buffer)
   }
 }

@@ -36,7 +36,7 @@ export class LimitedPool extends Wrapper {
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const bytes = buffer.byteLength
+    const bytes = buffer.home.requestedBytesOf(buffer.record, buffer.tag, 'free')
     super.release(buffer, stream)
     this.handedOutBytes -= bytes
   }

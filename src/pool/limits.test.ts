@@ -257,6 +257,45 @@ describe('limits: virtual memory', () => {
     assertConsistent(pool)
   })
 
+  it('a request beyond the device takes nothing from it, not for a moment', () => {
+    const device = new TestDevice()
+    const pool = device.createPool({ maxPoolBytes: Infinity })
+    pool.allocate(40 * MiB).free()
+    const created = device.driver.calls.get('cuMemCreate')
+    assert.throws(() => pool.allocate(65 * MiB), { name: 'OutOfMemoryError', message: /the device itself is full/ })
+    assert.equal(device.driver.calls.get('cuMemCreate'), created)
+    assert.equal(pool.stats().limitBytes, Infinity)
+    assertConsistent(pool)
+  })
+
+  it('a device of more units than 32 bits count: no more than that is handed out', () => {
+    const device = new TestDevice({ capacityBytes: 1024 * GiB })
+    const pool = device.createPool({ backing: 'segments', maxPoolBytes: Infinity })
+    for (const bytes of [250 * GiB, 250 * GiB]) pool.allocate(bytes)
+    assert.equal(pool.tryAllocate(250 * GiB), null)
+    assert.equal(pool.stats().liveBytes, 500 * GiB)
+    assertConsistent(pool)
+  })
+
+  it('an out of memory because of leaveFreeBytes says so', () => {
+    const pool = new TestDevice().createPool({ leaveFreeBytes: 60 * MiB })
+    assert.throws(() => pool.allocate(6 * MiB), /leaveFreeBytes keeps 60 MiB of the device free: lower it/)
+  })
+
+  it('addresses are aligned to 2 MiB also where granules are smaller', () => {
+    const device = new TestDevice({ granularityBytes: 64 * KiB })
+    const { driver } = device
+    const alignments: number[] = []
+    const reserve = driver.cuMemAddressReserve.bind(driver)
+    driver.cuMemAddressReserve = (bytes, alignment) => {
+      alignments.push(alignment)
+      return reserve(bytes, alignment)
+    }
+    const pool = device.createPool({ backing: 'virtual' })
+    assert.deepEqual(alignments.slice(-2), [2 * MiB, 2 * MiB])
+    assert.equal(pool.allocate(1, undefined, 2 * MiB).ptr % (2 * MiB), 0)
+  })
+
   it('a capacity that is no multiple of a granule is used up to the last whole one', () => {
     const device = new TestDevice({ capacityBytes: 63 * MiB })
     const pool = device.createPool({ maxPoolBytes: '100%' })

@@ -157,6 +157,24 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       assert.equal(held.freed, true)
     })
 
+    it('what is no buffer or no stream is refused by name', () => {
+      const { pool, check } = open()
+      using array = pool.allocateArray(Float32Array, 4)
+      for (const bad of [array, 5, null, undefined, {}]) {
+        assert.throws(() => pool.free(bad as never), {
+          name: 'TypeError',
+          message: /free: buffer must be a DeviceBuffer/,
+        })
+      }
+      for (const bad of [5, null, undefined, {}]) {
+        assert.throws(() => array.buffer.recordUse(bad as never), {
+          name: 'TypeError',
+          message: /recordUse: stream must/,
+        })
+      }
+      check()
+    })
+
     it('a closed pool refuses everything, and closes again', () => {
       const { pool, device, close } = open()
       const [held, other] = [pool.allocate(1 * KiB), pool.allocate(1 * KiB)]

@@ -1,9 +1,10 @@
 // What every pool and every wrapper around a pool looks like: four verbs, and conveniences made of them.
 
+import { describe } from '../base/bytes.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
-import type { DeviceBuffer } from './buffer.js'
+import { DeviceBuffer } from './buffer.js'
 
 /** Counters of a pool, in constant time. Sizes in bytes; peaks since the pool was made. */
 export interface PoolStats {
@@ -36,7 +37,7 @@ export abstract class Pool {
   abstract readonly context: Context
   /**
    * Memory of `bytes` for work submitted to `stream` after this call (the device's default stream when left out).
-   * `alignment` in bytes is a power of two; 256 always holds. Throws OutOfMemoryError, RangeError or TypeError for a
+   * `alignment` in bytes is a power of two of at most 2 MiB; 256 always holds. Throws OutOfMemoryError, RangeError or TypeError for a
    * bad argument, PoolError for a closed pool or stream.
    */
   abstract allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer
@@ -46,6 +47,11 @@ export abstract class Pool {
 
   /** Takes back a buffer that this pool handed out; work submitted to it before this call may still use it. See `buffer.free`. */
   free(buffer: DeviceBuffer, stream?: Stream): void {
+    if (!(buffer instanceof DeviceBuffer)) {
+      throw new TypeError(
+        `free: buffer must be a DeviceBuffer, not ${describe(buffer)}; arrays have a free() of their own`,
+      )
+    }
     buffer.checkPool(this)
     this.release(buffer, stream)
   }
@@ -71,6 +77,4 @@ export abstract class Pool {
 
   /** For wrappers: `free` of a buffer that the outermost pool has already recognised. */
   abstract release(buffer: DeviceBuffer, stream?: Stream): void
-  /** For wrappers: whether the memory of this buffer comes from here. */
-  abstract owns(buffer: DeviceBuffer): boolean
 }

@@ -6,14 +6,14 @@ import { MiB } from '../base/bytes.js'
 import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
-import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
 import {
   type Backing,
-  checkLimit,
   type GrowthLimits,
   type Heaps,
   isOutOfMemory,
   MOST_ALIGNMENT_BYTES,
+  mostReservedBytes,
 } from './backing.js'
 
 const SEGMENT_BYTES = 2 * MiB
@@ -31,21 +31,23 @@ export class SegmentBacking implements Backing {
   reservedBytes = 0
   peakReservedBytes = 0
   private readonly segments: (Segment | null)[] = []
+  private readonly limitBytes: number
 
   constructor(
     private readonly context: Context,
     private readonly heaps: Heaps,
     private readonly limits: GrowthLimits,
   ) {
-    checkLimit(limits, SEGMENT_BYTES)
+    const deviceBytes = context.activate().cuDeviceTotalMem(context.device)
+    this.limitBytes = mostReservedBytes(limits, SEGMENT_BYTES, deviceBytes)
   }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
     const needed = units + alignUnits - 1
     const bytes = Math.ceil((needed * UNIT_BYTES) / SEGMENT_BYTES) * SEGMENT_BYTES
-    if (bytes / UNIT_BYTES > MAX_UNITS) return 0
-    if (this.reservedBytes + bytes > this.limits.limitBytes) this.trim(Math.max(0, this.limits.limitBytes - bytes))
-    if (this.reservedBytes + bytes > this.limits.limitBytes) return 0
+    if (bytes > this.limitBytes) return 0
+    if (this.reservedBytes + bytes > this.limitBytes) this.trim(Math.max(0, this.limitBytes - bytes))
+    if (this.reservedBytes + bytes > this.limitBytes) return 0
     const ptr = this.allocateSegment(bytes)
     if (ptr === 0) return 0
     this.addSegment(heap, ptr, bytes)

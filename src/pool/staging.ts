@@ -11,6 +11,7 @@ const KEPT_BYTES = 64 * MiB
 const stagings = new WeakMap<Context, Staging>()
 
 export class Staging {
+  private readonly registered = new Set<Uint8Array>()
   private readonly spare: Uint8Array[] = []
   private keptBytes = 0
 
@@ -32,21 +33,30 @@ export class Staging {
     }
     const memory = new Uint8Array(size)
     this.context.activate().cuMemHostRegister(memory, 0)
+    this.registered.add(memory)
     return memory
   }
 
+  /** Takes memory back that no copy uses any more. */
   giveBack(memory: Uint8Array): void {
+    if (!this.registered.has(memory)) return // closed meanwhile
     if (this.keptBytes + memory.byteLength > KEPT_BYTES) {
-      this.context.activate().cuMemHostUnregister(memory)
+      this.unregister(memory)
       return
     }
     this.keptBytes += memory.byteLength
     this.spare.push(memory)
   }
 
-  /** Unregisters what is kept. */
+  /** Unregisters everything, also what was not given back; no copy may be under way. */
   close(): void {
-    for (const memory of this.spare.splice(0)) this.context.activate().cuMemHostUnregister(memory)
+    this.spare.length = 0
     this.keptBytes = 0
+    for (const memory of this.registered) this.unregister(memory)
+  }
+
+  private unregister(memory: Uint8Array): void {
+    this.context.activate().cuMemHostUnregister(memory)
+    this.registered.delete(memory)
   }
 }

@@ -26,10 +26,6 @@ export abstract class Wrapper extends Pool {
     this.upstream.release(buffer, stream)
   }
 
-  owns(buffer: DeviceBuffer): boolean {
-    return this.upstream.owns(buffer)
-  }
-
   stats(): PoolStats {
     return this.upstream.stats()
   }

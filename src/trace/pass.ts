@@ -7,7 +7,7 @@ import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
 import { type ReplayDevice, simulatedDriverOf } from './replay-device.js'
 import type { ReplayFailure } from './replay-result.js'
-import { Action, BEFORE, framesOf, frameText, type Trace } from './trace.js'
+import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from './trace.js'
 import { type Lag, ModelledWork } from './work.js'
 
 /** Called after each allocation and before each free; either may be left out. */
@@ -35,6 +35,7 @@ export class Pass {
   private readonly driver: SimulatedDriver | null
   private readonly work: ModelledWork | null
   private readonly buffers: (DeviceBuffer | null)[]
+  private readonly saysCompleted: boolean
   private failures = 0
   private firstFailure: ReplayFailure | null = null
 
@@ -48,6 +49,7 @@ export class Pass {
     this.driver = simulatedDriverOf(device)
     this.work =
       this.driver === null ? null : new ModelledWork(this.driver, this.streams, lag, () => device.createStream())
+    this.saysCompleted = trace.action.includes(Action.freeCompleted)
     this.buffers = new Array<DeviceBuffer | null>(trace.blocks.count).fill(null)
   }
 
@@ -80,8 +82,7 @@ export class Pass {
         const buffer = buffers[index]
         if (buffer !== null) {
           observer.freeing?.(index, buffer)
-          // A block whose free completes only later is in use on another stream until then.
-          if (work !== null && blocks.freeCompletedAt[index] > event + 1) buffer.recordUse(work.beginUse(index))
+          if (work !== null && this.completesLater(index, event)) buffer.recordUse(work.beginUse(index))
           calls.free(buffer)
           buffers[index] = null
         }
@@ -103,11 +104,22 @@ export class Pass {
     if (streams.length > 1 || work === null) for (const each of streams) each.synchronize()
   }
 
+  /**
+   * A block whose free completes only later is in use on another stream until then. Recordings that leave completed frees
+   * out say nothing of that.
+   */
+  private completesLater(index: number, freeRequestedAt: number): boolean {
+    const completedAt = this.trace.blocks.freeCompletedAt[index]
+    if (completedAt === NEVER) return this.saysCompleted
+    return completedAt > freeRequestedAt + 1 && this.trace.action[completedAt] === Action.freeCompleted
+  }
+
   private allocate(event: number, index: number, observer: PassObserver, calls: PassCalls): void {
     const { trace, streams } = this
-    const bytes = trace.blocks.bytes[index]
     // A recorded request of 0 bytes got a block of the least size.
-    const buffer = calls.allocate(Math.max(1, bytes), streams[trace.blocks.stream[index]])
+    const bytes = Math.max(1, trace.blocks.bytes[index])
+    const stream = streams[trace.blocks.stream[index]]
+    const buffer = calls.allocate(bytes, stream)
     this.buffers[index] = buffer
     if (buffer !== null) {
       observer.allocated?.(index, buffer)
@@ -118,7 +130,7 @@ export class Pass {
       event,
       bytes,
       stream: trace.streams[trace.blocks.stream[index]],
-      message: failureMessage(this.pool, bytes),
+      message: failureMessage(this.pool, bytes, stream),
       frames: event === -1 ? [] : framesOf(trace, event).map(frameText),
     }
   }
@@ -132,10 +144,10 @@ export function callsOf(pool: Pool): PassCalls {
 }
 
 /** What the pool itself says about a request that it has just refused. */
-function failureMessage(pool: Pool, bytes: number): string {
+function failureMessage(pool: Pool, bytes: number, stream: Stream): string {
   try {
-    pool.allocate(bytes).free()
-    return 'refused on its stream, though the default stream could have had it'
+    pool.allocate(bytes, stream).free()
+    return 'refused, though a moment later there was room'
   } catch (error) {
     return (error as Error).message
   }

@@ -43,6 +43,7 @@ test('what a pool hands out and takes back becomes a trace', () => {
   ])
   assert.equal(trace.peakRequestedBytes, 2 * MiB + 1000)
   second.free()
+  assert.throws(() => second.free(), { name: 'PoolError', message: /^free: the buffer was already freed/ })
   assert.equal(upstream.stats().liveBuffers, 0)
   assert.equal(pool.events, 8)
 })

@@ -51,7 +51,8 @@ export class RecordedPool extends Wrapper {
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const { ptr, byteLength } = buffer
+    const ptr = buffer.home.addressOf(buffer.record, buffer.tag, 'free')
+    const { byteLength } = buffer
     super.release(buffer, stream)
     const handle = (stream ?? buffer.stream).handle
     this.add(Action.freeRequested, ptr, byteLength, handle)

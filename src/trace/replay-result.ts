@@ -52,7 +52,7 @@ export interface ReplayRun {
   readonly eventsPerSecond: number | null
   /** allocations, and how many of them landed on the recorded address */
   readonly placement: { readonly allocations: number; readonly exact: number } | null
-  /** blocks whose stamp was intact when they were freed, and damaged ones; null without --verify */
+  /** blocks whose stamp was compared before they were freed, and the damaged ones among them; null without --verify */
   readonly verified: { readonly blocks: number; readonly damaged: number } | null
   readonly allocateNs: Latency | null
   readonly freeNs: Latency | null

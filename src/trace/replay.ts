@@ -12,7 +12,7 @@ import { countCalls, type ReplayDevice } from './replay-device.js'
 import { POLICIES, type Policy, type ReplayReport, type ReplayRun } from './replay-result.js'
 import { frameText, type Trace } from './trace.js'
 import { Verifier } from './verify.js'
-import type { Lag } from './work.js'
+import { type Lag, MOST_REPLAYED_STREAMS } from './work.js'
 
 const LATENCY_PASSES = 5
 const DEFAULT_LAG = 8
@@ -44,6 +44,12 @@ export async function replay(
   options: ReplayOptions = {},
 ): Promise<ReplayReport> {
   const settings = complete(options)
+  // One more stands for those of blocks that are freed late.
+  if (trace.streams.length >= MOST_REPLAYED_STREAMS) {
+    throw new RangeError(
+      `${trace.file} has ${trace.streams.length} streams; a replay can have ${MOST_REPLAYED_STREAMS - 1} of them`,
+    )
+  }
   const probe = open()
   const device = { name: probe.name, simulated: probe.simulated }
   probe.close()

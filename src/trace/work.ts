@@ -3,18 +3,35 @@
 // be in use on another stream until then. On a real device nothing is modelled: work takes the time it takes.
 
 import type { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
+
+/** Streams that a replay can make: all of a device but the default one. */
+export const MOST_REPLAYED_STREAMS = MOST_STREAMS - 1
 
 /** Events of a stream after which an operation completes; Infinity: only when something waits for it. */
 export type Lag = number
+
+/** A block's use by another stream: it is over for the replay, though not yet for the device while an older one is not. */
+interface Use {
+  readonly side: Side
+  readonly ticket: number
+  ended: boolean
+}
+
+/** A stream that stands for others of the recording, with the uses that it has been given, oldest first. */
+interface Side {
+  readonly stream: Stream
+  readonly uses: Use[]
+}
 
 export class ModelledWork {
   /** by stream and due event, the last ticket to release there; -1 for none */
   private readonly due: Int32Array
   private readonly counts: Int32Array
   private readonly window: number
-  private readonly idleSides: { stream: Stream; ticket: number }[] = []
-  private readonly busySides = new Map<number, { stream: Stream; ticket: number }>()
+  private readonly sides: Side[] = []
+  private readonly uses = new Map<number, Use>()
 
   constructor(
     private readonly driver: SimulatedDriver,
@@ -47,17 +64,31 @@ export class ModelledWork {
 
   /** A block that is being freed is in use elsewhere until `endUse`; returns the stream of that use. */
   beginUse(block: number): Stream {
-    const side = this.idleSides.pop() ?? { stream: this.createStream(), ticket: 0 }
-    side.ticket = this.driver.holdOperation(side.stream.handle)
-    this.busySides.set(block, side)
+    const side = this.idleSide()
+    const use = { side, ticket: this.driver.holdOperation(side.stream.handle), ended: false }
+    side.uses.push(use)
+    this.uses.set(block, use)
     return side.stream
   }
 
   endUse(block: number): void {
-    const side = this.busySides.get(block)
-    if (side === undefined) return
-    this.busySides.delete(block)
-    this.driver.releaseThrough(side.stream.handle, side.ticket)
-    this.idleSides.push(side)
+    const use = this.uses.get(block)
+    if (use === undefined) return
+    this.uses.delete(block)
+    use.ended = true
+    const { stream, uses } = use.side
+    while (uses[0]?.ended) this.driver.releaseThrough(stream.handle, uses.shift()!.ticket)
+  }
+
+  /** A stream without a use, or when a device has no more streams the one with the fewest. */
+  private idleSide(): Side {
+    const idle = this.sides.find(({ uses }) => uses.length === 0)
+    if (idle !== undefined) return idle
+    if (this.streams.length + this.sides.length < MOST_REPLAYED_STREAMS) {
+      const side = { stream: this.createStream(), uses: [] }
+      this.sides.push(side)
+      return side
+    }
+    return this.sides.reduce((least, side) => (side.uses.length < least.uses.length ? side : least))
   }
 }
