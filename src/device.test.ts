@@ -284,14 +284,29 @@ describe('a device', () => {
     assert.equal(calls.get('cuMemHostUnregister'), calls.get('cuMemHostRegister'))
   })
 
-  it('a device that was lost says why, at each call and at its close', () => {
+  it('a device that was lost says why at each call, and closes quietly', () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const stream = device.createStream()
+    const buffers = [device.createPool(), device.createPlainPool()].map(pool => pool.allocate(4, stream))
+    driver.failCall({ call: 'cuMemsetD8Async', code: 700 })
+    assert.throws(() => buffers[0].fill(0), { name: 'CudaError', code: 700 })
+    assert.throws(() => buffers[0].fill(0), { name: 'DeviceLostError', message: /cuMemsetD8Async failed.*new process/ })
+    assert.throws(() => device.synchronize(), { name: 'DeviceLostError' })
+    device.close()
+    device.close()
+    assert.deepEqual([buffers[0].freed, device.context.released], [true, true])
+    assert.throws(() => device.createStream(), { name: 'PoolError', message: /device is closed/ })
+  })
+
+  it('a fault that is met only at the close is thrown there, and the next close is quiet', () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)
     const buffer = device.createPool().allocate(4)
-    driver.failCall({ call: 'cuMemsetD8Async', code: 700 })
-    assert.throws(() => buffer.fill(0), { name: 'CudaError', code: 700 })
-    assert.throws(() => buffer.fill(0), { name: 'DeviceLostError', message: /cuMemsetD8Async failed.*new process/ })
-    assert.throws(() => device.synchronize(), { name: 'DeviceLostError' })
+    driver.failCall({ call: 'cuCtxSynchronize', code: 700 })
+    assert.throws(() => device.close(), { name: 'CudaError', call: 'cuCtxSynchronize' })
+    device.close()
+    assert.deepEqual([buffer.freed, device.context.released], [true, true])
   })
 })
 

@@ -1,7 +1,7 @@
 // The front door: opens a device, and makes everything that lives on it.
 
 import { describe } from './base/bytes.js'
-import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
+import { CudaError, DeviceLostError, NoDeviceError, PoolError } from './base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
 import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
@@ -181,16 +181,21 @@ export class Device implements Disposable {
   }
 
   /**
-   * Closes the pools and streams that are still open, waits for all work, and lets go of the device. A second close does
-   * nothing; after one that threw it goes on where that stopped.
+   * Closes the pools and streams that are still open, waits for all work, and lets go of the device; a lost one has
+   * nothing to give back, which is no error. A second close does nothing; after one that threw it goes on where that
+   * stopped.
    */
   close(): void {
     if (this.context.released) return
     this.closed = true
-    for (const pool of this.pools) pool.close()
-    for (const stream of [...this.streams, ...this.adopted.values(), this.defaultStream]) stream.close()
-    this.clocks.close()
-    Staging.of(this.context).close()
+    const streams = [...this.streams, ...this.adopted.values(), this.defaultStream]
+    for (const part of [...this.pools, ...streams, this.clocks, Staging.of(this.context)]) {
+      try {
+        part.close()
+      } catch (error) {
+        if (!(error instanceof DeviceLostError)) throw error
+      }
+    }
     this.context.release()
   }
 

@@ -88,6 +88,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private readonly awaited = new Float64Array(MOST_STREAMS)
   private readonly deferred: Deferred
   private readonly addresses: AddressIndex
+  /** no block can be larger, even with the pool empty */
+  private readonly mostUnits: number
   private readonly roundingMask: number
   private readonly blockShift: number
   /** sizes with only these bits take the fast path; none when sizes are powers of two */
@@ -115,6 +117,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.slots = new SlotCache(this.records, Math.floor(cacheUnits))
     this.deferred = new Deferred(clocks)
     this.addresses = new AddressIndex(this.records)
+    this.mostUnits = Math.min(config.limitBytes, deviceBytes) / UNIT_BYTES
     this.roundingMask = config.minBlockBytes - 1
     this.blockShift = Math.log2(config.minBlockBytes)
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
@@ -140,12 +143,13 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const units = small
       ? ((bytes + this.roundingMask) >>> this.blockShift) << (this.blockShift - 8)
       : this.unitsOf(bytes)
-    let record = alignment === undefined ? this.slots.take(slot, classOf(units), units) : 0
+    let { words, doubles } = this.records
+    let record = alignment === undefined ? this.slots.take(words, slot, classOf(units), units) : 0
     if (record === 0) {
       record = this.allocateFromHeap(units, alignment, slot)
       if (record === 0) return null
+      ;({ words, doubles } = this.records)
     }
-    const { words, doubles } = this.records
     const base = record << 4
     const tag = ((words[base | Word.tag] | STATE_MASK) + (1 + State.live)) | 0
     words[base | Word.tag] = tag
@@ -173,7 +177,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     doubles[LIVE_REQUESTED_BYTES] -= doubles[(record << 3) | Double.requested]
     doubles[FREES]++
     const stamp = this.marked[slot] + 1
-    if (this.slots.put(slot, words[base | Word.sizeClass], units, record)) {
+    if (this.slots.put(words, slot, words[base | Word.sizeClass], units, record)) {
       words[base | Word.tag] = (tag - (State.live - State.cached)) | 0
       doubles[(record << 3) | Double.stamp] = stamp
       return
@@ -382,7 +386,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const key = slot + 1
     this.records.doubles[CACHE_MISSES]++
     let record = heap.allocate(units, alignUnits, key)
-    if (record === 0 && heap === this.small && this.breakLarger(heap, units, slot))
+    // Nothing below would help, and much would be disturbed.
+    if (record === 0 && units > this.mostUnits) return 0
+    if (record === 0 && heap === this.small && this.breakLarger(units, slot))
       record = heap.allocate(units, alignUnits, key)
     if (record === 0 && this.settle() > 0) record = heap.allocate(units, alignUnits, key)
     if (record === 0 && this.drain(heap) > 0) {
@@ -438,7 +444,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       }
       return
     }
-    const cached = tag <= LAST_TAG && isOpen && this.slots.put(slot, words[base | Word.sizeClass], units, record)
+    const cached = tag <= LAST_TAG && isOpen && this.slots.put(words, slot, words[base | Word.sizeClass], units, record)
     if (!cached) {
       this.freeToHeap(record, slot, stamp)
       this.afterHeapFree()
@@ -509,9 +515,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return settled
   }
 
-  /** Gives the smallest cached block of the stream that is larger than `units` back to the heap; false when there is none. */
-  private breakLarger(heap: SegregatedFit, units: number, slot: number): boolean {
-    const record = this.slots.takeLarger(slot, classOf(units), heap === this.small ? SMALL_CLASSES : CLASSES)
+  /** Gives the smallest cached small block of the stream that is larger than `units` back to its heap; false when there is none. */
+  private breakLarger(units: number, slot: number): boolean {
+    const record = this.slots.takeLarger(slot, classOf(units), SMALL_CLASSES)
     if (record === 0) return false
     this.freeToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
     return true

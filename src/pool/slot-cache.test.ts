@@ -21,12 +21,12 @@ class NumberedCache {
   put(slot: number, units: number, number: number): boolean {
     const record = this.records.first + number
     this.records.words[(record << 4) | Word.units] = units
-    return this.cache.put(slot, classOf(units), units, record)
+    return this.cache.put(this.records.words, slot, classOf(units), units, record)
   }
 
   /** 0 for none */
   take(slot: number, units: number): number {
-    return this.numberOf(this.cache.take(slot, classOf(units), units))
+    return this.numberOf(this.cache.take(this.records.words, slot, classOf(units), units))
   }
 
   takeLarger(slot: number, units: number, end: number): number {

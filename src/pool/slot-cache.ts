@@ -4,7 +4,7 @@
 // It lies in the words that the record table leaves to its owner: for each stream slot and class a stack of records, its
 // height first, and behind the last class the units that the stream caches. The top of the stack is tried first, because
 // a program mostly asks for the size that it freed last. Indices are put together by shifts and ors, which unlike sums
-// need no check for overflow.
+// need no check for overflow; for the same reason of speed the hot methods are handed the words that their caller has.
 
 import { assert } from '../base/assert.js'
 import { type RecordTable, Word } from '../heap/records.js'
@@ -34,13 +34,12 @@ export class SlotCache {
    * A cached block that wastes little: of the class of `units` or of the next, so at most an eighth or one unit too large.
    * 0 for none.
    */
-  take(slot: number, sizeClass: number, units: number): number {
-    const words = this.records.words
+  take(words: Int32Array, slot: number, sizeClass: number, units: number): number {
     const stack = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
     const height = words[stack]
     let record = words[stack | height]
     if (height === 0 || words[(record << 4) | Word.units] !== units) {
-      record = this.search(stack, units)
+      record = this.search(words, stack, units)
       if (record === 0) return 0
     } else words[stack] = height - 1
     const counter = (slot << STREAM_SHIFT) | CACHED_UNITS
@@ -49,8 +48,7 @@ export class SlotCache {
   }
 
   /** Keeps a block of `units` for its stream; false when its class or the stream's share is full. */
-  put(slot: number, sizeClass: number, units: number, record: number): boolean {
-    const words = this.records.words
+  put(words: Int32Array, slot: number, sizeClass: number, units: number, record: number): boolean {
     const counter = (slot << STREAM_SHIFT) | CACHED_UNITS
     const cached = (words[counter] + units) | 0
     const stack = (slot << STREAM_SHIFT) | (sizeClass << CLASS_SHIFT)
@@ -72,7 +70,7 @@ export class SlotCache {
     const words = this.records.words
     const counter = (slot << STREAM_SHIFT) | CACHED_UNITS
     for (let larger = sizeClass + 1; larger < end; larger++) {
-      const record = this.pop((slot << STREAM_SHIFT) | (larger << CLASS_SHIFT))
+      const record = this.pop(words, (slot << STREAM_SHIFT) | (larger << CLASS_SHIFT))
       if (record === 0) continue
       words[counter] -= words[(record << 4) | Word.units]
       return record
@@ -114,32 +112,29 @@ export class SlotCache {
    * Takes out a record of the class with exactly `units`, or a larger one; 0 for none. Of a large size the exact one is
    * looked for first; for a small one any block of the next class will do at once, since what it wastes is not worth a search.
    */
-  private search(stack: number, units: number): number {
-    const words = this.records.words
+  private search(words: Int32Array, stack: number, units: number): number {
     if (units < LARGE_UNITS) {
-      const next = this.pop(stack + CLASS_WORDS)
+      const next = this.pop(words, stack + CLASS_WORDS)
       if (next !== 0) return next
     }
     let larger = 0
     for (let place = words[stack]; place > 0; place--) {
       const size = words[(words[stack | place] << 4) | Word.units]
-      if (size === units) return this.remove(stack, place)
+      if (size === units) return this.remove(words, stack, place)
       if (size > units) larger = place
     }
-    if (larger !== 0) return this.remove(stack, larger)
-    return units < LARGE_UNITS ? 0 : this.pop(stack + CLASS_WORDS)
+    if (larger !== 0) return this.remove(words, stack, larger)
+    return units < LARGE_UNITS ? 0 : this.pop(words, stack + CLASS_WORDS)
   }
 
-  private pop(stack: number): number {
-    const words = this.records.words
+  private pop(words: Int32Array, stack: number): number {
     const height = words[stack]
     if (height === 0) return 0
     words[stack] = height - 1
     return words[stack | height]
   }
 
-  private remove(stack: number, place: number): number {
-    const words = this.records.words
+  private remove(words: Int32Array, stack: number, place: number): number {
     const record = words[stack | place]
     words[stack | place] = words[stack | words[stack]]
     words[stack]--

@@ -24,6 +24,7 @@ import {
 // it cannot, memory moves whatever that costs.
 const MOST_MOVES = 2
 const MOVING_TIME_SHARE = 1 / 20
+const MOST_PASSED_SECONDS = 0.05 // between two growths: a program that slept has not earned a stall
 const MOVE_SECONDS = 40e-6 // unmap, map and access of 2 MiB on an H200
 
 /** How many times the device's memory each range has in addresses. */
@@ -231,7 +232,8 @@ export class VirtualBacking implements Backing {
 
   private movesTooMuch(): boolean {
     const now = this.context.driver.clockSeconds
-    const forgiven = ((now - this.forgivenAtSeconds) * MOVING_TIME_SHARE) / MOVE_SECONDS
+    const passed = Math.min(now - this.forgivenAtSeconds, MOST_PASSED_SECONDS)
+    const forgiven = (passed * MOVING_TIME_SHARE) / MOVE_SECONDS
     this.recentMoves = Math.max(0, this.recentMoves - forgiven)
     this.forgivenAtSeconds = now
     return this.recentMoves > (MOST_MOVES * this.reservedBytes) / this.granuleBytes
