@@ -60,7 +60,8 @@ export const enum State {
 
 const STATE_MASK = 7
 const GENERATION = 8
-const LAST_GENERATION = 2 ** 28 - 1
+/** A record whose generation is this cannot describe another block. */
+export const LAST_GENERATION = 2 ** 28 - 1
 const FIRST_CAPACITY = 1024
 const MOST_RECORDS = 2 ** 27
 
@@ -110,6 +111,11 @@ export class RecordTable {
   /** Whether a record describes a block that is handed out, shared or not. */
   isLive(record: number): boolean {
     return (this.state(record) & ~1) === State.live
+  }
+
+  /** Whether a record has no generation left for another handle. */
+  isSpent(record: number): boolean {
+    return this.words[(record << 4) | Word.tag] >> 3 === LAST_GENERATION
   }
 
   /** A new state within the same generation. */

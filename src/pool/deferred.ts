@@ -26,21 +26,15 @@ export class Deferred {
     this.announced.set(record, streams.add(stream))
   }
 
-  /** A block with announced uses was freed; `awaited` learns by slot which stamps are waited for. Returns the slots. */
-  add(record: number, slot: number, stamp: number, bytes: number, awaited: Float64Array): number[] {
-    const uses: [number, number][] = []
-    for (const stream of this.announced.get(record) ?? []) {
-      const open = stream.slot >= 0
-      const use: [number, number] = open
-        ? [stream.slot, this.clocks.marked[stream.slot] + 1]
-        : [stream.lastSlot, stream.lastStamp]
-      awaited[use[0]] = Math.max(awaited[use[0]], use[1])
-      uses.push(use)
-    }
+  /** A block with announced uses was freed; returns what it waits for on other streams, as pairs of slot and stamp. */
+  add(record: number, slot: number, stamp: number, bytes: number): DeferredBlock['uses'] {
+    const uses = [...(this.announced.get(record) ?? [])].map((stream): [number, number] =>
+      stream.slot >= 0 ? [stream.slot, this.clocks.marked[stream.slot] + 1] : [stream.lastSlot, stream.lastStamp],
+    )
     this.announced.delete(record)
     this.blocks.push({ record, slot, stamp, bytes, uses })
     this.bytes += bytes
-    return uses.map(([used]) => used)
+    return uses
   }
 
   /** Takes out the blocks whose uses on other streams have completed. */

@@ -38,9 +38,9 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
   const { words, doubles } = pool.records
   const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
   let largestFreeBytes = 0
-  const ranges = [pool.small, pool.large].flatMap(heap =>
+  const ranges = [pool.reserve.small, pool.reserve.large].flatMap(heap =>
     [...heap.firstRecords].map(([range, first]) => {
-      const base = pool.backing.bases[range]
+      const base = pool.reserve.backing.bases[range]
       const blocks: SnapshotBlock[] = []
       for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
         const at = record * Stride.words
@@ -59,5 +59,5 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
       return { base, blocks }
     }),
   )
-  return { version: 1, backing: pool.backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
+  return { version: 1, backing: pool.reserve.backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
 }

@@ -1,0 +1,246 @@
+// What stands behind the slot cache: two heaps, the memory under them, and when a freed block may be used again. A
+// request goes down a ladder: the heap; a larger cached block; what has completed meanwhile; the slot caches given back;
+// idle memory moved and new memory; waiting for pending work. No step that a former one makes needless is taken.
+
+import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+import { Double, type RecordTable, State, Word } from '../heap/records.js'
+import { SegregatedFit } from '../heap/segregated-fit.js'
+import { CLASSES, classFloorUnits, classOf, UNIT_BYTES } from '../heap/size-classes.js'
+import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import type { Stream } from '../order/stream.js'
+import { type Backing, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
+import { Deferred } from './deferred.js'
+import type { PoolConfig } from './options.js'
+import { SegmentBacking } from './segment-backing.js'
+import type { SlotCache } from './slot-cache.js'
+import { VirtualBacking } from './virtual-backing.js'
+
+/**
+ * Large blocks given back to the heap between two marks. Marks tell how old the last use of idle memory is, so that it
+ * can be moved when a miss comes; small blocks hardly ever leave a granule idle.
+ */
+const LARGE_FREES_PER_MARK = 8
+const SMALL_CLASSES = classOf(SMALL_UNITS)
+
+export class Reserve {
+  readonly small: SegregatedFit
+  readonly large: SegregatedFit
+  readonly backing: Backing
+  /** requests for which memory had to be found or moved */
+  growths = 0
+  /** by stream slot: the latest stamp that a block waits for */
+  private readonly awaited = new Float64Array(MOST_STREAMS)
+  /** stream slots that have or had blocks are below this */
+  private slotLimit = 0
+  private readonly deferred: Deferred
+  private unmarkedFrees = 0
+
+  constructor(
+    private readonly records: RecordTable,
+    private readonly slots: SlotCache,
+    private readonly clocks: Clocks,
+    private readonly config: PoolConfig,
+    /** no block can be larger, even with the pool empty */
+    private readonly mostUnits: number,
+  ) {
+    this.small = new SegregatedFit(records)
+    this.large = new SegregatedFit(records)
+    this.deferred = new Deferred(clocks)
+    this.backing = this.chooseBacking()
+  }
+
+  /** A block for the stream slot, taken but without a state, its key and class in its record; 0 when no step of the ladder helps. */
+  allocate(units: number, alignUnits: number, slot: number): number {
+    const heap = units < SMALL_UNITS ? this.small : this.large
+    const key = slot + 1
+    let record = heap.allocate(units, alignUnits, key)
+    if (record === 0) record = this.allocateAfterMiss(heap, units, alignUnits, key)
+    if (record === 0) return 0
+    if (this.records.isSpent(record)) record = heap.rehouse(record)
+    this.meet(slot)
+    const { words } = this.records
+    words[(record << 4) | Word.key] = key
+    words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
+    return record
+  }
+
+  /** Takes a block back, to be used again after `stamp` of the stream slot. */
+  free(record: number, slot: number, stamp: number): void {
+    this.giveToHeap(record, slot, stamp)
+    const aboveThreshold = this.backing.reservedBytes > this.config.releaseThresholdBytes
+    if (this.unmarkedFrees < LARGE_FREES_PER_MARK && !aboveThreshold) return
+    try {
+      this.placeMarks()
+      if (aboveThreshold) this.processDeferred()
+    } catch (error) {
+      // The block is free. A driver that refuses an event will say so again to the next call that needs it to succeed.
+      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+    }
+  }
+
+  /** A stream other than its own uses a live block. */
+  announceUse(record: number, stream: Stream): void {
+    this.deferred.announce(record, stream)
+  }
+
+  /** Takes back a block that other streams use: it goes to the heap once those uses have completed. */
+  defer(record: number, slot: number, stamp: number): void {
+    const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
+    this.records.setState(record, State.deferred)
+    this.await(slot, stamp)
+    for (const [used, until] of this.deferred.add(record, slot, stamp, bytes)) this.await(used, until)
+  }
+
+  /** A stream slot whose blocks are to be settled and drained. */
+  meet(slot: number): void {
+    if (slot >= this.slotLimit) this.slotLimit = slot + 1
+  }
+
+  /** Settles, then gives back what is idle above the release threshold; returns how many blocks were settled. */
+  processDeferred(): number {
+    const settled = this.settle()
+    const threshold = this.config.releaseThresholdBytes
+    if (this.backing.reservedBytes > threshold) this.backing.trim(threshold)
+    return settled
+  }
+
+  /** Gives idle memory back until at most `bytes` are reserved. */
+  trimTo(bytes: number): void {
+    this.drain(this.small)
+    this.drain(this.large)
+    this.settle()
+    this.backing.trim(bytes)
+  }
+
+  /** Freed, and not yet known to be free of work. */
+  get pendingBytes(): number {
+    const units = [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
+    return units * UNIT_BYTES + this.deferred.bytes
+  }
+
+  /** The floor of the largest free block's class. */
+  get largestFreeBytes(): number {
+    const heaps = [this.small, this.large]
+    const classes = heaps.flatMap(heap => Array.from(heap.unitsByKey, (_, key) => heap.largestClass(key)))
+    return classFloorUnits(Math.max(0, ...classes)) * UNIT_BYTES
+  }
+
+  check(): void {
+    this.small.check()
+    this.large.check()
+    this.backing.check()
+  }
+
+  private allocateAfterMiss(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
+    // Nothing below would help, and much would be disturbed.
+    if (units > this.mostUnits) return 0
+    let record = 0
+    if (heap === this.small && this.breakLarger(units, key - 1)) record = heap.allocate(units, alignUnits, key)
+    if (record === 0 && this.settle() > 0) record = heap.allocate(units, alignUnits, key)
+    if (record === 0 && this.drain(heap) > 0) {
+      this.settle()
+      record = heap.allocate(units, alignUnits, key)
+    }
+    if (record === 0 && this.drain(heap === this.small ? this.large : this.small) > 0) this.settle()
+    if (record === 0) record = this.grow(heap, units, alignUnits, key)
+    if (record === 0 && this.waitForPending()) {
+      record = heap.allocate(units, alignUnits, key)
+      if (record === 0) record = this.grow(heap, units, alignUnits, key)
+    }
+    return record
+  }
+
+  private grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
+    this.growths++
+    return this.backing.grow(heap, units, alignUnits, key)
+  }
+
+  /** Gives a block back to its heap without asking the driver for anything. */
+  private giveToHeap(record: number, slot: number, stamp: number): void {
+    const heap = this.records.words[(record << 4) | Word.units] < SMALL_UNITS ? this.small : this.large
+    const settled = this.clocks.completed[slot] >= stamp
+    if (!settled) this.await(slot, stamp)
+    const key = settled ? 0 : slot + 1
+    this.backing.noteFree(record, key, stamp)
+    heap.free(record, key, settled ? 0 : stamp)
+    if (heap === this.large) this.unmarkedFrees++
+  }
+
+  /** A block waits for `stamp` of a stream slot. */
+  private await(slot: number, stamp: number): void {
+    this.meet(slot)
+    if (stamp > this.awaited[slot]) this.awaited[slot] = stamp
+  }
+
+  /** Places a mark on each stream that has frees which none covers yet. */
+  private placeMarks(): void {
+    const { clocks } = this
+    this.unmarkedFrees = 0
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      if (this.awaited[slot] > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
+    }
+  }
+
+  /** Asks how far the streams have come and frees their blocks of what has completed; returns how many blocks that were. */
+  private settle(): number {
+    const { clocks } = this
+    let settled = 0
+    this.placeMarks()
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      if (this.awaited[slot] === 0) continue
+      if (this.awaited[slot] > clocks.completed[slot]) clocks.poll(slot)
+      settled += this.small.settle(slot + 1, clocks.completed[slot])
+      settled += this.large.settle(slot + 1, clocks.completed[slot])
+    }
+    for (const block of this.deferred.takeSettled()) {
+      this.giveToHeap(block.record, block.slot, block.stamp)
+      settled++
+    }
+    return settled
+  }
+
+  /** Gives the smallest cached small block of the stream that is larger than `units` back to its heap; false when there is none. */
+  private breakLarger(units: number, slot: number): boolean {
+    const record = this.slots.takeLarger(slot, classOf(units), SMALL_CLASSES)
+    if (record === 0) return false
+    this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
+    return true
+  }
+
+  /** Gives every cached block of one heap back to it; returns how many. */
+  private drain(heap: SegregatedFit): number {
+    const [first, end] = heap === this.small ? [0, SMALL_CLASSES] : [SMALL_CLASSES, CLASSES]
+    let drained = 0
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      for (const record of this.slots.drain(slot, first, end)) {
+        this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
+        drained++
+      }
+    }
+    return drained
+  }
+
+  /** Waits on the host for everything that a freed block still depends on; false when that changed nothing. */
+  private waitForPending(): boolean {
+    const { clocks } = this
+    let changed = this.settle() > 0
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      if (this.awaited[slot] <= clocks.completed[slot]) continue
+      clocks.waitFor(slot, this.awaited[slot])
+      changed = true
+    }
+    if (changed) this.settle()
+    return changed
+  }
+
+  private chooseBacking(): Backing {
+    const { clocks, config } = this
+    const heaps = { small: this.small, large: this.large }
+    const obstacle = config.backing === 'segments' ? 'not asked for' : virtualMemoryObstacle(clocks.context)
+    if (obstacle === null) return new VirtualBacking(clocks, heaps, config)
+    if (config.backing === 'virtual') {
+      throw new PoolError(`backing 'virtual' is not possible here: ${obstacle}; use 'segments' or 'auto'`)
+    }
+    return new SegmentBacking(clocks.context, heaps, config)
+  }
+}
