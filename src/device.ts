@@ -169,7 +169,7 @@ export class Device implements Disposable {
     return this.keep(new DriverPool(this.clocks, this.defaultStream))
   }
 
-  /** Loads PTX text; see `Module`. */
+  /** Loads PTX text; see `Module`. The driver waits for running kernels before it loads, so this may block. */
   loadModule(ptx: string): Module {
     this.open('loadModule')
     return new Module(this.context, this.defaultStream, ptx)

@@ -35,6 +35,11 @@ export class DeviceBuffer implements Disposable {
     return this.home.requestedBytesOf(this.record, this.tag, 'byteLength')
   }
 
+  /** The number of the device that the memory is on. */
+  get device(): number {
+    return this.home.context.ordinal
+  }
+
   get context(): Context {
     return this.home.context
   }
@@ -66,7 +71,10 @@ export class DeviceBuffer implements Disposable {
     this.home.recordUse(this.record, this.tag, stream)
   }
 
-  /** Copies `source` to the device, from byte `byteOffset` of the buffer on. The source may be changed after the call. */
+  /**
+   * Copies `source` to the device, from byte `byteOffset` of the buffer on. The source may be changed after the call.
+   * The driver takes a copy first, and lets a large one (16 MiB, say) wait on the host while the stream is busy.
+   */
   write(source: ArrayBufferView | ArrayBuffer, byteOffset = 0): void {
     const view = viewOf(source)
     const target = this.rangeOf('write', byteOffset, view.byteLength)
@@ -84,7 +92,10 @@ export class DeviceBuffer implements Disposable {
     driver.cuStreamSynchronize(CU_STREAM_LEGACY_DEFAULT)
   }
 
-  /** The contents as of this call in stream order, without blocking Node. */
+  /**
+   * The contents as of this call in stream order, without blocking Node. Beyond 64 MiB at a time the end blocks while
+   * kernels run: the driver waits for them before it lets go of the host memory.
+   */
   async read(byteOffset = 0, byteLength = this.byteLength - byteOffset): Promise<Uint8Array<ArrayBuffer>> {
     const source = this.rangeOf('read', byteOffset, byteLength)
     const driver = this.driver('read')
