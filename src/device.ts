@@ -1,7 +1,7 @@
 // The front door: opens a device, and makes everything that lives on it.
 
 import { describe } from './base/bytes.js'
-import { CudaError, DeviceLostError, NoDeviceError, PoolError } from './base/errors.js'
+import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
 import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
@@ -25,7 +25,7 @@ export type DeviceChoice = number | 'auto' | 'simulated' | Driver
  * falls back to the simulated device only then: a driver that is there but fails is an error.
  */
 export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
-  if (choice === 'simulated') return openOn(new SimulatedDriver(), 0)
+  if (choice === 'simulated') return openOn(new SimulatedDriver(), ordinal)
   if (choice === 'auto') {
     try {
       return openOn(NativeDriver.open(), 0)
@@ -190,11 +190,7 @@ export class Device implements Disposable {
     this.closed = true
     const streams = [...this.streams, ...this.adopted.values(), this.defaultStream]
     for (const part of [...this.pools, ...streams, this.clocks, Staging.of(this.context)]) {
-      try {
-        part.close()
-      } catch (error) {
-        if (!(error instanceof DeviceLostError)) throw error
-      }
+      this.context.giveBack(() => part.close())
     }
     this.context.release()
   }

@@ -1,4 +1,4 @@
-import { PoolError } from '../base/errors.js'
+import { DeviceLostError, PoolError } from '../base/errors.js'
 import type { Driver } from './driver.js'
 
 /** What this thread made current last, remembered because a needless cuCtxSetCurrent can cost more than the call it precedes. */
@@ -34,6 +34,15 @@ export class Context {
       current = this
     }
     return this.driver
+  }
+
+  /** Runs `work`, which gives something back to the driver; on a lost device nothing is left to give, and it ends quietly. */
+  giveBack(work: (driver: Driver) => void): void {
+    try {
+      work(this.activate())
+    } catch (error) {
+      if (!(error instanceof DeviceLostError)) throw error
+    }
   }
 
   /**

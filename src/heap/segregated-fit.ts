@@ -3,6 +3,8 @@
 // size-classes.ts), with best fit inside the bin instead of first fit. Splits are exact, and free neighbours merge at
 // once when their dependencies allow it: keys equal, or one of them 0.
 //
+// The file is long because splitting, merging and binning share the same private state.
+//
 // Besides free and taken blocks a range has gaps: addresses without memory behind them. `findWindow` says where a
 // block fits with the least new memory, `takeWindow` puts it there, and `decommit` makes a gap of idle memory.
 

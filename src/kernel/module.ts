@@ -38,7 +38,7 @@ export class Module implements Disposable {
     if (this.handle === 0 || this.context.released) return
     const handle = this.handle
     this.handle = 0
-    this.context.activate().cuModuleUnload(handle)
+    this.context.giveBack(driver => driver.cuModuleUnload(handle))
   }
 
   [Symbol.dispose](): void {

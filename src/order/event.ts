@@ -57,7 +57,7 @@ export class Event implements Disposable {
     if (this.handle === 0 || this.context.released) return
     const handle = this.handle
     this.handle = 0
-    this.context.activate().cuEventDestroy(handle)
+    this.context.giveBack(driver => driver.cuEventDestroy(handle))
   }
 
   [Symbol.dispose](): void {

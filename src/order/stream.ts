@@ -67,12 +67,12 @@ export class Stream implements Disposable {
   /** Ends the stream; work already submitted still completes. A second close does nothing. An adopted stream stays open for its owner. */
   close(): void {
     if (this.slot === -1) return
-    this.clocks.retire(this.slot)
+    this.context.giveBack(() => this.clocks.retire(this.slot))
     this.lastSlot = this.slot
     this.lastStamp = this.clocks.marked[this.slot]
     this.slot = -1
     this.onClose(this)
-    if (this.owned) this.context.activate().cuStreamDestroy(this.handle)
+    if (this.owned) this.context.giveBack(driver => driver.cuStreamDestroy(this.handle))
   }
 
   [Symbol.dispose](): void {

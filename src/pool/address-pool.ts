@@ -115,11 +115,12 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
   close(): void {
     if (this.closed && this.allocations === this.frees) return
     this.closed = true
-    this.context.activate().cuCtxSynchronize()
-    for (let record = this.records.first; record < this.records.used; record++) {
-      if (!this.records.isLive(record)) continue
-      this.drop(record, this.defaultStream)
-    }
+    this.context.giveBack(driver => {
+      driver.cuCtxSynchronize()
+      for (let record = this.records.first; record < this.records.used; record++) {
+        if (this.records.isLive(record)) this.drop(record, this.defaultStream)
+      }
+    })
   }
 
   [Symbol.dispose](): void {

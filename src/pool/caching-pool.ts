@@ -299,8 +299,10 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.acceptedClocks = null
     this.records.words.fill(0)
     if (!this.givenBack) {
-      this.context.activate().cuCtxSynchronize()
-      this.reserve.backing.close()
+      this.context.giveBack(driver => {
+        driver.cuCtxSynchronize()
+        this.reserve.backing.close()
+      })
       this.givenBack = true
     }
     return report
