@@ -20,11 +20,11 @@ import {
 } from './backing.js'
 
 // Moving memory saves memory and costs time. What has moved counts against a limit, twice all that is reserved, and is
-// forgiven at the rate of a share of the time that passes. Beyond the limit the pool takes new memory while it can; where
-// it cannot, memory moves whatever that costs.
+// forgiven at the rate of a share of the time that passes. Beyond the limit the pool takes new memory, up to a quarter more
+// than was ever in use; where it must not or cannot, memory moves whatever that costs.
 const MOST_MOVES = 2
 const MOVING_TIME_SHARE = 1 / 20
-const MOST_PASSED_SECONDS = 0.05 // between two growths: a program that slept has not earned a stall
+const MOST_OVER_USE = 1.25
 const MOVE_SECONDS = 40e-6 // unmap, map and access of 2 MiB on an H200
 
 /** How many times the device's memory each range has in addresses. */
@@ -58,6 +58,8 @@ export class VirtualBacking implements Backing {
   /** granules moved and not forgiven yet */
   private recentMoves = 0
   private forgivenAtSeconds: number
+  /** most that was in use, as seen at growths beyond the limit of moves */
+  private peakUsedBytes = 0
   private readonly context: Context
   private readonly limitBytes: number
   private readonly granuleBytes: number
@@ -221,7 +223,7 @@ export class VirtualBacking implements Backing {
   /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
   private gather(count: number, target: Reservation, window: Window): boolean {
     this.unmapStranded()
-    if (this.spare.length < count && this.movesTooMuch()) this.createSpare(count)
+    if (this.spare.length < count && this.movesTooMuch() && this.mayExceedUse(count)) this.createSpare(count)
     if (this.spare.length < count) {
       const moved = this.recycle(count - this.spare.length, target, window)
       this.recycledGranules += moved
@@ -230,10 +232,17 @@ export class VirtualBacking implements Backing {
     return this.createSpare(count)
   }
 
+  /** Whether reserving what is missing for `count` spare granules stays near what was in use at most. */
+  private mayExceedUse(count: number): boolean {
+    const freeUnits = this.reservations.reduce((sum, { heap }) => sum + heap.freeUnits, 0)
+    const neededBytes = (count - this.spare.length) * this.granuleBytes
+    this.peakUsedBytes = Math.max(this.peakUsedBytes, this.reservedBytes - freeUnits * UNIT_BYTES + neededBytes)
+    return this.reservedBytes + neededBytes <= this.peakUsedBytes * MOST_OVER_USE
+  }
+
   private movesTooMuch(): boolean {
     const now = this.context.driver.clockSeconds
-    const passed = Math.min(now - this.forgivenAtSeconds, MOST_PASSED_SECONDS)
-    const forgiven = (passed * MOVING_TIME_SHARE) / MOVE_SECONDS
+    const forgiven = ((now - this.forgivenAtSeconds) * MOVING_TIME_SHARE) / MOVE_SECONDS
     this.recentMoves = Math.max(0, this.recentMoves - forgiven)
     this.forgivenAtSeconds = now
     return this.recentMoves > (MOST_MOVES * this.reservedBytes) / this.granuleBytes
