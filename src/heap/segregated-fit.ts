@@ -340,27 +340,21 @@ export class SegregatedFit {
     const units = start - this.records.words[(record << 4) | Word.offset]
     if (units === 0) return record
     const rest = this.split(record, units)
-    if (absent) this.insertGap(record)
-    else
-      this.insert(
-        record,
-        this.records.words[(record << 4) | Word.key],
-        this.records.doubles[(record << 3) | Double.stamp],
-      )
+    this.putBack(record, absent)
     return rest
   }
 
   /** Cuts a taken block to `units`: what lies behind goes back. */
   private splitTail(record: number, units: number, absent = false): void {
     if (units === this.records.words[(record << 4) | Word.units]) return
-    const rest = this.split(record, units)
-    if (absent) this.insertGap(rest)
-    else
-      this.insert(
-        rest,
-        this.records.words[(record << 4) | Word.key],
-        this.records.doubles[(record << 3) | Double.stamp],
-      )
+    this.putBack(this.split(record, units), absent)
+  }
+
+  /** A part that was cut off goes where the whole came from, with the dependency of the whole. */
+  private putBack(record: number, absent: boolean): void {
+    const { words, doubles } = this.records
+    if (absent) this.insertGap(record)
+    else this.insert(record, words[(record << 4) | Word.key], doubles[(record << 3) | Double.stamp])
   }
 
   /** `record` keeps the first `units`; the rest gets a record of its own, which is returned and has the same dependency. */
