@@ -6,7 +6,7 @@ import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
 import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
 import { POOL_ATTRIBUTE } from '../src/driver/constants.js'
-import { type DeviceBuffer, limited, type Stream } from '../src/index.js'
+import { limited, type Stream } from '../src/index.js'
 import type { Pool } from '../src/pool/pool.js'
 import { machineOf, median, save } from './machine.js'
 
@@ -16,7 +16,6 @@ const { values } = parseArgs({
 const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
 const scale = values.smoke ? 0.002 : 1
 const BATCHES = values.smoke ? 3 : 15
-const KEPT = 1024 // buffers that stay referenced, so that none is optimised away
 const LIVE = 1000
 const SEED = 1
 
@@ -32,40 +31,26 @@ interface Subject {
 
 class PoolSubject implements Subject {
   checksum: number | null = 0
-  private readonly kept: DeviceBuffer[]
 
-  constructor(
+  private constructor(
     readonly name: string,
     private readonly pool: Pool,
     private readonly stream: Stream,
+    private readonly loops: typeof import('./pool-loops.js'),
     readonly pairs = 1_000_000,
-  ) {
-    this.kept = new Array<DeviceBuffer>(KEPT)
+  ) {}
+
+  /** With loops compiled for it alone: a call in a program mostly sees one kind of pool, as in the loops of other allocators. */
+  static async of(name: string, pool: Pool, stream: Stream): Promise<PoolSubject> {
+    return new PoolSubject(name, pool, stream, await import(`./pool-loops.js?for=${encodeURIComponent(name)}`))
   }
 
   pairNs(bytes: number, pairs: number): number {
-    const { pool, stream, kept } = this
-    const start = performance.now()
-    for (let pair = 0; pair < pairs; pair++) {
-      const buffer = pool.allocate(bytes, stream)
-      kept[pair % KEPT] = buffer
-      buffer.free()
-    }
-    return ((performance.now() - start) * 1e6) / pairs
+    return this.loops.pairNs(this.pool, this.stream, bytes, pairs)
   }
 
   mixNs(sizes: Float64Array, victims: Int32Array): number {
-    const { pool, stream } = this
-    const live: DeviceBuffer[] = []
-    for (let index = 0; index < LIVE; index++) live.push(pool.allocate(sizes[index], stream))
-    const steps = sizes.length
-    const start = performance.now()
-    for (let step = LIVE; step < steps; step++) {
-      const victim = victims[step]
-      live[victim].free()
-      live[victim] = pool.allocate(sizes[step], stream)
-    }
-    const ns = ((performance.now() - start) * 1e6) / (steps - LIVE)
+    const { ns, live } = this.loops.mixNs(this.pool, this.stream, sizes, victims, LIVE)
     const base = Math.min(...live.map(buffer => buffer.ptr))
     this.checksum = live.reduce((sum, buffer) => (sum * 31 + (buffer.ptr - base) / 256) % 4294967291, 0)
     for (const buffer of live) buffer.free()
@@ -105,7 +90,7 @@ class DriverSubject implements Subject {
   }
 }
 
-function subjects(opened: Device): Subject[] {
+async function subjects(opened: Device): Promise<Subject[]> {
   const { driver } = opened
   const stream = opened.createStream()
   const handle = opened.createStream().handle
@@ -118,8 +103,8 @@ function subjects(opened: Device): Subject[] {
   const defaultPool = driver.cuDeviceGetDefaultMemPool(opened.context.device)
   driver.cuMemPoolSetAttribute(defaultPool, POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, Infinity)
   return [
-    new PoolSubject('cuda-mempool', pool, stream),
-    new PoolSubject('cuda-mempool, limited()', wrapped, stream),
+    await PoolSubject.of('cuda-mempool', pool, stream),
+    await PoolSubject.of('cuda-mempool, limited()', wrapped, stream),
     new DriverSubject(
       'cuMemAllocAsync/cuMemFreeAsync, threshold max',
       100_000,
@@ -153,7 +138,7 @@ const workloads = [
   ].map(({ name, sizes, victims }) => ({ name, run: (subject: Subject) => subject.mixNs(sizes, victims) })),
 ]
 
-const all = subjects(device)
+const all = await subjects(device)
 const rows = workloads.map(({ name, run }) => {
   const times = all.map((): number[] => [])
   for (let batch = 0; batch <= BATCHES; batch++) {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { CLASSES, classFloorUnits, classOf, MAX_UNITS, powerOfTwoUnits } from './size-classes.js'
+import { CLASSES, classFloorUnits, classOf, MAX_UNITS, powerOfTwoUnits, roundUpToClass } from './size-classes.js'
 
 /** The obvious way: count up through the classes until the next one begins above the size. */
 function slowClassOf(units: number): number {
@@ -48,4 +48,12 @@ test('powers of two round up', () => {
     assert.ok(rounded >= units && rounded < units * 2 && Number.isInteger(Math.log2(rounded)))
   }
   assert.equal(powerOfTwoUnits(2 ** 30 + 1), 2 ** 31)
+})
+
+test('sizes round up to where a class begins', () => {
+  let floor = 1
+  for (let units = 1; units <= 2 ** 16; units++) {
+    if (units > floor) floor = classFloorUnits(classOf(floor) + 1)
+    assert.equal(roundUpToClass(units), floor)
+  }
 })

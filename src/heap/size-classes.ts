@@ -11,9 +11,15 @@ export const CLASSES = CLASS_GROUPS * CLASSES_PER_OCTAVE // 448
 
 /** The class that holds blocks of `units` (1 to MAX_UNITS). */
 export function classOf(units: number): number {
-  if (units < CLASSES_PER_OCTAVE) return units
-  const octave = 31 - Math.clz32(units)
-  return (octave - 3) * CLASSES_PER_OCTAVE + ((units >>> (octave - LINEAR_OCTAVES)) & (CLASSES_PER_OCTAVE - 1))
+  // Bits that tell sizes of one class apart: none below 2^5, one more for each octave. Without a branch, since sizes vary.
+  const shift = 27 - Math.clz32(units | CLASSES_PER_OCTAVE)
+  return shift * CLASSES_PER_OCTAVE + (units >>> shift)
+}
+
+/** The least number of units, at least `units`, at which a class begins. */
+export function roundUpToClass(units: number): number {
+  const shift = 27 - Math.clz32(units | CLASSES_PER_OCTAVE)
+  return (((units - 1) >> shift) + 1) << shift
 }
 
 /** The least number of units that a block of this class has. */

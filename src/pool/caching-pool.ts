@@ -8,7 +8,7 @@ import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { Double, LAST_GENERATION, RecordTable, State, Stride, Word } from '../heap/records.js'
-import { classOf as importedClassOf, MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../heap/size-classes.js'
+import { classOf, MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import { AddressIndex } from './address-index.js'
@@ -20,30 +20,28 @@ import type { PoolConfig } from './options.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { Reserve } from './reserve.js'
-import { SLOT_WORDS, SlotCache } from './slot-cache.js'
+import { Counter, classUnits, OWNER_WORDS, SlotCache } from './slot-cache.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 
 // An imported binding costs a load and two checks at each use, a constant of this module none.
-const classOf = importedClassOf
 const DeviceBuffer = ImportedDeviceBuffer
 type DeviceBuffer = ImportedDeviceBuffer
 
 /** The cache of one stream holds at most this share of what the pool may reserve. */
 const CACHE_SHARE = 1 / 64
-const STATE_MASK = 7
-/** Tags above this have no room for another generation. */
-const LAST_TAG = LAST_GENERATION * 8
 
-// Counters lie behind the slots in the words that the record table leaves to its owner: a view of their own would cost
-// loads on every call. First the int32 words, then float64s.
-const LIVE_UNITS = SLOT_WORDS
-const PEAK_LIVE_UNITS = SLOT_WORDS + 1
-const COUNTERS = SLOT_WORDS / 2 + 1
-const LIVE_REQUESTED_BYTES = COUNTERS
-const ALLOCATIONS = COUNTERS + 1
-const FREES = COUNTERS + 2
-const CACHE_MISSES = COUNTERS + 3
-const OWNER_WORDS = SLOT_WORDS + 16
+// Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
+const enum Tag {
+  stateMask = 7,
+  /** tags above this have no room for another generation */
+  last = (2 ** 28 - 1) * 8,
+}
+
+const enum Shift {
+  /** from bytes to units of 256 */
+  units = 8,
+}
+assert(Number(Tag.last) === LAST_GENERATION * 8, 'the last tag is one of the last generation')
 
 /** A live block, for people: where memory is held. */
 export interface LiveBlock {
@@ -69,13 +67,12 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private readonly slots: SlotCache
   private readonly addresses: AddressIndex
   private readonly roundingMask: number
-  private readonly blockShift: number
   /** sizes with only these bits take the fast path; none when sizes are powers of two */
   private readonly smallMask: number
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
-  /** the clocks that a stream must have; null once closed */
-  private acceptedClocks: Clocks | null
+  /** the open streams by slot, which are the ones to allocate for; none once closed */
+  private streams: Clocks['streams']
   private givenBack = false
 
   /** Made by the device: `device.createPool(options)`. */
@@ -92,10 +89,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.reserve = new Reserve(this.records, this.slots, clocks, config, mostUnits)
     this.addresses = new AddressIndex(this.records)
     this.roundingMask = config.minBlockBytes - 1
-    this.blockShift = Math.log2(config.minBlockBytes)
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
-    this.acceptedClocks = clocks
+    this.streams = clocks.streams
   }
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
@@ -109,53 +105,45 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
-    if (stream.clocks !== this.acceptedClocks || stream.slot < 0) this.refuse('allocate', stream)
+    const records = this.records
     const slot = stream.slot
-    // The first comparison holds for whole numbers from 0 to 2^30 - 1 only.
-    const small = (bytes & this.smallMask) === bytes && bytes > 0
-    const units = small
-      ? ((bytes + this.roundingMask) >>> this.blockShift) << (this.blockShift - 8)
-      : this.unitsOf(bytes)
-    let { words, doubles } = this.records
-    let record = alignment === undefined ? this.slots.take(words, slot, classOf(units), units) : 0
-    if (record === 0) {
-      record = this.allocateFromReserve(units, alignment, slot)
-      if (record === 0) return null
-      ;({ words, doubles } = this.records)
+    let record = 0
+    // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
+    if (this.streams[slot] === stream && (bytes & this.smallMask) === bytes && alignment === undefined) {
+      const mask = this.roundingMask
+      record = this.slots.take(records.words, slot, ((bytes + mask) & ~mask) >>> Shift.units)
     }
-    const base = record << 4
-    const tag = ((words[base | Word.tag] | STATE_MASK) + (1 + State.live)) | 0
-    words[base | Word.tag] = tag
-    doubles[(record << 3) | Double.requested] = bytes
-    const live = (words[LIVE_UNITS] + words[base | Word.units]) | 0
-    words[LIVE_UNITS] = live
-    doubles[LIVE_REQUESTED_BYTES] += bytes
-    if (live > words[PEAK_LIVE_UNITS]) words[PEAK_LIVE_UNITS] = live
-    doubles[ALLOCATIONS]++
+    if (record === 0) {
+      record = this.takeSlowly(bytes, stream, alignment)
+      if (record === 0) return null
+    }
+    const { words, doubles } = records
+    const tag = (words[record << 4] | Tag.stateMask) + (1 + State.live)
+    words[record << 4] = tag
+    // Most programs ask for what they asked for before.
+    const before = doubles[(record << 3) | Double.requested]
+    if (before !== bytes) {
+      doubles[(record << 3) | Double.requested] = bytes
+      doubles[Counter.requested] += bytes - before
+    }
+    doubles[Counter.allocations]++
     return new DeviceBuffer(this, stream, this, record, tag)
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
     const record = buffer.record
-    const { words, doubles } = this.records
-    const base = record << 4
-    const tag = words[base | Word.tag]
+    const words = this.records.words
+    const tag = words[record << 4]
     const slot = buffer.stream.slot
-    if (tag !== buffer.tag || slot < 0 || stream !== undefined || tag > LAST_TAG) {
-      this.releaseSlowly(buffer, stream ?? buffer.stream)
+    if (tag !== buffer.tag || tag > Tag.last || slot < 0 || stream !== undefined) {
+      this.releaseSlowly(buffer, stream)
       return
     }
-    const units = words[base | Word.units]
-    words[LIVE_UNITS] = (words[LIVE_UNITS] - units) | 0
-    doubles[LIVE_REQUESTED_BYTES] -= doubles[(record << 3) | Double.requested]
-    doubles[FREES]++
     const stamp = this.marked[slot] + 1
-    if (this.slots.put(words, slot, words[base | Word.sizeClass], units, record)) {
-      words[base | Word.tag] = (tag - (State.live - State.cached)) | 0
-      doubles[(record << 3) | Double.stamp] = stamp
-      return
-    }
-    this.reserve.free(record, slot, stamp)
+    if (this.slots.put(words, slot, record)) {
+      words[record << 4] = tag - (State.live - State.cached)
+      this.records.doubles[(record << 3) | Double.stamp] = stamp
+    } else this.reserve.free(record, slot, stamp)
   }
 
   /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
@@ -196,33 +184,36 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   stats(): PoolStats {
     const counters = this.records.doubles
-    const open = this.acceptedClocks !== null
+    const open = !this.isClosed
+    const allocations = counters[Counter.allocations]
+    const { blocks, requestedBytes } = this.slots.cached()
+    const liveBuffers = this.slots.handedBlocks - blocks
     return {
-      liveBytes: this.records.words[LIVE_UNITS] * UNIT_BYTES,
-      peakLiveBytes: this.records.words[PEAK_LIVE_UNITS] * UNIT_BYTES,
-      requestedBytes: counters[LIVE_REQUESTED_BYTES],
+      liveBytes: this.slots.liveUnits * UNIT_BYTES,
+      peakLiveBytes: this.slots.peakUnits * UNIT_BYTES,
+      requestedBytes: counters[Counter.requested] - requestedBytes,
       reservedBytes: this.reserve.backing.reservedBytes,
       peakReservedBytes: this.reserve.backing.peakReservedBytes,
-      cachedBytes: this.cachedUnits() * UNIT_BYTES,
+      cachedBytes: (this.slots.handedUnits - this.slots.liveUnits) * UNIT_BYTES,
       pendingBytes: open ? this.reserve.pendingBytes : 0,
       largestFreeBytes: open ? this.reserve.largestFreeBytes : 0,
       limitBytes: this.config.limitBytes,
-      liveBuffers: counters[ALLOCATIONS] - counters[FREES],
-      allocations: counters[ALLOCATIONS],
-      frees: counters[FREES],
-      cacheMisses: counters[CACHE_MISSES],
+      liveBuffers,
+      allocations,
+      frees: allocations - liveBuffers,
+      cacheMisses: counters[Counter.misses],
       growths: this.reserve.growths,
     }
   }
 
   /** Allocations that the slot cache could not serve. */
   get cacheMisses(): number {
-    return this.records.doubles[CACHE_MISSES]
+    return this.records.doubles[Counter.misses]
   }
 
-  /** Sets the peak of live bytes to the current value. */
+  /** Sets the peaks to the current values. */
   resetPeaks(): void {
-    this.records.words[PEAK_LIVE_UNITS] = this.records.words[LIVE_UNITS]
+    this.slots.resetPeak()
     this.reserve.backing.peakReservedBytes = this.reserve.backing.reservedBytes
   }
 
@@ -277,12 +268,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     }
     assert(units.cachedBlocks === 0, 'every cached block is in exactly one slot')
     assert(units.cached * UNIT_BYTES === this.stats().cachedBytes, 'cached blocks add up to the counter')
-    assert(units.live === this.records.words[LIVE_UNITS], 'live blocks add up to the counter')
-    assert(units.requested === this.records.doubles[LIVE_REQUESTED_BYTES], 'requested bytes add up to the counter')
-    assert(
-      units.buffers === this.records.doubles[ALLOCATIONS] - this.records.doubles[FREES],
-      'live buffers add up to the counters',
-    )
+    const stats = this.stats()
+    assert(units.live * UNIT_BYTES === stats.liveBytes, 'live blocks add up to the counter')
+    assert(stats.liveBytes <= stats.peakLiveBytes, 'no more is live than at the peak')
+    assert(units.requested === stats.requestedBytes, 'requested bytes add up to the counter')
+    assert(units.buffers === stats.liveBuffers, 'live buffers add up to the counters')
   }
 
   /** True after `close`. */
@@ -292,12 +282,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
-    const report = {
-      lostBuffers: this.records.doubles[ALLOCATIONS] - this.records.doubles[FREES],
-      lostBytes: this.records.doubles[LIVE_REQUESTED_BYTES],
-    }
-    this.acceptedClocks = null
-    this.records.words.fill(0)
+    const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
+    this.streams = []
+    this.slots.clear()
     if (!this.givenBack) {
       this.context.giveBack(driver => {
         driver.cuCtxSynchronize()
@@ -305,7 +292,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       })
       this.givenBack = true
     }
-    return report
+    return { lostBuffers, lostBytes }
   }
 
   [Symbol.dispose](): void {
@@ -343,7 +330,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   /** A free on a named or closed stream, of a block that other streams use, or of one whose record is spent. */
-  private releaseSlowly(buffer: DeviceBuffer, stream: Stream): void {
+  private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const record = buffer.record
     if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
     if (stream.clocks !== this.clocks)
@@ -357,24 +344,27 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const { words, doubles } = this.records
     const base = record << 4
     const tag = words[base | Word.tag]
-    const units = words[base | Word.units]
-    words[LIVE_UNITS] -= units
-    doubles[LIVE_REQUESTED_BYTES] -= doubles[(record << 3) | Double.requested]
-    doubles[FREES]++
-    this.reserve.meet(slot)
+    this.slots.meet(slot)
     const stamp = this.config.streamOrdered ? covering : 0
     if (this.records.state(record) === State.shared) this.reserve.defer(record, slot, stamp)
-    else if (tag <= LAST_TAG && isOpen && this.slots.put(words, slot, words[base | Word.sizeClass], units, record)) {
+    else if (tag <= Tag.last && isOpen && this.slots.put(words, slot, record)) {
       this.records.setState(record, State.cached)
       words[base | Word.key] = slot + 1
       doubles[(record << 3) | Double.stamp] = stamp
     } else this.reserve.free(record, slot, stamp)
   }
 
-  private allocateFromReserve(units: number, alignment: number | undefined, slot: number): number {
+  /** A block for what the fast path leaves alone or the slot cache did not have; 0 when nothing helps. */
+  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): number {
+    if (this.streams[stream.slot] !== stream) this.refuse('allocate', stream)
+    const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
-    this.records.doubles[CACHE_MISSES]++
-    const record = this.reserve.allocate(units, Math.max(1, (alignment ?? 1) / UNIT_BYTES), slot)
+    else {
+      const cached = this.slots.take(this.records.words, stream.slot, units)
+      if (cached !== 0) return cached
+    }
+    this.records.doubles[Counter.misses]++
+    const record = this.reserve.allocate(units, Math.max(1, (alignment ?? 1) / UNIT_BYTES), stream.slot)
     if (record !== 0) this.addresses.note(record)
     return record
   }
@@ -385,13 +375,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const { minBlockBytes } = this.config
     const units = Math.ceil(bytes / minBlockBytes) * (minBlockBytes / UNIT_BYTES)
     if (units > MAX_UNITS / 2) return MAX_UNITS
-    return this.config.powerOfTwo ? powerOfTwoSize(units) : units
+    return this.config.powerOfTwo ? powerOfTwoSize(units) : classUnits(units)
   }
 
-  private cachedUnits(): number {
-    let units = 0
-    for (let slot = 0; slot < MOST_STREAMS; slot++) units += this.slots.cachedUnits(slot)
-    return units
+  private get isClosed(): boolean {
+    return this.streams.length === 0
   }
 
   private outOfMemory(bytes: number): OutOfMemoryError {
@@ -407,7 +395,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   private checkOpen(call: string): void {
-    if (this.acceptedClocks === null) throw new PoolError(`${call}: the pool is closed; create another`)
+    if (this.isClosed) throw new PoolError(`${call}: the pool is closed; create another`)
   }
 
   private refuse(call: string, stream: Stream): never {
@@ -419,7 +407,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   private refuseStale(call: string): never {
-    if (this.acceptedClocks === null) throw new PoolError(`${call}: the buffer's pool is closed`)
+    if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }
 }

@@ -30,8 +30,6 @@ export class Reserve {
   growths = 0
   /** by stream slot: the latest stamp that a block waits for */
   private readonly awaited = new Float64Array(MOST_STREAMS)
-  /** stream slots that have or had blocks are below this */
-  private slotLimit = 0
   private readonly deferred: Deferred
   private unmarkedFrees = 0
 
@@ -57,7 +55,8 @@ export class Reserve {
     if (record === 0) record = this.allocateAfterMiss(heap, units, alignUnits, key)
     if (record === 0) return 0
     if (this.records.isSpent(record)) record = heap.rehouse(record)
-    this.meet(slot)
+    this.slots.meet(slot)
+    this.slots.handOut(slot, record)
     const { words } = this.records
     words[(record << 4) | Word.key] = key
     words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
@@ -66,6 +65,7 @@ export class Reserve {
 
   /** Takes a block back, to be used again after `stamp` of the stream slot. */
   free(record: number, slot: number, stamp: number): void {
+    this.slots.handBack(record)
     this.giveToHeap(record, slot, stamp)
     const aboveThreshold = this.backing.reservedBytes > this.config.releaseThresholdBytes
     if (this.unmarkedFrees < LARGE_FREES_PER_MARK && !aboveThreshold) return
@@ -85,15 +85,11 @@ export class Reserve {
 
   /** Takes back a block that other streams use: it goes to the heap once those uses have completed. */
   defer(record: number, slot: number, stamp: number): void {
+    this.slots.handBack(record)
     const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
     this.records.setState(record, State.deferred)
     this.await(slot, stamp)
     for (const [used, until] of this.deferred.add(record, slot, stamp, bytes)) this.await(used, until)
-  }
-
-  /** A stream slot whose blocks are to be settled and drained. */
-  meet(slot: number): void {
-    if (slot >= this.slotLimit) this.slotLimit = slot + 1
   }
 
   /** Settles, then gives back what is idle above the release threshold; returns how many blocks were settled. */
@@ -168,7 +164,7 @@ export class Reserve {
 
   /** A block waits for `stamp` of a stream slot. */
   private await(slot: number, stamp: number): void {
-    this.meet(slot)
+    this.slots.meet(slot)
     if (stamp > this.awaited[slot]) this.awaited[slot] = stamp
   }
 
@@ -176,7 +172,7 @@ export class Reserve {
   private placeMarks(): void {
     const { clocks } = this
     this.unmarkedFrees = 0
-    for (let slot = 0; slot < this.slotLimit; slot++) {
+    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       if (this.awaited[slot] > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
     }
   }
@@ -186,7 +182,7 @@ export class Reserve {
     const { clocks } = this
     let settled = 0
     this.placeMarks()
-    for (let slot = 0; slot < this.slotLimit; slot++) {
+    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       if (this.awaited[slot] === 0) continue
       if (this.awaited[slot] > clocks.completed[slot]) clocks.poll(slot)
       settled += this.small.settle(slot + 1, clocks.completed[slot])
@@ -211,7 +207,7 @@ export class Reserve {
   private drain(heap: SegregatedFit): number {
     const [first, end] = heap === this.small ? [0, SMALL_CLASSES] : [SMALL_CLASSES, CLASSES]
     let drained = 0
-    for (let slot = 0; slot < this.slotLimit; slot++) {
+    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       for (const record of this.slots.drain(slot, first, end)) {
         this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
         drained++
@@ -224,7 +220,7 @@ export class Reserve {
   private waitForPending(): boolean {
     const { clocks } = this
     let changed = this.settle() > 0
-    for (let slot = 0; slot < this.slotLimit; slot++) {
+    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       if (this.awaited[slot] <= clocks.completed[slot]) continue
       clocks.waitFor(slot, this.awaited[slot])
       changed = true

@@ -4,13 +4,13 @@ import { Random } from '../base/random.js'
 import { RecordTable, Word } from '../heap/records.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
-import { SLOT_WORDS, SlotCache } from './slot-cache.js'
+import { classUnits, OWNER_WORDS, SlotCache } from './slot-cache.js'
 
 const NUMBERS = 20_001
 
 /** A slot cache over records that are numbered from 0 and get their units when they are put. */
 class NumberedCache {
-  private readonly records = new RecordTable(SLOT_WORDS)
+  private readonly records = new RecordTable(OWNER_WORDS)
   private readonly cache: SlotCache
 
   constructor(mostUnits: number) {
@@ -21,12 +21,15 @@ class NumberedCache {
   put(slot: number, units: number, number: number): boolean {
     const record = this.records.first + number
     this.records.words[(record << 4) | Word.units] = units
-    return this.cache.put(this.records.words, slot, classOf(units), units, record)
+    this.records.words[(record << 4) | Word.sizeClass] = classOf(units)
+    this.cache.meet(slot)
+    this.cache.handOut(slot, record)
+    return this.cache.put(this.records.words, slot, record)
   }
 
   /** 0 for none */
   take(slot: number, units: number): number {
-    return this.numberOf(this.cache.take(this.records.words, slot, classOf(units), units))
+    return this.numberOf(this.cache.take(this.records.words, slot, units))
   }
 
   takeLarger(slot: number, units: number, end: number): number {
@@ -68,7 +71,7 @@ describe('slot cache', () => {
 
   it('never gives a smaller block, and never one that wastes more than an eighth or one unit', () => {
     const cache = newCache(1000)
-    for (let stored = 1; stored <= 600; stored++) {
+    for (let stored = 1; stored <= 600; stored = classUnits(stored + 1)) {
       for (let asked = 1; asked <= 600; asked += 1 + (asked >> 5)) {
         cache.drain(0)
         put(cache, 0, stored, 9)
@@ -142,13 +145,56 @@ describe('slot cache', () => {
     assert.equal(cache.cachedUnits(MOST_STREAMS - 1), 0)
   })
 
+  it('knows the most units that were live at a time, over all streams', () => {
+    const records = new RecordTable(OWNER_WORDS)
+    const cache = new SlotCache(records, 3000)
+    const random = new Random(5)
+    const held: { slot: number; record: number }[] = []
+    let live = 0
+    let peak = 0
+    const unitsOf = (record: number) => records.words[(record << 4) | Word.units]
+    for (const slot of [0, 1, 2]) cache.meet(slot)
+    for (let step = 0; step < 20_000; step++) {
+      const slot = random.below(3)
+      // Rising, then falling, so that new peaks come in between.
+      if (held.length === 0 || random.below(100) < (step % 2000 < 1000 ? 52 : 48)) {
+        const units = classUnits(random.logUniform(1, 200))
+        let record = cache.take(records.words, slot, units)
+        if (record === 0) {
+          record = records.acquire()
+          records.words[(record << 4) | Word.units] = units
+          records.words[(record << 4) | Word.sizeClass] = classOf(units)
+          cache.handOut(slot, record)
+        }
+        held.push({ slot, record })
+        live += unitsOf(record)
+      } else {
+        const [{ record }] = held.splice(random.below(held.length), 1)
+        live -= unitsOf(record)
+        if (!cache.put(records.words, slot, record)) {
+          cache.handBack(record)
+          records.release(record)
+        }
+      }
+      if (random.below(500) === 0) {
+        for (const record of cache.drain(slot)) records.release(record)
+      }
+      peak = Math.max(peak, live)
+      assert.deepEqual([cache.liveUnits, cache.peakUnits], [live, peak], `step ${step}`)
+      if (random.below(1000) !== 0) continue
+      cache.resetPeak()
+      peak = live
+    }
+    assert.ok(peak > 0)
+  })
+
   it('agrees with a model', () => {
     const cache = newCache(5000)
     const random = new Random(11)
     const model = new Map<number, { slot: number; units: number }>()
     for (let step = 1; step <= 20_000; step++) {
       const slot = random.below(3)
-      const units = random.logUniform(1, 2000)
+      const units = classUnits(random.logUniform(1, 2000))
       if (random.below(2) === 0) {
         if (put(cache, slot, units, step)) model.set(step, { slot, units })
       } else {

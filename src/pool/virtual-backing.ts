@@ -25,6 +25,7 @@ import {
 const MOST_MOVES = 2
 const MOVING_TIME_SHARE = 1 / 20
 const MOST_OVER_USE = 1.25
+const MOST_FORGIVING_SECONDS = 0.05 // a pause longer than this counts as this, so that idling earns no long burst of moves
 const MOVE_SECONDS = 40e-6 // unmap, map and access of 2 MiB on an H200
 
 /** How many times the device's memory each range has in addresses. */
@@ -242,7 +243,8 @@ export class VirtualBacking implements Backing {
 
   private movesTooMuch(): boolean {
     const now = this.context.driver.clockSeconds
-    const forgiven = ((now - this.forgivenAtSeconds) * MOVING_TIME_SHARE) / MOVE_SECONDS
+    const elapsed = Math.min(now - this.forgivenAtSeconds, MOST_FORGIVING_SECONDS)
+    const forgiven = (elapsed * MOVING_TIME_SHARE) / MOVE_SECONDS
     this.recentMoves = Math.max(0, this.recentMoves - forgiven)
     this.forgivenAtSeconds = now
     return this.recentMoves > (MOST_MOVES * this.reservedBytes) / this.granuleBytes

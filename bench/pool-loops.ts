@@ -1,0 +1,33 @@
+// The loops that bench/allocate.ts times, in a module of their own so that each subject can have its own copy.
+
+import type { DeviceBuffer } from '../src/index.js'
+import type { Stream } from '../src/order/stream.js'
+import type { Pool } from '../src/pool/pool.js'
+
+const KEPT = 1024 // buffers that stay referenced, so that none is optimised away
+const kept = new Array<DeviceBuffer>(KEPT)
+
+/** Nanoseconds of an allocation and its free. */
+export function pairNs(pool: Pool, stream: Stream, bytes: number, pairs: number): number {
+  const start = performance.now()
+  for (let pair = 0; pair < pairs; pair++) {
+    const buffer = pool.allocate(bytes, stream)
+    kept[pair % KEPT] = buffer
+    buffer.free()
+  }
+  return ((performance.now() - start) * 1e6) / pairs
+}
+
+/** Nanoseconds of a free and an allocation with `live` buffers held, and the buffers held at the end. */
+export function mixNs(pool: Pool, stream: Stream, sizes: Float64Array, victims: Int32Array, live: number) {
+  const buffers: DeviceBuffer[] = []
+  for (let index = 0; index < live; index++) buffers.push(pool.allocate(sizes[index], stream))
+  const start = performance.now()
+  for (let step = live; step < sizes.length; step++) {
+    const victim = victims[step]
+    buffers[victim].free()
+    buffers[victim] = pool.allocate(sizes[step], stream)
+  }
+  const ns = ((performance.now() - start) * 1e6) / (sizes.length - live)
+  return { ns, live: buffers }
+}
