@@ -3,6 +3,7 @@
 export { formatBytes, GiB, KiB, MiB, TiB } from './base/bytes.js'
 export {
   CudaError,
+  DescriptorError,
   DeviceLostError,
   FormatError,
   NoDeviceError,

@@ -17,6 +17,18 @@ export class FormatError extends Error {
   override name = 'FormatError'
 }
 
+/** A descriptor could not be passed between processes. `call` and `code` are the system's, say `connect` and `EACCES`. */
+export class DescriptorError extends Error {
+  override name = 'DescriptorError'
+  constructor(
+    readonly call: string,
+    readonly code: string,
+    detail: string,
+  ) {
+    super(`${call} failed: ${code}: ${detail}`)
+  }
+}
+
 /** A driver function refused. `code` and `codeName` are the driver's own, for example 2 and `CUDA_ERROR_OUT_OF_MEMORY`. */
 export class CudaError extends Error {
   override name = 'CudaError'

@@ -19,6 +19,15 @@ export interface KernelArguments {
   readonly offsets: readonly number[]
 }
 
+/** What a memory pool of the driver's is made of: numbers of cuda.h, `maxBytes` 0 for the driver's own choice. */
+export interface MemPoolProperties {
+  readonly allocationType: number
+  readonly handleTypes: number
+  readonly locationType: number
+  readonly locationId: number
+  readonly maxBytes: number
+}
+
 export interface Driver {
   readonly simulated: boolean
   /** how this driver is reached, for people: the library that was opened, or the simulation and its seed */
@@ -37,22 +46,39 @@ export interface Driver {
   cuDeviceGetName(device: number): string
   cuDeviceTotalMem(device: number): number
   cuDeviceGetAttribute(attribute: number, device: number): number
+  /** whether kernels and copies of `device` may reach memory of `peer` */
+  cuDeviceCanAccessPeer(device: number, peer: number): boolean
   cuDevicePrimaryCtxRetain(device: number): number
   cuDevicePrimaryCtxRelease(device: number): void
   cuCtxSetCurrent(context: number): void
   cuCtxSynchronize(): void
+  /** lets the current context reach memory of another one; refused when it already does */
+  cuCtxEnablePeerAccess(peerContext: number): void
 
   cuMemGetInfo(): { freeBytes: number; totalBytes: number }
   cuMemAlloc(bytes: number): number
   cuMemFree(ptr: number): void
   cuMemHostRegister(host: ArrayBufferView, flags: number): void
   cuMemHostUnregister(host: ArrayBufferView): void
+  /** the address under which kernels of the current context reach registered host memory */
+  cuMemHostGetDevicePointer(host: ArrayBufferView): number
+  /** memory that moves between the host and the devices as it is used; freed by cuMemFree */
+  cuMemAllocManaged(bytes: number, flags: number): number
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void
   cuMemcpyDtoH(target: ArrayBufferView, source: number): void
   cuMemcpyDtoD(target: number, source: number, bytes: number): void
   cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void
   cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void
   cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void
+  /** between two contexts, by way of the host where no peer access is possible */
+  cuMemcpyPeerAsync(
+    target: number,
+    targetContext: number,
+    source: number,
+    sourceContext: number,
+    bytes: number,
+    stream: number,
+  ): void
   /** `count` bytes of `value` (0 to 255) */
   cuMemsetD8(target: number, value: number, count: number): void
   cuMemsetD8Async(target: number, value: number, count: number, stream: number): void
@@ -76,21 +102,42 @@ export interface Driver {
   cuEventSynchronize(event: number): void
 
   cuDeviceGetDefaultMemPool(device: number): number
+  /** the pool that cuMemAllocAsync draws on */
+  cuDeviceGetMemPool(device: number): number
+  cuDeviceSetMemPool(device: number, pool: number): void
+  cuMemPoolCreate(properties: MemPoolProperties): number
+  cuMemPoolDestroy(pool: number): void
   cuMemPoolGetAttribute(pool: number, attribute: number): number
   cuMemPoolSetAttribute(pool: number, attribute: number, value: number): void
   cuMemPoolTrimTo(pool: number, keepBytes: number): void
+  cuMemPoolSetAccess(pool: number, locationType: number, locationId: number, flags: number): void
+  /** CUmemAccess_flags of the location */
+  cuMemPoolGetAccess(pool: number, locationType: number, locationId: number): number
+  /** a file descriptor, the caller's to close */
+  cuMemPoolExportToShareableHandle(pool: number, handleType: number): number
+  /** the descriptor stays the caller's */
+  cuMemPoolImportFromShareableHandle(descriptor: number, handleType: number): number
+  /** the 64 bytes by which a process that imported the pool finds a block of it */
+  cuMemPoolExportPointer(ptr: number): Uint8Array<ArrayBuffer>
+  cuMemPoolImportPointer(pool: number, exported: Uint8Array): number
+  cuMemAllocFromPoolAsync(bytes: number, pool: number, stream: number): number
   cuMemAllocAsync(bytes: number, stream: number): number
   cuMemFreeAsync(ptr: number, stream: number): void
 
   cuMemGetAllocationGranularity(device: number): number
   cuMemAddressReserve(bytes: number, alignment: number): number
   cuMemAddressFree(ptr: number, bytes: number): void
-  cuMemCreate(bytes: number, device: number): number
+  /** `handleTypes` for export, decided here for good; 0 for none */
+  cuMemCreate(bytes: number, device: number, handleTypes: number): number
   cuMemRelease(handle: number): void
   cuMemMap(ptr: number, bytes: number, handle: number): void
   cuMemUnmap(ptr: number, bytes: number): void
-  /** read and write access for `device`, over whole mappings */
-  cuMemSetAccess(ptr: number, bytes: number, device: number): void
+  /** read and write access for `devices`, over whole mappings */
+  cuMemSetAccess(ptr: number, bytes: number, devices: readonly number[]): void
+  /** a file descriptor, the caller's to close */
+  cuMemExportToShareableHandle(handle: number, handleType: number): number
+  /** a handle of the same memory, to be released like one's own; the descriptor stays the caller's */
+  cuMemImportFromShareableHandle(descriptor: number, handleType: number): number
 
   /** `image` is PTX text or a cubin */
   cuModuleLoadData(image: string | Uint8Array): number

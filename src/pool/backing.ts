@@ -3,7 +3,7 @@
 
 import { formatBytes, MiB } from '../base/bytes.js'
 import { CudaError } from '../base/errors.js'
-import { DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
+import { CU_MEM_HANDLE_TYPE_NONE, DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
@@ -85,11 +85,11 @@ function probeVirtualMemory(context: Context): string | null {
     const granule = driver.cuMemGetAllocationGranularity(context.device)
     const ptr = driver.cuMemAddressReserve(granule, 0)
     try {
-      const handle = driver.cuMemCreate(granule, context.device)
+      const handle = driver.cuMemCreate(granule, context.device, CU_MEM_HANDLE_TYPE_NONE)
       try {
         driver.cuMemMap(ptr, granule, handle)
         try {
-          driver.cuMemSetAccess(ptr, granule, context.device)
+          driver.cuMemSetAccess(ptr, granule, [context.device])
         } finally {
           driver.cuMemUnmap(ptr, granule)
         }

@@ -4,6 +4,7 @@
 // the work of streams, hence that condition.
 
 import { assert } from '../base/assert.js'
+import { CU_MEM_HANDLE_TYPE_NONE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
@@ -62,6 +63,8 @@ export class VirtualBacking implements Backing {
   /** most that was in use, as seen at growths beyond the limit of moves */
   private peakUsedBytes = 0
   private readonly context: Context
+  /** those that may use the memory */
+  private readonly devices: readonly number[]
   private readonly limitBytes: number
   private readonly granuleBytes: number
   private readonly granuleUnits: number
@@ -78,6 +81,7 @@ export class VirtualBacking implements Backing {
   ) {
     this.context = clocks.context
     const { context } = this
+    this.devices = [context.device]
     const driver = context.activate()
     this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.granuleBytes / UNIT_BYTES
@@ -261,7 +265,7 @@ export class VirtualBacking implements Backing {
     if (leaveFreeBytes > 0 && driver.cuMemGetInfo().freeBytes - missingBytes < leaveFreeBytes) return false
     while (this.spare.length < count) {
       try {
-        this.spare.push(driver.cuMemCreate(this.granuleBytes, this.context.device))
+        this.spare.push(driver.cuMemCreate(this.granuleBytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE))
       } catch (error) {
         // What is not enough would only be missing elsewhere.
         while (this.spare.length > before) this.releaseSpare()
@@ -287,7 +291,7 @@ export class VirtualBacking implements Backing {
       }
       for (const [first, count] of runsOf(granules)) {
         const ptr = reservation.base + first * this.granuleBytes
-        driver.cuMemSetAccess(ptr, count * this.granuleBytes, this.context.device)
+        driver.cuMemSetAccess(ptr, count * this.granuleBytes, this.devices)
       }
     } catch (error) {
       for (const granule of mapped) this.stranded.push({ reservation, granule })

@@ -1,6 +1,8 @@
 // What goes to C is checked here, because koffi coerces without a word: 1.5 becomes 1, NaN 0, and a number too large for
 // its C type loses its upper bits. A NaN for a stream would be the default stream.
 
+import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } from '../constants.js'
+
 const UINT32_MAX = 2 ** 32 - 1
 const INT32_MAX = 2 ** 31 - 1
 
@@ -17,6 +19,18 @@ export function uint(value: number, argument: string): number {
 /** A C int. */
 export function int(value: number, argument: string): number {
   return within(value, -INT32_MAX - 1, INT32_MAX, argument)
+}
+
+/** An open file's number. */
+export function fileDescriptor(value: number, argument: string): number {
+  return within(value, 0, INT32_MAX, argument)
+}
+
+/** The type of handle that is a number: others are structs, of which the driver would write or read 64 bytes. */
+export function fileDescriptorType(value: number, argument: string): number {
+  const type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+  if (int(value, argument) === type) return value
+  throw new RangeError(`${argument} must be ${type}, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, not ${value}`)
 }
 
 /** A whole number in a range; TypeError and RangeError name the argument. */

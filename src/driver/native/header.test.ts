@@ -21,7 +21,7 @@ const noTypedefs = noHeader || (!existsSync(typedefs) && `no ${typedefs}`)
 function whyNot(): string | false {
   if (folder === undefined) return `no cuda.h in ${FOLDERS.join(', ')}`
   const version = Number(/#define CUDA_VERSION (\d+)/.exec(read('cuda.h'))?.[1])
-  return version < 12000 && `${folder}/cuda.h is of version ${version}, older than the newest function that we call`
+  return version < 13000 && `${folder}/cuda.h is of version ${version}, older than the newest constant that we name`
 }
 
 /** Not CUDA's name: the null stream has none. */
@@ -93,7 +93,7 @@ function enumerators(header: string): Map<string, number> {
       values.set(name, next++)
     }
   }
-  for (const [, name, value] of header.matchAll(/#\s*define (CU_\w+)\s+\(\(CU\w+\)(0x\w+)\)/g)) {
+  for (const [, name, value] of header.matchAll(/#\s*define (CU_\w+)\s+(?:\(\(CU\w+\))?(0x\w+)/g)) {
     values.set(name, Number(value))
   }
   return values

@@ -1,16 +1,14 @@
-// The one place that touches koffi and the file system's libcuda. Both are opened when a device is asked for, never when
-// the package is imported: importing koffi alone costs 12 ms, and most uses (replays, the simulated device) need neither.
+// The one place that touches the file system's libcuda. It is opened when a device is asked for, never when the package
+// is imported.
 //
 // libcuda is never unloaded, since its threads would go on running in unmapped code. koffi closes a library when its last
 // function is collected or its worker ends, so one more open is made that nobody closes.
 
-import { createRequire } from 'node:module'
 import type { LibraryHandle } from 'koffi'
 import { CudaError, NoDeviceError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'
+import { type Koffi, loadKoffi } from './koffi.js'
 import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName, koffiPrototype } from './table.js'
-
-type Koffi = typeof import('koffi')
 
 /** A function of libcuda: numbers for handles, sizes and addresses, views for host memory; returns the CUresult. */
 export type DriverFunction = (...args: (number | string | ArrayBufferView)[]) => number
@@ -32,7 +30,6 @@ export interface Library {
 /** Where libcuda is looked for, in order; a bare name is searched where the system keeps its libraries. */
 export const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
 
-const STACK_BYTES = 16 << 20 // koffi's own stacks: its 2 MiB are little for the driver's PTX compiler
 const RTLD_LAZY = 1
 
 /**
@@ -45,12 +42,7 @@ export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.pl
       `GPUs are supported on Linux (x64 and arm64) and in WSL, not on ${platform} ${arch}; use openDevice('simulated')`,
     )
   }
-  const koffi = createRequire(import.meta.url)('koffi') as Koffi
-  try {
-    koffi.config({ sync_stack_size: STACK_BYTES, async_stack_size: STACK_BYTES })
-  } catch {
-    // refused once this thread has opened a library through koffi, ours or another's: the stacks stay as they are
-  }
+  const koffi = loadKoffi()
   for (const path of paths) {
     const loaded = load(koffi, path)
     if (loaded === null) continue

@@ -5,8 +5,21 @@ import { spawnSync } from 'node:child_process'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { CudaError, DeviceLostError } from '../../base/errors.js'
-import { CU_STREAM_NON_BLOCKING, POOL_ATTRIBUTE, RESULT } from '../constants.js'
+import {
+  CU_MEM_ACCESS_FLAGS_PROT_NONE,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_ATTACH_GLOBAL,
+  CU_MEM_HANDLE_TYPE_NONE,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  CU_MEMHOSTREGISTER_DEVICEMAP,
+  CU_MEMHOSTREGISTER_PORTABLE,
+  CU_STREAM_NON_BLOCKING,
+  DEVICE_ATTRIBUTE,
+  POOL_ATTRIBUTE,
+  RESULT,
+} from '../constants.js'
 import { driverSuite } from '../driver.suite.js'
+import { contents, isFilled, KiB, MiB, openFirst, PINNED, refused } from './gpu-fixture.suite.js'
 import { NativeDriver } from './native-driver.js'
 
 const SCALE_PTX = `
@@ -49,14 +62,6 @@ const FAULT_PTX = `
   ret;
 }
 `
-
-/** A driver with the primary context of the first device current. */
-function openFirst(): NativeDriver {
-  const driver = NativeDriver.open()
-  driver.cuInit()
-  driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(driver.cuDeviceGet(0)))
-  return driver
-}
 
 /** Run in a process of its own: only that is lost. Prints what each call after the fault throws. */
 function loseDevice(): void {
@@ -176,6 +181,109 @@ else {
       const first = ['cuCtxSynchronize', RESULT.CUDA_ERROR_ILLEGAL_ADDRESS, 'CUDA_ERROR_ILLEGAL_ADDRESS']
       const lost = ['DeviceLostError', ...first]
       assert.deepEqual(JSON.parse(child.stdout), [['CudaError', ...first], lost, lost, lost])
+    })
+
+    test('copies into, within and out of managed memory', t => {
+      const { CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: offered } = DEVICE_ATTRIBUTE
+      if (driver.cuDeviceGetAttribute(offered, 0) !== 1) return t.skip('this device has no managed memory')
+      const managed = driver.cuMemAllocManaged(128 * KiB, CU_MEM_ATTACH_GLOBAL)
+      const plain = driver.cuMemAlloc(64 * KiB)
+      const source = new Uint8Array(64 * KiB).map((_, i) => i % 251)
+      driver.cuMemsetD8(managed, 7, 128 * KiB)
+      driver.cuMemcpyHtoD(managed, source)
+      driver.cuMemcpyDtoD(plain, managed, 64 * KiB)
+      assert.deepEqual(contents(driver, plain, 64 * KiB), source)
+      assert.deepEqual(contents(driver, managed, 64 * KiB), source)
+      assert.ok(isFilled(driver, managed + 64 * KiB, 64 * KiB, 7))
+      for (const ptr of [managed, plain]) driver.cuMemFree(ptr)
+    })
+
+    test('reaches registered host memory under a device address', () => {
+      for (const buffer of [new ArrayBuffer(64 * KiB), new SharedArrayBuffer(64 * KiB)]) {
+        const host = new Uint8Array(buffer).map((_, i) => i % 253)
+        const registered = new Uint8Array(buffer)
+        registered.set(host)
+        driver.cuMemHostRegister(registered, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE)
+        const mapped = driver.cuMemHostGetDevicePointer(registered)
+        assert.equal(driver.cuMemHostGetDevicePointer(registered.subarray(4 * KiB)), mapped + 4 * KiB)
+        const ptr = driver.cuMemAlloc(64 * KiB)
+        driver.cuMemcpyDtoDAsync(ptr, mapped, 64 * KiB, 0)
+        driver.cuMemsetD8Async(mapped, 0x77, KiB, 0)
+        driver.cuStreamSynchronize(0)
+        assert.deepEqual(contents(driver, ptr, 64 * KiB), host)
+        assert.ok(registered.subarray(0, KiB).every(byte => byte === 0x77))
+        assert.deepEqual(Uint8Array.from(registered.subarray(KiB)), host.slice(KiB))
+        driver.cuMemFree(ptr)
+        driver.cuMemHostUnregister(registered)
+      }
+    })
+
+    test('copies between contexts, here twice the same', () => {
+      const context = driver.cuDevicePrimaryCtxRetain(0)
+      const [source, target] = [driver.cuMemAlloc(MiB), driver.cuMemAlloc(MiB)]
+      driver.cuMemsetD8Async(source, 0x21, MiB, 0)
+      driver.cuMemcpyPeerAsync(target, context, source, context, MiB, 0)
+      driver.cuStreamSynchronize(0)
+      assert.ok(isFilled(driver, target, MiB, 0x21))
+      const enable = () => driver.cuCtxEnablePeerAccess(context)
+      assert.throws(enable, refused('cuCtxEnablePeerAccess'), 'a context is no peer of its own')
+      for (const ptr of [source, target]) driver.cuMemFree(ptr)
+      driver.cuDevicePrimaryCtxRelease(0)
+    })
+
+    test('says whether a device can reach another', () => {
+      assert.equal(typeof driver.cuDeviceCanAccessPeer(0, 0), 'boolean')
+      assert.throws(() => driver.cuDeviceCanAccessPeer(0, 999), refused('cuDeviceCanAccessPeer'))
+    })
+
+    test('lets two devices use the memory of one', t => {
+      if (driver.cuDeviceGetCount() < 2) return t.skip('there is one GPU, and this needs two')
+      if (!driver.cuDeviceCanAccessPeer(0, 1)) return t.skip('GPU 0 cannot reach GPU 1')
+      const [first, second] = [0, 1].map(device => driver.cuDevicePrimaryCtxRetain(device))
+      driver.cuCtxSetCurrent(second)
+      const far = driver.cuMemAlloc(MiB)
+      driver.cuMemsetD8(far, 0x42, MiB)
+      driver.cuCtxSynchronize()
+      driver.cuCtxSetCurrent(first)
+      driver.cuCtxEnablePeerAccess(second)
+      const enable = () => driver.cuCtxEnablePeerAccess(second)
+      assert.throws(enable, refused('cuCtxEnablePeerAccess', RESULT.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED))
+      const near = driver.cuMemAlloc(MiB)
+      driver.cuMemcpyPeerAsync(near, first, far, second, MiB, 0)
+      driver.cuStreamSynchronize(0)
+      assert.ok(isFilled(driver, near, MiB, 0x42))
+
+      const granule = driver.cuMemGetAllocationGranularity(0)
+      const mapped = driver.cuMemAddressReserve(granule, 0)
+      const handle = driver.cuMemCreate(granule, 0, CU_MEM_HANDLE_TYPE_NONE)
+      driver.cuMemMap(mapped, granule, handle)
+      driver.cuMemSetAccess(mapped, granule, [0, 1])
+      const pool = driver.cuMemPoolCreate(PINNED)
+      const access = () => driver.cuMemPoolGetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, 1)
+      for (const flags of [CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE]) {
+        driver.cuMemPoolSetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, 1, flags)
+        assert.equal(access(), flags)
+      }
+      const pooled = driver.cuMemAllocFromPoolAsync(MiB, pool, 0)
+      driver.cuCtxSynchronize()
+
+      driver.cuCtxSetCurrent(second)
+      driver.cuMemsetD8(mapped, 0x43, granule)
+      driver.cuMemsetD8(pooled, 0x44, MiB)
+      driver.cuCtxSynchronize()
+      driver.cuMemFree(far)
+      driver.cuCtxSetCurrent(first)
+      assert.ok(isFilled(driver, mapped, granule, 0x43))
+      assert.ok(isFilled(driver, pooled, MiB, 0x44))
+
+      driver.cuMemFreeAsync(pooled, 0)
+      driver.cuStreamSynchronize(0)
+      driver.cuMemPoolDestroy(pool)
+      driver.cuMemUnmap(mapped, granule)
+      driver.cuMemRelease(handle)
+      driver.cuMemAddressFree(mapped, granule)
+      driver.cuMemFree(near)
+      for (const device of [0, 1]) driver.cuDevicePrimaryCtxRelease(device)
     })
   })
 }

@@ -17,6 +17,11 @@ import { FUNCTION_NAMES, type FunctionName, koffiPrototype } from './table.js'
 /** Where the stand-in claims that the driver's scratch memory lies. */
 const BASE = 0x7f00_0000_0000
 
+/** The only other handle type on Linux: a struct of 64 bytes. */
+const FABRIC = 8
+
+const PINNED_ON_3 = { allocationType: 1, handleTypes: 1, locationType: 2, locationId: 3, maxBytes: 2 ** 33 + 4 }
+
 /** libcuda in JavaScript: `functions` answers the calls, and addresses in the scratch memory can be written to. */
 class FakeLibrary implements Library {
   readonly path = 'a stand-in'
@@ -44,6 +49,16 @@ class FakeLibrary implements Library {
 
   read(address: unknown): bigint {
     return this.memory.getBigUint64((address as number) - BASE, true)
+  }
+
+  writeInt(address: unknown, value: number): number {
+    this.memory.setInt32((address as number) - BASE, value, true)
+    return RESULT.CUDA_SUCCESS
+  }
+
+  /** `count` C ints */
+  ints(address: unknown, count: number): number[] {
+    return Array.from({ length: count }, (_, i) => this.memory.getInt32((address as number) - BASE + 4 * i, true))
   }
 }
 
@@ -99,6 +114,10 @@ describe('opening libcuda', () => {
     const koffi = createRequire(import.meta.url)('koffi') as typeof import('koffi')
     for (const name of FUNCTION_NAMES) assert.doesNotThrow(() => koffi.proto(koffiPrototype(name)), name)
     assert.equal(koffiPrototype('cuMemMap'), 'int cuMemMap(uint64_t, size_t, size_t, uint64_t, unsigned long long)')
+    assert.equal(
+      koffiPrototype('cuMemPoolImportFromShareableHandle'),
+      'int cuMemPoolImportFromShareableHandle(uint64_t, void *handle, int, unsigned long long)',
+    )
   })
 })
 
@@ -128,6 +147,27 @@ describe('the native driver', () => {
       ['value', () => driver.cuMemsetD8(256, 256, 1)],
       ['value', () => driver.cuMemsetD32Async(256, 2 ** 32, 1, 0)],
       ['value', () => driver.cuMemPoolSetAttribute(1, 4, Number.NEGATIVE_INFINITY)],
+      ['value', () => driver.cuMemPoolSetAttribute(1, 2, Number.POSITIVE_INFINITY)],
+      ['value', () => driver.cuMemPoolSetAttribute(1, 2, 2 ** 32)],
+      ['peer', () => driver.cuDeviceCanAccessPeer(0, 2 ** 31)],
+      ['peerContext', () => driver.cuCtxEnablePeerAccess(-1)],
+      ['flags', () => driver.cuMemAllocManaged(256, -1)],
+      ['sourceContext', () => driver.cuMemcpyPeerAsync(256, 1, 512, Number.NaN, 4, 0)],
+      ['pool', () => driver.cuDeviceSetMemPool(0, 0.5)],
+      ['maxBytes', () => driver.cuMemPoolCreate({ ...PINNED_ON_3, maxBytes: Number.POSITIVE_INFINITY })],
+      ['locationId', () => driver.cuMemPoolCreate({ ...PINNED_ON_3, locationId: 2 ** 31 })],
+      ['locationId', () => driver.cuMemPoolSetAccess(1, 1, 0.5, 3)],
+      ['locationType', () => driver.cuMemPoolGetAccess(1, Number.NaN, 0)],
+      ['handleTypes', () => driver.cuMemCreate(256, 0, -1)],
+      ['device', () => driver.cuMemSetAccess(256, 256, [0, 1.5])],
+      ['devices', () => driver.cuMemSetAccess(256, 256, new Array(129).fill(0))],
+      ['descriptor', () => driver.cuMemImportFromShareableHandle(-1, 1)],
+      ['descriptor', () => driver.cuMemPoolImportFromShareableHandle(2 ** 31, 1)],
+      ['handleType', () => driver.cuMemExportToShareableHandle(1, FABRIC)],
+      ['handleType', () => driver.cuMemImportFromShareableHandle(3, FABRIC)],
+      ['handleType', () => driver.cuMemPoolExportToShareableHandle(1, FABRIC)],
+      ['handleType', () => driver.cuMemPoolImportFromShareableHandle(3, FABRIC)],
+      ['exported', () => driver.cuMemPoolImportPointer(1, new Uint8Array(63))],
       ['grid y', launch([1, -1, 1], [0])],
       ['kernel argument 1', launch([1, 1, 1], [0, 8])],
     ] as const) {
@@ -139,6 +179,11 @@ describe('the native driver', () => {
       ['target', () => driver.cuMemcpyDtoH(new ArrayBuffer(8) as never, 256)],
       ['image', () => driver.cuModuleLoadData(7 as never)],
       ['name', () => driver.cuModuleGetFunction(1, 7 as never)],
+      ['host', () => driver.cuMemHostGetDevicePointer(256 as never)],
+      ['allocationType', () => driver.cuMemPoolCreate({} as never)],
+      ['handleTypes', () => (driver.cuMemCreate as (...args: number[]) => number).call(driver, 256, 0)],
+      ['devices', () => driver.cuMemSetAccess(256, 256, 0 as never)],
+      ['exported', () => driver.cuMemPoolImportPointer(1, 'exported' as never)],
     ] as const) {
       assert.throws(call, (error: Error) => error instanceof TypeError && error.message.includes(argument), argument)
     }
@@ -161,13 +206,118 @@ describe('the native driver', () => {
     const { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: attribute } = POOL_ATTRIBUTE
     assert.equal(driver.cuMemAlloc(256), 0x7fab_cdef_0100)
     assert.deepEqual(driver.cuMemGetInfo(), { freeBytes: 139_000_000_001, totalBytes: 150_000_000_000 })
-    assert.throws(() => driver.cuMemCreate(256, 0), /broken promise.*2\^53/)
+    assert.throws(() => driver.cuMemCreate(256, 0, 0), /broken promise.*2\^53/)
     assert.equal(driver.cuMemPoolGetAttribute(1, attribute), Number.POSITIVE_INFINITY)
     driver.cuMemPoolSetAttribute(1, attribute, 2 ** 40 + 5)
     assert.equal(threshold, 2n ** 40n + 5n)
     assert.equal(driver.cuMemPoolGetAttribute(1, attribute), 2 ** 40 + 5)
     driver.cuMemPoolSetAttribute(1, attribute, Number.POSITIVE_INFINITY)
     assert.equal(threshold, 2n ** 64n - 1n)
+  })
+
+  test('lays the structs out as C does', () => {
+    let seen: number[] = []
+    const library: FakeLibrary = new FakeLibrary({
+      cuMemPoolCreate: (out, properties) => {
+        seen = library.ints(properties, 22)
+        return library.write(out, 0x7000_0000_0100n)
+      },
+      cuMemCreate: (out, _bytes, properties) => {
+        seen = library.ints(properties, 8)
+        return library.write(out, 5n)
+      },
+      cuMemGetAllocationGranularity: (out, properties) => {
+        seen = library.ints(properties, 8)
+        return library.write(out, 4096n)
+      },
+      cuMemSetAccess: (_ptr, _bytes, access, count) => {
+        seen = library.ints(access, 3 * (count as number))
+        return RESULT.CUDA_SUCCESS
+      },
+      cuMemPoolSetAccess: (_pool, access, count) => {
+        seen = library.ints(access, 3 * (count as number))
+        return RESULT.CUDA_SUCCESS
+      },
+      cuMemPoolGetAccess: (out, _pool, location) => {
+        seen = library.ints(location, 2)
+        return library.writeInt(out, 3)
+      },
+    })
+    const driver = new NativeDriver(library)
+    assert.equal(driver.cuMemPoolCreate(PINNED_ON_3), 0x7000_0000_0100)
+    assert.deepEqual(seen, [1, 1, 2, 3, 0, 0, 4, 2, ...new Array(14).fill(0)])
+    assert.equal(driver.cuMemCreate(256, 7, 1), 5)
+    assert.deepEqual(seen, [1, 1, 1, 7, 0, 0, 0, 0])
+    assert.equal(driver.cuMemGetAllocationGranularity(6), 4096)
+    assert.deepEqual(seen, [1, 0, 1, 6, 0, 0, 0, 0], 'what is only asked for is not exported')
+    driver.cuMemPoolSetAccess(1, 3, -1, 1)
+    assert.deepEqual(seen, [3, -1, 1])
+    driver.cuMemSetAccess(256, 256, [4, 0, 9])
+    assert.deepEqual(seen, [1, 4, 3, 1, 0, 3, 1, 9, 3])
+    driver.cuMemSetAccess(
+      256,
+      256,
+      Array.from({ length: 128 }, (_, i) => i),
+    )
+    assert.deepEqual(seen.slice(-3), [1, 127, 3])
+    assert.equal(driver.cuMemPoolGetAccess(1, 2, 8), 3)
+    assert.deepEqual(seen, [2, 8])
+    assert.equal(driver.cuMemPoolCreate({ ...PINNED_ON_3, maxBytes: 0 }), 0x7000_0000_0100)
+    assert.deepEqual(seen, [1, 1, 2, 3, ...new Array(18).fill(0)])
+  })
+
+  test('reads what C writes as an int, whatever was there before', () => {
+    const library: FakeLibrary = new FakeLibrary({
+      cuMemAlloc: out => library.write(out, 2n ** 53n - 1n),
+      cuMemPoolGetAttribute: (_pool, _attribute, out) => library.writeInt(out, 1),
+      cuDeviceCanAccessPeer: (out, device, peer) => library.writeInt(out, device === peer ? 0 : 1),
+      cuMemExportToShareableHandle: out => library.writeInt(out, 17),
+      cuMemPoolExportToShareableHandle: out => library.writeInt(out, 18),
+    })
+    const driver = new NativeDriver(library)
+    const calls = [
+      () => driver.cuMemPoolGetAttribute(1, POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC),
+      () => driver.cuDeviceCanAccessPeer(0, 1),
+      () => driver.cuDeviceCanAccessPeer(1, 1),
+      () => driver.cuMemExportToShareableHandle(5, 1),
+      () => driver.cuMemPoolExportToShareableHandle(5, 1),
+    ]
+    const results = calls.map(call => {
+      driver.cuMemAlloc(256)
+      return call()
+    })
+    assert.deepEqual(results, [1, true, false, 17, 18])
+  })
+
+  test('passes descriptors by value, and the exported bytes of a block as they are', () => {
+    const exported = Uint8Array.from({ length: 64 }, (_, i) => 255 - i)
+    const seen: unknown[] = []
+    const library: FakeLibrary = new FakeLibrary({
+      cuMemImportFromShareableHandle: (out, ...rest) => seen.push(rest) && library.write(out, 21n),
+      cuMemPoolImportFromShareableHandle: (out, ...rest) => seen.push(rest) && library.write(out, 22n),
+      cuMemPoolExportPointer: (out, ptr) => {
+        seen.push(ptr)
+        for (const [i, byte] of exported.entries()) library.memory.setUint8((out as number) - BASE + i, byte)
+        return RESULT.CUDA_SUCCESS
+      },
+      cuMemPoolImportPointer: (out, pool, data) => {
+        seen.push(
+          pool,
+          Uint8Array.from(exported, (_, i) => library.memory.getUint8((data as number) - BASE + i)),
+        )
+        return library.write(out, 0x7f00_0000_0200n)
+      },
+    })
+    const driver = new NativeDriver(library)
+    assert.equal(driver.cuMemImportFromShareableHandle(17, 1), 21)
+    assert.equal(driver.cuMemPoolImportFromShareableHandle(0, 1), 22)
+    const bytes = driver.cuMemPoolExportPointer(768)
+    assert.deepEqual(bytes, exported)
+    exported.reverse()
+    driver.cuMemPoolExportPointer(1024)
+    assert.notDeepEqual(bytes, exported, 'an export is a copy')
+    assert.equal(driver.cuMemPoolImportPointer(22, bytes), 0x7f00_0000_0200)
+    assert.deepEqual(seen, [[17, 1], [0, 1, 0], 768, 1024, 22, bytes])
   })
 
   test('hands kernel arguments over as an array of their addresses', () => {

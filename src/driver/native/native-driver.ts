@@ -2,14 +2,16 @@
 // and 0 of NaN, passes everything by number, and reads the result out of the scratch memory. Functions are looked up in
 // the library at their first call, so that an old driver can do all that it is able to do.
 //
+// Long because the contract is.
+//
 // Calls that act on the current context fail with DeviceLostError once a fault has killed it. Calls that name a device
 // or a context do not, since another device of the same process still works.
 
 import type { CudaError } from '../../base/errors.js'
-import { CU_MEM_ALLOC_GRANULARITY_MINIMUM, RESULT } from '../constants.js'
-import type { Driver, KernelArguments, LaunchShape } from '../driver.js'
+import { CU_MEM_ALLOC_GRANULARITY_MINIMUM, CU_MEM_HANDLE_TYPE_NONE, POOL_ATTRIBUTE, RESULT } from '../constants.js'
+import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
 import { FaultLatch } from '../fault.js'
-import { exact, hostMemory, int, text, uint, within } from './arguments.js'
+import { exact, fileDescriptor, fileDescriptorType, hostMemory, int, text, uint, within } from './arguments.js'
 import { boundWhenCalled, type Functions, type Library, openLibrary } from './library.js'
 import { Scratch } from './scratch.js'
 import { FUNCTION_NAMES, type FunctionName } from './table.js'
@@ -95,6 +97,12 @@ export class NativeDriver implements Driver {
     return this.scratch.int()
   }
 
+  cuDeviceCanAccessPeer(device: number, peer: number): boolean {
+    const code = this.functions.cuDeviceCanAccessPeer(this.scratch.first, int(device, 'device'), int(peer, 'peer'))
+    this.check('cuDeviceCanAccessPeer', code, NO_CONTEXT)
+    return this.scratch.int() !== 0
+  }
+
   cuDevicePrimaryCtxRetain(device: number): number {
     const code = this.functions.cuDevicePrimaryCtxRetain(this.scratch.first, int(device, 'device'))
     this.check('cuDevicePrimaryCtxRetain', code, NO_CONTEXT)
@@ -113,6 +121,10 @@ export class NativeDriver implements Driver {
 
   cuCtxSynchronize(): void {
     this.check('cuCtxSynchronize', this.live.cuCtxSynchronize())
+  }
+
+  cuCtxEnablePeerAccess(peerContext: number): void {
+    this.check('cuCtxEnablePeerAccess', this.live.cuCtxEnablePeerAccess(exact(peerContext, 'peerContext'), 0))
   }
 
   cuMemGetInfo(): { freeBytes: number; totalBytes: number } {
@@ -136,6 +148,18 @@ export class NativeDriver implements Driver {
 
   cuMemHostUnregister(host: ArrayBufferView): void {
     this.check('cuMemHostUnregister', this.live.cuMemHostUnregister(hostMemory(host, 'host')))
+  }
+
+  cuMemHostGetDevicePointer(host: ArrayBufferView): number {
+    const code = this.live.cuMemHostGetDevicePointer(this.scratch.first, hostMemory(host, 'host'), 0)
+    this.check('cuMemHostGetDevicePointer', code)
+    return this.scratch.exact()
+  }
+
+  cuMemAllocManaged(bytes: number, flags: number): number {
+    const code = this.live.cuMemAllocManaged(this.scratch.first, exact(bytes, 'bytes'), uint(flags, 'flags'))
+    this.check('cuMemAllocManaged', code)
+    return this.scratch.exact()
   }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
@@ -173,6 +197,25 @@ export class NativeDriver implements Driver {
       exact(stream, 'stream'),
     )
     this.check('cuMemcpyDtoDAsync', code)
+  }
+
+  cuMemcpyPeerAsync(
+    target: number,
+    targetContext: number,
+    source: number,
+    sourceContext: number,
+    bytes: number,
+    stream: number,
+  ): void {
+    const code = this.live.cuMemcpyPeerAsync(
+      exact(target, 'target'),
+      exact(targetContext, 'targetContext'),
+      exact(source, 'source'),
+      exact(sourceContext, 'sourceContext'),
+      exact(bytes, 'bytes'),
+      exact(stream, 'stream'),
+    )
+    this.check('cuMemcpyPeerAsync', code)
   }
 
   cuMemsetD8(target: number, value: number, count: number): void {
@@ -258,15 +301,38 @@ export class NativeDriver implements Driver {
     return this.scratch.exact()
   }
 
+  cuDeviceGetMemPool(device: number): number {
+    const code = this.functions.cuDeviceGetMemPool(this.scratch.first, int(device, 'device'))
+    this.check('cuDeviceGetMemPool', code, NO_CONTEXT)
+    return this.scratch.exact()
+  }
+
+  cuDeviceSetMemPool(device: number, pool: number): void {
+    const code = this.functions.cuDeviceSetMemPool(int(device, 'device'), exact(pool, 'pool'))
+    this.check('cuDeviceSetMemPool', code, NO_CONTEXT)
+  }
+
+  cuMemPoolCreate(properties: MemPoolProperties): number {
+    const code = this.live.cuMemPoolCreate(this.scratch.first, this.scratch.poolOf(properties))
+    this.check('cuMemPoolCreate', code)
+    return this.scratch.exact()
+  }
+
+  cuMemPoolDestroy(pool: number): void {
+    this.check('cuMemPoolDestroy', this.live.cuMemPoolDestroy(exact(pool, 'pool')))
+  }
+
   cuMemPoolGetAttribute(pool: number, attribute: number): number {
     const { first } = this.scratch
+    this.scratch.placeAmount(0) // of a policy, a C int, the driver writes only the lower half
     const code = this.live.cuMemPoolGetAttribute(exact(pool, 'pool'), int(attribute, 'attribute'), first)
     this.check('cuMemPoolGetAttribute', code)
     return this.scratch.amount()
   }
 
   cuMemPoolSetAttribute(pool: number, attribute: number, value: number): void {
-    this.scratch.placeAmount(value === Number.POSITIVE_INFINITY ? value : exact(value, 'value'))
+    if (isPolicy(attribute)) this.scratch.placeAmount(uint(value, 'value'))
+    else this.scratch.placeAmount(value === Number.POSITIVE_INFINITY ? value : exact(value, 'value'))
     const { first } = this.scratch
     const code = this.live.cuMemPoolSetAttribute(exact(pool, 'pool'), int(attribute, 'attribute'), first)
     this.check('cuMemPoolSetAttribute', code)
@@ -274,6 +340,57 @@ export class NativeDriver implements Driver {
 
   cuMemPoolTrimTo(pool: number, keepBytes: number): void {
     this.check('cuMemPoolTrimTo', this.live.cuMemPoolTrimTo(exact(pool, 'pool'), exact(keepBytes, 'keepBytes')))
+  }
+
+  cuMemPoolSetAccess(pool: number, locationType: number, locationId: number, flags: number): void {
+    const access = this.scratch.accessOf(locationType, locationId, flags)
+    this.check('cuMemPoolSetAccess', this.live.cuMemPoolSetAccess(exact(pool, 'pool'), access, 1))
+  }
+
+  cuMemPoolGetAccess(pool: number, locationType: number, locationId: number): number {
+    const location = this.scratch.accessOf(locationType, locationId, 0)
+    const code = this.live.cuMemPoolGetAccess(this.scratch.first, exact(pool, 'pool'), location)
+    this.check('cuMemPoolGetAccess', code)
+    return this.scratch.int()
+  }
+
+  cuMemPoolExportToShareableHandle(pool: number, handleType: number): number {
+    const type = fileDescriptorType(handleType, 'handleType')
+    const code = this.live.cuMemPoolExportToShareableHandle(this.scratch.first, exact(pool, 'pool'), type, 0)
+    this.check('cuMemPoolExportToShareableHandle', code)
+    return this.scratch.int()
+  }
+
+  cuMemPoolImportFromShareableHandle(descriptor: number, handleType: number): number {
+    const type = fileDescriptorType(handleType, 'handleType')
+    const handle = fileDescriptor(descriptor, 'descriptor')
+    const code = this.live.cuMemPoolImportFromShareableHandle(this.scratch.first, handle, type, 0)
+    this.check('cuMemPoolImportFromShareableHandle', code)
+    return this.scratch.exact()
+  }
+
+  cuMemPoolExportPointer(ptr: number): Uint8Array<ArrayBuffer> {
+    const code = this.live.cuMemPoolExportPointer(this.scratch.exported, exact(ptr, 'ptr'))
+    this.check('cuMemPoolExportPointer', code)
+    return this.scratch.readExported()
+  }
+
+  cuMemPoolImportPointer(pool: number, exported: Uint8Array): number {
+    this.scratch.placeExported(exported)
+    const { first, exported: data } = this.scratch
+    this.check('cuMemPoolImportPointer', this.live.cuMemPoolImportPointer(first, exact(pool, 'pool'), data))
+    return this.scratch.exact()
+  }
+
+  cuMemAllocFromPoolAsync(bytes: number, pool: number, stream: number): number {
+    const code = this.live.cuMemAllocFromPoolAsync(
+      this.scratch.first,
+      exact(bytes, 'bytes'),
+      exact(pool, 'pool'),
+      exact(stream, 'stream'),
+    )
+    this.check('cuMemAllocFromPoolAsync', code)
+    return this.scratch.exact()
   }
 
   cuMemAllocAsync(bytes: number, stream: number): number {
@@ -289,7 +406,7 @@ export class NativeDriver implements Driver {
   cuMemGetAllocationGranularity(device: number): number {
     const code = this.functions.cuMemGetAllocationGranularity(
       this.scratch.first,
-      this.scratch.allocationOn(int(device, 'device')),
+      this.scratch.allocationOn(device, CU_MEM_HANDLE_TYPE_NONE),
       CU_MEM_ALLOC_GRANULARITY_MINIMUM,
     )
     this.check('cuMemGetAllocationGranularity', code, NO_CONTEXT)
@@ -307,8 +424,8 @@ export class NativeDriver implements Driver {
     this.check('cuMemAddressFree', this.live.cuMemAddressFree(exact(ptr, 'ptr'), exact(bytes, 'bytes')))
   }
 
-  cuMemCreate(bytes: number, device: number): number {
-    const kind = this.scratch.allocationOn(int(device, 'device'))
+  cuMemCreate(bytes: number, device: number, handleTypes: number): number {
+    const kind = this.scratch.allocationOn(device, handleTypes)
     this.check('cuMemCreate', this.live.cuMemCreate(this.scratch.first, exact(bytes, 'bytes'), kind, 0))
     return this.scratch.exact()
   }
@@ -326,9 +443,27 @@ export class NativeDriver implements Driver {
     this.check('cuMemUnmap', this.live.cuMemUnmap(exact(ptr, 'ptr'), exact(bytes, 'bytes')))
   }
 
-  cuMemSetAccess(ptr: number, bytes: number, device: number): void {
-    const access = this.scratch.accessFrom(int(device, 'device'))
-    this.check('cuMemSetAccess', this.live.cuMemSetAccess(exact(ptr, 'ptr'), exact(bytes, 'bytes'), access, 1))
+  cuMemSetAccess(ptr: number, bytes: number, devices: readonly number[]): void {
+    const access = this.scratch.accessFrom(devices)
+    const code = this.live.cuMemSetAccess(exact(ptr, 'ptr'), exact(bytes, 'bytes'), access, devices.length)
+    this.check('cuMemSetAccess', code)
+  }
+
+  cuMemExportToShareableHandle(handle: number, handleType: number): number {
+    const type = fileDescriptorType(handleType, 'handleType')
+    const code = this.live.cuMemExportToShareableHandle(this.scratch.first, exact(handle, 'handle'), type, 0)
+    this.check('cuMemExportToShareableHandle', code)
+    return this.scratch.int()
+  }
+
+  cuMemImportFromShareableHandle(descriptor: number, handleType: number): number {
+    const type = fileDescriptorType(handleType, 'handleType')
+    const handle = fileDescriptor(descriptor, 'descriptor')
+    this.check(
+      'cuMemImportFromShareableHandle',
+      this.live.cuMemImportFromShareableHandle(this.scratch.first, handle, type),
+    )
+    return this.scratch.exact()
   }
 
   cuModuleLoadData(image: string | Uint8Array): number {
@@ -396,4 +531,9 @@ export class NativeDriver implements Driver {
     const { first } = this.scratch
     return this.bound[by](code, first) === RESULT.CUDA_SUCCESS ? this.library.textAt(this.scratch.exact()) : ''
   }
+}
+
+/** The policies of reuse are C ints; every other attribute of a pool is an amount of 64 bits. */
+function isPolicy(attribute: number): boolean {
+  return attribute <= POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES
 }

@@ -10,14 +10,18 @@ import {
   CU_MEM_LOCATION_TYPE_DEVICE,
   JIT_OPTION,
 } from '../constants.js'
-import type { KernelArguments } from '../driver.js'
+import type { KernelArguments, MemPoolProperties } from '../driver.js'
+import { exact, int, uint } from './arguments.js'
 
 // Byte offsets of the parts, each one behind the part before it.
 const FIRST = 0
 const SECOND = FIRST + 8
 const ALLOCATION = SECOND + 8 // CUmemAllocationProp: type, handle types, location type, location id, ... 32 bytes
-const ACCESS = ALLOCATION + 32 // CUmemAccessDesc: location type, location id, flags, 12 bytes
-const JIT_OPTIONS = ACCESS + 16 // CUjit_option[2]
+const POOL = ALLOCATION + 32 // CUmemPoolProps: allocation type, handle types, location, a pointer, largest size, ... 88 bytes
+const EXPORTED = POOL + 88 // CUmemPoolPtrExportData: 64 bytes
+const ACCESS = EXPORTED + 64 // CUmemAccessDesc[]: location type, location id, flags, 12 bytes each
+const MOST_ACCESSES = 128
+const JIT_OPTIONS = ACCESS + 12 * MOST_ACCESSES // CUjit_option[2]
 const JIT_VALUES = JIT_OPTIONS + 8 // void *[2]
 const TEXT = JIT_VALUES + 16
 const POINTERS = TEXT + 8192
@@ -34,6 +38,7 @@ export class Scratch {
   readonly textBytes = POINTERS - TEXT
   readonly jitOptions: number
   readonly jitValues: number
+  readonly exported: number
 
   private readonly bytes = new Uint8Array(SCRATCH_BYTES)
   private readonly words = new Uint32Array(this.bytes.buffer)
@@ -46,12 +51,11 @@ export class Scratch {
     this.text = this.address + TEXT
     this.jitOptions = this.address + JIT_OPTIONS
     this.jitValues = this.address + JIT_VALUES
+    this.exported = this.address + EXPORTED
 
     const { words } = this
     words[ALLOCATION / 4] = CU_MEM_ALLOCATION_TYPE_PINNED
     words[ALLOCATION / 4 + 2] = CU_MEM_LOCATION_TYPE_DEVICE
-    words[ACCESS / 4] = CU_MEM_LOCATION_TYPE_DEVICE
-    words[ACCESS / 4 + 2] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE
     words[JIT_OPTIONS / 4] = JIT_OPTION.CU_JIT_ERROR_LOG_BUFFER
     words[JIT_OPTIONS / 4 + 1] = JIT_OPTION.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
   }
@@ -89,16 +93,56 @@ export class Scratch {
     else this.place(0, amount)
   }
 
-  /** The address of a CUmemAllocationProp for memory on `device`. */
-  allocationOn(device: number): number {
-    this.words[ALLOCATION / 4 + 3] = device
+  /** The address of a CUmemAllocationProp for memory on `device`, to be exported as one of `handleTypes`. */
+  allocationOn(device: number, handleTypes: number): number {
+    this.words[ALLOCATION / 4 + 1] = uint(handleTypes, 'handleTypes')
+    this.words[ALLOCATION / 4 + 3] = int(device, 'device')
     return this.address + ALLOCATION
   }
 
-  /** The address of a CUmemAccessDesc that lets `device` read and write. */
-  accessFrom(device: number): number {
-    this.words[ACCESS / 4 + 1] = device
+  /** The address of a CUmemPoolProps, of which the fields that are not placed here stay 0. */
+  poolOf(properties: MemPoolProperties): number {
+    this.words[POOL / 4] = int(properties.allocationType, 'allocationType')
+    this.words[POOL / 4 + 1] = uint(properties.handleTypes, 'handleTypes')
+    this.words[POOL / 4 + 2] = int(properties.locationType, 'locationType')
+    this.words[POOL / 4 + 3] = int(properties.locationId, 'locationId')
+    this.place(POOL / 4 + 6, exact(properties.maxBytes, 'maxBytes'))
+    return this.address + POOL
+  }
+
+  /** The address of as many CUmemAccessDesc as there are devices, which let these read and write. */
+  accessFrom(devices: readonly number[]): number {
+    if (!Array.isArray(devices)) throw new TypeError(`devices must be a list of devices, not a ${typeof devices}`)
+    if (devices.length > MOST_ACCESSES) {
+      throw new RangeError(`devices must be at most ${MOST_ACCESSES}, not ${devices.length}`)
+    }
+    for (let i = 0; i < devices.length; i++) {
+      const device = int(devices[i], 'device')
+      this.placeAccess(i, CU_MEM_LOCATION_TYPE_DEVICE, device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    }
     return this.address + ACCESS
+  }
+
+  /** The address of one CUmemAccessDesc, which begins with a CUmemLocation. */
+  accessOf(locationType: number, locationId: number, flags: number): number {
+    this.placeAccess(0, int(locationType, 'locationType'), int(locationId, 'locationId'), uint(flags, 'flags'))
+    return this.address + ACCESS
+  }
+
+  /** What the driver wrote where `exported` points. */
+  readExported(): Uint8Array<ArrayBuffer> {
+    return this.bytes.slice(EXPORTED, ACCESS)
+  }
+
+  /** Places where `exported` points what another process has read there. */
+  placeExported(exported: Uint8Array): void {
+    if (!(exported instanceof Uint8Array)) {
+      throw new TypeError(`exported must be the Uint8Array of cuMemPoolExportPointer, not a ${typeof exported}`)
+    }
+    if (exported.length !== ACCESS - EXPORTED) {
+      throw new RangeError(`exported must be the ${ACCESS - EXPORTED} bytes of an export, not ${exported.length}`)
+    }
+    this.bytes.set(exported, EXPORTED)
   }
 
   /** Empties the text and the compiler options, which the driver has overwritten with how much it wrote. */
@@ -130,6 +174,13 @@ export class Scratch {
       this.place(POINTERS / 4 + 2 * i, this.address + ARGUMENTS + offset)
     }
     return this.address + POINTERS
+  }
+
+  private placeAccess(index: number, locationType: number, locationId: number, flags: number): void {
+    const word = ACCESS / 4 + 3 * index
+    this.words[word] = locationType
+    this.words[word + 1] = locationId
+    this.words[word + 2] = flags
   }
 
   private place(index: number, value: number): void {

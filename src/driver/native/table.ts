@@ -21,16 +21,20 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuDeviceGetName: ['cuDeviceGetName', 'char *name, int len, CUdevice dev', '2.0'],
   cuDeviceTotalMem: ['cuDeviceTotalMem_v2', 'size_t *bytes, CUdevice dev', '3.2'],
   cuDeviceGetAttribute: ['cuDeviceGetAttribute', 'int *pi, CUdevice_attribute attrib, CUdevice dev', '2.0'],
+  cuDeviceCanAccessPeer: ['cuDeviceCanAccessPeer', 'int *canAccessPeer, CUdevice dev, CUdevice peerDev', '4.0'],
   cuDevicePrimaryCtxRetain: ['cuDevicePrimaryCtxRetain', 'CUcontext *pctx, CUdevice dev', '7.0'],
   cuDevicePrimaryCtxRelease: ['cuDevicePrimaryCtxRelease_v2', 'CUdevice dev', '11.0'],
   cuCtxSetCurrent: ['cuCtxSetCurrent', 'CUcontext ctx', '4.0'],
   cuCtxSynchronize: ['cuCtxSynchronize', 'void', '2.0'],
+  cuCtxEnablePeerAccess: ['cuCtxEnablePeerAccess', 'CUcontext peerContext, unsigned int Flags', '4.0'],
 
   cuMemGetInfo: ['cuMemGetInfo_v2', 'size_t *free, size_t *total', '3.2'],
   cuMemAlloc: ['cuMemAlloc_v2', 'CUdeviceptr *dptr, size_t bytesize', '3.2'],
   cuMemFree: ['cuMemFree_v2', 'CUdeviceptr dptr', '3.2'],
   cuMemHostRegister: ['cuMemHostRegister_v2', 'void *p, size_t bytesize, unsigned int Flags', '6.5'],
   cuMemHostUnregister: ['cuMemHostUnregister', 'void *p', '4.0'],
+  cuMemHostGetDevicePointer: ['cuMemHostGetDevicePointer_v2', 'CUdeviceptr *pdptr, void *p, unsigned int Flags', '3.2'],
+  cuMemAllocManaged: ['cuMemAllocManaged', 'CUdeviceptr *dptr, size_t bytesize, unsigned int flags', '6.0'],
   cuMemcpyHtoD: ['cuMemcpyHtoD_v2', 'CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount', '3.2'],
   cuMemcpyDtoH: ['cuMemcpyDtoH_v2', 'void *dstHost, CUdeviceptr srcDevice, size_t ByteCount', '3.2'],
   cuMemcpyDtoD: ['cuMemcpyDtoD_v2', 'CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount', '3.2'],
@@ -48,6 +52,12 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
     'cuMemcpyDtoDAsync_v2',
     'CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream',
     '3.2',
+  ],
+  cuMemcpyPeerAsync: [
+    'cuMemcpyPeerAsync',
+    'CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, ' +
+      'CUstream hStream',
+    '4.0',
   ],
   cuMemsetD8: ['cuMemsetD8_v2', 'CUdeviceptr dstDevice, unsigned char uc, size_t N', '3.2'],
   cuMemsetD8Async: ['cuMemsetD8Async', 'CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream', '3.2'],
@@ -67,9 +77,40 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuEventSynchronize: ['cuEventSynchronize', 'CUevent hEvent', '2.0'],
 
   cuDeviceGetDefaultMemPool: ['cuDeviceGetDefaultMemPool', 'CUmemoryPool *pool_out, CUdevice dev', '11.2'],
+  cuDeviceGetMemPool: ['cuDeviceGetMemPool', 'CUmemoryPool *pool, CUdevice dev', '11.2'],
+  cuDeviceSetMemPool: ['cuDeviceSetMemPool', 'CUdevice dev, CUmemoryPool pool', '11.2'],
+  cuMemPoolCreate: ['cuMemPoolCreate', 'CUmemoryPool *pool, const CUmemPoolProps *poolProps', '11.2'],
+  cuMemPoolDestroy: ['cuMemPoolDestroy', 'CUmemoryPool pool', '11.2'],
   cuMemPoolGetAttribute: ['cuMemPoolGetAttribute', 'CUmemoryPool pool, CUmemPool_attribute attr, void *value', '11.2'],
   cuMemPoolSetAttribute: ['cuMemPoolSetAttribute', 'CUmemoryPool pool, CUmemPool_attribute attr, void *value', '11.2'],
   cuMemPoolTrimTo: ['cuMemPoolTrimTo', 'CUmemoryPool pool, size_t minBytesToKeep', '11.2'],
+  cuMemPoolSetAccess: ['cuMemPoolSetAccess', 'CUmemoryPool pool, const CUmemAccessDesc *map, size_t count', '11.2'],
+  cuMemPoolGetAccess: [
+    'cuMemPoolGetAccess',
+    'CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location',
+    '11.2',
+  ],
+  cuMemPoolExportToShareableHandle: [
+    'cuMemPoolExportToShareableHandle',
+    'void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags',
+    '11.2',
+  ],
+  cuMemPoolImportFromShareableHandle: [
+    'cuMemPoolImportFromShareableHandle',
+    'CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags',
+    '11.2',
+  ],
+  cuMemPoolExportPointer: ['cuMemPoolExportPointer', 'CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr', '11.2'],
+  cuMemPoolImportPointer: [
+    'cuMemPoolImportPointer',
+    'CUdeviceptr *ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData *shareData',
+    '11.2',
+  ],
+  cuMemAllocFromPoolAsync: [
+    'cuMemAllocFromPoolAsync',
+    'CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream',
+    '11.2',
+  ],
   cuMemAllocAsync: ['cuMemAllocAsync', 'CUdeviceptr *dptr, size_t bytesize, CUstream hStream', '11.2'],
   cuMemFreeAsync: ['cuMemFreeAsync', 'CUdeviceptr dptr, CUstream hStream', '11.2'],
 
@@ -97,6 +138,17 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   ],
   cuMemUnmap: ['cuMemUnmap', 'CUdeviceptr ptr, size_t size', '10.2'],
   cuMemSetAccess: ['cuMemSetAccess', 'CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count', '10.2'],
+  cuMemExportToShareableHandle: [
+    'cuMemExportToShareableHandle',
+    'void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, ' +
+      'unsigned long long flags',
+    '10.2',
+  ],
+  cuMemImportFromShareableHandle: [
+    'cuMemImportFromShareableHandle',
+    'CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType',
+    '10.2',
+  ],
 
   // the form with options, because it also returns what the PTX compiler had to say
   cuModuleLoadData: [
@@ -137,6 +189,6 @@ function koffiType(parameter: string): string {
   const type = parameter.replace(/\w+$/, '').trim()
   if (type === '' || /^(const )?void \*$|^const char \*$/.test(type)) return parameter
   if (type.includes('*')) return 'uint64_t'
-  if (/^CU(device|result|\w+_\w+)$/.test(type)) return 'int'
+  if (/^CU(device|result|memAllocationHandleType|\w+_\w+)$/.test(type)) return 'int'
   return type.startsWith('CU') ? 'uint64_t' : type
 }
