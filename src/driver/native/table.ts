@@ -35,24 +35,14 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuMemHostUnregister: ['cuMemHostUnregister', 'void *p', '4.0'],
   cuMemHostGetDevicePointer: ['cuMemHostGetDevicePointer_v2', 'CUdeviceptr *pdptr, void *p, unsigned int Flags', '3.2'],
   cuMemAllocManaged: ['cuMemAllocManaged', 'CUdeviceptr *dptr, size_t bytesize, unsigned int flags', '6.0'],
-  cuMemcpyHtoD: ['cuMemcpyHtoD_v2', 'CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount', '3.2'],
-  cuMemcpyDtoH: ['cuMemcpyDtoH_v2', 'void *dstHost, CUdeviceptr srcDevice, size_t ByteCount', '3.2'],
-  cuMemcpyDtoD: ['cuMemcpyDtoD_v2', 'CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount', '3.2'],
-  cuMemcpyHtoDAsync: [
-    'cuMemcpyHtoDAsync_v2',
-    'CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream',
-    '3.2',
-  ],
-  cuMemcpyDtoHAsync: [
-    'cuMemcpyDtoHAsync_v2',
-    'void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream',
-    '3.2',
-  ],
-  cuMemcpyDtoDAsync: [
-    'cuMemcpyDtoDAsync_v2',
-    'CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream',
-    '3.2',
-  ],
+  // Under unified addressing one function copies in every direction, also from and to the memory of host pools, which the
+  // functions for a direction refuse.
+  cuMemcpyHtoD: ['cuMemcpy', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount', '4.0'],
+  cuMemcpyDtoH: ['cuMemcpy', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount', '4.0'],
+  cuMemcpyDtoD: ['cuMemcpy', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount', '4.0'],
+  cuMemcpyHtoDAsync: ['cuMemcpyAsync', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream', '4.0'],
+  cuMemcpyDtoHAsync: ['cuMemcpyAsync', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream', '4.0'],
+  cuMemcpyDtoDAsync: ['cuMemcpyAsync', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream', '4.0'],
   cuMemcpyPeerAsync: [
     'cuMemcpyPeerAsync',
     'CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, ' +
