@@ -163,40 +163,27 @@ export class NativeDriver implements Driver {
   }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
-    const code = this.live.cuMemcpyHtoD(exact(target, 'target'), hostMemory(source, 'source'), source.byteLength)
-    this.check('cuMemcpyHtoD', code)
+    this.copy(exact(target, 'target'), this.address(source, 'source'), source.byteLength)
   }
 
   cuMemcpyDtoH(target: ArrayBufferView, source: number): void {
-    const code = this.live.cuMemcpyDtoH(hostMemory(target, 'target'), exact(source, 'source'), target.byteLength)
-    this.check('cuMemcpyDtoH', code)
+    this.copy(this.address(target, 'target'), exact(source, 'source'), target.byteLength)
   }
 
   cuMemcpyDtoD(target: number, source: number, bytes: number): void {
-    const code = this.live.cuMemcpyDtoD(exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'))
-    this.check('cuMemcpyDtoD', code)
+    this.copy(exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'))
   }
 
   cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
-    const host = hostMemory(source, 'source')
-    const code = this.live.cuMemcpyHtoDAsync(exact(target, 'target'), host, host.byteLength, exact(stream, 'stream'))
-    this.check('cuMemcpyHtoDAsync', code)
+    this.copyAsync(exact(target, 'target'), this.address(source, 'source'), source.byteLength, stream)
   }
 
   cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
-    const host = hostMemory(target, 'target')
-    const code = this.live.cuMemcpyDtoHAsync(host, exact(source, 'source'), host.byteLength, exact(stream, 'stream'))
-    this.check('cuMemcpyDtoHAsync', code)
+    this.copyAsync(this.address(target, 'target'), exact(source, 'source'), target.byteLength, stream)
   }
 
   cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
-    const code = this.live.cuMemcpyDtoDAsync(
-      exact(target, 'target'),
-      exact(source, 'source'),
-      exact(bytes, 'bytes'),
-      exact(stream, 'stream'),
-    )
-    this.check('cuMemcpyDtoDAsync', code)
+    this.copyAsync(exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'), stream)
   }
 
   cuMemcpyPeerAsync(
@@ -509,6 +496,19 @@ export class NativeDriver implements Driver {
   private get live(): Functions {
     this.faults.guard(this.context)
     return this.functions
+  }
+
+  private copy(target: number, source: number, bytes: number): void {
+    this.check('cuMemcpy', this.live.cuMemcpy(target, source, bytes))
+  }
+
+  private copyAsync(target: number, source: number, bytes: number, stream: number): void {
+    this.check('cuMemcpyAsync', this.live.cuMemcpyAsync(target, source, bytes, exact(stream, 'stream')))
+  }
+
+  /** Where host memory lies: under unified addressing an address like any other. */
+  private address(host: ArrayBufferView, argument: string): number {
+    return this.library.addressOf(hostMemory(host, argument))
   }
 
   private check(call: FunctionName, code: number, context = this.context): void {
