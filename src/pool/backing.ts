@@ -85,11 +85,11 @@ function probeVirtualMemory(context: Context): string | null {
     const granule = driver.cuMemGetAllocationGranularity(context.device)
     const ptr = driver.cuMemAddressReserve(granule, 0)
     try {
-      const handle = driver.cuMemCreate(granule, context.device)
+      const handle = driver.cuMemCreate(granule, context.device, 0)
       try {
         driver.cuMemMap(ptr, granule, handle)
         try {
-          driver.cuMemSetAccess(ptr, granule, context.device)
+          driver.cuMemSetAccess(ptr, granule, [context.device])
         } finally {
           driver.cuMemUnmap(ptr, granule)
         }

@@ -259,7 +259,7 @@ export class VirtualBacking implements Backing {
     if (leaveFreeBytes > 0 && driver.cuMemGetInfo().freeBytes - missingBytes < leaveFreeBytes) return false
     while (this.spare.length < count) {
       try {
-        this.spare.push(driver.cuMemCreate(this.granuleBytes, this.context.device))
+        this.spare.push(driver.cuMemCreate(this.granuleBytes, this.context.device, 0))
       } catch (error) {
         // What is not enough would only be missing elsewhere.
         while (this.spare.length > before) this.releaseSpare()
@@ -285,7 +285,7 @@ export class VirtualBacking implements Backing {
       }
       for (const [first, count] of runsOf(granules)) {
         const ptr = reservation.base + first * this.granuleBytes
-        driver.cuMemSetAccess(ptr, count * this.granuleBytes, this.context.device)
+        driver.cuMemSetAccess(ptr, count * this.granuleBytes, [this.context.device])
       }
     } catch (error) {
       for (const granule of mapped) this.stranded.push({ reservation, granule })
