@@ -18,6 +18,9 @@ import { FUNCTION_NAMES, type FunctionName } from './table.js'
 
 const NO_CONTEXT = 0
 
+/** What an error names: a function of the contract. */
+type CallName = Extract<keyof Driver, `cu${string}`>
+
 export class NativeDriver implements Driver {
   readonly simulated = false
   readonly origin: string
@@ -163,27 +166,39 @@ export class NativeDriver implements Driver {
   }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
-    this.copy(exact(target, 'target'), this.address(source, 'source'), source.byteLength)
+    this.copy('cuMemcpyHtoD', exact(target, 'target'), this.address(source, 'source'), source.byteLength)
   }
 
   cuMemcpyDtoH(target: ArrayBufferView, source: number): void {
-    this.copy(this.address(target, 'target'), exact(source, 'source'), target.byteLength)
+    this.copy('cuMemcpyDtoH', this.address(target, 'target'), exact(source, 'source'), target.byteLength)
   }
 
   cuMemcpyDtoD(target: number, source: number, bytes: number): void {
-    this.copy(exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'))
+    this.copy('cuMemcpyDtoD', exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'))
   }
 
   cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
-    this.copyAsync(exact(target, 'target'), this.address(source, 'source'), source.byteLength, stream)
+    this.copyAsync(
+      'cuMemcpyHtoDAsync',
+      exact(target, 'target'),
+      this.address(source, 'source'),
+      source.byteLength,
+      stream,
+    )
   }
 
   cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
-    this.copyAsync(this.address(target, 'target'), exact(source, 'source'), target.byteLength, stream)
+    this.copyAsync(
+      'cuMemcpyDtoHAsync',
+      this.address(target, 'target'),
+      exact(source, 'source'),
+      target.byteLength,
+      stream,
+    )
   }
 
   cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
-    this.copyAsync(exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'), stream)
+    this.copyAsync('cuMemcpyDtoDAsync', exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'), stream)
   }
 
   cuMemcpyPeerAsync(
@@ -498,12 +513,12 @@ export class NativeDriver implements Driver {
     return this.functions
   }
 
-  private copy(target: number, source: number, bytes: number): void {
-    this.check('cuMemcpy', this.live.cuMemcpy(target, source, bytes))
+  private copy(call: CallName, target: number, source: number, bytes: number): void {
+    this.check(call, this.live.cuMemcpy(target, source, bytes))
   }
 
-  private copyAsync(target: number, source: number, bytes: number, stream: number): void {
-    this.check('cuMemcpyAsync', this.live.cuMemcpyAsync(target, source, bytes, exact(stream, 'stream')))
+  private copyAsync(call: CallName, target: number, source: number, bytes: number, stream: number): void {
+    this.check(call, this.live.cuMemcpyAsync(target, source, bytes, exact(stream, 'stream')))
   }
 
   /** Where host memory lies: under unified addressing an address like any other. */
@@ -511,17 +526,17 @@ export class NativeDriver implements Driver {
     return this.library.addressOf(hostMemory(host, argument))
   }
 
-  private check(call: FunctionName, code: number, context = this.context): void {
+  private check(call: CallName, code: number, context = this.context): void {
     if (code !== RESULT.CUDA_SUCCESS) throw this.refusal(call, code, context)
   }
 
-  private answer(call: FunctionName, code: number): boolean {
+  private answer(call: CallName, code: number): boolean {
     if (code === RESULT.CUDA_ERROR_NOT_READY) return false
     this.check(call, code)
     return true
   }
 
-  private refusal(call: FunctionName, code: number, context: number, log = ''): CudaError {
+  private refusal(call: CallName, code: number, context: number, log = ''): CudaError {
     const name = this.describe('cuGetErrorName', code) || 'an unknown result'
     const text = this.describe('cuGetErrorString', code)
     return this.faults.refuse(context, call, code, name, log === '' ? text : `${text}: ${log}`)
