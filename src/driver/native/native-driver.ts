@@ -14,7 +14,7 @@ import { FaultLatch } from '../fault.js'
 import { exact, fileDescriptor, fileDescriptorType, hostMemory, int, text, uint, within } from './arguments.js'
 import { boundWhenCalled, type Functions, type Library, openLibrary } from './library.js'
 import { Scratch } from './scratch.js'
-import { FUNCTION_NAMES, type FunctionName } from './table.js'
+import { FUNCTION_NAMES } from './table.js'
 
 const NO_CONTEXT = 0
 
