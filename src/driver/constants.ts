@@ -55,6 +55,7 @@ export const DEVICE_ATTRIBUTE = {
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: 16,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: 75,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: 76,
+  CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: 83,
   CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: 102,
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: 115,
 } as const
@@ -80,6 +81,11 @@ export const CU_MEM_ALLOCATION_TYPE_PINNED = 1
 export const CU_MEM_LOCATION_TYPE_DEVICE = 1
 /** CUmemAccess_flags */
 export const CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3
+/** CUmemAttach_flags: any stream of any device may use it */
+export const CU_MEM_ATTACH_GLOBAL = 1
+/** CUmemhostregister flags: pinned for every context, and reachable by kernels */
+export const CU_MEMHOSTREGISTER_PORTABLE = 1
+export const CU_MEMHOSTREGISTER_DEVICEMAP = 2
 /** CUmemAllocationGranularity_flags: the smallest step, not the one that is recommended for speed */
 export const CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0
 

@@ -29,6 +29,8 @@ export interface Driver {
   readonly modelledSeconds: number | null
   /** the clock by which this driver's calls take time, in seconds from any beginning: the machine's own, or the modelled one */
   readonly clockSeconds: number
+  /** where host memory lies in this process, which no call tells: pages are pinned as a whole, so others must keep off them */
+  hostAddress(host: ArrayBufferView): number
 
   cuInit(): void
   cuDriverGetVersion(): number
@@ -47,6 +49,10 @@ export interface Driver {
   cuMemFree(ptr: number): void
   cuMemHostRegister(host: ArrayBufferView, flags: number): void
   cuMemHostUnregister(host: ArrayBufferView): void
+  /** the address under which kernels of the current context reach registered host memory */
+  cuMemHostGetDevicePointer(host: ArrayBufferView): number
+  /** memory that moves between the host and the devices as it is used; freed by cuMemFree */
+  cuMemAllocManaged(bytes: number, flags: number): number
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void
   cuMemcpyDtoH(target: ArrayBufferView, source: number): void
   cuMemcpyDtoD(target: number, source: number, bytes: number): void

@@ -62,7 +62,7 @@ export class VirtualBacking implements Backing {
   /** most that was in use, as seen at growths beyond the limit of moves */
   private peakUsedBytes = 0
   private readonly context: Context
-  private readonly limitBytes: number
+  readonly limitBytes: number
   private readonly granuleBytes: number
   private readonly granuleUnits: number
   private readonly reservations: readonly Reservation[]

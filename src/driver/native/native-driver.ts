@@ -45,6 +45,10 @@ export class NativeDriver implements Driver {
     return new NativeDriver(openLibrary())
   }
 
+  hostAddress(host: ArrayBufferView): number {
+    return this.library.addressOf(hostMemory(host, 'host'))
+  }
+
   /** From here on `calls` counts. It costs about 50 ns a call. */
   countCalls(): void {
     const counted = {} as Functions
@@ -136,6 +140,18 @@ export class NativeDriver implements Driver {
 
   cuMemHostUnregister(host: ArrayBufferView): void {
     this.check('cuMemHostUnregister', this.live.cuMemHostUnregister(hostMemory(host, 'host')))
+  }
+
+  cuMemHostGetDevicePointer(host: ArrayBufferView): number {
+    const code = this.live.cuMemHostGetDevicePointer(this.scratch.first, hostMemory(host, 'host'), 0)
+    this.check('cuMemHostGetDevicePointer', code)
+    return this.scratch.exact()
+  }
+
+  cuMemAllocManaged(bytes: number, flags: number): number {
+    const code = this.live.cuMemAllocManaged(this.scratch.first, exact(bytes, 'bytes'), uint(flags, 'flags'))
+    this.check('cuMemAllocManaged', code)
+    return this.scratch.exact()
   }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {

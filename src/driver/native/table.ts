@@ -31,6 +31,8 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuMemFree: ['cuMemFree_v2', 'CUdeviceptr dptr', '3.2'],
   cuMemHostRegister: ['cuMemHostRegister_v2', 'void *p, size_t bytesize, unsigned int Flags', '6.5'],
   cuMemHostUnregister: ['cuMemHostUnregister', 'void *p', '4.0'],
+  cuMemHostGetDevicePointer: ['cuMemHostGetDevicePointer_v2', 'CUdeviceptr *pdptr, void *p, unsigned int Flags', '3.2'],
+  cuMemAllocManaged: ['cuMemAllocManaged', 'CUdeviceptr *dptr, size_t bytesize, unsigned int flags', '6.0'],
   cuMemcpyHtoD: ['cuMemcpyHtoD_v2', 'CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount', '3.2'],
   cuMemcpyDtoH: ['cuMemcpyDtoH_v2', 'void *dstHost, CUdeviceptr srcDevice, size_t ByteCount', '3.2'],
   cuMemcpyDtoD: ['cuMemcpyDtoD_v2', 'CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount', '3.2'],

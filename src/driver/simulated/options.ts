@@ -13,6 +13,8 @@ export interface SimulatedOptions {
   readonly virtualMemory?: boolean
   /** the same for cuMemAllocAsync and the pools; default true */
   readonly memoryPools?: boolean
+  /** the same for managed memory, and for pools of it; default true */
+  readonly managedMemory?: boolean
   /** what all that is random depends on: the same seed and the same calls give the same run; default 1 */
   readonly seed?: number
   /**
@@ -30,6 +32,7 @@ const DEFAULTS: Required<SimulatedOptions> = {
   granularityBytes: 2 * MiB,
   virtualMemory: true,
   memoryPools: true,
+  managedMemory: true,
   seed: 1,
   progress: 'seeded',
   faults: [],
@@ -56,7 +59,7 @@ export function completeOptions(options: SimulatedOptions): Required<SimulatedOp
   if (granularityBytes < 64 * KiB || !Number.isInteger(Math.log2(granularityBytes))) {
     throw new RangeError(`granularityBytes must be a power of two from 65536, not ${granularityBytes}`)
   }
-  for (const name of ['virtualMemory', 'memoryPools'] as const) {
+  for (const name of ['virtualMemory', 'memoryPools', 'managedMemory'] as const) {
     if (typeof complete[name] !== 'boolean') {
       throw new TypeError(`${name} must be true or false, not ${describe(complete[name])}`)
     }

@@ -12,7 +12,7 @@ import { GiB, MiB } from '../../base/bytes.js'
 import type { Driver } from '../driver.js'
 
 /** The functions of the driver contract. */
-export type CallName = Exclude<keyof Driver, 'simulated' | 'origin' | 'calls' | 'modelledSeconds' | 'clockSeconds'>
+export type CallName = Extract<keyof Driver, `cu${string}`>
 
 export type Price = number | readonly (readonly [bytes: number, microseconds: number])[]
 
@@ -39,6 +39,11 @@ export const PRICE_US: Readonly<Record<CallName, Price>> = {
   cuMemFree: 26,
   cuMemHostRegister: NOMINAL_US,
   cuMemHostUnregister: NOMINAL_US,
+  cuMemHostGetDevicePointer: NOMINAL_US,
+  cuMemAllocManaged: [
+    [1 * MiB, 25],
+    [1 * GiB, 80],
+  ],
   cuMemcpyHtoD: NOMINAL_US,
   cuMemcpyDtoH: NOMINAL_US,
   cuMemcpyDtoD: NOMINAL_US,

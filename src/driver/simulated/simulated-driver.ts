@@ -16,13 +16,15 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape } from '../driver.js'
-import { AddressSpace } from './address-space.js'
+import { AddressSpace, type Region } from './address-space.js'
 import { CALL, CallGate } from './call-gate.js'
+import { Contents } from './contents.js'
 import { SimulatedContext } from './context.js'
 import { SimulatedDevice } from './device.js'
 import { DeviceMemory } from './device-memory.js'
 import type { FaultRule } from './faults.js'
 import { HandleTable } from './handle-table.js'
+import { hostAddress } from './host-address.js'
 import { HostRegistry } from './host-registry.js'
 import { MOST_THREADS_PER_BLOCK } from './kernels.js'
 import { MemoryPool } from './memory-pool.js'
@@ -54,6 +56,7 @@ export class SimulatedDriver implements Driver {
   private readonly scheduler: Scheduler
   private readonly space = new AddressSpace()
   private readonly hosts = new HostRegistry()
+  private readonly managed = new Set<Region>()
   private readonly transfers: Transfers
   private readonly modules = new Modules(this.gate)
   private readonly virtual: VirtualMemory
@@ -99,6 +102,10 @@ export class SimulatedDriver implements Driver {
   passTime(seconds: number): void {
     if (!(seconds >= 0)) throw new RangeError(`passTime: seconds must not be negative, not ${seconds}`)
     this.passedSeconds += seconds
+  }
+
+  hostAddress(host: ArrayBufferView): number {
+    return hostAddress(host)
   }
 
   // What no driver has: for tests and replays. None of these is counted or paid.
@@ -178,6 +185,8 @@ export class SimulatedDriver implements Driver {
         return 9
       case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
         return 0
+      case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+        return Number(this.options.managedMemory)
       case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         return Number(this.options.virtualMemory)
       case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
@@ -209,8 +218,7 @@ export class SimulatedDriver implements Driver {
     if (--context.retained > 0) return
     this.finishAll(context)
     for (const region of this.space.ownedBy(context)) {
-      context.device.give(roundUp(region.bytes))
-      this.space.release(region)
+      this.giveBack(region)
     }
     this.modules.removeOf(context)
     this.streams.removeWhere(queue => queue.group === context)
@@ -271,8 +279,7 @@ export class SimulatedDriver implements Driver {
       pool.release(ptr, owner.legacy)
       this.scheduler.finishStream(owner.legacy)
     } else {
-      owner.device.give(roundUp(region!.bytes))
-      this.space.release(region!)
+      this.giveBack(region!)
     }
   }
 
@@ -286,6 +293,28 @@ export class SimulatedDriver implements Driver {
   cuMemHostUnregister(host: ArrayBufferView): void {
     this.enter(CALL.cuMemHostUnregister)
     if (!this.hosts.unregister(host)) throw this.gate.refuse(RESULT.CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+  }
+
+  /** The host's own address, as with unified addressing. */
+  cuMemHostGetDevicePointer(host: ArrayBufferView): number {
+    this.enter(CALL.cuMemHostGetDevicePointer)
+    if (!this.hosts.has(host)) throw this.gate.refuse(RESULT.CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+    return hostAddress(host)
+  }
+
+  /** Takes nothing of the device's memory, since managed memory may lie in the host's. */
+  cuMemAllocManaged(bytes: number, _flags: number): number {
+    const context = this.enter(CALL.cuMemAllocManaged)
+    if (!this.options.managedMemory) throw this.gate.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED)
+    this.gate.checkSize(bytes, 1)
+    const region = this.space.claim(bytes)
+    if (region === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+    this.gate.payFor(bytes)
+    region.contents = new Contents(roundUp(bytes), 0xa5a5a5a5)
+    region.device = context.device
+    region.owner = context
+    this.managed.add(region)
+    return region.base
   }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
@@ -583,6 +612,11 @@ export class SimulatedDriver implements Driver {
     const device = this.devices[number]
     if (device === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_DEVICE, `no device ${number}`)
     return device
+  }
+
+  private giveBack(region: Region): void {
+    if (!this.managed.delete(region)) region.device!.give(roundUp(region.bytes))
+    this.space.release(region)
   }
 
   private primaryOf(device: SimulatedDevice): SimulatedContext | undefined {
