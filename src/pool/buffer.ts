@@ -74,6 +74,7 @@ export class DeviceBuffer implements Disposable {
   /**
    * Copies `source` to the device, from byte `byteOffset` of the buffer on. The source may be changed after the call.
    * The driver takes a copy first, and lets a large one (16 MiB, say) wait on the host while the stream is busy.
+   * Pinned memory is read when the copy runs instead: use `HostBuffer.copyTo`, or announce it with `recordUse`.
    */
   write(source: ArrayBufferView | ArrayBuffer, byteOffset = 0): void {
     const view = viewOf(source)

@@ -1,5 +1,6 @@
 import { formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
+import type { Backing } from './backing.js'
 import type { Pool, PoolStats } from './pool.js'
 
 /** What a caching pool knows when a request of `bytes` got nothing. */
@@ -8,7 +9,7 @@ export interface Shortage {
   readonly stats: PoolStats
   readonly deviceFreeBytes: number
   readonly leaveFreeBytes: number
-  readonly backing: 'virtual' | 'segments'
+  readonly backing: Backing['kind']
 }
 
 /** The error for a request that got nothing: the numbers, and what would help. */

@@ -10,6 +10,8 @@ import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import { CachingPool } from './caching-pool.js'
 import { DriverPool } from './driver-pool.js'
+import type { HostPoolOptions } from './host-options.js'
+import { HostPool } from './host-pool.js'
 import { type PoolOptions, parsePoolOptions } from './options.js'
 import { PlainPool } from './plain-pool.js'
 
@@ -42,6 +44,10 @@ export class TestDevice {
 
   createPlainPool(): PlainPool {
     return new PlainPool(this.clocks, this.defaultStream)
+  }
+
+  createHostPool(options: HostPoolOptions = {}): HostPool {
+    return new HostPool(this.clocks, this.defaultStream, options)
   }
 
   createDriverPool(): DriverPool {

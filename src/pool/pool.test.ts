@@ -12,6 +12,7 @@ function caching(options: PoolOptions): PoolUnderTest {
 
 poolSuite('caching pool, virtual memory', () => caching({ backing: 'virtual' }))
 poolSuite('caching pool, segments', () => caching({ backing: 'segments' }))
+poolSuite('caching pool, managed memory', () => caching({ backing: 'managed', maxPoolBytes: 64 * MiB }))
 poolSuite('caching pool, not stream-ordered', () => caching({ streamOrdered: false }))
 poolSuite('caching pool, powers of two', () => caching({ sizeClasses: 'powerOfTwo' }))
 poolSuite('caching pool, blocks of 4 KiB', () => caching({ minBlockBytes: 4096 }))

@@ -50,6 +50,10 @@ export class NativeDriver implements Driver {
     return new NativeDriver(openLibrary())
   }
 
+  hostAddress(host: ArrayBufferView): number {
+    return this.library.addressOf(hostMemory(host, 'host'))
+  }
+
   /** From here on `calls` counts. It costs about 50 ns a call. */
   countCalls(): void {
     const counted = {} as Functions
