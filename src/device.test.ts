@@ -119,6 +119,29 @@ describe('a device', () => {
     pool.check()
   })
 
+  it('kernels take growable buffers and views over them, before and after they grew', () => {
+    using device = openDevice('simulated')
+    const kernel = device.loadModule(PTX).kernel('device_test_increment')
+    using growable = device.createGrowableBuffer({ bytes: 1 * MiB })
+    using first = growable.array(Int32Array, 2)
+    growable.fill(0)
+    kernel.launch({ grid: 1, block: 1 }, growable, MiB / 4)
+    growable.grow(5 * MiB)
+    growable.fill(0, 1 * MiB)
+    kernel.launch({ grid: 1, block: 1 }, growable, (5 * MiB) / 4)
+    kernel.launch({ grid: 1, block: 1 }, first, first.length)
+    assert.deepEqual([...first.readSync()], [3, 3])
+    const words = new Int32Array(growable.readSync().buffer)
+    assert.deepEqual([words[2], words[MiB / 4 - 1], words[MiB / 4], words.at(-1)], [2, 2, 1, 1])
+    assert.throws(
+      () => kernel.launch({ grid: 1, block: 1 }, openDevice('simulated').createGrowableBuffer({ bytes: 4 }), 1),
+      {
+        name: 'PoolError',
+        message: /another device/,
+      },
+    )
+  })
+
   it('kernels take only memory of their own device, as a buffer, an array or a view', () => {
     const driver = new SimulatedDriver({ devices: 2 })
     using device = openDevice(driver, 0)
@@ -210,12 +233,14 @@ describe('a device', () => {
     const adopted = device.adoptStream(driver.cuStreamCreate(1))
     const pools = [device.createPool(), device.createPool({ backing: 'segments' }), device.createPlainPool()]
     const buffers = pools.map(pool => pool.allocate(3 * MiB, stream))
+    const growable = device.createGrowableBuffer({ bytes: 3 * MiB, stream })
     driver.holdOperation(stream.handle)
-    for (const buffer of buffers) buffer.fill(1)
+    for (const buffer of [...buffers, growable]) buffer.fill(1)
     device.close()
     device.close()
     assert.equal(driver.usedBytes(), 0)
     assert.deepEqual([stream.closed, adopted.closed, device.defaultStream.closed], [true, true, true])
+    assert.equal(growable.freed, true)
     for (const [index, buffer] of buffers.entries()) {
       assert.equal(buffer.freed, true)
       buffer[Symbol.dispose]()
@@ -230,8 +255,11 @@ describe('a device', () => {
     const { pools } = device as unknown as { pools: Set<unknown> }
     for (let round = 0; round < 10; round++) {
       for (const pool of [device.createPool(), device.createPlainPool(), device.defaultDriverPool()]) pool.close()
+      const growable = device.createGrowableBuffer({ bytes: 1 })
+      growable.free()
+      growable.settleSync()
     }
-    assert.ok(pools.size <= 3, `${pools.size} of 30`)
+    assert.ok(pools.size <= 4, `${pools.size} of 30`)
   })
 
   it('events and modules that outlive it close, and say that it is closed', () => {
@@ -257,6 +285,7 @@ describe('a device', () => {
       for (const pool of [device.createPool(), device.createPlainPool(), device.defaultDriverPool()]) {
         pool.allocate(3 * MiB, stream).fill(1)
       }
+      device.createGrowableBuffer({ bytes: 3 * MiB, stream }).fill(1)
       driver.failCall({ call: '*', nth: refused + 1, code: 999 })
       try {
         device.close()
@@ -418,6 +447,7 @@ function assertRefusesAll(device: Device): void {
     () => device.createPlainPool(),
     () => device.createHostPool(),
     () => device.poolFor(device.defaultStream),
+    () => device.createGrowableBuffer({ bytes: 1 }),
     () => device.loadModule(PTX),
     () => device.synchronize(),
     () => device.memoryInfo(),

@@ -13,6 +13,7 @@ import { Event } from './order/event.js'
 import { Stream } from './order/stream.js'
 import { CachingPool } from './pool/caching-pool.js'
 import { DriverPool } from './pool/driver-pool.js'
+import { GrowableBuffer, type GrowableOptions } from './pool/growable-buffer.js'
 import type { HostPoolOptions } from './pool/host-options.js'
 import { HostPool } from './pool/host-pool.js'
 import { type PoolOptions, parsePoolOptions } from './pool/options.js'
@@ -82,7 +83,11 @@ function openOn(driver: Driver, ordinal: number): Device {
   return new Device(Context.open(driver, ordinal))
 }
 
-type AnyPool = CachingPool | PlainPool | DriverPool | HostPool
+/** What a device closes with itself. */
+interface Closable {
+  readonly closed: boolean
+  close(): unknown
+}
 
 /** One GPU, or the simulated one. */
 export class Device implements Disposable {
@@ -96,7 +101,7 @@ export class Device implements Disposable {
   readonly defaultStream: Stream
   private readonly adopted = new Map<number, Stream>()
   private readonly streams = new Set<Stream>()
-  private readonly pools = new Set<AnyPool>()
+  private readonly pools = new Set<Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
   private closed = false
 
@@ -206,6 +211,17 @@ export class Device implements Disposable {
     return this.keep(new DriverPool(this.clocks, this.defaultStream))
   }
 
+  /**
+   * A buffer whose length can change while address and contents stay. Throws PoolError where the device has no virtual
+   * memory, RangeError and TypeError for bad options, OutOfMemoryError when there is no room for `bytes`.
+   */
+  createGrowableBuffer(options: GrowableOptions): GrowableBuffer {
+    this.open('createGrowableBuffer')
+    const buffer = GrowableBuffer.create(this.clocks, this.defaultStream, options)
+    this.keep(buffer.home)
+    return buffer
+  }
+
   /** Loads PTX text; see `Module`. The driver waits for running kernels before it loads, so this may block. */
   loadModule(ptx: string): Module {
     this.open('loadModule')
@@ -236,8 +252,8 @@ export class Device implements Disposable {
     this.close()
   }
 
-  /** Remembers a pool for `close`, and forgets those that are closed. */
-  private keep<P extends AnyPool>(pool: P): P {
+  /** Remembers a pool, or a buffer's memory, for `close`, and forgets those that are closed. */
+  private keep<P extends Closable>(pool: P): P {
     for (const other of this.pools) if (other.closed) this.pools.delete(other)
     this.pools.add(pool)
     return pool

@@ -24,6 +24,7 @@ export type { CachingPool, CloseReport, LiveBlock } from './pool/caching-pool.js
 export type { Counter, Counters } from './pool/counters.js'
 export type { DriverPool } from './pool/driver-pool.js'
 export { withFallback } from './pool/fallback.js'
+export type { GrowableBuffer, GrowableOptions } from './pool/growable-buffer.js'
 export type { HostArray, HostBuffer } from './pool/host-buffer.js'
 export type { HostPoolOptions } from './pool/host-options.js'
 export type { HostPool } from './pool/host-pool.js'

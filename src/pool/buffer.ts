@@ -4,7 +4,7 @@ import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { untilDone } from '../order/polling.js'
 import { Stream } from '../order/stream.js'
-import type { BufferHome } from './home.js'
+import type { BufferHome, BufferOwner } from './home.js'
 import type { Pool } from './pool.js'
 import { Staging } from './staging.js'
 
@@ -16,7 +16,7 @@ export class DeviceBuffer implements Disposable {
   /** Made by pools. `tag` names one use of the pool's record; a stale buffer's tag matches nothing. */
   constructor(
     /** the pool, or outermost wrapper, that handed the buffer out */
-    public pool: Pool,
+    public pool: BufferOwner,
     /** the stream it was allocated on */
     readonly stream: Stream,
     /** the pool that its memory comes from */

@@ -10,6 +10,7 @@ import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import { CachingPool } from './caching-pool.js'
 import { DriverPool } from './driver-pool.js'
+import { GrowableBuffer, type GrowableOptions } from './growable-buffer.js'
 import type { HostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
 import { type PoolOptions, parsePoolOptions } from './options.js'
@@ -52,6 +53,10 @@ export class TestDevice {
 
   createDriverPool(): DriverPool {
     return new DriverPool(this.clocks, this.defaultStream)
+  }
+
+  createGrowableBuffer(options: GrowableOptions): GrowableBuffer {
+    return GrowableBuffer.create(this.clocks, this.defaultStream, options)
   }
 
   /** Lets nothing that is submitted to `stream` from now on run, until the returned function is called or the host waits. */
