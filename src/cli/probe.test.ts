@@ -14,25 +14,51 @@ describe('probe', () => {
         ['memory and copies', '6.5', true],
         ['kernels from PTX', '4.0', true],
         ['virtual memory', '10.2', true],
-        ["the driver's pool", '11.2', true],
+        ['pinned memory', '6.5', true],
+        ['managed memory', '6.0', true],
+        ["the driver's pools", '11.2', true],
+        ['host NUMA pools', '11.2', true],
+        ['sharing', '10.2', true],
+        ['peer access', '4.0', false],
         ['adopted streams', '12.0', true],
       ],
     )
   })
 
   test('finds out what does not work, and why', () => {
-    const driver = new SimulatedDriver({ virtualMemory: false, memoryPools: false, devices: 2 })
+    const driver = new SimulatedDriver({
+      virtualMemory: false,
+      memoryPools: false,
+      managedMemory: false,
+      hostPools: false,
+      posixDescriptors: false,
+      peerAccess: false,
+      devices: 2,
+    })
     driver.failCall({ call: 'cuStreamGetId', code: 500 })
     const { features, devices, device, version } = probe(driver, '1.2.3')
     assert.deepEqual([version, devices.length, device.granularityBytes], ['1.2.3', 2, null])
     const missing = features.filter(feature => !feature.supported)
     assert.deepEqual(
       missing.map(({ name }) => name),
-      ['virtual memory', "the driver's pool", 'adopted streams'],
+      [
+        'virtual memory',
+        'managed memory',
+        "the driver's pools",
+        'host NUMA pools',
+        'sharing',
+        'peer access',
+        'adopted streams',
+      ],
     )
-    assert.match(missing[0].obstacle!, /does not offer it/)
-    assert.match(missing[1].obstacle!, /CUDA_ERROR_NOT_SUPPORTED/)
-    assert.match(missing[2].obstacle!, /CUDA_ERROR_NOT_FOUND/)
+    const obstacles = Object.fromEntries(missing.map(({ name, obstacle }) => [name, obstacle!]))
+    assert.match(obstacles['virtual memory'], /does not offer it/)
+    assert.match(obstacles['managed memory'], /does not offer it/)
+    for (const name of ["the driver's pools", 'host NUMA pools', 'sharing']) {
+      assert.match(obstacles[name], /CUDA_ERROR_NOT_SUPPORTED/)
+    }
+    assert.match(obstacles['peer access'], /no other device can be reached/)
+    assert.match(obstacles['adopted streams'], /CUDA_ERROR_NOT_FOUND/)
   })
 
   test('leaves the device as it was', () => {

@@ -4,82 +4,9 @@ import { CudaError, NoDeviceError } from '../base/errors.js'
 import { type Device, type DeviceChoice, openDevice } from '../device.js'
 import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Driver } from '../driver/driver.js'
-import { DRIVER_TABLE, type FunctionName } from '../driver/native/table.js'
-import { virtualMemoryObstacle } from '../pool/backing.js'
+import { DRIVER_TABLE } from '../driver/native/table.js'
 import type { DeviceReport, FeatureReport } from '../report/device-text.js'
-import { SCALE_PTX } from './scale-kernel.js'
-
-interface Feature {
-  readonly name: string
-  /** what it calls; the youngest decides which driver it needs */
-  readonly functions: readonly FunctionName[]
-  readonly without: string
-  /** Uses it once. Throws CudaError, or returns why it does not work. */
-  readonly use: (device: Device) => string | null | undefined
-}
-
-const FEATURES: readonly Feature[] = [
-  {
-    name: 'devices and streams',
-    functions: ['cuDevicePrimaryCtxRetain', 'cuDevicePrimaryCtxRelease', 'cuStreamCreate', 'cuEventRecord'],
-    without: 'nothing works',
-    use: device => {
-      device.driver.cuDevicePrimaryCtxRetain(device.context.device)
-      device.driver.cuDevicePrimaryCtxRelease(device.context.device)
-      device.createStream().close()
-    },
-  },
-  {
-    name: 'memory and copies',
-    functions: ['cuMemAlloc', 'cuMemcpyHtoDAsync', 'cuMemHostRegister'],
-    without: 'no pools',
-    use: device => {
-      using pool = device.createPlainPool()
-      using buffer = pool.allocate(BYTES)
-      buffer.writeSync(new Uint8Array(BYTES))
-      const host = new Uint8Array(BYTES)
-      device.driver.cuMemHostRegister(host, 0)
-      device.driver.cuMemHostUnregister(host)
-    },
-  },
-  {
-    name: 'kernels from PTX',
-    functions: ['cuModuleLoadData', 'cuModuleGetFunction', 'cuLaunchKernel'],
-    without: 'no launches, no --verify',
-    use: device => {
-      using module = device.loadModule(SCALE_PTX)
-      module.kernel('scale')
-    },
-  },
-  {
-    name: 'virtual memory',
-    functions: ['cuMemAddressReserve', 'cuMemCreate', 'cuMemMap', 'cuMemSetAccess'],
-    without: 'pools keep plain segments, more fragmented',
-    use: device => virtualMemoryObstacle(device.context),
-  },
-  {
-    name: "the driver's pool",
-    functions: ['cuMemAllocAsync', 'cuMemFreeAsync', 'cuDeviceGetDefaultMemPool'],
-    without: 'no driver-pool to compare with',
-    use: ({ driver, context, defaultStream }) => {
-      driver.cuDeviceGetDefaultMemPool(context.device)
-      driver.cuMemFreeAsync(driver.cuMemAllocAsync(BYTES, defaultStream.handle), defaultStream.handle)
-      driver.cuCtxSynchronize()
-    },
-  },
-  {
-    name: 'adopted streams',
-    functions: ['cuStreamGetCtx', 'cuStreamGetId'],
-    without: 'no streams of other libraries',
-    use: device => {
-      using stream = device.createStream()
-      device.driver.cuStreamGetCtx(stream.handle)
-      device.driver.cuStreamGetId(stream.handle)
-    },
-  },
-]
-
-const BYTES = 4096
+import { FEATURES, type Feature } from './features.js'
 
 /** Opens the chosen device and reports on it and its neighbours; 'auto' says why it is not a GPU if it is not. */
 export function probe(choice: DeviceChoice, version: string): DeviceReport {

@@ -1,0 +1,150 @@
+// What a device can do, and how to find out: by using it once.
+
+import type { Device } from '../device.js'
+import {
+  CU_MEM_ALLOCATION_TYPE_PINNED,
+  CU_MEM_ATTACH_GLOBAL,
+  CU_MEM_HANDLE_TYPE_NONE,
+  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  CU_MEM_LOCATION_TYPE_HOST_NUMA,
+  DEVICE_ATTRIBUTE,
+} from '../driver/constants.js'
+import type { Driver } from '../driver/driver.js'
+import type { FunctionName } from '../driver/native/table.js'
+import { virtualMemoryObstacle } from '../pool/backing.js'
+import { SCALE_PTX } from './scale-kernel.js'
+
+const BYTES = 4096
+const SEGMENT_BYTES = 2 ** 20
+
+export interface Feature {
+  readonly name: string
+  /** what it calls; the youngest decides which driver it needs */
+  readonly functions: readonly FunctionName[]
+  readonly without: string
+  /** Uses it once. Throws CudaError, or returns why it does not work. */
+  readonly use: (device: Device) => string | null | undefined
+}
+
+export const FEATURES: readonly Feature[] = [
+  {
+    name: 'devices and streams',
+    functions: ['cuDevicePrimaryCtxRetain', 'cuDevicePrimaryCtxRelease', 'cuStreamCreate', 'cuEventRecord'],
+    without: 'nothing works',
+    use: device => {
+      device.driver.cuDevicePrimaryCtxRetain(device.context.device)
+      device.driver.cuDevicePrimaryCtxRelease(device.context.device)
+      device.createStream().close()
+    },
+  },
+  {
+    name: 'memory and copies',
+    functions: ['cuMemAlloc', 'cuMemcpyHtoDAsync', 'cuMemHostRegister'],
+    without: 'no pools',
+    use: device => {
+      using pool = device.createPlainPool()
+      using buffer = pool.allocate(BYTES)
+      buffer.writeSync(new Uint8Array(BYTES))
+      const host = new Uint8Array(BYTES)
+      device.driver.cuMemHostRegister(host, 0)
+      device.driver.cuMemHostUnregister(host)
+    },
+  },
+  {
+    name: 'kernels from PTX',
+    functions: ['cuModuleLoadData', 'cuModuleGetFunction', 'cuLaunchKernel'],
+    without: 'no launches, no --verify',
+    use: device => {
+      using module = device.loadModule(SCALE_PTX)
+      module.kernel('scale')
+    },
+  },
+  {
+    name: 'virtual memory',
+    functions: ['cuMemAddressReserve', 'cuMemCreate', 'cuMemMap', 'cuMemSetAccess'],
+    without: 'plain segments, no growable buffers',
+    use: device => virtualMemoryObstacle(device.context),
+  },
+  {
+    name: 'pinned memory',
+    functions: ['cuMemHostRegister', 'cuMemHostGetDevicePointer'],
+    without: 'no host pool',
+    use: device => {
+      using pool = device.createHostPool({ maxPoolBytes: SEGMENT_BYTES, segmentBytes: SEGMENT_BYTES, mapped: true })
+      pool.allocate(BYTES).free()
+    },
+  },
+  {
+    name: 'managed memory',
+    functions: ['cuMemAllocManaged'],
+    without: "no backing: 'managed'",
+    use: ({ driver, context }) => {
+      const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY
+      if (driver.cuDeviceGetAttribute(attribute, context.device) !== 1) return 'the device does not offer it'
+      driver.cuMemFree(driver.cuMemAllocManaged(BYTES, CU_MEM_ATTACH_GLOBAL))
+      return null
+    },
+  },
+  {
+    name: "the driver's pools",
+    functions: ['cuMemAllocAsync', 'cuMemFreeAsync', 'cuMemPoolCreate', 'cuMemAllocFromPoolAsync'],
+    without: 'no driver pools',
+    use: ({ driver, context, defaultStream }) => {
+      driver.cuDeviceGetDefaultMemPool(context.device)
+      driver.cuMemFreeAsync(driver.cuMemAllocAsync(BYTES, defaultStream.handle), defaultStream.handle)
+      driver.cuCtxSynchronize()
+      makePool(driver, CU_MEM_LOCATION_TYPE_DEVICE, context.device)
+    },
+  },
+  {
+    name: 'host NUMA pools',
+    functions: ['cuMemPoolCreate'],
+    without: 'no driver pools in host memory',
+    use: ({ driver, context }) => {
+      const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID
+      const node = driver.cuDeviceGetAttribute(attribute, context.device)
+      makePool(driver, CU_MEM_LOCATION_TYPE_HOST_NUMA, Math.max(0, node))
+    },
+  },
+  {
+    name: 'sharing',
+    functions: ['cuMemExportToShareableHandle', 'cuMemImportFromShareableHandle'],
+    without: 'no memory shared between processes',
+    use: ({ driver, context }) => {
+      const granule = driver.cuMemGetAllocationGranularity(context.device)
+      const type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+      driver.cuMemRelease(driver.cuMemCreate(granule, context.device, type))
+    },
+  },
+  {
+    name: 'peer access',
+    functions: ['cuDeviceCanAccessPeer', 'cuCtxEnablePeerAccess', 'cuMemcpyPeerAsync'],
+    without: 'copies between devices pass the host',
+    use: ({ driver, context }) => {
+      const others = Array.from({ length: driver.cuDeviceGetCount() }, (_, ordinal) => driver.cuDeviceGet(ordinal))
+      const peers = others.filter(other => other !== context.device)
+      if (peers.length === 0) return 'there is no second device'
+      if (peers.some(peer => driver.cuDeviceCanAccessPeer(context.device, peer))) return null
+      return 'no other device can be reached'
+    },
+  },
+  {
+    name: 'adopted streams',
+    functions: ['cuStreamGetCtx', 'cuStreamGetId'],
+    without: 'no streams of other libraries',
+    use: device => {
+      using stream = device.createStream()
+      device.driver.cuStreamGetCtx(stream.handle)
+      device.driver.cuStreamGetId(stream.handle)
+    },
+  },
+]
+
+function makePool(driver: Driver, locationType: number, locationId: number): void {
+  const allocationType = CU_MEM_ALLOCATION_TYPE_PINNED
+  const handleTypes = CU_MEM_HANDLE_TYPE_NONE
+  driver.cuMemPoolDestroy(
+    driver.cuMemPoolCreate({ allocationType, handleTypes, locationType, locationId, maxBytes: 0 }),
+  )
+}
