@@ -7,12 +7,14 @@ export {
   DeviceLostError,
   FormatError,
   NoDeviceError,
+  NoLibraryError,
   OutOfMemoryError,
   type OutOfMemoryFigures,
   PoolError,
 } from './base/errors.js'
 export { Device, type DeviceChoice, openDevice, parseDeviceChoice } from './device.js'
 export type { Driver } from './driver/driver.js'
+export { type Nvtx, type NvtxRange, openNvtx } from './driver/native/nvtx.js'
 export type { DevicePointer, Extent, Kernel, KernelArgument, LaunchOptions } from './kernel/kernel.js'
 export type { Module } from './kernel/module.js'
 export type { Event } from './order/event.js'
@@ -32,6 +34,7 @@ export { type LimitedPool, limited } from './pool/limited.js'
 export type { PoolOptions } from './pool/options.js'
 export type { PlainPool } from './pool/plain-pool.js'
 export type { Pool, PoolStats } from './pool/pool.js'
+export { type ProfiledOptions, type ProfiledPool, profiled } from './pool/profiled.js'
 export { type OnFailure, retrying } from './pool/retrying.js'
 export type { PoolSnapshot, SnapshotBlock } from './pool/snapshot.js'
 export { type StatisticsPool, type StatisticsScope, statistics } from './pool/statistics.js'

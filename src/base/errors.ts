@@ -12,6 +12,11 @@ export class NoDeviceError extends Error {
   override name = 'NoDeviceError'
 }
 
+/** An optional library is missing, or lacks what is asked of it. The message says what was tried and the remedy. */
+export class NoLibraryError extends Error {
+  override name = 'NoLibraryError'
+}
+
 /** A file that is not what it should be: truncated, foreign or hostile. The message says where and why. */
 export class FormatError extends Error {
   override name = 'FormatError'

@@ -6,6 +6,7 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../base/errors.js'
 import { Random } from '../base/random.js'
+import { fakeNvtx } from '../driver/native/nvtx-fixture.suite.js'
 import type { Stream } from '../order/stream.js'
 import { aligned } from './aligned.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -15,6 +16,7 @@ import type { PlainPool } from './plain-pool.js'
 import type { Pool } from './pool.js'
 import { poolSuite } from './pool.suite.js'
 import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
+import { profiled } from './profiled.js'
 import { retrying } from './retrying.js'
 import { statistics } from './statistics.js'
 import { tagged } from './tagged.js'
@@ -58,6 +60,7 @@ export const WRAPPERS: Readonly<Record<string, Wrap>> = {
     return { pool, held: () => ({ bytes: bytes.current, buffers: allocations.current }) }
   },
   retrying: upstream => ({ pool: retrying(upstream, (_, attempt) => attempt === 1) }),
+  profiled: upstream => ({ pool: profiled(upstream, { nvtx: fakeNvtx().nvtx }) }),
   aligned: upstream => ({ pool: aligned(upstream, ALIGNMENT) }),
   'with fallback': (upstream, device) => {
     const besides = device.createPlainPool()

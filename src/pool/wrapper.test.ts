@@ -3,11 +3,13 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
+import { fakeNvtx } from '../driver/native/nvtx-fixture.suite.js'
 import { aligned } from './aligned.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 import type { Pool } from './pool.js'
 import { TestDevice } from './pool-fixture.suite.js'
+import { profiled } from './profiled.js'
 import { retrying } from './retrying.js'
 import { statistics } from './statistics.js'
 import { tagged } from './tagged.js'
@@ -26,6 +28,7 @@ describe('wrappers', () => {
         () => limited(bad, 1 * MiB),
         () => tagged(bad),
         () => statistics(bad),
+        () => profiled(bad, { nvtx: fakeNvtx().nvtx }),
         () => retrying(bad, () => false),
         () => aligned(bad, 512),
         () => withFallback(bad, pool),

@@ -17,3 +17,20 @@ export function loadKoffi(): Koffi {
   }
   return koffi
 }
+
+const RTLD_LAZY = 1
+
+/**
+ * Opens a library once more, for good: koffi closes one when its last function is collected or its worker ends, and a
+ * library that has threads, or that a tool has hooked into, must not go away.
+ */
+export function keepOpen(koffi: Koffi, path: string): void {
+  koffi.load(null).func('void *dlopen(const char *path, int flags)')(path, RTLD_LAZY)
+}
+
+/** Whether koffi's `error` says that there is no library at `path`, and not of one that is there that it is broken. */
+export function isMissing(error: Error, path: string): boolean {
+  const missing = 'No such file or directory'
+  const said = [`cannot open shared object file: ${missing}`, `Error loading shared library ${path}: ${missing}`] // glibc, musl
+  return said.some(text => error.message === `Failed to load shared library: ${text}`)
+}

@@ -1,13 +1,12 @@
 // The one place that touches the file system's libcuda. It is opened when a device is asked for, never when the package
 // is imported.
 //
-// libcuda is never unloaded, since its threads would go on running in unmapped code. koffi closes a library when its last
-// function is collected or its worker ends, so one more open is made that nobody closes.
+// libcuda is never unloaded, since its threads would go on running in unmapped code.
 
 import type { LibraryHandle } from 'koffi'
 import { CudaError, NoDeviceError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'
-import { type Koffi, loadKoffi } from './koffi.js'
+import { isMissing, type Koffi, keepOpen, loadKoffi } from './koffi.js'
 import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName, koffiPrototype } from './table.js'
 
 /** A function of libcuda: numbers for handles, sizes and addresses, views for host memory; returns the CUresult. */
@@ -30,8 +29,6 @@ export interface Library {
 /** Where libcuda is looked for, in order; a bare name is searched where the system keeps its libraries. */
 export const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
 
-const RTLD_LAZY = 1
-
 /**
  * Opens the CUDA driver's library. Throws NoDeviceError when there is none or the platform has none, and CudaError when
  * there is one that cannot be loaded.
@@ -46,7 +43,7 @@ export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.pl
   for (const path of paths) {
     const loaded = load(koffi, path)
     if (loaded === null) continue
-    koffi.load(null).func('void *dlopen(const char *path, int flags)')(path, RTLD_LAZY)
+    keepOpen(koffi, path)
     return {
       path,
       bind: name => bind(loaded, name),
@@ -86,17 +83,10 @@ function load(koffi: Koffi, path: string): Loaded | null {
     handle.func('int cuDriverGetVersion(_Out_ int *version)')(version)
     return { handle, version: version[0] }
   } catch (error) {
-    const reason = (error as Error).message
-    if (absent(path).some(text => reason === `Failed to load shared library: ${text}`)) return null
+    if (isMissing(error as Error, path)) return null
     const code = RESULT.CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    throw new CudaError('dlopen', code, 'CUDA_ERROR_SHARED_OBJECT_INIT_FAILED', `${path}: ${reason}`)
+    throw new CudaError('dlopen', code, 'CUDA_ERROR_SHARED_OBJECT_INIT_FAILED', `${path}: ${(error as Error).message}`)
   }
-}
-
-/** How glibc and musl say that there is no such library; anything else is said of one that is there and broken. */
-function absent(path: string): string[] {
-  const missing = 'No such file or directory'
-  return [`cannot open shared object file: ${missing}`, `Error loading shared library ${path}: ${missing}`]
 }
 
 function bind({ handle, version }: Loaded, name: FunctionName): DriverFunction {
