@@ -11,6 +11,8 @@ import { Module } from './kernel/module.js'
 import { Clocks } from './order/clocks.js'
 import { Event } from './order/event.js'
 import { Stream } from './order/stream.js'
+import { type ArenaOptions, ArenaPool } from './pool/arena-pool.js'
+import { type BlockOptions, BlockPool } from './pool/block-pool.js'
 import { CachingPool } from './pool/caching-pool.js'
 import { DriverPool } from './pool/driver-pool.js'
 import { type PoolOptions, parsePoolOptions } from './pool/options.js'
@@ -92,7 +94,7 @@ export class Device implements Disposable {
   readonly defaultStream: Stream
   private readonly adopted = new Map<number, Stream>()
   private readonly streams = new Set<Stream>()
-  private readonly pools = new Set<CachingPool | PlainPool | DriverPool>()
+  private readonly pools = new Set<CachingPool | ArenaPool | BlockPool | PlainPool | DriverPool>()
   private closed = false
 
   /** Use `openDevice`. */
@@ -157,6 +159,21 @@ export class Device implements Disposable {
     return this.keep(new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes)))
   }
 
+  /**
+   * Memory that is handed out in a row and given back all at once, by `reset` or `rewind`. Throws OutOfMemoryError where
+   * the device has no room for `bytes`, PoolError for `maxBytes` where it has no virtual memory.
+   */
+  createArenaPool(options: ArenaOptions): ArenaPool {
+    this.open('createArenaPool')
+    return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
+  }
+
+  /** Blocks of one size, made beforehand. Throws OutOfMemoryError where the device has no room for `count` of them. */
+  createBlockPool(options: BlockOptions): BlockPool {
+    this.open('createBlockPool')
+    return this.keep(new BlockPool(this.clocks, this.defaultStream, options))
+  }
+
   /** One driver allocation for each buffer: slow, exact, and what `withFallback` falls back to. */
   createPlainPool(): PlainPool {
     this.open('createPlainPool')
@@ -200,7 +217,7 @@ export class Device implements Disposable {
   }
 
   /** Remembers a pool for `close`, and forgets those that are closed. */
-  private keep<P extends CachingPool | PlainPool | DriverPool>(pool: P): P {
+  private keep<P extends CachingPool | ArenaPool | BlockPool | PlainPool | DriverPool>(pool: P): P {
     for (const other of this.pools) if (other.closed) this.pools.delete(other)
     this.pools.add(pool)
     return pool
