@@ -231,7 +231,8 @@ describe('a device', () => {
     const device = openDevice(driver)
     const stream = device.createStream()
     const adopted = device.adoptStream(driver.cuStreamCreate(1))
-    const pools = [device.createPool(), device.createPool({ backing: 'segments' }), device.createPlainPool()]
+    const cachingPools = [device.createPool(), device.createPool({ backing: 'segments' })]
+    const pools = [...cachingPools, ...fixedPools(device), device.createPlainPool()]
     const buffers = pools.map(pool => pool.allocate(3 * MiB, stream))
     const growable = device.createGrowableBuffer({ bytes: 3 * MiB, stream })
     driver.holdOperation(stream.handle)
@@ -282,7 +283,8 @@ describe('a device', () => {
       const device = openDevice(driver)
       const stream = device.createStream()
       device.adoptStream(driver.cuStreamCreate(1))
-      for (const pool of [device.createPool(), device.createPlainPool(), device.defaultDriverPool()]) {
+      const callingPools = [device.createPlainPool(), device.defaultDriverPool()]
+      for (const pool of [device.createPool(), ...fixedPools(device), ...callingPools]) {
         pool.allocate(3 * MiB, stream).fill(1)
       }
       device.createGrowableBuffer({ bytes: 3 * MiB, stream }).fill(1)
@@ -317,7 +319,8 @@ describe('a device', () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)
     const stream = device.createStream()
-    const buffers = [device.createPool(), device.createPlainPool()].map(pool => pool.allocate(4, stream))
+    const pools = [device.createPool(), ...fixedPools(device), device.createPlainPool()]
+    const buffers = pools.map(pool => pool.allocate(4, stream))
     driver.failCall({ call: 'cuMemsetD8Async', code: 700 })
     assert.throws(() => buffers[0].fill(0), { name: 'CudaError', code: 700 })
     assert.throws(() => buffers[0].fill(0), { name: 'DeviceLostError', message: /cuMemsetD8Async failed.*new process/ })
@@ -438,12 +441,23 @@ describe('host pools of a device', () => {
   })
 })
 
+/** Pools of a size that is given when they are made. */
+function fixedPools(device: Device) {
+  return [
+    device.createArenaPool({ bytes: 4 * MiB }),
+    device.createArenaPool({ bytes: 1 * MiB, maxBytes: 4 * MiB }),
+    device.createBlockPool({ blockBytes: 3 * MiB, count: 2, maxCount: 4 }),
+  ]
+}
+
 function assertRefusesAll(device: Device): void {
   const uses: readonly (() => unknown)[] = [
     () => device.createStream(),
     () => device.adoptStream(0),
     () => device.createEvent(),
     () => device.createPool(),
+    () => device.createArenaPool({ bytes: 1 }),
+    () => device.createBlockPool({ blockBytes: 1, count: 1 }),
     () => device.createPlainPool(),
     () => device.createHostPool(),
     () => device.poolFor(device.defaultStream),

@@ -11,6 +11,8 @@ import { Module } from './kernel/module.js'
 import { Clocks } from './order/clocks.js'
 import { Event } from './order/event.js'
 import { Stream } from './order/stream.js'
+import { type ArenaOptions, ArenaPool } from './pool/arena-pool.js'
+import { type BlockOptions, BlockPool } from './pool/block-pool.js'
 import { CachingPool } from './pool/caching-pool.js'
 import { DriverPool } from './pool/driver-pool.js'
 import { GrowableBuffer, type GrowableOptions } from './pool/growable-buffer.js'
@@ -197,6 +199,21 @@ export class Device implements Disposable {
   createHostPool(options: HostPoolOptions = {}): HostPool {
     this.open('createHostPool')
     return this.keep(new HostPool(this.clocks, this.defaultStream, options))
+  }
+
+  /**
+   * Memory that is handed out in a row and given back all at once, by `reset` or `rewind`. Throws OutOfMemoryError where
+   * the device has no room for `bytes`, PoolError for `maxBytes` where it has no virtual memory.
+   */
+  createArenaPool(options: ArenaOptions): ArenaPool {
+    this.open('createArenaPool')
+    return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
+  }
+
+  /** Blocks of one size, made beforehand. Throws OutOfMemoryError where the device has no room for `count` of them. */
+  createBlockPool(options: BlockOptions): BlockPool {
+    this.open('createBlockPool')
+    return this.keep(new BlockPool(this.clocks, this.defaultStream, options))
   }
 
   /** One driver allocation for each buffer: slow, exact, and what `withFallback` falls back to. */

@@ -77,6 +77,46 @@ describe('clocks', () => {
     }
   })
 
+  it('order makes a stream wait for what a stamp covers, by the first mark that does', () => {
+    const { clocks, stream, hold, order } = setUp()
+    const { slot } = stream
+    const [first, second] = [order.createStream(), order.createStream()]
+    const release = hold()
+    clocks.mark(slot)
+    const releaseLater = hold()
+    clocks.order(slot, 1, first)
+    clocks.order(slot, 2, second)
+    assert.equal(clocks.marked[slot], 2, 'a mark for what none covered')
+    assert.deepEqual([first.query(), second.query()], [false, false])
+    release()
+    assert.deepEqual([first.query(), second.query()], [true, false])
+    releaseLater()
+    assert.equal(second.query(), true)
+  })
+
+  it('order asks the driver for nothing on the stream itself, or when the stamp is known complete', () => {
+    const { clocks, stream, hold, order } = setUp()
+    const other = order.createStream()
+    hold()
+    clocks.order(stream.slot, clocks.marked[stream.slot] + 1, stream)
+    clocks.order(stream.slot, 0, other)
+    assert.equal(order.calls('cuEventRecord') + order.calls('cuStreamWaitEvent'), 0)
+    assert.equal(other.query(), true)
+  })
+
+  it('order knows the last mark of a closed stream, and what a refused call leaves is done by the next', () => {
+    const { clocks, stream, hold, driver, order } = setUp()
+    const other = order.createStream()
+    hold()
+    driver.failCall({ call: 'cuStreamWaitEvent', code: 999 })
+    assert.throws(() => clocks.order(stream.slot, 1, other), CudaError)
+    stream.close()
+    clocks.order(stream.lastSlot, stream.lastStamp, other)
+    assert.equal(other.query(), false)
+    clocks.waitFor(stream.lastSlot, stream.lastStamp)
+    assert.equal(other.query(), true)
+  })
+
   it('any number of marks: the driver is given 64 events at most, and all complete', () => {
     const { clocks, stream, hold, driver } = setUp()
     const { slot } = stream
@@ -171,5 +211,5 @@ function setUp() {
   const order = new TestOrder()
   const stream = order.createStream()
   const { clocks, driver, context } = order
-  return { clocks, driver, context, stream, hold: () => order.hold(stream) }
+  return { order, clocks, driver, context, stream, hold: () => order.hold(stream) }
 }

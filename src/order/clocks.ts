@@ -91,6 +91,15 @@ export class Clocks {
     this.complete(slot, mark.stamp)
   }
 
+  /** Work submitted to `stream` from now on starts after all that `stamp` of a slot covers. Nothing waits on the host. */
+  order(slot: number, stamp: number, stream: Stream): void {
+    if (slot === stream.slot || this.completed[slot] >= stamp) return
+    const covers = (mark: Mark) => mark.stamp >= stamp
+    if (!this.marks[slot].some(covers)) this.mark(slot)
+    const { event } = this.marks[slot].find(covers)!
+    this.context.activate().cuStreamWaitEvent(stream.handle, event)
+  }
+
   /** `stamp` of a stream is known complete, by whichever way. */
   complete(slot: number, stamp: number): void {
     if (stamp > this.completed[slot]) this.completed[slot] = stamp

@@ -7,6 +7,8 @@ import type { Kernel } from '../kernel/kernel.js'
 import { Module } from '../kernel/module.js'
 import { TestGpu } from '../order/gpu-fixture.suite.js'
 import type { Stream } from '../order/stream.js'
+import { type ArenaOptions, ArenaPool } from './arena-pool.js'
+import { type BlockOptions, BlockPool } from './block-pool.js'
 import type { DeviceBuffer } from './buffer.js'
 import { CachingPool } from './caching-pool.js'
 import { DriverPool } from './driver-pool.js'
@@ -97,6 +99,14 @@ export class GpuDevice extends TestGpu {
 
   createPool(options: PoolOptions = {}): CachingPool {
     return this.opened(new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes)))
+  }
+
+  createArenaPool(options: ArenaOptions): ArenaPool {
+    return this.opened(new ArenaPool(this.clocks, this.defaultStream, options))
+  }
+
+  createBlockPool(options: BlockOptions): BlockPool {
+    return this.opened(new BlockPool(this.clocks, this.defaultStream, options))
   }
 
   createPlainPool(): PlainPool {

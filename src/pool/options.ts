@@ -48,12 +48,7 @@ const KEYS = [
 
 /** Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option. */
 export function parsePoolOptions(options: PoolOptions, deviceBytes: number): PoolConfig {
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`pool options must be an object, not ${describe(options)}`)
-  }
-  for (const key of Object.keys(options)) {
-    if (!KEYS.includes(key)) throw new TypeError(`unknown pool option '${key}'; the options are ${KEYS.join(', ')}`)
-  }
+  checkOptionNames(options, 'pool', KEYS)
   const minBlockBytes = options.minBlockBytes ?? UNIT_BYTES
   checkByteCount(minBlockBytes, 'minBlockBytes')
   if (minBlockBytes < UNIT_BYTES || minBlockBytes > 2 * MiB || !Number.isInteger(Math.log2(minBlockBytes))) {
@@ -75,6 +70,17 @@ export function parsePoolOptions(options: PoolOptions, deviceBytes: number): Poo
     streamOrdered: choice(options.streamOrdered ?? true, 'streamOrdered', [true, false]),
     releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes ?? Infinity, 'releaseThresholdBytes'),
     backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments', 'managed'] as const),
+  }
+}
+
+/** Refuses what is no object, or has an option that no `kind` knows. */
+export function checkOptionNames(options: object, kind: string, names: readonly string[]): void {
+  if (typeof options !== 'object' || options === null) {
+    throw new TypeError(`${kind} options must be an object, not ${describe(options)}`)
+  }
+  for (const name of Object.keys(options)) {
+    if (names.includes(name)) continue
+    throw new TypeError(`unknown ${kind} option '${name}'; the options are ${names.join(', ')}`)
   }
 }
 

@@ -1,5 +1,6 @@
 import { formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
 import type { Backing } from './backing.js'
 import type { Pool, PoolStats } from './pool.js'
 
@@ -14,14 +15,23 @@ export interface Shortage {
 
 /** The error for a request that got nothing: the numbers, and what would help. */
 export function outOfMemory(shortage: Shortage): OutOfMemoryError {
-  const { bytes, stats, deviceFreeBytes } = shortage
+  return shortageOf(shortage.bytes, shortage.stats, shortage.deviceFreeBytes, remedy(shortage))
+}
+
+/** The same for any pool, which knows the remedy itself. */
+export function shortageOf(
+  bytes: number,
+  stats: PoolStats,
+  deviceFreeBytes: number,
+  whatHelps: string,
+): OutOfMemoryError {
   const facts = [
     `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
     `limit ${formatBytes(stats.limitBytes)}`,
     `${formatBytes(deviceFreeBytes)} free on the device`,
     `largest free block at least ${formatBytes(stats.largestFreeBytes)}`,
   ]
-  return new OutOfMemoryError(`no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${remedy(shortage)}`, {
+  return new OutOfMemoryError(`no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${whatHelps}`, {
     requestedBytes: bytes,
     liveBytes: stats.liveBytes,
     pendingBytes: stats.pendingBytes,
@@ -52,6 +62,23 @@ export function overLimit(
       largestFreeBytes,
       limitBytes,
       deviceFreeBytes: upstream.context.activate().cuMemGetInfo().freeBytes,
+    },
+  )
+}
+
+/** The error for a pool that cannot be made, because the device has no room for the `bytes` that it begins with. */
+export function noRoomToBegin(call: string, bytes: number, context: Context): OutOfMemoryError {
+  const { freeBytes } = context.activate().cuMemGetInfo()
+  return new OutOfMemoryError(
+    `${call}: no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; make the pool smaller, or free memory, here or in other programs`,
+    {
+      requestedBytes: bytes,
+      liveBytes: 0,
+      pendingBytes: 0,
+      reservedBytes: 0,
+      largestFreeBytes: 0,
+      limitBytes: bytes,
+      deviceFreeBytes: freeBytes,
     },
   )
 }

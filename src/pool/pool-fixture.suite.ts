@@ -8,6 +8,8 @@ import type { SimulatedOptions } from '../driver/simulated/options.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
+import { type ArenaOptions, ArenaPool } from './arena-pool.js'
+import { type BlockOptions, BlockPool } from './block-pool.js'
 import { CachingPool } from './caching-pool.js'
 import { DriverPool } from './driver-pool.js'
 import { GrowableBuffer, type GrowableOptions } from './growable-buffer.js'
@@ -41,6 +43,14 @@ export class TestDevice {
 
   createPool(options: PoolOptions = {}): CachingPool {
     return new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes))
+  }
+
+  createArenaPool(options: ArenaOptions): ArenaPool {
+    return new ArenaPool(this.clocks, this.defaultStream, options)
+  }
+
+  createBlockPool(options: BlockOptions): BlockPool {
+    return new BlockPool(this.clocks, this.defaultStream, options)
   }
 
   createPlainPool(): PlainPool {

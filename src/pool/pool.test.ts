@@ -1,6 +1,9 @@
 import { MiB } from '../base/bytes.js'
+import type { ArenaOptions } from './arena-pool.js'
 import { withFallback } from './fallback.js'
+import { limited } from './limited.js'
 import type { PoolOptions } from './options.js'
+import type { Pool } from './pool.js'
 import { type PoolUnderTest, poolSuite } from './pool.suite.js'
 import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
 
@@ -10,6 +13,18 @@ function caching(options: PoolOptions): PoolUnderTest {
   return { device, pool, check: () => assertConsistent(pool), close: () => pool.close() }
 }
 
+function arena(options: ArenaOptions, wrap: (pool: Pool) => Pool = pool => pool): PoolUnderTest {
+  const device = new TestDevice()
+  const pool = device.createArenaPool(options)
+  return { device, pool: wrap(pool), check: () => pool.check(), close: () => pool.close() }
+}
+
+function blocks(count: number, maxCount: number, wrap: (pool: Pool) => Pool = pool => pool): PoolUnderTest {
+  const device = new TestDevice({ capacityBytes: 256 * MiB })
+  const pool = device.createBlockPool({ blockBytes: 3 * MiB, count, maxCount })
+  return { device, pool: wrap(pool), check: () => pool.check(), close: () => pool.close() }
+}
+
 poolSuite('caching pool, virtual memory', () => caching({ backing: 'virtual' }))
 poolSuite('caching pool, segments', () => caching({ backing: 'segments' }))
 poolSuite('caching pool, managed memory', () => caching({ backing: 'managed', maxPoolBytes: 64 * MiB }))
@@ -17,6 +32,14 @@ poolSuite('caching pool, not stream-ordered', () => caching({ streamOrdered: fal
 poolSuite('caching pool, powers of two', () => caching({ sizeClasses: 'powerOfTwo' }))
 poolSuite('caching pool, blocks of 4 KiB', () => caching({ minBlockBytes: 4096 }))
 poolSuite('caching pool, giving back at once', () => caching({ releaseThresholdBytes: 0 }))
+
+poolSuite('arena', () => arena({ bytes: 32 * MiB }))
+poolSuite('arena that grows', () => arena({ bytes: 300_000, maxBytes: 48 * MiB }))
+poolSuite('limited arena', () => arena({ bytes: 32 * MiB }, pool => limited(pool, 32 * MiB)))
+
+poolSuite('block pool', () => blocks(48, 48))
+poolSuite('block pool that grows', () => blocks(5, 48))
+poolSuite('limited block pool', () => blocks(40, 48, pool => limited(pool, 48 * MiB)))
 
 poolSuite('plain pool', () => {
   const device = new TestDevice()

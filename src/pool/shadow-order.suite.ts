@@ -47,10 +47,19 @@ export class ShadowOrder {
 
   /** `later` has just been made to wait for all that was submitted to `earlier`. */
   order(earlier: Stream, later: Stream): void {
+    this.orderAfter(this.pointOf(earlier), later)
+  }
+
+  /** By stream: the latest work that anything submitted to `stream` from now on comes after. */
+  pointOf(stream: Stream): ReadonlyMap<Stream, number> {
+    return new Map(this.after.get(stream)).set(stream, this.submitted.get(stream) ?? 0)
+  }
+
+  /** `later` has just been made to wait for a point of another stream. */
+  orderAfter(point: ReadonlyMap<Stream, number>, later: Stream): void {
     const known = this.after.get(later) ?? new Map<Stream, number>()
     this.after.set(later, known)
-    const learnt = new Map(this.after.get(earlier)).set(earlier, this.submitted.get(earlier) ?? 0)
-    for (const [stream, sequence] of learnt) known.set(stream, Math.max(sequence, known.get(stream) ?? 0))
+    for (const [stream, sequence] of point) known.set(stream, Math.max(sequence, known.get(stream) ?? 0))
   }
 
   /** A buffer was freed after these uses. */

@@ -1,0 +1,23 @@
+// A hundred blocks of one size, made beforehand: for messages, pages, or anything else that comes in one size.
+// Run: npm run build && node dist/examples/blocks.js
+
+import { formatBytes, KiB, openDevice, PoolError, parseDeviceChoice } from 'cuda-mempool'
+
+using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using pool = device.createBlockPool({ blockBytes: 4 * KiB, count: 100 })
+console.log(`${pool.available} of ${pool.count} blocks of ${formatBytes(pool.blockBytes)} available`)
+
+const taken = Array.from({ length: 10 }, () => pool.allocate(pool.blockBytes))
+console.log(`${pool.available} available after ten were taken`)
+for (const [index, block] of taken.entries()) block.fill(index)
+const firstBytes = await Promise.all(taken.map(async block => (await block.read(0, 1))[0]))
+console.log(`they begin with ${firstBytes.join(' ')}`)
+
+for (const block of taken) block.free()
+console.log(`${pool.available} available after they were given back`)
+try {
+  taken[0].free()
+} catch (error) {
+  if (!(error instanceof PoolError)) throw error
+  console.log(`a second time is refused: ${error.message}`)
+}

@@ -1,0 +1,271 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Random } from '../base/random.js'
+import { Blocks } from './blocks.js'
+
+const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
+const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
+const KEYS = 4
+
+interface Handle {
+  readonly record: number
+  readonly tag: number
+  readonly block: number
+  readonly slack: number
+  shared: boolean
+}
+
+/** Blocks beside a plain list of what each one is; every handle ever made is kept. */
+class Shadowed {
+  readonly blocks = new Blocks(KEYS)
+  readonly held: Handle[] = []
+  readonly everyHandle: Handle[] = []
+  /** records of blocks that are deferred, and the blocks */
+  readonly deferred: Handle[] = []
+  /** free blocks from the oldest to the newest, and what they depend on */
+  private free: { block: number; key: number; stamp: number }[] = []
+  /** by key: the latest stamp */
+  private readonly clock = new Array<number>(KEYS).fill(1)
+  private total = 0
+  private peak = 0
+
+  add(count: number): void {
+    this.blocks.add(count)
+    for (let index = count - 1; index >= 0; index--) this.free.push({ block: this.total + index, key: 0, stamp: 0 })
+    this.total += count
+  }
+
+  /** Whether there was a block. */
+  take(key: number, slack = 0): boolean {
+    const { blocks } = this
+    const own = this.free.findLast(block => block.key === key) ?? this.free.findLast(block => block.key === 0)
+    const record = blocks.take(key)
+    assert.equal(record !== 0, own !== undefined, 'a block of its own or one that depends on nothing')
+    if (own === undefined) return false
+    assert.equal(blocks.blockOf(record), own.block, 'the newest block, its own before others')
+    if (slack > 0) blocks.setSlack(record, slack)
+    this.free.splice(this.free.indexOf(own), 1)
+    const handle = { record, tag: blocks.lastTag, block: own.block, slack, shared: false }
+    this.held.push(handle)
+    this.everyHandle.push(handle)
+    this.peak = Math.max(this.peak, this.held.length)
+    return true
+  }
+
+  put(handle: Handle, key: number, later: boolean): void {
+    if (later) this.clock[key]++
+    const stamp = key === 0 ? 0 : this.clock[key]
+    assert.equal(this.blocks.put(handle.record, handle.tag, key, stamp), !handle.shared)
+    if (handle.shared) return
+    this.held.splice(this.held.indexOf(handle), 1)
+    this.free.push({ block: handle.block, key, stamp })
+    assert.equal(this.blocks.put(handle.record, handle.tag, key, stamp), false, 'a second time')
+  }
+
+  share(handle: Handle): void {
+    this.blocks.share(handle.record)
+    handle.shared = true
+  }
+
+  defer(handle: Handle): void {
+    this.blocks.defer(handle.record)
+    this.held.splice(this.held.indexOf(handle), 1)
+    this.deferred.push(handle)
+  }
+
+  putDeferred(): void {
+    const handle = this.deferred.shift()
+    if (handle === undefined) return
+    this.blocks.putDeferred(handle.record)
+    this.free.push({ block: handle.block, key: 0, stamp: 0 })
+  }
+
+  /** Settles a key up to the stamp `before` its latest one. */
+  settle(key: number, before: number): number {
+    const stamp = this.clock[key] - before
+    const settled = this.free.filter(block => block.key === key && block.stamp <= stamp)
+    assert.equal(this.blocks.settle(key, stamp), settled.length)
+    this.free = this.free.filter(block => !settled.includes(block))
+    for (const { block } of settled) this.free.push({ block, key: 0, stamp: 0 })
+    return settled.length
+  }
+
+  check(): void {
+    const { blocks, held } = this
+    blocks.check()
+    const slack = held.reduce((sum, handle) => sum + handle.slack, 0)
+    assert.deepEqual(
+      [blocks.total, blocks.live, blocks.peakLive, blocks.slackBytes, blocks.allocations, blocks.settled],
+      [
+        this.total,
+        held.length,
+        this.peak,
+        slack,
+        this.everyHandle.length,
+        this.free.filter(block => block.key === 0).length,
+      ],
+    )
+    for (let key = 1; key < KEYS; key++) {
+      const stamps = this.free.filter(block => block.key === key).map(block => block.stamp)
+      assert.equal(blocks.newestStamp(key), Math.max(0, ...stamps))
+    }
+    const alive = new Set(held)
+    for (const handle of this.everyHandle) {
+      assert.equal(blocks.isLive(handle.record, handle.tag), alive.has(handle))
+      if (!alive.has(handle)) continue
+      assert.equal(blocks.slackOf(handle.record), handle.slack)
+      assert.equal(blocks.isShared(handle.record), handle.shared)
+    }
+  }
+
+  /** Everything came back when all blocks can be taken again. */
+  finish(): void {
+    for (const handle of [...this.held]) {
+      if (handle.shared) this.defer(handle)
+      else this.put(handle, 0, false)
+    }
+    while (this.deferred.length > 0) this.putDeferred()
+    for (let key = 1; key < KEYS; key++) this.settle(key, 0)
+    this.check()
+    for (let count = 0; count < this.total; count++) assert.equal(this.take(1), true)
+    assert.equal(this.take(1), false)
+    assert.equal(new Set(this.held.map(handle => handle.block)).size, this.total)
+    this.check()
+  }
+}
+
+test('lowest first, then what was freed last, for its own key', () => {
+  const world = new Shadowed()
+  world.add(4)
+  for (let block = 0; block < 4; block++) world.take(1)
+  assert.deepEqual(
+    world.held.map(handle => handle.block),
+    [0, 1, 2, 3],
+  )
+  assert.equal(world.take(1), false)
+  for (const handle of [...world.held]) world.put(handle, 1, true)
+  assert.equal(world.take(2), false, 'another key waits')
+  assert.equal(world.take(1), true)
+  assert.equal(world.held[0].block, 3)
+  assert.equal(world.settle(1, 2), 2, 'those of the first two stamps')
+  assert.equal(world.take(2), true)
+  world.check()
+  world.add(2)
+  world.check()
+  world.finish()
+})
+
+test('a handle of an earlier use, of a freed block or of none matches nothing', () => {
+  const blocks = new Blocks(2)
+  blocks.add(1)
+  const record = blocks.take(1)
+  const tag = blocks.lastTag
+  assert.equal(blocks.put(record, tag + 8, 1, 1), false)
+  assert.equal(blocks.put(record, tag, 1, 1), true)
+  assert.equal(blocks.put(record, tag, 1, 2), false)
+  assert.equal(blocks.take(1), record)
+  assert.equal(blocks.put(record, tag, 1, 2), false)
+  assert.equal(blocks.isLive(record, tag), false)
+  blocks.share(record)
+  assert.equal(blocks.isLive(record, blocks.lastTag), true, 'shared is live')
+  assert.equal(blocks.put(record, blocks.lastTag, 1, 2), false, 'but not given back like others')
+  blocks.check()
+  blocks.clear()
+  assert.equal(blocks.isLive(record, blocks.lastTag), false)
+})
+
+test('a block whose generations are spent goes on in another record', () => {
+  for (const left of [0, 1, 3]) {
+    const world = new Shadowed()
+    world.add(2)
+    const { words } = world.blocks as unknown as { words: Int32Array }
+    words[KEYS << 3] = (2 ** 28 - 1 - left) * 8
+    const records = new Set<number>()
+    for (let round = 0; round < 6; round++) {
+      assert.equal(world.take(1, round), true)
+      records.add(world.held[0].record)
+      world.check()
+      if (round % 3 === 2) {
+        world.share(world.held[0])
+        world.defer(world.held[0])
+        world.putDeferred()
+      } else world.put(world.held[0], round % 2, round % 2 === 1)
+      world.check()
+    }
+    assert.ok(Math.max(...records) >= KEYS + 2, 'a record beyond the first two')
+    world.finish()
+  }
+})
+
+test('every sequence of six operations over three blocks and two keys', () => {
+  const FIXED = 4
+  let sequences = 0
+  const play = (choices: readonly number[]): number => {
+    const world = new Shadowed()
+    world.add(3)
+    for (const choice of choices) {
+      const { held } = world
+      if (choice < 2) world.take(choice + 1, choice * 100)
+      else if (choice < FIXED) world.settle(choice - 1, choice & 1)
+      else {
+        const handle = held[(choice - FIXED) >> 1]
+        const key = (choice & 1) + 1
+        if (world.everyHandle.length % 4 === 3) {
+          world.share(handle)
+          world.defer(handle)
+          world.putDeferred()
+        } else world.put(handle, key, true)
+      }
+      world.check()
+    }
+    const branches = FIXED + 2 * world.held.length
+    world.finish()
+    sequences++
+    return branches
+  }
+  const extend = (prefix: number[]) => {
+    const branches = play(prefix)
+    if (prefix.length === 6) return
+    for (let choice = 0; choice < branches; choice++) extend([...prefix, choice])
+  }
+  extend([])
+  assert.ok(sequences > 10_000, `${sequences} sequences`)
+})
+
+test(`random programs against a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} HEAP_FUZZ_STEPS=${STEPS})`, () => {
+  const random = new Random(SEED)
+  const PROGRAM_STEPS = 500
+  const counts = { took: 0, none: 0, put: 0, shared: 0, deferred: 0, settled: 0, added: 0 }
+  for (let step = 0; step < STEPS; step += PROGRAM_STEPS) {
+    const world = new Shadowed()
+    world.add(1 + random.below(60))
+    for (let inProgram = 0; inProgram < PROGRAM_STEPS; inProgram++) {
+      const allocating = inProgram < PROGRAM_STEPS / 2 ? 0.6 : 0.3
+      const dice = random.fraction()
+      const key = 1 + random.below(KEYS - 1)
+      const handle = world.held[random.below(world.held.length)]
+      if (dice < allocating) counts[world.take(key, random.below(3) * 1000) ? 'took' : 'none']++
+      else if (dice < 0.92 && handle !== undefined) {
+        if (handle.shared) {
+          world.defer(handle)
+          counts.deferred++
+        } else if (random.below(8) === 0) {
+          world.share(handle)
+          world.put(handle, key, false)
+          counts.shared++
+        } else {
+          world.put(handle, random.below(6) === 0 ? 0 : key, random.below(3) === 0)
+          counts.put++
+        }
+      } else if (dice < 0.96) world.putDeferred()
+      else counts.settled += world.settle(key, random.below(3))
+      if (random.below(200) === 0) {
+        world.add(1 + random.below(40))
+        counts.added++
+      }
+      if (inProgram % 16 === 0) world.check()
+    }
+    world.finish()
+  }
+  for (const [what, count] of Object.entries(counts)) assert.ok(count > 10, `${what}: ${count}`)
+})

@@ -1,0 +1,338 @@
+// A pool that only ever appends: memory for what lives and dies together, such as the scratch of one frame. Everything is
+// given back at once, by a reset or by rewinding to a mark, in the order of a stream; a single free makes its buffer
+// stale and no more. Where a block goes is heap/bump.ts, whose streams wait for whom is turns.ts.
+
+import { assert } from '../base/assert.js'
+import { checkByteCount, describe, formatBytes, GiB } from '../base/bytes.js'
+import { type OutOfMemoryError, PoolError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
+import { Bump } from '../heap/bump.js'
+import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import type { Clocks } from '../order/clocks.js'
+import { Stream } from '../order/stream.js'
+import { checkAlignment } from './alignment.js'
+import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
+import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
+import type { CloseReport } from './caching-pool.js'
+import type { BufferHome } from './home.js'
+import { checkOptionNames } from './options.js'
+import { shortageOf } from './out-of-memory.js'
+import { Pool, type PoolStats } from './pool.js'
+import { Turns } from './turns.js'
+
+// An imported binding costs a load and two checks at each use, a constant of this module none.
+const DeviceBuffer = ImportedDeviceBuffer
+type DeviceBuffer = ImportedDeviceBuffer
+const UNIT_SHIFT = 8
+const UNIT_MASK = 255
+const DEFAULT_ALIGNMENT = 256
+assert(UNIT_BYTES === 1 << UNIT_SHIFT && UNIT_BYTES === DEFAULT_ALIGNMENT, 'a unit has 256 bytes')
+
+const MOST_BYTES = 511 * GiB // 2^31 units, less the number that the first one may have
+/** Sizes with only these bits need no further check. */
+const SMALL_MASK = 2 ** 30 - 1
+
+export interface ArenaOptions {
+  /** what the arena takes from the device when it is made, rounded up to 256 */
+  readonly bytes: number
+  /** how far it may grow without moving, which needs virtual memory; the same as `bytes` when left out */
+  readonly maxBytes?: number
+}
+
+/** A height of an arena's stack, made by `arena.mark()`; it holds until the arena is reset or rewound to below it. */
+export class ArenaMark {
+  constructor(
+    readonly arena: ArenaPool,
+    readonly resets: number,
+    readonly entry: number,
+    readonly identity: number,
+  ) {}
+}
+
+export class ArenaPool extends Pool implements BufferHome, Disposable {
+  readonly context: Context
+  /** most bytes that it can have, grown or not */
+  readonly limitBytes: number
+  private readonly memory: ArenaMemory
+  private readonly turns: Turns
+  private readonly bump: Bump
+  /** the address of unit 0 */
+  private readonly base: number
+  private readonly firstUnit: number
+  private readonly lastUnit: number
+  /** the stream of the last allocation or reset, which needs no check but that it is open; null once closed */
+  private current: Stream | null
+  private resets = 0
+  private growths = 0
+  private peakReservedBytes: number
+  private accepting = true
+  private givenBack = false
+
+  /** Made by the device: `device.createArenaPool(options)`. */
+  constructor(
+    private readonly clocks: Clocks,
+    private readonly defaultStream: Stream,
+    options: ArenaOptions,
+  ) {
+    super()
+    const { bytes, maxBytes } = parseArenaOptions(options)
+    this.context = clocks.context
+    this.memory = openArenaMemory(this.context, bytes, maxBytes)
+    this.limitBytes = maxBytes
+    this.peakReservedBytes = this.memory.reservedBytes
+    // Units are numbered so that a unit's number is aligned exactly as its address is.
+    this.firstUnit = ((this.memory.base % MOST_ALIGNMENT_BYTES) / UNIT_BYTES) | 0
+    this.base = this.memory.base - this.firstUnit * UNIT_BYTES
+    this.lastUnit = (this.firstUnit + maxBytes / UNIT_BYTES) | 0
+    this.bump = new Bump(this.firstUnit, this.committedUnit)
+    this.turns = new Turns(clocks)
+    this.current = null
+  }
+
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment: number = DEFAULT_ALIGNMENT): DeviceBuffer {
+    const buffer = this.take(bytes, stream, alignment)
+    if (buffer === null) throw this.outOfMemory(bytes, alignment)
+    return buffer
+  }
+
+  tryAllocate(
+    bytes: number,
+    stream: Stream = this.defaultStream,
+    alignment: number = DEFAULT_ALIGNMENT,
+  ): DeviceBuffer | null {
+    return this.take(bytes, stream, alignment)
+  }
+
+  private take(bytes: number, stream: Stream, alignment: number): DeviceBuffer | null {
+    if (stream === this.current && stream.slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
+      // This holds for whole numbers from 1 to 2^30 - 1 only.
+      if ((bytes & SMALL_MASK) === bytes && bytes > 0) {
+        const { bump } = this
+        const tag = bump.allocate((bytes + UNIT_MASK) >>> UNIT_SHIFT, -bytes & UNIT_MASK)
+        if (tag !== 0) return new DeviceBuffer(this, stream, this, bump.last, tag)
+      }
+    }
+    return this.takeSlowly(bytes, stream, alignment)
+  }
+
+  /** The buffer is stale from now on; its memory comes back with the next reset, or when the arena is rewound to below it. */
+  release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    if (!this.bump.isLive(buffer.record, buffer.tag)) this.refuseStale('free')
+    if (stream.clocks !== this.clocks)
+      throw new PoolError('free: the stream belongs to another device, or is no stream')
+    if (stream.slot >= 0) this.turns.use(stream)
+    this.bump.free(buffer.record)
+  }
+
+  /**
+   * Gives everything back: all buffers are stale from now on, and their memory may be used by work submitted to `stream`
+   * after this call. That stream is made to wait for the others that used the arena, and those that use it again for this
+   * point. Without a stream it is the only one that used the arena since the last reset, or else the device's default
+   * stream. Nothing waits on the host. A wrapper around the arena does not notice.
+   */
+  reset(stream: Stream = this.resetStream): void {
+    this.checkStream('reset', stream)
+    this.turns.begin(stream, true)
+    this.bump.dropTo(0)
+    this.resets++
+    this.current = stream
+  }
+
+  /** The present height of the stack, to rewind to. */
+  mark(): ArenaMark {
+    this.checkOpen('mark')
+    const { last } = this.bump
+    return new ArenaMark(this, this.resets, last, this.bump.identity(last))
+  }
+
+  /**
+   * Gives back what was allocated since the mark, as `reset` does for everything. A mark can be rewound to again. Throws
+   * PoolError for a mark from before a reset, and for one above a height that the arena was rewound to since.
+   */
+  rewind(mark: ArenaMark, stream: Stream = this.resetStream): void {
+    if (!(mark instanceof ArenaMark)) {
+      throw new TypeError(`rewind: mark must come from mark(), not ${describe(mark)}`)
+    }
+    this.checkStream('rewind', stream)
+    if (mark.arena !== this) throw new PoolError('rewind: the mark belongs to another arena')
+    if (mark.resets !== this.resets) throw new PoolError('rewind: the arena was reset after the mark; take a new one')
+    if (mark.entry > this.bump.last || this.bump.identity(mark.entry) !== mark.identity) {
+      throw new PoolError('rewind: the arena was rewound to below the mark since; rewind to the newest mark first')
+    }
+    this.turns.begin(stream, false)
+    this.bump.dropTo(mark.entry)
+    this.current = stream
+  }
+
+  /** Bytes not allocated, counting those it may still grow by: the largest block that could be had now. */
+  get availableBytes(): number {
+    return this.accepting ? (this.lastUnit - this.bump.top) * UNIT_BYTES : 0
+  }
+
+  stats(): PoolStats {
+    const { bump, memory } = this
+    return {
+      liveBytes: bump.liveUnits * UNIT_BYTES,
+      peakLiveBytes: bump.peakLiveUnits * UNIT_BYTES,
+      requestedBytes: bump.requestedBytes,
+      reservedBytes: memory.reservedBytes,
+      peakReservedBytes: this.peakReservedBytes,
+      cachedBytes: 0,
+      pendingBytes: 0,
+      largestFreeBytes: (bump.limit - bump.top) * UNIT_BYTES,
+      limitBytes: this.limitBytes,
+      liveBuffers: bump.liveBlocks,
+      allocations: bump.allocations,
+      frees: bump.allocations - bump.liveBlocks,
+      cacheMisses: this.growths,
+      growths: this.growths,
+    }
+  }
+
+  /** Asserts that the stack and the memory under it tell one story; walks every allocation since the last reset. */
+  check(): void {
+    this.checkOpen('check')
+    this.bump.check()
+    assert(this.bump.limit === this.committedUnit, 'the stack may use the memory that there is')
+    assert(this.memory.reservedBytes >= this.memory.committedBytes, 'memory that can be used is held')
+  }
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.givenBack
+  }
+
+  /** Waits for pending work, gives the memory back and invalidates what is still held; says how much that was. A second close does nothing. */
+  close(): CloseReport {
+    const report = { lostBuffers: this.bump.liveBlocks, lostBytes: this.bump.requestedBytes }
+    this.accepting = false
+    this.current = null
+    this.bump.dropTo(0)
+    this.bump.limit = this.firstUnit
+    if (!this.givenBack) {
+      this.context.giveBack(driver => {
+        driver.cuCtxSynchronize()
+        this.memory.close()
+      })
+      this.givenBack = true
+    }
+    return report
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  addressOf(record: number, tag: number, call: string): number {
+    if (!this.bump.isLive(record, tag)) this.refuseStale(call)
+    return this.base + this.bump.startOf(record) * UNIT_BYTES
+  }
+
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    if (!this.bump.isLive(record, tag)) this.refuseStale(call)
+    return this.bump.requestedBytesOf(record)
+  }
+
+  isLive(record: number, tag: number): boolean {
+    return this.bump.isLive(record, tag)
+  }
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    if (!this.bump.isLive(record, tag)) this.refuseStale('recordUse')
+    if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
+    this.turns.use(stream)
+  }
+
+  /** An allocation that is aligned or large, on another stream than the last one, or that there is no memory for yet. */
+  private takeSlowly(bytes: number, stream: Stream, alignment: number): DeviceBuffer | null {
+    const units = unitsOf(bytes)
+    checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
+    this.checkStream('allocate', stream)
+    const end = this.endOf(units, alignment)
+    if (end > this.lastUnit) return null
+    this.turns.join(stream)
+    this.current = stream
+    if (end > this.bump.limit && !this.growTo(end)) return null
+    const tag = this.bump.allocateAligned(units, units * UNIT_BYTES - bytes, alignUnitsOf(alignment))
+    return new DeviceBuffer(this, stream, this, this.bump.last, tag)
+  }
+
+  /** How far a block would reach. */
+  private endOf(units: number, alignment: number): number {
+    return this.bump.nextStart(alignUnitsOf(alignment)) + units
+  }
+
+  private growTo(unit: number): boolean {
+    this.growths++
+    const grown = this.memory.growTo((unit - this.firstUnit) * UNIT_BYTES)
+    this.bump.limit = this.committedUnit
+    this.peakReservedBytes = this.memory.reservedBytes
+    return grown
+  }
+
+  /** The first unit that there is no memory for. */
+  private get committedUnit(): number {
+    return Math.min(this.lastUnit, this.firstUnit + Math.floor(this.memory.committedBytes / UNIT_BYTES)) | 0
+  }
+
+  private get resetStream(): Stream {
+    return this.turns.only ?? this.defaultStream
+  }
+
+  private outOfMemory(bytes: number, alignment: number): OutOfMemoryError {
+    const { freeBytes } = this.context.activate().cuMemGetInfo()
+    const remedy = `${this.obstacle(unitsOf(bytes), alignment)}, or fall back: withFallback(arena, device.createPlainPool())`
+    return shortageOf(bytes, this.stats(), freeBytes, remedy)
+  }
+
+  private obstacle(units: number, alignment: number): string {
+    const limit = formatBytes(this.limitBytes)
+    if (units * UNIT_BYTES > this.limitBytes) return `the arena has ${limit} in all: make it larger`
+    if (this.endOf(units, alignment) <= this.lastUnit)
+      return 'the device itself is full: free memory, here or elsewhere'
+    return `the arena has ${formatBytes(this.availableBytes)} of ${limit} left: reset it, make it larger`
+  }
+
+  private checkOpen(call: string): void {
+    if (!this.accepting) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  private checkStream(call: string, stream: Stream): void {
+    this.checkOpen(call)
+    if (!(stream instanceof Stream) || stream.clocks !== this.clocks) {
+      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
+    }
+    stream.checkOpen(call)
+  }
+
+  private refuseStale(call: string): never {
+    if (!this.accepting) throw new PoolError(`${call}: the buffer's pool is closed`)
+    throw new PoolError(`${call}: the buffer was already freed, or the arena reset or rewound since`)
+  }
+}
+
+/** Sizes that the fast path leaves alone: large ones, and bad ones, which throw. */
+function unitsOf(bytes: number): number {
+  checkByteCount(bytes, 'bytes')
+  return Math.min(MAX_UNITS, Math.ceil(bytes / UNIT_BYTES))
+}
+
+function alignUnitsOf(alignment: number): number {
+  return Math.max(1, alignment / UNIT_BYTES)
+}
+
+function parseArenaOptions(options: ArenaOptions): Required<ArenaOptions> {
+  checkOptionNames(options, 'arena', ['bytes', 'maxBytes'])
+  const { bytes, maxBytes = bytes } = options
+  checkByteCount(bytes, 'bytes')
+  checkByteCount(maxBytes, 'maxBytes')
+  if (maxBytes < bytes) {
+    throw new RangeError(`maxBytes (${formatBytes(maxBytes)}) is below bytes (${formatBytes(bytes)}); raise it`)
+  }
+  if (maxBytes > MOST_BYTES) {
+    throw new RangeError(`an arena has at most ${formatBytes(MOST_BYTES)}, not ${formatBytes(maxBytes)}`)
+  }
+  const [whole, most] = [bytes, maxBytes].map(size => Math.ceil(size / UNIT_BYTES) * UNIT_BYTES)
+  return { bytes: whole, maxBytes: most }
+}

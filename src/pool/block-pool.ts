@@ -1,0 +1,356 @@
+// A pool of blocks of one size, all of them made beforehand. A block freed on a stream is that stream's again at once,
+// and another stream's when the host has seen its last use complete. Which block is free, and for whom, is heap/blocks.ts.
+
+import { assert } from '../base/assert.js'
+import { checkByteCount, describe, formatBytes, GiB } from '../base/bytes.js'
+import { type OutOfMemoryError, PoolError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
+import { Blocks } from '../heap/blocks.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
+import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import type { Stream } from '../order/stream.js'
+import { checkAlignment } from './alignment.js'
+import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
+import type { CloseReport } from './caching-pool.js'
+import { Deferred } from './deferred.js'
+import type { BufferHome } from './home.js'
+import { checkOptionNames } from './options.js'
+import { noRoomToBegin, shortageOf } from './out-of-memory.js'
+import { Pool, type PoolStats } from './pool.js'
+import { Slabs } from './slabs.js'
+
+// An imported binding costs a load and two checks at each use, a constant of this module none.
+const DeviceBuffer = ImportedDeviceBuffer
+type DeviceBuffer = ImportedDeviceBuffer
+
+const MOST_BLOCKS = 2 ** 26
+const MOST_BLOCK_BYTES = 256 * GiB
+/** Sizes with only these bits need no further check. */
+const SMALL_MASK = 2 ** 30 - 1
+
+export interface BlockOptions {
+  /** size of a block, rounded up to a multiple of 256 */
+  readonly blockBytes: number
+  /** blocks made at once, when the pool is made and whenever it grows */
+  readonly count: number
+  /** how many blocks it may grow to; the same as `count` when left out */
+  readonly maxCount?: number
+}
+
+export class BlockPool extends Pool implements BufferHome, Disposable {
+  readonly context: Context
+  /** size of each block, a multiple of 256 */
+  readonly blockBytes: number
+  readonly maxCount: number
+  /** what every block is aligned to, and so the largest alignment that can be asked for */
+  readonly alignment: number
+  private readonly slabCount: number
+  private readonly slabs: Slabs
+  /** keys are stream slots counted from 1 */
+  private readonly blocks = new Blocks(MOST_STREAMS + 1)
+  private readonly deferred: Deferred
+  /** by stream slot: the latest stamp that a deferred block waits for */
+  private readonly awaited = new Float64Array(MOST_STREAMS)
+  /** the stamps of frees less one */
+  private readonly marked: Float64Array
+  /** the clocks that a stream must have; null once closed */
+  private acceptedClocks: Clocks | null
+  private misses = 0
+  private growths = 0
+  private peakReservedBytes = 0
+  private givenBack = false
+
+  /** Made by the device: `device.createBlockPool(options)`. */
+  constructor(
+    private readonly clocks: Clocks,
+    private readonly defaultStream: Stream,
+    options: BlockOptions,
+  ) {
+    super()
+    const { blockBytes, count, maxCount } = parseBlockOptions(options)
+    this.context = clocks.context
+    this.blockBytes = blockBytes
+    this.maxCount = maxCount
+    this.slabCount = count
+    this.alignment = alignmentOf(blockBytes)
+    this.slabs = new Slabs(this.context, blockBytes, this.alignment)
+    this.deferred = new Deferred(clocks)
+    this.marked = clocks.marked
+    this.acceptedClocks = clocks
+    if (!this.addSlab(count)) throw noRoomToBegin('createBlockPool', count * blockBytes, this.context)
+  }
+
+  /** A block, of which the buffer has `bytes`; a larger request than a block is out of memory. */
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
+    const buffer = this.take(bytes, stream, alignment)
+    if (buffer === null) throw this.outOfMemory(bytes)
+    return buffer
+  }
+
+  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
+    return this.take(bytes, stream, alignment)
+  }
+
+  private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+    const { slot } = stream
+    if (stream.clocks === this.acceptedClocks && slot >= 0 && alignment === undefined) {
+      // This holds for whole numbers from 1 to 2^30 - 1 only.
+      if ((bytes & SMALL_MASK) === bytes && bytes > 0 && bytes <= this.blockBytes) {
+        const { blocks } = this
+        const record = blocks.take(slot + 1)
+        if (record !== 0) {
+          if (bytes !== this.blockBytes) blocks.setSlack(record, this.blockBytes - bytes)
+          return new DeviceBuffer(this, stream, this, record, blocks.lastTag)
+        }
+      }
+    }
+    return this.takeSlowly(bytes, stream, alignment)
+  }
+
+  release(buffer: DeviceBuffer, stream?: Stream): void {
+    const { slot } = buffer.stream
+    if (stream === undefined && slot >= 0) {
+      if (this.blocks.put(buffer.record, buffer.tag, slot + 1, this.marked[slot] + 1)) return
+    }
+    this.releaseSlowly(buffer, stream ?? buffer.stream)
+  }
+
+  /** Blocks that are not handed out, without growing. Some may be another stream's until its work on them is known complete. */
+  get available(): number {
+    return this.blocks.total - this.blocks.live
+  }
+
+  /** Blocks that there are. */
+  get count(): number {
+    return this.blocks.total
+  }
+
+  /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
+  processDeferred(): number {
+    this.checkOpen('processDeferred')
+    return this.settle()
+  }
+
+  stats(): PoolStats {
+    const { blocks, blockBytes } = this
+    return {
+      liveBytes: blocks.live * blockBytes,
+      peakLiveBytes: blocks.peakLive * blockBytes,
+      requestedBytes: this.requestedBytes,
+      reservedBytes: this.slabs.reservedBytes,
+      peakReservedBytes: this.peakReservedBytes,
+      cachedBytes: 0,
+      pendingBytes: (blocks.total - blocks.live - blocks.settled) * blockBytes,
+      largestFreeBytes: blocks.live < blocks.total ? blockBytes : 0,
+      limitBytes: this.maxCount * blockBytes,
+      liveBuffers: blocks.live,
+      allocations: blocks.allocations,
+      frees: blocks.frees,
+      cacheMisses: this.misses,
+      growths: this.growths,
+    }
+  }
+
+  /** Asserts that blocks, slabs and counters tell one story; walks all blocks. */
+  check(): void {
+    this.checkOpen('check')
+    this.blocks.check()
+    assert(this.blocks.total === this.slabs.addresses.length, 'every block has an address')
+    assert(
+      this.slabs.addresses.every(address => address % this.alignment === 0),
+      'blocks are aligned',
+    )
+  }
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.givenBack
+  }
+
+  /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
+  close(): CloseReport {
+    const report = { lostBuffers: this.blocks.live, lostBytes: this.requestedBytes }
+    this.acceptedClocks = null
+    this.blocks.clear()
+    if (!this.givenBack) {
+      this.context.giveBack(driver => {
+        driver.cuCtxSynchronize()
+        this.slabs.close()
+      })
+      this.givenBack = true
+    }
+    return report
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  addressOf(record: number, tag: number, call: string): number {
+    if (!this.blocks.isLive(record, tag)) this.refuseStale(call)
+    return this.slabs.addresses[this.blocks.blockOf(record)]
+  }
+
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    if (!this.blocks.isLive(record, tag)) this.refuseStale(call)
+    return this.blockBytes - this.blocks.slackOf(record)
+  }
+
+  isLive(record: number, tag: number): boolean {
+    return this.blocks.isLive(record, tag)
+  }
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    if (!this.blocks.isLive(record, tag)) this.refuseStale('recordUse')
+    if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
+    this.blocks.share(record)
+    this.deferred.announce(record, stream, Infinity)
+  }
+
+  /** An allocation that is aligned or large, or that finds no free block. */
+  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+    checkByteCount(bytes, 'bytes')
+    if (alignment !== undefined) checkAlignment(alignment, this.alignment)
+    this.checkStream('allocate', stream)
+    if (bytes > this.blockBytes) return null
+    const key = stream.slot + 1
+    const record = this.blocks.take(key) || this.takeAfterMiss(key)
+    if (record === 0) return null
+    if (bytes < this.blockBytes) this.blocks.setSlack(record, this.blockBytes - bytes)
+    return new DeviceBuffer(this, stream, this, record, this.blocks.lastTag)
+  }
+
+  /** A free on a named or closed stream, or of a block that other streams use. */
+  private releaseSlowly(buffer: DeviceBuffer, stream: Stream): void {
+    const { record } = buffer
+    if (!this.blocks.isLive(record, buffer.tag)) this.refuseStale('free')
+    if (stream.clocks !== this.clocks)
+      throw new PoolError('free: the stream belongs to another device, or is no stream')
+    const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
+    const stamp = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
+    if (this.blocks.isShared(record)) this.defer(record, slot, stamp, stream)
+    else if (this.clocks.completed[slot] >= stamp) this.blocks.put(record, buffer.tag, 0, 0)
+    else this.blocks.put(record, buffer.tag, slot + 1, stamp)
+  }
+
+  /** The block waits for the free as for a use, and is then anybody's: so blocks of a stream stay in the order of their stamps. */
+  private defer(record: number, slot: number, stamp: number, stream: Stream): void {
+    this.deferred.announce(record, stream, Infinity)
+    for (const [used, until] of this.deferred.add(record, slot, stamp, this.blockBytes)) {
+      this.awaited[used] = Math.max(this.awaited[used], until)
+    }
+    this.blocks.defer(record)
+  }
+
+  /** Neither the stream nor nobody has a free block: what has completed meanwhile, a further slab, what is pending. */
+  private takeAfterMiss(key: number): number {
+    this.misses++
+    let record = this.settle() > 0 ? this.blocks.take(key) : 0
+    if (record === 0 && this.grow()) record = this.blocks.take(key)
+    if (record === 0 && this.waitForPending()) record = this.blocks.take(key)
+    return record
+  }
+
+  /** Asks how far the streams have come; returns how many blocks depend on nothing since. */
+  private settle(): number {
+    const { clocks, blocks } = this
+    let settled = 0
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      const stamp = this.latestStamp(slot)
+      if (stamp === 0) continue
+      if (stamp > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
+      if (stamp > clocks.completed[slot]) clocks.poll(slot)
+      settled += blocks.settle(slot + 1, clocks.completed[slot])
+    }
+    for (const { record } of this.deferred.takeSettled()) {
+      blocks.putDeferred(record)
+      settled++
+    }
+    return settled
+  }
+
+  /** Waits on the host for everything that a free block still depends on; false when there is nothing. */
+  private waitForPending(): boolean {
+    for (let slot = 0; slot < MOST_STREAMS; slot++) this.clocks.waitFor(slot, this.latestStamp(slot))
+    return this.settle() > 0
+  }
+
+  /** The latest stamp of a stream slot that a free block waits for, 0 for none. */
+  private latestStamp(slot: number): number {
+    return Math.max(this.awaited[slot], this.blocks.newestStamp(slot + 1))
+  }
+
+  private grow(): boolean {
+    const count = Math.min(this.slabCount, this.maxCount - this.blocks.total)
+    if (count === 0) return false
+    this.growths++
+    return this.addSlab(count)
+  }
+
+  private addSlab(count: number): boolean {
+    if (!this.slabs.add(count)) return false
+    this.blocks.add(count)
+    this.peakReservedBytes = this.slabs.reservedBytes
+    return true
+  }
+
+  private get requestedBytes(): number {
+    return this.blocks.live * this.blockBytes - this.blocks.slackBytes
+  }
+
+  private outOfMemory(bytes: number): OutOfMemoryError {
+    const { freeBytes } = this.context.activate().cuMemGetInfo()
+    const { blocks, blockBytes, maxCount } = this
+    const obstacle =
+      bytes > blockBytes
+        ? `a block has ${formatBytes(blockBytes)}: make blocks larger`
+        : blocks.total < maxCount
+          ? 'the device itself is full: free memory, here or in other programs'
+          : `all ${maxCount} blocks are handed out: free some, raise maxCount`
+    const remedy = `${obstacle}, or fall back: withFallback(pool, device.createPlainPool())`
+    return shortageOf(bytes, this.stats(), freeBytes, remedy)
+  }
+
+  private checkOpen(call: string): void {
+    if (this.acceptedClocks === null) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  private checkStream(call: string, stream: Stream): void {
+    this.checkOpen(call)
+    if (stream.clocks !== this.clocks) {
+      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
+    }
+    stream.checkOpen(call)
+  }
+
+  private refuseStale(call: string): never {
+    if (this.acceptedClocks === null) throw new PoolError(`${call}: the buffer's pool is closed`)
+    throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
+  }
+}
+
+/** The largest power of two that divides the size, as far as alignments go. */
+function alignmentOf(blockBytes: number): number {
+  let alignment = UNIT_BYTES
+  while (alignment < MOST_ALIGNMENT_BYTES && blockBytes % (2 * alignment) === 0) alignment *= 2
+  return alignment
+}
+
+function parseBlockOptions(options: BlockOptions): Required<BlockOptions> {
+  checkOptionNames(options, 'block', ['blockBytes', 'count', 'maxCount'])
+  const { blockBytes, count, maxCount = count } = options
+  checkByteCount(blockBytes, 'blockBytes')
+  if (blockBytes > MOST_BLOCK_BYTES) {
+    throw new RangeError(`blockBytes must be at most ${formatBytes(MOST_BLOCK_BYTES)}, not ${formatBytes(blockBytes)}`)
+  }
+  for (const [name, value] of [
+    ['count', count],
+    ['maxCount', maxCount],
+  ] as const) {
+    if (Number.isInteger(value) && value >= 1 && value <= MOST_BLOCKS) continue
+    throw new RangeError(`${name} must be a whole number of blocks from 1 to ${MOST_BLOCKS}, not ${describe(value)}`)
+  }
+  if (maxCount < count) throw new RangeError(`maxCount (${maxCount}) is below count (${count}); raise it`)
+  return { blockBytes: Math.ceil(blockBytes / UNIT_BYTES) * UNIT_BYTES, count, maxCount }
+}

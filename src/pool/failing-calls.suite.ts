@@ -1,0 +1,154 @@
+// Every driver call of a workload fails in turn, once or from then on. Whatever the pool was doing, nothing may be lost:
+// it stays consistent, what is held stays held with its contents, all of it can be had again, and a close that is refused
+// can be repeated, after which the device has all of its memory back.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { CudaError, OutOfMemoryError, PoolError } from '../base/errors.js'
+import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
+import type { Pool } from './pool.js'
+import { TestDevice } from './pool-fixture.suite.js'
+
+const CAPACITY = 64 * 2 ** 20
+
+/** What a workload holds, and how often it was refused. */
+export class Attempts {
+  refusals = 0
+  private held: { buffer: DeviceBuffer; stamp: number }[] = []
+  private stamps = 0
+
+  /** Runs a step, which the driver may refuse. */
+  try(step: () => void): void {
+    try {
+      step()
+    } catch (error) {
+      if (!(error instanceof CudaError || error instanceof OutOfMemoryError)) throw error
+      this.refusals++
+    }
+  }
+
+  /** Fills and keeps a buffer. */
+  hold(allocate: () => DeviceBuffer): void {
+    this.try(() => {
+      const held = { buffer: allocate(), stamp: -1 } // contents unknown
+      this.held.push(held)
+      const stamp = (++this.stamps % 255) + 1
+      held.buffer.fill(stamp)
+      held.stamp = stamp
+    })
+  }
+
+  get live(): DeviceBuffer[] {
+    this.held = this.held.filter(({ buffer }) => !buffer.freed)
+    return this.held.map(({ buffer }) => buffer)
+  }
+
+  assertIntact(): void {
+    for (const { buffer, stamp } of this.held) {
+      if (!buffer.freed && stamp !== -1) assert.equal(buffer.readSync(buffer.byteLength - 1)[0], stamp, 'contents kept')
+    }
+  }
+}
+
+interface Subject<P> {
+  open(device: TestDevice): P
+  /** Does all that the pool can do; `attempts` takes what is refused. */
+  use(pool: P, attempts: Attempts, device: TestDevice, other: Stream): void
+  /** Everything is freed: asserts that all of it can be had again. */
+  takeAll(pool: P): void
+}
+
+export function failingCallsSuite<P extends Pool & { check(): void; close(): unknown }>(
+  name: string,
+  { open, use, takeAll }: Subject<P>,
+): void {
+  const start = () => {
+    const device = new TestDevice({ capacityBytes: CAPACITY })
+    return { device, other: device.createStream(), pool: open(device), attempts: new Attempts() }
+  }
+
+  describe(`driver failures: ${name}`, () => {
+    const opening = callsOf(start().device)
+    const calls = (() => {
+      const { device, pool, attempts, other } = start()
+      use(pool, attempts, device, other)
+      assert.equal(attempts.refusals, 0, 'nothing is refused when nothing fails')
+      return callsOf(device) - opening
+    })()
+
+    for (const [failure, codeOf] of [
+      ['out of memory', () => 2],
+      ['another refusal', (nth: number) => (nth % 2 === 0 ? 1 : 999)],
+    ] as const) {
+      for (const onwards of [false, true]) {
+        it(`${failure}, ${onwards ? 'from the n-th call on' : 'at the n-th call'}, for each of ${calls} calls`, () => {
+          for (let nth = 1; nth <= calls; nth++) {
+            const { device, pool, attempts, other } = start()
+            device.driver.failCall({ call: '*', nth, code: codeOf(nth), onwards })
+            use(pool, attempts, device, other)
+            device.driver.clearFaults()
+            try {
+              pool.check()
+              assert.equal(pool.stats().liveBuffers, attempts.live.length, 'what was handed out is what is held')
+              attempts.assertIntact()
+              for (const buffer of attempts.live) buffer.free()
+              assert.equal(pool.stats().liveBytes, 0)
+              takeAll(pool)
+              pool.check()
+              pool.close()
+              assert.equal(device.freeBytes(), CAPACITY)
+            } catch (error) {
+              throw new Error(`after call ${nth} of ${calls} failed`, { cause: error })
+            }
+          }
+        })
+      }
+    }
+
+    it('a close that is refused can be repeated', () => {
+      let refused = true
+      for (let nth = 1; refused; nth++) {
+        for (const onwards of [false, true]) {
+          const { device, pool, attempts, other } = start()
+          use(pool, attempts, device, other)
+          device.driver.failCall({ call: '*', nth, code: 999, onwards })
+          const before = attempts.refusals
+          attempts.try(() => pool.close())
+          refused = attempts.refusals > before
+          device.driver.clearFaults()
+          assert.throws(() => pool.allocate(1), PoolError)
+          pool.close()
+          assert.equal(device.freeBytes(), CAPACITY, `after call ${nth} of close failed`)
+        }
+      }
+    })
+
+    it('a pool that cannot be made leaves nothing behind', () => {
+      const whole = new TestDevice({ capacityBytes: CAPACITY })
+      const before = callsOf(whole)
+      open(whole)
+      const making = callsOf(whole) - before
+      for (let nth = 1; nth <= making; nth++) {
+        const device = new TestDevice({ capacityBytes: CAPACITY })
+        device.driver.failCall({ call: '*', nth, code: 999 })
+        let message = ''
+        try {
+          open(device).close()
+        } catch (error) {
+          assert.ok(error instanceof CudaError || error instanceof PoolError, `${error}`)
+          message = error.message
+        }
+        device.driver.clearFaults()
+        // What the driver will not take back, nobody can give back.
+        if (!/cuMemUnmap|cuMemRelease|cuMemAddressFree/.test(message)) {
+          assert.equal(device.freeBytes(), CAPACITY, `call ${nth}: ${message}`)
+        }
+      }
+    })
+  })
+}
+
+function callsOf(device: TestDevice): number {
+  return [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
+}

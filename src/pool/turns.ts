@@ -1,0 +1,53 @@
+// Order between streams that share memory which is given back all at once. A turn begins with a giving back, on one
+// stream: that stream waits for the others that used the memory, and whoever uses it later in the turn waits for that
+// point of the first one, once. With a single stream nothing is ever asked of the driver.
+
+import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import type { Stream } from '../order/stream.js'
+
+export class Turns {
+  private turn = 1
+  /** by stream slot: the latest turn that the stream has joined */
+  private readonly joined = new Float64Array(MOST_STREAMS)
+  /** slots of streams whose work may use memory that is handed out */
+  private readonly users = new Set<number>()
+  /** where the turn began; slot -1 in the first one */
+  private slot = -1
+  private stamp = 0
+
+  constructor(private readonly clocks: Clocks) {}
+
+  /** An open stream gets memory. */
+  join(stream: Stream): void {
+    if (this.joined[stream.slot] === this.turn) return
+    if (this.slot !== -1) this.clocks.order(this.slot, this.stamp, stream)
+    this.joined[stream.slot] = this.turn
+    this.users.add(stream.slot)
+  }
+
+  /** An open stream uses memory that another one got. */
+  use(stream: Stream): void {
+    this.users.add(stream.slot)
+  }
+
+  /** Memory is given back on `stream`: all of it, or with `all` false only a part, so that earlier users may go on. */
+  begin(stream: Stream, all: boolean): void {
+    const { clocks, users } = this
+    for (const slot of users) {
+      // Nothing more comes to a closed stream, and its last mark covers all that did.
+      const stamp = clocks.streams[slot] === null ? clocks.marked[slot] : clocks.marked[slot] + 1
+      clocks.order(slot, stamp, stream)
+    }
+    this.turn++
+    this.slot = stream.slot
+    this.stamp = clocks.marked[stream.slot] + 1
+    if (all) users.clear()
+    users.add(stream.slot)
+  }
+
+  /** The stream that nothing needs to wait for: the only one that uses the memory; null when there is no such. */
+  get only(): Stream | null {
+    const [slot] = this.users
+    return this.users.size === 1 ? this.clocks.streams[slot] : null
+  }
+}
