@@ -3,33 +3,60 @@
 // tested with the simulated driver alone. One file, long as the contract is, since all tests share one set-up.
 
 import assert from 'node:assert/strict'
+import { closeSync } from 'node:fs'
 import { after, afterEach, before, beforeEach, describe, it, type TestContext } from 'node:test'
 import { GiB, KiB, MiB, TiB } from '../base/bytes.js'
 import { CudaError } from '../base/errors.js'
 import {
   CU_EVENT_DISABLE_TIMING,
+  CU_MEM_ACCESS_FLAGS_PROT_NONE,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_ALLOCATION_TYPE_MANAGED,
+  CU_MEM_ALLOCATION_TYPE_PINNED,
+  CU_MEM_ATTACH_GLOBAL,
+  CU_MEM_HANDLE_TYPE_NONE,
+  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  CU_MEM_LOCATION_TYPE_HOST,
+  CU_MEM_LOCATION_TYPE_HOST_NUMA,
+  CU_MEMHOSTREGISTER_DEVICEMAP,
+  CU_MEMHOSTREGISTER_PORTABLE,
   CU_STREAM_LEGACY_DEFAULT,
   CU_STREAM_NON_BLOCKING,
   DEVICE_ATTRIBUTE,
   POOL_ATTRIBUTE,
   RESULT,
 } from './constants.js'
-import type { Driver } from './driver.js'
+import type { Driver, MemPoolProperties } from './driver.js'
 
 const {
   CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+  CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
   CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+  CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+  CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+  CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+  CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
 } = DEVICE_ATTRIBUTE
 const {
+  CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+  CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+  CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
   CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
   CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
   CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
   CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
   CU_MEMPOOL_ATTR_USED_MEM_HIGH,
 } = POOL_ATTRIBUTE
+
+const REUSE_ATTRIBUTES = [
+  CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+  CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+  CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+]
 
 /** Runs the shared tests; `open` is called once for each of them. */
 export function driverSuite(name: string, open: () => Driver): void {
@@ -59,6 +86,40 @@ export function driverSuite(name: string, open: () => Driver): void {
       const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
       later(() => driver.cuEventDestroy(event))
       return event
+    }
+
+    /** What a pool in the memory of the device is made of. */
+    function localPool(): MemPoolProperties {
+      return {
+        allocationType: CU_MEM_ALLOCATION_TYPE_PINNED,
+        handleTypes: CU_MEM_HANDLE_TYPE_NONE,
+        locationType: CU_MEM_LOCATION_TYPE_DEVICE,
+        locationId: device,
+        maxBytes: 0,
+      }
+    }
+
+    /** A pool in the memory of the device, but for what is `different`; destroyed after the test. */
+    function createPool(different: Partial<MemPoolProperties> = {}): number {
+      const pool = driver.cuMemPoolCreate({ ...localPool(), ...different })
+      later(() => driver.cuMemPoolDestroy(pool))
+      return pool
+    }
+
+    /** Memory of a pool, freed and seen free after the test. */
+    function allocateFrom(pool: number, bytes: number, stream: number): number {
+      const ptr = driver.cuMemAllocFromPoolAsync(bytes, pool, stream)
+      later(() => {
+        driver.cuMemFreeAsync(ptr, CU_STREAM_LEGACY_DEFAULT)
+        driver.cuCtxSynchronize()
+      })
+      return ptr
+    }
+
+    /** A descriptor, closed after the test where it is one of the system's. */
+    function exported(descriptor: number): number {
+      if (!driver.simulated) later(() => closeSync(descriptor))
+      return descriptor
     }
 
     function register<T extends ArrayBufferView>(host: T): T {
@@ -118,6 +179,16 @@ export function driverSuite(name: string, open: () => Driver): void {
         assert.equal(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device), 1024)
         assert.ok(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) >= 1)
         assert.ok(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) >= 5)
+        const features = [
+          CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+          CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+          CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+          CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+          CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+        ]
+        for (const feature of features) assert.ok([0, 1].includes(driver.cuDeviceGetAttribute(feature, device)))
+        assert.ok(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, device) >= 0)
+        assert.ok(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) >= -1)
         refuses(
           () => driver.cuDeviceGetAttribute(99_999, device),
           'cuDeviceGetAttribute',
@@ -282,6 +353,51 @@ export function driverSuite(name: string, open: () => Driver): void {
       })
     })
 
+    describe('host memory that the device reaches', () => {
+      it('is read and written under its device address, in stream order', () => {
+        const stream = createStream()
+        const host = new Uint8Array(MiB)
+        driver.cuMemHostRegister(host, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP)
+        later(() => driver.cuMemHostUnregister(host))
+        const mapped = driver.cuMemHostGetDevicePointer(host)
+        assert.equal(driver.cuMemHostGetDevicePointer(host), mapped)
+        const ptr = allocate(MiB)
+        host.set(sequence(MiB))
+        driver.cuMemcpyDtoDAsync(ptr, mapped, MiB, stream)
+        driver.cuMemsetD8Async(mapped + 1000, 7, 500_000, stream)
+        driver.cuStreamSynchronize(stream)
+        assert.deepEqual(read(ptr, MiB), sequence(MiB))
+        assert.deepEqual(
+          [999, 1000, 500_999, 501_000].map(i => host[i]),
+          [sequence(MiB)[999], 7, 7, sequence(MiB)[501_000]],
+        )
+      })
+    })
+
+    describe('managed memory', () => {
+      it('is copied, filled and freed like any other', test => {
+        if (missing(test, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 'managed memory')) return
+        const stream = createStream()
+        const ptr = driver.cuMemAllocManaged(3 * MiB, CU_MEM_ATTACH_GLOBAL)
+        driver.cuMemcpyHtoD(ptr, sequence(3 * MiB))
+        driver.cuMemsetD8Async(ptr + MiB, 9, MiB, stream)
+        const expected = sequence(3 * MiB).fill(9, MiB, 2 * MiB)
+        assert.deepEqual(read(ptr, 3 * MiB), expected)
+        const plain = allocate(3 * MiB)
+        driver.cuMemcpyDtoDAsync(plain, ptr, 3 * MiB, stream)
+        assert.deepEqual(read(plain, 3 * MiB), expected)
+        driver.cuMemFree(ptr)
+        refuses(() => driver.cuMemFree(ptr), 'cuMemFree', RESULT.CUDA_ERROR_INVALID_VALUE)
+      })
+
+      it('refuses no bytes, and flags that say nothing', test => {
+        if (missing(test, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 'managed memory')) return
+        const { CUDA_ERROR_INVALID_VALUE } = RESULT
+        refuses(() => driver.cuMemAllocManaged(0, CU_MEM_ATTACH_GLOBAL), 'cuMemAllocManaged', CUDA_ERROR_INVALID_VALUE)
+        refuses(() => driver.cuMemAllocManaged(MiB, 0), 'cuMemAllocManaged', CUDA_ERROR_INVALID_VALUE)
+      })
+    })
+
     describe('streams and events', () => {
       it('is idle after a synchronise', () => {
         const stream = createStream()
@@ -419,11 +535,11 @@ export function driverSuite(name: string, open: () => Driver): void {
 
       /** A handle mapped with access, unmapped and released after the test. */
       function map(ptr: number, bytes: number): number {
-        const handle = driver.cuMemCreate(bytes, device)
+        const handle = driver.cuMemCreate(bytes, device, CU_MEM_HANDLE_TYPE_NONE)
         later(() => driver.cuMemRelease(handle))
         driver.cuMemMap(ptr, bytes, handle)
         later(() => driver.cuMemUnmap(ptr, bytes))
-        driver.cuMemSetAccess(ptr, bytes, device)
+        driver.cuMemSetAccess(ptr, bytes, [device])
         return handle
       }
 
@@ -441,11 +557,11 @@ export function driverSuite(name: string, open: () => Driver): void {
         if (lacks(test)) return
         const base = reserve(8 * granule)
         const handles = [0, 1, 2].map(i => {
-          const handle = driver.cuMemCreate(granule, device)
+          const handle = driver.cuMemCreate(granule, device, CU_MEM_HANDLE_TYPE_NONE)
           driver.cuMemMap(base + i * granule, granule, handle)
           return handle
         })
-        driver.cuMemSetAccess(base, 3 * granule, device)
+        driver.cuMemSetAccess(base, 3 * granule, [device])
         later(() => {
           driver.cuMemUnmap(base, 3 * granule)
           for (const handle of handles) driver.cuMemRelease(handle)
@@ -458,11 +574,11 @@ export function driverSuite(name: string, open: () => Driver): void {
       it('keeps the contents of a handle that is mapped elsewhere', test => {
         if (lacks(test)) return
         const base = reserve(8 * granule)
-        const handle = driver.cuMemCreate(granule, device)
+        const handle = driver.cuMemCreate(granule, device, CU_MEM_HANDLE_TYPE_NONE)
         later(() => driver.cuMemRelease(handle))
         for (const [round, place] of [base, base + 5 * granule, base + granule].entries()) {
           driver.cuMemMap(place, granule, handle)
-          driver.cuMemSetAccess(place, granule, device)
+          driver.cuMemSetAccess(place, granule, [device])
           if (round === 0) driver.cuMemcpyHtoD(place, sequence(granule))
           assert.deepEqual(read(place, granule), sequence(granule))
           driver.cuMemUnmap(place, granule)
@@ -474,9 +590,9 @@ export function driverSuite(name: string, open: () => Driver): void {
         const bytes = Math.ceil((256 * MiB) / granule) * granule
         const base = reserve(bytes)
         const { freeBytes } = driver.cuMemGetInfo()
-        const handle = driver.cuMemCreate(bytes, device)
+        const handle = driver.cuMemCreate(bytes, device, CU_MEM_HANDLE_TYPE_NONE)
         driver.cuMemMap(base, bytes, handle)
-        driver.cuMemSetAccess(base, bytes, device)
+        driver.cuMemSetAccess(base, bytes, [device])
         driver.cuMemRelease(handle)
         assert.ok(freeBytes - driver.cuMemGetInfo().freeBytes >= bytes)
         driver.cuMemsetD8(base, 4, bytes)
@@ -488,12 +604,16 @@ export function driverSuite(name: string, open: () => Driver): void {
       it('refuses sizes and addresses that are no multiples of the granularity', test => {
         if (lacks(test)) return
         const base = reserve(4 * granule)
-        const handle = driver.cuMemCreate(granule, device)
+        const handle = driver.cuMemCreate(granule, device, CU_MEM_HANDLE_TYPE_NONE)
         later(() => driver.cuMemRelease(handle))
         const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED } = RESULT
         refuses(() => driver.cuMemAddressReserve(1000, 0), 'cuMemAddressReserve', CUDA_ERROR_INVALID_VALUE)
         refuses(() => driver.cuMemAddressReserve(0, 0), 'cuMemAddressReserve', CUDA_ERROR_INVALID_VALUE)
-        refuses(() => driver.cuMemCreate(granule + 4096, device), 'cuMemCreate', CUDA_ERROR_INVALID_VALUE)
+        refuses(
+          () => driver.cuMemCreate(granule + 4096, device, CU_MEM_HANDLE_TYPE_NONE),
+          'cuMemCreate',
+          CUDA_ERROR_INVALID_VALUE,
+        )
         refuses(() => driver.cuMemMap(base, granule / 2, handle), 'cuMemMap', CUDA_ERROR_NOT_SUPPORTED)
         refuses(() => driver.cuMemMap(base + 4096, granule, handle), 'cuMemMap', CUDA_ERROR_INVALID_VALUE)
       })
@@ -502,7 +622,7 @@ export function driverSuite(name: string, open: () => Driver): void {
         if (lacks(test)) return
         const base = reserve(4 * granule)
         map(base, 2 * granule)
-        const handle = driver.cuMemCreate(granule, device)
+        const handle = driver.cuMemCreate(granule, device, CU_MEM_HANDLE_TYPE_NONE)
         later(() => driver.cuMemRelease(handle))
         refuses(() => driver.cuMemMap(base + granule, granule, handle), 'cuMemMap')
         refuses(() => driver.cuMemUnmap(base, granule), 'cuMemUnmap')
@@ -513,8 +633,37 @@ export function driverSuite(name: string, open: () => Driver): void {
       it('refuses access to what is not mapped, and more memory than there is', test => {
         if (lacks(test)) return
         const base = reserve(2 * granule)
-        refuses(() => driver.cuMemSetAccess(base, granule, device), 'cuMemSetAccess')
-        refuses(() => driver.cuMemCreate(64 * TiB, device), 'cuMemCreate', RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+        refuses(() => driver.cuMemSetAccess(base, granule, [device]), 'cuMemSetAccess')
+        refuses(
+          () => driver.cuMemCreate(64 * TiB, device, CU_MEM_HANDLE_TYPE_NONE),
+          'cuMemCreate',
+          RESULT.CUDA_ERROR_OUT_OF_MEMORY,
+        )
+      })
+    })
+
+    describe('memory for other processes', () => {
+      const attribute = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+      const POSIX = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+      function create(handleTypes: number): number {
+        const handle = driver.cuMemCreate(driver.cuMemGetAllocationGranularity(device), device, handleTypes)
+        later(() => driver.cuMemRelease(handle))
+        return handle
+      }
+
+      it('is exported as a new descriptor each time', test => {
+        if (missing(test, attribute, 'memory shared as file descriptors')) return
+        const handle = create(POSIX)
+        const descriptors = [1, 2].map(() => exported(driver.cuMemExportToShareableHandle(handle, POSIX)))
+        for (const descriptor of descriptors) assert.ok(Number.isInteger(descriptor) && descriptor > 2)
+        assert.notEqual(descriptors[0], descriptors[1])
+      })
+
+      it('is not exported when it was not made for that', test => {
+        if (missing(test, attribute, 'memory shared as file descriptors')) return
+        const handle = create(CU_MEM_HANDLE_TYPE_NONE)
+        refuses(() => driver.cuMemExportToShareableHandle(handle, POSIX), 'cuMemExportToShareableHandle')
       })
     })
 
@@ -539,6 +688,23 @@ export function driverSuite(name: string, open: () => Driver): void {
           driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, bytes)
           assert.equal(attribute(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), bytes)
         }
+      })
+
+      it('allows every kind of reuse, and each can be switched off', test => {
+        if (lacks(test)) return
+        for (const which of REUSE_ATTRIBUTES) {
+          assert.equal(attribute(which), 1)
+          driver.cuMemPoolSetAttribute(pool, which, 0)
+          assert.equal(attribute(which), 0)
+          driver.cuMemPoolSetAttribute(pool, which, 1)
+          assert.equal(attribute(which), 1)
+        }
+      })
+
+      it('is the current one of its device', test => {
+        if (lacks(test)) return
+        assert.equal(driver.cuDeviceGetMemPool(device), pool)
+        refuses(() => driver.cuMemPoolDestroy(pool), 'cuMemPoolDestroy')
       })
 
       it('counts what is used and reserved, and takes steps of 32 MiB', test => {
@@ -624,6 +790,240 @@ export function driverSuite(name: string, open: () => Driver): void {
         refuses(() => driver.cuMemAllocAsync(64 * TiB, stream), 'cuMemAllocAsync', RESULT.CUDA_ERROR_OUT_OF_MEMORY)
         const ptr = driver.cuMemAllocAsync(1, stream)
         driver.cuMemFreeAsync(ptr, stream)
+      })
+    })
+
+    describe("driver pools of one's own", () => {
+      const lacks = (test: TestContext) => missing(test, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 'memory pools')
+      const get = (pool: number, which: number) => driver.cuMemPoolGetAttribute(pool, which)
+      const accessOf = (pool: number) => driver.cuMemPoolGetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, device)
+      const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY } = RESULT
+
+      it('has attributes of its own, and counts what is taken from it', test => {
+        if (lacks(test)) return
+        const stream = createStream()
+        const pool = createPool()
+        assert.notEqual(pool, driver.cuDeviceGetDefaultMemPool(device))
+        const before = get(driver.cuDeviceGetDefaultMemPool(device), CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+        const ptr = allocateFrom(pool, 8192, stream)
+        assert.equal(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 8192)
+        assert.equal(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 32 * MiB)
+        assert.equal(get(driver.cuDeviceGetDefaultMemPool(device), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), before)
+        driver.cuMemcpyHtoDAsync(ptr, sequence(8192), stream)
+        assert.deepEqual(read(ptr, 8192), sequence(8192))
+        for (const which of REUSE_ATTRIBUTES) assert.equal(get(pool, which), 1)
+        assert.equal(get(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 0)
+        assert.equal(accessOf(pool), CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+      })
+
+      it('keeps to its limit, which is a multiple of 32 MiB', test => {
+        if (lacks(test)) return
+        const stream = createStream()
+        const pool = createPool({ maxBytes: MiB })
+        const tooMuch = () => driver.cuMemAllocFromPoolAsync(33 * MiB, pool, stream)
+        refuses(tooMuch, 'cuMemAllocFromPoolAsync', CUDA_ERROR_OUT_OF_MEMORY)
+        allocateFrom(pool, 20 * MiB, stream)
+        refuses(
+          () => driver.cuMemAllocFromPoolAsync(20 * MiB, pool, stream),
+          'cuMemAllocFromPoolAsync',
+          CUDA_ERROR_OUT_OF_MEMORY,
+        )
+      })
+
+      it('serves cuMemAllocAsync while it is the current one, and hands back to the default one at its end', test => {
+        if (lacks(test)) return
+        const stream = createStream()
+        const pool = driver.cuMemPoolCreate(localPool())
+        driver.cuDeviceSetMemPool(device, pool)
+        later(() => driver.cuDeviceSetMemPool(device, driver.cuDeviceGetDefaultMemPool(device)))
+        assert.equal(driver.cuDeviceGetMemPool(device), pool)
+        const ptr = driver.cuMemAllocAsync(MiB, stream)
+        assert.equal(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MiB)
+        driver.cuMemFreeAsync(ptr, stream)
+        driver.cuStreamSynchronize(stream)
+        driver.cuMemPoolDestroy(pool)
+        assert.equal(driver.cuDeviceGetMemPool(device), driver.cuDeviceGetDefaultMemPool(device))
+      })
+
+      it('lives on after its end, until its last allocation is freed', test => {
+        if (lacks(test)) return
+        const stream = createStream()
+        const { freeBytes } = driver.cuMemGetInfo()
+        const pool = driver.cuMemPoolCreate(localPool())
+        const ptr = driver.cuMemAllocFromPoolAsync(256 * MiB, pool, stream)
+        driver.cuMemPoolDestroy(pool)
+        driver.cuMemsetD8Async(ptr, 5, 256 * MiB, stream)
+        assert.equal(read(ptr + 256 * MiB - 1, 1)[0], 5)
+        driver.cuMemFreeAsync(ptr, stream)
+        driver.cuStreamSynchronize(stream)
+        assert.ok(freeBytes - driver.cuMemGetInfo().freeBytes < 128 * MiB)
+      })
+
+      it('is not made of properties that make no sense', test => {
+        if (lacks(test)) return
+        const wrong: Partial<MemPoolProperties>[] = [
+          { allocationType: 0 },
+          { locationType: 99 },
+          { locationId: driver.cuDeviceGetCount() },
+        ]
+        for (const properties of wrong) refuses(() => createPool(properties), 'cuMemPoolCreate')
+      })
+
+      it('gives back by a trim what is free, and keeps what is live', test => {
+        if (lacks(test)) return
+        const stream = createStream()
+        const pool = createPool()
+        driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, Infinity)
+        allocateFrom(pool, 8 * KiB, stream)
+        const large = driver.cuMemAllocFromPoolAsync(256 * MiB, pool, stream)
+        driver.cuMemFreeAsync(large, stream)
+        driver.cuStreamSynchronize(stream)
+        assert.ok(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 256 * MiB)
+        driver.cuMemPoolTrimTo(pool, 0)
+        assert.ok(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) <= 64 * MiB)
+        assert.equal(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 8 * KiB)
+      })
+
+      it('is exported as a descriptor, and its blocks as 64 bytes, when made for that', test => {
+        if (lacks(test)) return
+        const types = driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, device)
+        const POSIX = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        if ((types & POSIX) === 0) return test.skip('this device shares no pools as file descriptors')
+        const pool = createPool({ handleTypes: POSIX })
+        const descriptor = exported(driver.cuMemPoolExportToShareableHandle(pool, POSIX))
+        assert.ok(Number.isInteger(descriptor) && descriptor > 2)
+        const stream = createStream()
+        const [a, b] = [1, 2].map(() => driver.cuMemPoolExportPointer(allocateFrom(pool, MiB, stream)))
+        assert.deepEqual([a.length, b.length], [64, 64])
+        assert.notDeepEqual(a, b)
+        const unshared = createPool()
+        refuses(() => driver.cuMemPoolExportToShareableHandle(unshared, POSIX), 'cuMemPoolExportToShareableHandle')
+        refuses(() => driver.cuMemPoolExportPointer(allocate(MiB)), 'cuMemPoolExportPointer')
+      })
+
+      it('lies in host memory, for devices that are given access', test => {
+        if (lacks(test)) return
+        if (missing(test, CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 'host memory pools')) return
+        const stream = createStream()
+        const node = Math.max(0, driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device))
+        const pool = createPool({ locationType: CU_MEM_LOCATION_TYPE_HOST_NUMA, locationId: node })
+        driver.cuMemPoolSetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        assert.equal(accessOf(pool), CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        const ptr = allocateFrom(pool, MiB, stream)
+        const there = allocate(MiB)
+        driver.cuMemsetD8Async(ptr, 3, MiB, stream)
+        driver.cuMemcpyDtoDAsync(there, ptr, MiB, stream)
+        assert.deepEqual(read(there, MiB), new Uint8Array(MiB).fill(3))
+      })
+
+      it('cannot be shared when it lies anywhere in the host, or is managed', test => {
+        if (lacks(test)) return
+        if (missing(test, CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 'host memory pools')) return
+        const handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        const locationType = CU_MEM_LOCATION_TYPE_HOST
+        const allocationType = CU_MEM_ALLOCATION_TYPE_MANAGED
+        refuses(() => createPool({ handleTypes, locationType }), 'cuMemPoolCreate', CUDA_ERROR_INVALID_VALUE)
+        refuses(() => createPool({ handleTypes, allocationType }), 'cuMemPoolCreate')
+      })
+    })
+
+    describe('two devices', () => {
+      let peer = 0
+      let peerContext = 0
+      const lacks = (test: TestContext) => {
+        if (driver.cuDeviceGetCount() < 2) {
+          test.skip('there is one device')
+          return true
+        }
+        peer = driver.cuDeviceGet(1)
+        peerContext = driver.cuDevicePrimaryCtxRetain(peer)
+        later(() => driver.cuDevicePrimaryCtxRelease(peer))
+        return false
+      }
+      const lacksAccess = (test: TestContext) => {
+        if (lacks(test)) return true
+        if (driver.cuDeviceCanAccessPeer(device, peer) && driver.cuDeviceCanAccessPeer(peer, device)) return false
+        test.skip('the devices have no access to each other')
+        return true
+      }
+
+      /** Calls that act on the other device, all done before it returns. */
+      function onPeer<T>(act: () => T): T {
+        driver.cuCtxSetCurrent(peerContext)
+        try {
+          const result = act()
+          driver.cuCtxSynchronize()
+          return result
+        } finally {
+          driver.cuCtxSetCurrent(context)
+        }
+      }
+
+      function allocateOnPeer(bytes: number): number {
+        const ptr = onPeer(() => driver.cuMemAlloc(bytes))
+        later(() => driver.cuMemFree(ptr))
+        return ptr
+      }
+
+      it('copies between them without access', test => {
+        if (lacks(test)) return
+        const stream = createStream()
+        const [here, there, back] = [allocate(MiB), allocateOnPeer(MiB), allocate(MiB)]
+        driver.cuMemcpyHtoDAsync(here, sequence(MiB), stream)
+        driver.cuMemcpyPeerAsync(there, peerContext, here, context, MiB, stream)
+        driver.cuMemcpyPeerAsync(back, context, there, peerContext, MiB, stream)
+        driver.cuStreamSynchronize(stream)
+        assert.deepEqual(read(back, MiB), sequence(MiB))
+      })
+
+      it("gives a context access to another one's memory, once", test => {
+        if (lacksAccess(test)) return
+        const stream = createStream()
+        const there = allocateOnPeer(MiB)
+        const here = allocate(MiB)
+        driver.cuCtxEnablePeerAccess(peerContext)
+        const again = () => driver.cuCtxEnablePeerAccess(peerContext)
+        refuses(again, 'cuCtxEnablePeerAccess', RESULT.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+        refuses(() => driver.cuCtxEnablePeerAccess(context), 'cuCtxEnablePeerAccess')
+        driver.cuMemsetD8Async(there, 6, MiB, stream)
+        driver.cuMemcpyDtoDAsync(here, there, MiB, stream)
+        assert.deepEqual(read(here, MiB), new Uint8Array(MiB).fill(6))
+      })
+
+      it('gives both access to a mapping', test => {
+        if (lacksAccess(test)) return
+        if (missing(test, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 'virtual memory management')) return
+        const granule = driver.cuMemGetAllocationGranularity(device)
+        const base = driver.cuMemAddressReserve(granule, 0)
+        later(() => driver.cuMemAddressFree(base, granule))
+        const handle = driver.cuMemCreate(granule, device, CU_MEM_HANDLE_TYPE_NONE)
+        driver.cuMemMap(base, granule, handle)
+        driver.cuMemRelease(handle)
+        later(() => driver.cuMemUnmap(base, granule))
+        driver.cuMemSetAccess(base, granule, [device, peer])
+        driver.cuMemcpyHtoD(base, sequence(granule))
+        driver.cuCtxSynchronize()
+        const there = new Uint8Array(granule)
+        onPeer(() => driver.cuMemcpyDtoH(there, base))
+        assert.deepEqual(there, sequence(granule))
+        onPeer(() => driver.cuMemsetD8(base, 4, granule))
+        assert.deepEqual(read(base, granule), new Uint8Array(granule).fill(4))
+      })
+
+      it('gives the other one access to a pool, and takes it away', test => {
+        if (lacksAccess(test)) return
+        if (missing(test, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 'memory pools')) return
+        const pool = createPool()
+        const access = () => driver.cuMemPoolGetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, peer)
+        const set = (flags: number) => driver.cuMemPoolSetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, peer, flags)
+        set(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        assert.equal(access(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        const ptr = allocateFrom(pool, MiB, createStream())
+        driver.cuCtxSynchronize()
+        onPeer(() => driver.cuMemsetD8(ptr, 8, MiB))
+        assert.deepEqual(read(ptr, MiB), new Uint8Array(MiB).fill(8))
+        set(CU_MEM_ACCESS_FLAGS_PROT_NONE)
+        assert.equal(access(), CU_MEM_ACCESS_FLAGS_PROT_NONE)
       })
     })
   })

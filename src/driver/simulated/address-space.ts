@@ -4,8 +4,10 @@
 // merged: new ones only come behind the last, which keeps the list sorted, and finding an owner is a binary search.
 
 import { GiB, MiB } from '../../base/bytes.js'
-import type { Contents } from './contents.js'
-import type { SimulatedDevice } from './device.js'
+import type { Access } from './access.js'
+import type { DeviceContents } from './contents.js'
+import type { SimulatedContext } from './context.js'
+import type { PhysicalMemory } from './device.js'
 import type { Reservation } from './virtual-memory.js'
 
 const FIRST_ADDRESS = 40 * GiB + 32 * MiB // looks like a device pointer: 0xa02000000
@@ -13,20 +15,45 @@ const END_ADDRESS = 2 ** 47
 const LEAST_SPAN = 512
 const MOST_ALIGNMENT = 2 * MiB
 
+/** Addresses with one piece of contents behind them. */
+export interface Extent {
+  readonly base: number
+  readonly bytes: number
+  /** whose memory it is; null for host memory that is only registered */
+  readonly memory: PhysicalMemory | null
+  /** null when what was there is gone: the memory of another process that freed it first */
+  readonly contents: DeviceContents | null
+  /** where in the contents the addresses begin */
+  readonly contentsOffset: number
+  readonly access: Readonly<Access>
+}
+
+const NOBODY: Readonly<Access> = { devices: 0 }
+
 /** A range of addresses and what stands behind it: the contents of one allocation, or a reservation's mappings. */
-export class Region {
+export class Region implements Extent {
   /** from the base; 0 when nobody owns the range */
   bytes = 0
-  device: SimulatedDevice | null = null
-  contents: Contents | null = null
+  memory: PhysicalMemory | null = null
+  contents: DeviceContents | null = null
+  contentsOffset = 0
+  access: Readonly<Access> = NOBODY
   reservation: Reservation | null = null
   /** the context of a plain allocation, which dies with it */
-  owner: object | null = null
+  owner: SimulatedContext | null = null
 
   constructor(
     readonly base: number,
     readonly span: number,
   ) {}
+
+  /** Puts contents behind the addresses; `access` is shared with whoever grants it. */
+  hold(memory: PhysicalMemory | null, contents: DeviceContents, access: Readonly<Access>, contentsOffset = 0): void {
+    this.memory = memory
+    this.contents = contents
+    this.access = access
+    this.contentsOffset = contentsOffset
+  }
 }
 
 export class AddressSpace {
@@ -57,8 +84,10 @@ export class AddressSpace {
 
   release(region: Region): void {
     region.bytes = 0
-    region.device = null
+    region.memory = null
     region.contents = null
+    region.contentsOffset = 0
+    region.access = NOBODY
     region.reservation = null
     region.owner = null
     const vacant = this.vacant.get(region.span)
@@ -80,7 +109,7 @@ export class AddressSpace {
   }
 
   /** The plain allocations of `owner`. */
-  ownedBy(owner: object): Region[] {
+  ownedBy(owner: SimulatedContext): Region[] {
     return this.regions.filter(region => region.owner === owner)
   }
 }

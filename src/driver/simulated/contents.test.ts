@@ -3,7 +3,8 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { GiB, KiB } from '../../base/bytes.js'
 import { Random } from '../../base/random.js'
-import { Contents } from './contents.js'
+import { Contents, type DeviceContents } from './contents.js'
+import { HostContents } from './host-contents.js'
 
 const BYTES = 5 * 64 * KiB + 300
 
@@ -11,11 +12,16 @@ test('contents agree with plain bytes under random fills, writes and copies', ()
   fc.assert(
     fc.property(fc.integer(), seed => {
       const random = new Random(seed)
-      const pieces = [new Contents(BYTES, 0x04030201), new Contents(BYTES, 0xdeadbeef)]
+      const array = new Uint8Array(BYTES + 3).subarray(3) // a program's array begins where it likes
+      const pieces: DeviceContents[] = [
+        new Contents(BYTES, 0x04030201),
+        new Contents(BYTES, 0xdeadbeef),
+        new HostContents(array),
+      ]
       const shadows = pieces.map(piece => readAll(piece))
       assert.deepEqual([...shadows[0].subarray(0, 5)], [1, 2, 3, 4, 1])
       for (let step = 0; step < 30; step++) {
-        const which = random.below(2)
+        const which = random.below(3)
         const [piece, shadow] = [pieces[which], shadows[which]]
         const bytes = random.below(4) === 0 ? BYTES : 1 + random.below(BYTES)
         const offset = Math.min(BYTES - bytes, random.below(3) === 0 ? 64 * KiB : random.below(BYTES))
@@ -31,11 +37,17 @@ test('contents agree with plain bytes under random fills, writes and copies', ()
           shadow.set(data, offset)
         } else {
           const sourceOffset = Math.min(BYTES - bytes, offset ^ random.below(9))
-          piece.copyFrom(offset, pieces[1 - which], sourceOffset, bytes)
-          shadow.set(shadows[1 - which].subarray(sourceOffset, sourceOffset + bytes), offset)
+          const other = (which + 1 + random.below(2)) % 3
+          piece.copyFrom(offset, pieces[other], sourceOffset, bytes)
+          shadow.set(shadows[other].subarray(sourceOffset, sourceOffset + bytes), offset)
         }
       }
-      for (const [i, piece] of pieces.entries()) assert.ok(Buffer.compare(readAll(piece), shadows[i]) === 0)
+      for (const [i, piece] of pieces.entries()) {
+        assert.ok(Buffer.compare(readAll(piece), shadows[i]) === 0)
+        const words = new Uint32Array(shadows[i].buffer, 400, 20_000)
+        const different = words.filter(word => word !== words[7]).length
+        assert.equal(piece.countDifferent(400, 80_000, words[7]), different)
+      }
     }),
     { numRuns: 40 },
   )
@@ -56,7 +68,7 @@ test('big fills and their copies take no host memory', () => {
   assert.equal(target.hostBytes, 0)
 })
 
-function readAll(piece: Contents): Uint8Array {
+function readAll(piece: DeviceContents): Uint8Array {
   const bytes = new Uint8Array(BYTES)
   piece.read(0, bytes)
   return bytes

@@ -10,7 +10,19 @@ const PAGE_BYTES = 64 * KiB
 
 type Page = number | Uint8Array
 
-export class Contents {
+/** What stands behind an address, byte by byte: memory of the simulation's own, or an array of the program's. */
+export interface DeviceContents {
+  readonly byteLength: number
+  /** repeats the 32-bit `word` */
+  fill(offset: number, bytes: number, word: number): void
+  write(offset: number, source: Uint8Array): void
+  read(offset: number, target: Uint8Array): void
+  copyFrom(offset: number, source: DeviceContents, sourceOffset: number, bytes: number): void
+  /** How many of the 32-bit words in a range are not `word`; `offset` and `bytes` are multiples of 4. */
+  countDifferent(offset: number, bytes: number, word: number): number
+}
+
+export class Contents implements DeviceContents {
   private readonly pages = new Map<number, Page>()
 
   /** `word` is what all of it holds to begin with. */
@@ -64,7 +76,13 @@ export class Contents {
   }
 
   /** Copies from `source`; runs of one word stay a word, however long they are. */
-  copyFrom(offset: number, source: Contents, sourceOffset: number, bytes: number): void {
+  copyFrom(offset: number, source: DeviceContents, sourceOffset: number, bytes: number): void {
+    if (!(source instanceof Contents)) {
+      const copied = new Uint8Array(bytes)
+      source.read(sourceOffset, copied)
+      this.write(offset, copied)
+      return
+    }
     for (let done = 0; done < bytes; ) {
       const at = sourceOffset + done
       const first = Math.floor(at / PAGE_BYTES)
@@ -82,7 +100,6 @@ export class Contents {
     }
   }
 
-  /** How many of the 32-bit words in a range are not `word`; `offset` and `bytes` are multiples of 4. */
   countDifferent(offset: number, bytes: number, word: number): number {
     let different = 0
     for (let at = offset; at < offset + bytes; ) {

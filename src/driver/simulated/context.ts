@@ -1,10 +1,17 @@
-import type { SimulatedDevice } from './device.js'
-import type { DeviceMemory } from './device-memory.js'
+import { type Access, bitOf } from './access.js'
+import type { AddressSpace } from './address-space.js'
+import type { PhysicalMemory, SimulatedDevice } from './device.js'
+import { DeviceMemory } from './device-memory.js'
 import { StreamGroup } from './stream-queue.js'
+
+const FIRST_HANDLE = 0x3000_0010
+const STRIDE = 16
 
 /** The primary context of one device: its streams, and its memory as work on the device sees it. */
 export class SimulatedContext extends StreamGroup {
   retained = 0
+  /** who reaches the ordinary allocations of this context */
+  readonly access: Access
 
   constructor(
     handle: number,
@@ -13,5 +20,44 @@ export class SimulatedContext extends StreamGroup {
     nextStreamId: () => number,
   ) {
     super(handle, nextStreamId)
+    this.access = { devices: bitOf(device) }
+  }
+}
+
+/** The contexts that are retained. A handle is never used again. */
+export class Contexts {
+  private readonly contexts = new Map<number, SimulatedContext>()
+  private made = 0
+
+  constructor(
+    private readonly space: AddressSpace,
+    private readonly nextStreamId: () => number,
+  ) {}
+
+  /** The context of `device`, made when it has none. */
+  retain(device: SimulatedDevice): SimulatedContext {
+    let context = this.primaryOf(device)
+    if (context === undefined) {
+      const handle = FIRST_HANDLE + this.made++ * STRIDE
+      context = new SimulatedContext(handle, device, new DeviceMemory(this.space, device.ordinal), this.nextStreamId)
+      this.contexts.set(handle, context)
+    }
+    context.retained++
+    return context
+  }
+
+  get(handle: number): SimulatedContext | undefined {
+    return this.contexts.get(handle)
+  }
+
+  primaryOf(memory: PhysicalMemory): SimulatedContext | undefined {
+    for (const context of this.contexts.values()) if (context.device === memory) return context
+    return undefined
+  }
+
+  /** Forgets a context, and what it might reach of others. */
+  remove(context: SimulatedContext): void {
+    this.contexts.delete(context.handle)
+    for (const other of this.contexts.values()) other.access.devices &= ~bitOf(context.device)
   }
 }

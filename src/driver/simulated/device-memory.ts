@@ -1,8 +1,8 @@
 // Reading and writing device memory by address, as work that runs on one device does: a range may go on over several
 // mappings, and whatever the device must not touch stops the work with an IllegalAddress.
 
-import type { AddressSpace } from './address-space.js'
-import type { Contents } from './contents.js'
+import type { AddressSpace, Extent } from './address-space.js'
+import type { DeviceContents } from './contents.js'
 import { IllegalAddress } from './scheduler.js'
 
 /** A typed array of numbers, by its constructor. */
@@ -20,6 +20,14 @@ export type NumberArray =
   | Uint32Array
   | Float32Array
   | Float64Array
+
+/** A part of a range: where its bytes are, and how many bytes of the range lie before it. */
+interface Piece {
+  readonly contents: DeviceContents
+  readonly offset: number
+  readonly bytes: number
+  readonly done: number
+}
 
 /** Device memory as a kernel sees it. An access outside of what the device may touch ends the kernel and the context. */
 export class DeviceMemory {
@@ -66,43 +74,49 @@ export class DeviceMemory {
     return different
   }
 
-  copy(target: number, source: number, bytes: number): void {
-    this.eachPiece(source, bytes, (from, fromOffset, fromBytes, fromDone) =>
-      this.eachPiece(target + fromDone, fromBytes, (to, toOffset, count, done) =>
-        to.copyFrom(toOffset, from, fromOffset + done, count),
-      ),
-    )
+  /** Copies from `source`, an address that `from` may read: this device's, or another one's whose copy it is too. */
+  copy(target: number, source: number, bytes: number, from: DeviceMemory = this): void {
+    const pieces = from.pieces(source, bytes)
+    this.pieces(target, bytes)
+    for (const piece of pieces) {
+      this.eachPiece(target + piece.done, piece.bytes, (contents, offset, count, done) =>
+        contents.copyFrom(offset, piece.contents, piece.offset + done, count),
+      )
+    }
   }
 
-  // Everything is checked before anything is touched, so that a fault leaves no half of an operation behind.
   private eachPiece(
     address: number,
     bytes: number,
-    visit: (contents: Contents, offset: number, bytes: number, done: number) => void,
+    visit: (contents: DeviceContents, offset: number, bytes: number, done: number) => void,
   ): void {
-    const pieces: [Contents, number, number, number][] = []
+    for (const piece of this.pieces(address, bytes)) visit(piece.contents, piece.offset, piece.bytes, piece.done)
+  }
+
+  // Everything is checked before anything is touched, so that a fault leaves no half of an operation behind.
+  private pieces(address: number, bytes: number): Piece[] {
+    const pieces: Piece[] = []
     for (let done = 0; done < bytes; ) {
       const at = address + done
-      const region = this.space.find(at)
-      let contents = region?.contents ?? null
-      let base = region?.base ?? 0
-      let end = base + (region?.bytes ?? 0)
-      if (region === undefined) throw this.illegal(at, 'nothing is allocated there')
-      if (region.reservation !== null) {
-        const mapping = region.reservation.at(at)
-        if (mapping === undefined) throw this.illegal(at, 'nothing is mapped there')
-        if ((mapping.access & (1 << this.device)) === 0) throw this.illegal(at, 'mapped without access for this device')
-        contents = mapping.physical.contents
-        base = mapping.base
-        end = base + mapping.bytes
-      } else if (region.device?.ordinal !== this.device) {
-        throw this.illegal(at, `the memory belongs to device ${region.device?.ordinal}`)
+      const extent = this.extentAt(at)
+      if (extent.contents === null) throw this.illegal(at, 'the memory was freed by the process that shared it')
+      if ((extent.access.devices & (1 << this.device)) === 0) {
+        throw this.illegal(at, `memory of ${extent.memory?.name}, without access for this device`)
       }
-      const count = Math.min(bytes - done, end - at)
-      pieces.push([contents!, at - base, count, done])
+      const count = Math.min(bytes - done, extent.base + extent.bytes - at)
+      pieces.push({ contents: extent.contents, offset: at - extent.base + extent.contentsOffset, bytes: count, done })
       done += count
     }
-    for (const piece of pieces) visit(...piece)
+    return pieces
+  }
+
+  private extentAt(address: number): Extent {
+    const region = this.space.find(address)
+    if (region === undefined) throw this.illegal(address, 'nothing is allocated there')
+    if (region.reservation === null) return region
+    const mapping = region.reservation.at(address)
+    if (mapping === undefined) throw this.illegal(address, 'nothing is mapped there')
+    return mapping
   }
 
   private illegal(address: number, reason: string): IllegalAddress {

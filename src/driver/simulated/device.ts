@@ -1,17 +1,18 @@
 import { Random } from '../../base/random.js'
 import { Contents } from './contents.js'
 
-/** The physical memory of one device: how much there is, how much is taken, and what a fresh piece of it holds. */
-export class SimulatedDevice {
+/** Physical memory of a device or of the host: how much there is, how much is taken, what a fresh piece of it holds. */
+export class PhysicalMemory {
   usedBytes = 0
   private readonly garbage: Random
 
   constructor(
-    readonly ordinal: number,
+    /** for people */
+    readonly name: string,
     readonly capacityBytes: number,
     seed: number,
   ) {
-    this.garbage = new Random(seed ^ (0x9e3779b9 + ordinal))
+    this.garbage = new Random(seed)
   }
 
   /**
@@ -26,5 +27,15 @@ export class SimulatedDevice {
 
   give(bytes: number): void {
     this.usedBytes -= bytes
+  }
+}
+
+export class SimulatedDevice extends PhysicalMemory {
+  constructor(
+    readonly ordinal: number,
+    capacityBytes: number,
+    seed: number,
+  ) {
+    super(`device ${ordinal}`, capacityBytes, seed ^ (0x9e3779b9 + ordinal))
   }
 }

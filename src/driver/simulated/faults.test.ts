@@ -7,6 +7,7 @@ import { refuses } from '../driver.suite.js'
 import type { FaultRule } from './faults.js'
 import { openSimulated } from './opened.suite.js'
 import type { SimulatedOptions } from './options.js'
+import { type CallName, PRICE_US } from './price-list.js'
 import { SimulatedDriver } from './simulated-driver.js'
 
 const { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_PERMITTED } = RESULT
@@ -20,6 +21,14 @@ test('the n-th call of a function fails once, without an effect, and is counted'
   driver.cuMemFree(first)
   driver.cuMemAlloc(MiB)
   assert.equal(driver.calls.get('cuMemAlloc'), 3)
+})
+
+test('every call can fail, before it looks at its arguments', () => {
+  for (const call of Object.keys(PRICE_US) as CallName[]) {
+    const driver = openSimulated()
+    driver.failCall({ call, code: CUDA_ERROR_NOT_PERMITTED })
+    refuses(() => (driver[call] as () => unknown)(), call, CUDA_ERROR_NOT_PERMITTED)
+  }
 })
 
 test('from the n-th on, any call, and the end of all rules', () => {
@@ -73,6 +82,10 @@ test('wrong options are refused by name', () => {
     [{ granularityBytes: 512 }, 'RangeError', /granularityBytes/],
     [{ virtualMemory: 0 }, 'TypeError', /virtualMemory/],
     [{ memoryPools: 'yes' }, 'TypeError', /memoryPools/],
+    [{ hostPools: 1 }, 'TypeError', /hostPools/],
+    [{ managedMemory: null }, 'TypeError', /managedMemory/],
+    [{ posixDescriptors: 0 }, 'TypeError', /posixDescriptors/],
+    [{ peerAccess: 'none' }, 'TypeError', /peerAccess/],
     [{ seed: NaN }, 'RangeError', /seed/],
     [{ progress: 'lazy' }, 'RangeError', /progress/],
     [{ faults: {} }, 'TypeError', /faults/],

@@ -1,37 +1,63 @@
+// Host memory that was registered (pinned): the device reads and writes it when an operation runs, not at the call. A
+// device pointer to it is made when first asked for, whatever the flags were, as with unified addressing.
+
+import { EVERY_DEVICE } from './access.js'
+import type { AddressSpace, Region } from './address-space.js'
+import { HostContents } from './host-contents.js'
+
 interface Range {
   readonly start: number
   readonly end: number
+  /** the device addresses, once somebody asked for them */
+  region: Region | null
 }
 
-/** Host memory that was registered (pinned): the device reads and writes it when an operation runs, not at the call. */
 export class HostRegistry {
   private readonly ranges = new Map<ArrayBufferLike, Range[]>()
 
+  constructor(private readonly space: AddressSpace) {}
+
   /** False when part of the memory is registered already. */
   register(host: ArrayBufferView): boolean {
-    const { start, end } = rangeOf(host)
+    const start = host.byteOffset
+    const end = start + host.byteLength
     const ranges = this.ranges.get(host.buffer) ?? []
     if (ranges.some(range => start < range.end && range.start < end)) return false
-    this.ranges.set(host.buffer, [...ranges, { start, end }])
+    this.ranges.set(host.buffer, [...ranges, { start, end, region: null }])
     return true
   }
 
   /** False when nothing was registered from the beginning of `host` on; its length does not matter, as in CUDA. */
   unregister(host: ArrayBufferView): boolean {
     const ranges = this.ranges.get(host.buffer) ?? []
-    const rest = ranges.filter(range => range.start !== host.byteOffset)
-    if (rest.length === 0) this.ranges.delete(host.buffer)
-    else this.ranges.set(host.buffer, rest)
-    return rest.length < ranges.length
+    const index = ranges.findIndex(range => range.start === host.byteOffset)
+    if (index < 0) return false
+    const [{ region }] = ranges.splice(index, 1)
+    if (region !== null) this.space.release(region)
+    if (ranges.length === 0) this.ranges.delete(host.buffer)
+    return true
   }
 
   /** Whether all of the memory is registered. */
   has(host: ArrayBufferView): boolean {
-    const { start, end } = rangeOf(host)
-    return this.ranges.get(host.buffer)?.some(range => range.start <= start && end <= range.end) ?? false
+    return this.find(host) !== undefined
   }
-}
 
-function rangeOf(host: ArrayBufferView): Range {
-  return { start: host.byteOffset, end: host.byteOffset + host.byteLength }
+  /** The address of registered memory on all devices; null when it is not registered, or no addresses are left. */
+  devicePointer(host: ArrayBufferView): number | null {
+    const range = this.find(host)
+    if (range === undefined) return null
+    if (range.region === null) {
+      const bytes = range.end - range.start
+      range.region = this.space.claim(bytes)
+      range.region?.hold(null, new HostContents(new Uint8Array(host.buffer, range.start, bytes)), EVERY_DEVICE)
+    }
+    return range.region === null ? null : range.region.base + host.byteOffset - range.start
+  }
+
+  private find(host: ArrayBufferView): Range | undefined {
+    const start = host.byteOffset
+    const end = start + host.byteLength
+    return this.ranges.get(host.buffer)?.find(range => range.start <= start && end <= range.end)
+  }
 }

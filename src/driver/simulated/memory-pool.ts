@@ -1,24 +1,31 @@
-// The driver's own pool, as far as the contract goes: memory is taken from the device in chunks of 32 MiB, or of the
-// request rounded up to that; requests are cut from the smallest fitting free block.
+// The driver's own pool, as far as the contract goes: memory is taken from the device, or from the host, in chunks of
+// 32 MiB, or of the request rounded up to that; requests are cut from the smallest fitting free block.
 //
-// A freed block carries the stream and position of its free. It serves its own stream at once; another stream only when
-// the free has completed or that stream waited for it; when the device is full, a wait is inserted for it. The chunk of
-// a freed block goes back to the device only after a synchronisation has shown the host that the free completed, as the
-// real driver does it. Pools do not notice use after free inside a chunk, nor does a real one.
+// A freed block carries the stream and position of its free. It serves its own stream at once; another stream, as far as
+// the pool's reuse attributes allow, only when the free has completed or that stream waited for it; when the memory is
+// full, a wait is inserted for it. The chunk of a freed block goes back only after a synchronisation has shown the host
+// that the free completed, as the real driver does it, and that of a pool that can be shared not before the pool is
+// destroyed. Pools do not notice use after free inside a chunk, nor does a real one.
 
 import { MiB } from '../../base/bytes.js'
+import { CU_MEM_HANDLE_TYPE_NONE } from '../constants.js'
 import type { AddressSpace, Region } from './address-space.js'
 import type { CallGate } from './call-gate.js'
-import type { SimulatedDevice } from './device.js'
+import type { ImportedPool } from './imported-pool.js'
+import { PoolAttributes } from './pool-attributes.js'
+import type { PoolPlace } from './pool-properties.js'
 import { priceUs } from './price-list.js'
 import type { Scheduler } from './scheduler.js'
 import type { StreamQueue } from './stream-queue.js'
 
-const CHUNK_BYTES = 32 * MiB
+/** Pools grow by this, and their limits are multiples of it. */
+export const CHUNK_BYTES = 32 * MiB
 const UNIT_BYTES = 512
 
 class Block {
   live = false
+  /** by which importers know the allocation; 0 when it was never exported */
+  serial = 0
   /** the stream whose free the host has not yet seen complete, and the position of that free */
   stream: StreamQueue | null = null
   position = 0
@@ -33,12 +40,11 @@ class Block {
   ) {}
 }
 
-export class MemoryPool {
-  releaseThresholdBytes = 0
-  reservedBytes = 0
-  reservedHighBytes = 0
-  usedBytes = 0
-  usedHighBytes = 0
+export class MemoryPool extends PoolAttributes {
+  /** the pools that were made of this one by an import */
+  readonly imports = new Set<ImportedPool>()
+  private destroyed = false
+  private exported = 0
   private readonly live = new Map<number, Block>()
   /** by size, then address */
   private readonly free: Block[] = []
@@ -46,20 +52,24 @@ export class MemoryPool {
   private readonly unseen = new Set<Block>()
 
   constructor(
-    readonly device: SimulatedDevice,
+    /** unique while the driver lives */
+    readonly id: number,
+    readonly place: PoolPlace,
     private readonly space: AddressSpace,
     private readonly scheduler: Scheduler,
     private readonly gate: CallGate,
-  ) {}
+  ) {
+    super()
+  }
 
-  /** The address, or null when the device is full. */
+  /** The address, or null when the device or the pool is full. */
   allocate(bytes: number, stream: StreamQueue): number | null {
     const size = roundUp(bytes, UNIT_BYTES)
     let block = this.fit(size, stream) ?? this.grow(size)
     if (block === null) {
-      this.seeCompleted()
+      if (this.reuseOpportunistic) this.seeCompleted()
       this.giveBack(0)
-      block = this.fit(size, stream) ?? this.grow(size) ?? this.free[this.firstOf(size, 0)] ?? null
+      block = this.fit(size, stream) ?? this.grow(size) ?? this.smallestFree(size)
       if (block === null) return null
       if (block.stream !== null) this.scheduler.wait(stream, block.stream, block.position)
     }
@@ -67,8 +77,7 @@ export class MemoryPool {
     this.cut(block, size)
     block.live = true
     this.live.set(block.base, block)
-    this.usedBytes += block.bytes
-    this.usedHighBytes = Math.max(this.usedHighBytes, this.usedBytes)
+    this.addUsed(block.bytes)
     return block.base
   }
 
@@ -80,7 +89,7 @@ export class MemoryPool {
     this.usedBytes -= block.bytes
     block.live = false
     block.stream = stream
-    block.position = this.scheduler.submit(stream, null)
+    block.position = this.scheduler.submit(stream, this.endOfExport(block))
     this.unseen.add(block)
     this.give(block)
     return true
@@ -88,6 +97,32 @@ export class MemoryPool {
 
   owns(ptr: number): boolean {
     return this.live.has(ptr)
+  }
+
+  /** The number under which importers may have the allocation at `ptr`; undefined when none begins there. */
+  exportSerial(ptr: number): number | undefined {
+    const block = this.live.get(ptr)
+    if (block !== undefined && block.serial === 0) block.serial = ++this.exported
+    return block?.serial
+  }
+
+  /** The exported allocation, while it lives. */
+  findExported(ptr: number, serial: number): Readonly<Block> | undefined {
+    const block = this.live.get(ptr)
+    return block?.serial === serial ? block : undefined
+  }
+
+  /** What is not used goes back now, and the rest as it is freed. */
+  destroy(): void {
+    this.destroyed = true
+    this.releaseThresholdBytes = 0
+    this.seeCompleted()
+    this.giveBack(0)
+  }
+
+  /** Whether nothing is left of it. */
+  get gone(): boolean {
+    return this.destroyed && this.reservedBytes === 0
   }
 
   /** A synchronisation: the host sees which frees have completed, and what exceeds the threshold goes back. */
@@ -99,12 +134,28 @@ export class MemoryPool {
 
   /** Gives back chunks as long as at least `keepBytes` stay reserved. */
   trimTo(keepBytes: number): void {
+    if (!this.givesBack) return
     for (const block of this.wholeChunks()) {
       if (this.reservedBytes - block.bytes >= keepBytes) this.giveChunk(block)
     }
   }
 
+  private get givesBack(): boolean {
+    return this.place.handleTypes === CU_MEM_HANDLE_TYPE_NONE || this.destroyed
+  }
+
+  /** A free ends what importers have of the block, when its turn comes. */
+  private endOfExport(block: Block): (() => void) | null {
+    const { serial } = block
+    block.serial = 0
+    if (serial === 0) return null
+    return () => {
+      for (const pool of this.imports) pool.lose(serial)
+    }
+  }
+
   private giveBack(thresholdBytes: number): void {
+    if (!this.givesBack) return
     for (const block of this.wholeChunks()) if (this.reservedBytes > thresholdBytes) this.giveChunk(block)
   }
 
@@ -115,24 +166,24 @@ export class MemoryPool {
   private giveChunk(block: Block): void {
     this.take(block)
     this.reservedBytes -= block.bytes
-    this.device.give(block.bytes)
+    this.place.memory.give(block.bytes)
     this.space.release(block.chunk)
     this.gate.pay(priceUs('cuMemUnmap', block.bytes) + priceUs('cuMemRelease', block.bytes))
   }
 
   private grow(size: number): Block | null {
+    const { memory, access, maxBytes } = this.place
     const bytes = roundUp(size, CHUNK_BYTES)
-    const contents = this.device.take(bytes)
+    if (this.reservedBytes + bytes > maxBytes) return null
+    const contents = memory.take(bytes)
     if (contents === null) return null
     const chunk = this.space.claim(bytes)
     if (chunk === null) {
-      this.device.give(bytes)
+      memory.give(bytes)
       return null
     }
-    chunk.contents = contents
-    chunk.device = this.device
-    this.reservedBytes += bytes
-    this.reservedHighBytes = Math.max(this.reservedHighBytes, this.reservedBytes)
+    chunk.hold(memory, contents, access)
+    this.addReserved(bytes)
     this.gate.pay(priceUs('cuMemCreate', bytes) + priceUs('cuMemMap', bytes) + priceUs('cuMemSetAccess', bytes))
     const block = new Block(chunk, chunk.base, bytes)
     this.insert(block)
@@ -142,10 +193,19 @@ export class MemoryPool {
   private fit(size: number, stream: StreamQueue): Block | null {
     for (let i = this.firstOf(size, 0); i < this.free.length; i++) {
       const block = this.free[i]
-      const other = block.stream
-      if (other === null || other.completed >= block.position || stream.comesAfter(other, block.position)) return block
+      if (this.mayServe(block, stream)) return block
     }
     return null
+  }
+
+  private smallestFree(size: number): Block | null {
+    return this.reuseInternal ? (this.free[this.firstOf(size, 0)] ?? null) : null
+  }
+
+  private mayServe({ stream: other, position }: Block, stream: StreamQueue): boolean {
+    if (other === null || other === stream) return true
+    if (this.reuseOpportunistic && other.completed >= position) return true
+    return this.reuseFollowEvents && stream.comesAfter(other, position)
   }
 
   private cut(block: Block, size: number): void {

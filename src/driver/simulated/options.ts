@@ -13,6 +13,14 @@ export interface SimulatedOptions {
   readonly virtualMemory?: boolean
   /** the same for cuMemAllocAsync and the pools; default true */
   readonly memoryPools?: boolean
+  /** the same for pools in host memory, of a NUMA node or of any; default true */
+  readonly hostPools?: boolean
+  /** the same for managed memory, and for pools of it; default true */
+  readonly managedMemory?: boolean
+  /** the same for sharing memory and pools as POSIX file descriptors; default true */
+  readonly posixDescriptors?: boolean
+  /** whether the devices can be given access to each other's memory; default true */
+  readonly peerAccess?: boolean
   /** what all that is random depends on: the same seed and the same calls give the same run; default 1 */
   readonly seed?: number
   /**
@@ -30,10 +38,26 @@ const DEFAULTS: Required<SimulatedOptions> = {
   granularityBytes: 2 * MiB,
   virtualMemory: true,
   memoryPools: true,
+  hostPools: true,
+  managedMemory: true,
+  posixDescriptors: true,
+  peerAccess: true,
   seed: 1,
   progress: 'seeded',
   faults: [],
 }
+
+const SWITCHES = [
+  'virtualMemory',
+  'memoryPools',
+  'hostPools',
+  'managedMemory',
+  'posixDescriptors',
+  'peerAccess',
+] as const
+
+/** The name of an option that takes a feature away. */
+export type Switch = (typeof SWITCHES)[number]
 
 /** The options with their defaults; a TypeError or RangeError names the one that is wrong. */
 export function completeOptions(options: SimulatedOptions): Required<SimulatedOptions> {
@@ -56,7 +80,7 @@ export function completeOptions(options: SimulatedOptions): Required<SimulatedOp
   if (granularityBytes < 64 * KiB || !Number.isInteger(Math.log2(granularityBytes))) {
     throw new RangeError(`granularityBytes must be a power of two from 65536, not ${granularityBytes}`)
   }
-  for (const name of ['virtualMemory', 'memoryPools'] as const) {
+  for (const name of SWITCHES) {
     if (typeof complete[name] !== 'boolean') {
       throw new TypeError(`${name} must be true or false, not ${describe(complete[name])}`)
     }

@@ -34,7 +34,7 @@ test('the driver adds up what its calls cost', () => {
     51,
   )
   const base = driver.cuMemAddressReserve(8 * MiB, 0)
-  const handles = [0, 1, 2].map(() => driver.cuMemCreate(2 * MiB, 0))
+  const handles = [0, 1, 2].map(() => driver.cuMemCreate(2 * MiB, 0, 0))
   near(
     microsecondsOf(driver, () => {
       for (const [i, handle] of handles.entries()) driver.cuMemMap(base + i * 2 * MiB, 2 * MiB, handle)
@@ -42,8 +42,12 @@ test('the driver adds up what its calls cost', () => {
     1.5,
   )
   near(
-    microsecondsOf(driver, () => driver.cuMemSetAccess(base, 6 * MiB, 0)),
+    microsecondsOf(driver, () => driver.cuMemSetAccess(base, 6 * MiB, [0])),
     3 * 20.7,
+  )
+  near(
+    microsecondsOf(driver, () => driver.cuMemFree(driver.cuMemAllocManaged(GiB, 1))),
+    106,
   )
   near(
     microsecondsOf(driver, () => driver.cuMemUnmap(base, 4 * MiB)),
@@ -63,6 +67,15 @@ test('the driver adds up what its calls cost', () => {
     0.454,
   )
   driver.cuMemFreeAsync(warm, 0)
+})
+
+test('access for a second device is paid too, and dearly the first time', () => {
+  const driver = openSimulated({ devices: 2 })
+  const base = driver.cuMemAddressReserve(2 * MiB, 0)
+  driver.cuMemMap(base, 2 * MiB, driver.cuMemCreate(2 * MiB, 0, 0))
+  const grant = () => driver.cuMemSetAccess(base, 2 * MiB, [0, 1])
+  near(microsecondsOf(driver, grant), 2 * 15.8 + 1000)
+  near(microsecondsOf(driver, grant), 2 * 15.8)
 })
 
 test('every function of the driver has a price and is counted under its name', () => {

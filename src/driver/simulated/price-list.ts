@@ -5,8 +5,9 @@
 // Measured as a pair and split here: cuMemAlloc + cuMemFree of 1 MiB 51 us (with 80 us for an allocation of 1 GiB alone,
 // the free is taken as independent of size), cuMemAllocAsync + cuMemFreeAsync 0.454 us. What has no measured figure
 // costs NOMINAL_US: queries of attributes, setters, and the submitting of copies and fills. When the driver's own pool
-// grows or gives back, that is paid like virtual memory of the same size. The time that the GPU itself works or the host
-// waits for it is not modelled.
+// grows or gives back, that is paid like virtual memory of the same size; managed memory like cuMemAlloc; a pool's access
+// like that of one mapping, and a handle that is exported or imported like one that is made. The time that the GPU itself
+// works or the host waits for it is not modelled.
 
 import { GiB, MiB } from '../../base/bytes.js'
 import type { Driver } from '../driver.js'
@@ -17,6 +18,14 @@ export type CallName = Exclude<keyof Driver, 'simulated' | 'origin' | 'calls' | 
 export type Price = number | readonly (readonly [bytes: number, microseconds: number])[]
 
 const NOMINAL_US = 0.1
+const HANDLE_US = 5.4
+const ALLOCATION: Price = [
+  [1 * MiB, 25],
+  [1 * GiB, 80],
+]
+
+/** What cuMemSetAccess costs besides when a device meets the memory of another one for the first time. */
+export const FIRST_PEER_ACCESS_US = 1000
 
 export const PRICE_US: Readonly<Record<CallName, Price>> = {
   cuInit: NOMINAL_US,
@@ -26,25 +35,27 @@ export const PRICE_US: Readonly<Record<CallName, Price>> = {
   cuDeviceGetName: NOMINAL_US,
   cuDeviceTotalMem: NOMINAL_US,
   cuDeviceGetAttribute: NOMINAL_US,
+  cuDeviceCanAccessPeer: NOMINAL_US,
   cuDevicePrimaryCtxRetain: NOMINAL_US,
   cuDevicePrimaryCtxRelease: NOMINAL_US,
   cuCtxSetCurrent: NOMINAL_US,
   cuCtxSynchronize: NOMINAL_US,
+  cuCtxEnablePeerAccess: NOMINAL_US,
 
   cuMemGetInfo: NOMINAL_US,
-  cuMemAlloc: [
-    [1 * MiB, 25],
-    [1 * GiB, 80],
-  ],
+  cuMemAlloc: ALLOCATION,
   cuMemFree: 26,
   cuMemHostRegister: NOMINAL_US,
   cuMemHostUnregister: NOMINAL_US,
+  cuMemHostGetDevicePointer: NOMINAL_US,
+  cuMemAllocManaged: ALLOCATION,
   cuMemcpyHtoD: NOMINAL_US,
   cuMemcpyDtoH: NOMINAL_US,
   cuMemcpyDtoD: NOMINAL_US,
   cuMemcpyHtoDAsync: NOMINAL_US,
   cuMemcpyDtoHAsync: NOMINAL_US,
   cuMemcpyDtoDAsync: NOMINAL_US,
+  cuMemcpyPeerAsync: NOMINAL_US,
   cuMemsetD8: NOMINAL_US,
   cuMemsetD8Async: NOMINAL_US,
   cuMemsetD32Async: NOMINAL_US,
@@ -63,9 +74,20 @@ export const PRICE_US: Readonly<Record<CallName, Price>> = {
   cuEventSynchronize: NOMINAL_US,
 
   cuDeviceGetDefaultMemPool: NOMINAL_US,
+  cuDeviceGetMemPool: NOMINAL_US,
+  cuDeviceSetMemPool: NOMINAL_US,
+  cuMemPoolCreate: NOMINAL_US,
+  cuMemPoolDestroy: NOMINAL_US,
   cuMemPoolGetAttribute: NOMINAL_US,
   cuMemPoolSetAttribute: NOMINAL_US,
   cuMemPoolTrimTo: NOMINAL_US,
+  cuMemPoolSetAccess: 15.8,
+  cuMemPoolGetAccess: NOMINAL_US,
+  cuMemPoolExportToShareableHandle: HANDLE_US,
+  cuMemPoolImportFromShareableHandle: HANDLE_US,
+  cuMemPoolExportPointer: NOMINAL_US,
+  cuMemPoolImportPointer: NOMINAL_US,
+  cuMemAllocFromPoolAsync: 0.227,
   cuMemAllocAsync: 0.227,
   cuMemFreeAsync: 0.227,
 
@@ -73,7 +95,7 @@ export const PRICE_US: Readonly<Record<CallName, Price>> = {
   cuMemAddressReserve: 0.3,
   cuMemAddressFree: NOMINAL_US,
   cuMemCreate: [
-    [2 * MiB, 5.4],
+    [2 * MiB, HANDLE_US],
     [20 * MiB, 8.3],
     [128 * MiB, 6.3],
     [1 * GiB, 30],
@@ -102,6 +124,8 @@ export const PRICE_US: Readonly<Record<CallName, Price>> = {
     [128 * MiB, 29],
     [1 * GiB, 52],
   ],
+  cuMemExportToShareableHandle: HANDLE_US,
+  cuMemImportFromShareableHandle: HANDLE_US,
 
   cuModuleLoadData: NOMINAL_US,
   cuModuleUnload: NOMINAL_US,

@@ -4,45 +4,39 @@
 // Where CUDA leaves a choice, this takes the one that finds mistakes: work completes as late as it may; fresh memory is
 // garbage; handles and addresses come back at once; an upload from pageable memory is copied aside at the call, but
 // reaches the device in stream order, also that of cuMemcpyHtoD; cuMemcpyDtoD and cuMemsetD8 do not wait. A pointer into
-// nothing is refused at the call; memory that is not there when the work runs kills the context, and the next call says
-// so. An access is checked to the byte. Sizes are counted in units of 512 bytes.
+// nothing is refused at the call; memory that is not there when the work runs, or is not this device's to touch, kills
+// the context, and the next call says so: cuMemcpyPeerAsync alone copies between devices that have no access to each
+// other. An access is checked to the byte. Sizes are counted in units of 512 bytes.
+//
+// Managed memory and pools in host memory take nothing of a device: they lie in a host memory of 2 TiB that is counted
+// apart. Managed memory is every device's from the beginning, a host pool's is a device's once cuMemPoolSetAccess says so.
 
+import { TiB } from '../../base/bytes.js'
 import { Random } from '../../base/random.js'
-import {
-  CU_STREAM_LEGACY_DEFAULT,
-  CU_STREAM_NON_BLOCKING,
-  CU_STREAM_PER_THREAD,
-  DEVICE_ATTRIBUTE,
-  RESULT,
-} from '../constants.js'
-import type { Driver, KernelArguments, LaunchShape } from '../driver.js'
+import { RESULT } from '../constants.js'
+import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
+import { PeerAccess } from './access.js'
 import { AddressSpace } from './address-space.js'
 import { CALL, CallGate } from './call-gate.js'
-import { SimulatedContext } from './context.js'
-import { SimulatedDevice } from './device.js'
-import { DeviceMemory } from './device-memory.js'
+import { Contexts, type SimulatedContext } from './context.js'
+import { PhysicalMemory, SimulatedDevice } from './device.js'
+import { deviceAttribute } from './device-attributes.js'
 import type { FaultRule } from './faults.js'
-import { HandleTable } from './handle-table.js'
 import { HostRegistry } from './host-registry.js'
-import { MOST_THREADS_PER_BLOCK } from './kernels.js'
-import { MemoryPool } from './memory-pool.js'
+import { MemoryPools } from './memory-pools.js'
 import { Modules } from './modules.js'
-import { completeOptions, type SimulatedOptions } from './options.js'
-import { poolAttribute, setPoolAttribute } from './pool-attributes.js'
+import { completeOptions, type SimulatedOptions, type Switch } from './options.js'
+import { PlainMemory } from './plain-memory.js'
+import { PoolPlaces } from './pool-properties.js'
 import { Scheduler } from './scheduler.js'
+import { Shareables } from './shareable.js'
 import type { StreamGroup, StreamQueue } from './stream-queue.js'
+import { Streams } from './streams.js'
 import { Transfers } from './transfers.js'
 import { VirtualMemory } from './virtual-memory.js'
 
 const DRIVER_VERSION = 13_000
-const UNIT_BYTES = 512
-
-interface Event {
-  readonly context: SimulatedContext
-  /** what was recorded last: a position of a stream; null is never recorded */
-  queue: StreamQueue | null
-  position: number
-}
+const HOST_BYTES = 2 * TiB
 
 export class SimulatedDriver implements Driver {
   readonly simulated = true
@@ -53,32 +47,35 @@ export class SimulatedDriver implements Driver {
   private readonly gate = new CallGate()
   private readonly scheduler: Scheduler
   private readonly space = new AddressSpace()
-  private readonly hosts = new HostRegistry()
+  private readonly hosts = new HostRegistry(this.space)
   private readonly transfers: Transfers
   private readonly modules = new Modules(this.gate)
+  private readonly peers: PeerAccess
   private readonly virtual: VirtualMemory
   private readonly devices: readonly SimulatedDevice[]
-  private readonly pools: readonly MemoryPool[]
-  private readonly poolTable = new HandleTable<MemoryPool>(0x4000_0000)
-  private readonly poolHandles: readonly number[]
-  private readonly streams = new HandleTable<StreamQueue>(0x1000_0000)
-  private readonly events = new HandleTable<Event>(0x2000_0000)
-  private readonly contexts = new Map<number, SimulatedContext>()
-  private contextsMade = 0
-  private streamsMade = 0
+  private readonly host: PhysicalMemory
+  private readonly plain: PlainMemory
+  private readonly pools: MemoryPools
+  private readonly streams = new Streams(this.gate)
+  private readonly contexts = new Contexts(this.space, () => this.streams.nextId())
   private current: SimulatedContext | null = null
   private initialised = false
 
   constructor(options: SimulatedOptions = {}) {
     this.options = completeOptions(options)
+    const { gate, space } = this
     const { devices, capacityBytes, granularityBytes, progress, seed, faults } = this.options
+    const shareables = new Shareables(gate, this.options.posixDescriptors)
     this.origin = `simulated in memory, seed ${seed}`
     this.scheduler = new Scheduler(progress === 'seeded' ? new Random(seed) : null)
-    this.transfers = new Transfers(this.gate, this.space, this.hosts, this.scheduler)
-    this.virtual = new VirtualMemory(this.gate, this.space, granularityBytes)
+    this.transfers = new Transfers(gate, space, this.hosts, this.scheduler)
+    this.peers = new PeerAccess(gate, this.options.peerAccess)
+    this.virtual = new VirtualMemory(gate, space, granularityBytes, this.peers, shareables)
     this.devices = Array.from({ length: devices }, (_, i) => new SimulatedDevice(i, capacityBytes, seed))
-    this.pools = this.devices.map(device => new MemoryPool(device, this.space, this.scheduler, this.gate))
-    this.poolHandles = this.pools.map(pool => this.poolTable.add(pool))
+    this.host = new PhysicalMemory('the host', HOST_BYTES, seed)
+    this.plain = new PlainMemory(gate, space, this.host)
+    const places = new PoolPlaces(gate, this.devices, this.host, option => this.requireOption(option))
+    this.pools = new MemoryPools(gate, space, this.scheduler, this.devices, places, this.peers, shareables)
     for (const fault of faults) this.failCall(fault)
   }
 
@@ -133,6 +130,11 @@ export class SimulatedDriver implements Driver {
     return this.devices[ordinal].usedBytes
   }
 
+  /** Bytes of host memory that managed memory and pools in the host have taken. */
+  usedHostBytes(): number {
+    return this.host.usedBytes
+  }
+
   // Devices and contexts
 
   cuInit(): void {
@@ -169,67 +171,49 @@ export class SimulatedDriver implements Driver {
   cuDeviceGetAttribute(attribute: number, device: number): number {
     this.begin(CALL.cuDeviceGetAttribute)
     this.device(device)
-    switch (attribute) {
-      case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        return MOST_THREADS_PER_BLOCK
-      case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        return 132
-      case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        return 9
-      case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        return 0
-      case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-        return Number(this.options.virtualMemory)
-      case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-        return Number(this.options.memoryPools)
-      default:
-        throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no attribute ${attribute}`)
-    }
+    const value = deviceAttribute(attribute, this.options)
+    if (value === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no attribute ${attribute}`)
+    return value
+  }
+
+  cuDeviceCanAccessPeer(device: number, peer: number): boolean {
+    this.begin(CALL.cuDeviceCanAccessPeer)
+    return this.peers.canAccess(this.device(device), this.device(peer))
   }
 
   cuDevicePrimaryCtxRetain(device: number): number {
     this.begin(CALL.cuDevicePrimaryCtxRetain)
-    const owner = this.device(device)
-    let context = this.primaryOf(owner)
-    if (context === undefined) {
-      const handle = 0x3000_0000 + ++this.contextsMade * 16
-      const memory = new DeviceMemory(this.space, owner.ordinal)
-      context = new SimulatedContext(handle, owner, memory, () => ++this.streamsMade)
-      this.contexts.set(handle, context)
-    }
-    context.retained++
-    return context.handle
+    return this.contexts.retain(this.device(device)).handle
   }
 
   /** The last release ends the context: its work completes, its streams, events, modules and plain memory are gone. */
   cuDevicePrimaryCtxRelease(device: number): void {
     this.begin(CALL.cuDevicePrimaryCtxRelease)
-    const context = this.primaryOf(this.device(device))
+    const context = this.contexts.primaryOf(this.device(device))
     if (context === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'never retained')
     if (--context.retained > 0) return
     this.finishAll(context)
-    for (const region of this.space.ownedBy(context)) {
-      context.device.give(roundUp(region.bytes))
-      this.space.release(region)
-    }
+    this.plain.releaseOf(context)
     this.modules.removeOf(context)
-    this.streams.removeWhere(queue => queue.group === context)
-    this.events.removeWhere(event => event.context === context)
-    this.contexts.delete(context.handle)
+    this.streams.removeOf(context)
+    this.contexts.remove(context)
     if (this.current === context) this.setCurrent(null)
   }
 
   cuCtxSetCurrent(context: number): void {
     this.begin(CALL.cuCtxSetCurrent)
-    const next = context === 0 ? null : this.contexts.get(context)
-    if (next === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'no such context')
-    this.setCurrent(next)
+    this.setCurrent(context === 0 ? null : this.context(context))
   }
 
   cuCtxSynchronize(): void {
     const context = this.enter(CALL.cuCtxSynchronize)
     this.finishAll(context)
     this.synchronized(context)
+  }
+
+  cuCtxEnablePeerAccess(peerContext: number): void {
+    const context = this.enter(CALL.cuCtxEnablePeerAccess)
+    this.peers.enable(context, this.context(peerContext))
   }
 
   // Memory
@@ -240,39 +224,29 @@ export class SimulatedDriver implements Driver {
   }
 
   cuMemAlloc(bytes: number): number {
-    const context = this.enter(CALL.cuMemAlloc)
-    this.gate.checkSize(bytes, 1)
-    const contents = context.device.take(roundUp(bytes))
-    const region = contents === null ? null : this.space.claim(bytes)
-    if (region === null) {
-      if (contents !== null) context.device.give(roundUp(bytes))
-      throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
-    }
-    this.gate.payFor(bytes)
-    region.contents = contents
-    region.device = context.device
-    region.owner = context
-    return region.base
+    return this.plain.allocate(this.enter(CALL.cuMemAlloc), bytes)
+  }
+
+  cuMemAllocManaged(bytes: number, flags: number): number {
+    const context = this.enter(CALL.cuMemAllocManaged)
+    this.requireOption('managedMemory')
+    return this.plain.allocateManaged(context, bytes, flags)
   }
 
   /** Waits for all work of the context that owns the memory, as the real driver does. */
   cuMemFree(ptr: number): void {
     const current = this.enter(CALL.cuMemFree)
     if (ptr === 0) return
-    const region = this.space.find(ptr)
-    const pool = this.pools.find(each => each.owns(ptr))
-    if (pool === undefined && (region?.base !== ptr || region.owner === null)) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation begins there')
-    }
-    const owner = this.primaryOf(region!.device!) ?? current
+    const plain = this.plain.find(ptr)
+    const memory = plain?.memory ?? this.pools.memoryOf(ptr)
+    if (memory === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation begins there')
+    const owner = plain?.owner ?? this.contexts.primaryOf(memory) ?? current
     this.finishAll(owner)
     this.checkFault(owner)
-    if (pool !== undefined) {
-      pool.release(ptr, owner.legacy)
+    if (plain !== undefined) this.plain.release(plain)
+    else {
+      this.pools.release(ptr, owner.legacy)
       this.scheduler.finishStream(owner.legacy)
-    } else {
-      owner.device.give(roundUp(region!.bytes))
-      this.space.release(region!)
     }
   }
 
@@ -286,6 +260,13 @@ export class SimulatedDriver implements Driver {
   cuMemHostUnregister(host: ArrayBufferView): void {
     this.enter(CALL.cuMemHostUnregister)
     if (!this.hosts.unregister(host)) throw this.gate.refuse(RESULT.CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+  }
+
+  cuMemHostGetDevicePointer(host: ArrayBufferView): number {
+    this.enter(CALL.cuMemHostGetDevicePointer)
+    const ptr = this.hosts.devicePointer(host)
+    if (ptr === null) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the memory is not registered')
+    return ptr
   }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
@@ -310,12 +291,12 @@ export class SimulatedDriver implements Driver {
 
   cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
     const context = this.enter(CALL.cuMemcpyHtoDAsync)
-    this.transfers.upload(context, this.queueOf(context, stream), target, source)
+    this.transfers.upload(context, this.streams.queueOf(context, stream), target, source)
   }
 
   cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
     const context = this.enter(CALL.cuMemcpyDtoHAsync)
-    const queue = this.queueOf(context, stream)
+    const queue = this.streams.queueOf(context, stream)
     this.transfers.download(context, queue, target, source)
     if (this.hosts.has(target)) return
     this.scheduler.finishStream(queue)
@@ -324,7 +305,20 @@ export class SimulatedDriver implements Driver {
 
   cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
     const context = this.enter(CALL.cuMemcpyDtoDAsync)
-    this.transfers.copy(context, this.queueOf(context, stream), target, source, bytes)
+    this.transfers.copy(context, this.streams.queueOf(context, stream), target, source, bytes)
+  }
+
+  cuMemcpyPeerAsync(
+    target: number,
+    targetContext: number,
+    source: number,
+    sourceContext: number,
+    bytes: number,
+    stream: number,
+  ): void {
+    const queue = this.streams.queueOf(this.enter(CALL.cuMemcpyPeerAsync), stream)
+    const [to, from] = [this.context(targetContext), this.context(sourceContext)]
+    this.transfers.copyPeer(queue, target, to, source, from, bytes)
   }
 
   cuMemsetD8(target: number, value: number, count: number): void {
@@ -334,12 +328,12 @@ export class SimulatedDriver implements Driver {
 
   cuMemsetD8Async(target: number, value: number, count: number, stream: number): void {
     const context = this.enter(CALL.cuMemsetD8Async)
-    this.transfers.fill(context, this.queueOf(context, stream), target, repeatByte(value), count)
+    this.transfers.fill(context, this.streams.queueOf(context, stream), target, repeatByte(value), count)
   }
 
   cuMemsetD32Async(target: number, value: number, count: number, stream: number): void {
     const context = this.enter(CALL.cuMemsetD32Async)
-    const queue = this.queueOf(context, stream)
+    const queue = this.streams.queueOf(context, stream)
     if (target % 4 !== 0) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the address is no multiple of 4')
     this.transfers.fill(context, queue, target, value >>> 0, count * 4)
   }
@@ -348,60 +342,53 @@ export class SimulatedDriver implements Driver {
 
   cuStreamCreate(flags: number): number {
     const context = this.enter(CALL.cuStreamCreate)
-    const kind = flags & CU_STREAM_NON_BLOCKING ? 'non-blocking' : 'blocking'
-    return this.streams.add(context.add(kind, ++this.streamsMade))
+    return this.streams.create(context, flags)
   }
 
-  /** Does not wait; what was submitted still completes. */
   cuStreamDestroy(stream: number): void {
     this.enter(CALL.cuStreamDestroy)
-    const queue = this.streams.remove(stream)
-    if (queue === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
-    queue.destroyed = true
-    if (queue.completed === queue.submitted) queue.group.queues.delete(queue)
+    this.streams.destroy(stream)
   }
 
   cuStreamSynchronize(stream: number): void {
-    const queue = this.queue(this.enter(CALL.cuStreamSynchronize), stream)
+    const queue = this.streams.queue(this.enter(CALL.cuStreamSynchronize), stream)
     this.scheduler.finishStream(queue)
     this.synchronized(queue.group)
   }
 
   cuStreamQuery(stream: number): boolean {
-    return this.scheduler.isIdle(this.queue(this.enter(CALL.cuStreamQuery), stream))
+    return this.scheduler.isIdle(this.streams.queue(this.enter(CALL.cuStreamQuery), stream))
   }
 
   cuStreamWaitEvent(stream: number, event: number): void {
-    const queue = this.queue(this.enter(CALL.cuStreamWaitEvent), stream)
-    const recorded = this.event(event)
+    const queue = this.streams.queue(this.enter(CALL.cuStreamWaitEvent), stream)
+    const recorded = this.streams.event(event)
     if (recorded.queue === null) return
     this.scheduler.wait(queue, recorded.queue, recorded.position)
     queue.noteWait(recorded.queue, recorded.position)
   }
 
   cuStreamGetCtx(stream: number): number {
-    return this.queue(this.enter(CALL.cuStreamGetCtx), stream).group.handle
+    return this.streams.queue(this.enter(CALL.cuStreamGetCtx), stream).group.handle
   }
 
   cuStreamGetId(stream: number): number {
-    return this.queue(this.enter(CALL.cuStreamGetId), stream).id
+    return this.streams.queue(this.enter(CALL.cuStreamGetId), stream).id
   }
 
   cuEventCreate(_flags: number): number {
-    const context = this.enter(CALL.cuEventCreate)
-    return this.events.add({ context, queue: null, position: 0 })
+    return this.streams.createEvent(this.enter(CALL.cuEventCreate))
   }
 
   cuEventDestroy(event: number): void {
     this.enter(CALL.cuEventDestroy)
-    this.event(event)
-    this.events.remove(event)
+    this.streams.destroyEvent(event)
   }
 
   cuEventRecord(event: number, stream: number): void {
     const context = this.enter(CALL.cuEventRecord)
-    const entry = this.event(event)
-    const queue = this.queueOf(context, stream)
+    const entry = this.streams.event(event)
+    const queue = this.streams.queueOf(context, stream)
     if (entry.context !== context) {
       throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'the event belongs to another context than the stream')
     }
@@ -411,13 +398,13 @@ export class SimulatedDriver implements Driver {
 
   cuEventQuery(event: number): boolean {
     this.enter(CALL.cuEventQuery)
-    const { queue, position } = this.event(event)
+    const { queue, position } = this.streams.event(event)
     return queue === null || queue.completed >= position
   }
 
   cuEventSynchronize(event: number): void {
     this.enter(CALL.cuEventSynchronize)
-    const { context, queue, position } = this.event(event)
+    const { context, queue, position } = this.streams.event(event)
     if (queue !== null) this.scheduler.finish(queue, position)
     this.synchronized(context)
   }
@@ -427,45 +414,99 @@ export class SimulatedDriver implements Driver {
   cuDeviceGetDefaultMemPool(device: number): number {
     this.begin(CALL.cuDeviceGetDefaultMemPool)
     this.requireOption('memoryPools')
-    return this.poolHandles[this.device(device).ordinal]
+    return this.pools.defaultOf(this.device(device))
+  }
+
+  cuDeviceGetMemPool(device: number): number {
+    this.begin(CALL.cuDeviceGetMemPool)
+    this.requireOption('memoryPools')
+    return this.pools.currentOf(this.device(device))
+  }
+
+  cuDeviceSetMemPool(device: number, pool: number): void {
+    this.begin(CALL.cuDeviceSetMemPool)
+    this.requireOption('memoryPools')
+    this.pools.setCurrent(this.device(device), pool)
+  }
+
+  cuMemPoolCreate(properties: MemPoolProperties): number {
+    this.enterPools(CALL.cuMemPoolCreate)
+    return this.pools.create(properties)
+  }
+
+  cuMemPoolDestroy(pool: number): void {
+    this.enterPools(CALL.cuMemPoolDestroy)
+    this.pools.destroy(pool)
   }
 
   cuMemPoolGetAttribute(pool: number, attribute: number): number {
-    this.enterAnywhere(CALL.cuMemPoolGetAttribute)
-    const value = poolAttribute(this.pool(pool), attribute)
+    this.enterPools(CALL.cuMemPoolGetAttribute)
+    const value = this.pools.get(pool).attribute(attribute)
     if (value === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no pool attribute ${attribute}`)
     return value
   }
 
   /** `Infinity` is the driver's 2^64 - 1. */
   cuMemPoolSetAttribute(pool: number, attribute: number, value: number): void {
-    this.enterAnywhere(CALL.cuMemPoolSetAttribute)
-    if (setPoolAttribute(this.pool(pool), attribute, value)) return
+    this.enterPools(CALL.cuMemPoolSetAttribute)
+    if (this.pools.get(pool).setAttribute(attribute, value)) return
     throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `pool attribute ${attribute} cannot be set to ${value}`)
   }
 
   cuMemPoolTrimTo(pool: number, keepBytes: number): void {
-    this.enterAnywhere(CALL.cuMemPoolTrimTo)
-    const entry = this.pool(pool)
+    this.enterPools(CALL.cuMemPoolTrimTo)
+    const entry = this.pools.get(pool)
     this.gate.checkSize(keepBytes, 0)
     entry.trimTo(keepBytes)
+  }
+
+  cuMemPoolSetAccess(pool: number, locationType: number, locationId: number, flags: number): void {
+    this.enterPools(CALL.cuMemPoolSetAccess)
+    this.pools.setAccess(pool, locationType, locationId, flags)
+  }
+
+  cuMemPoolGetAccess(pool: number, locationType: number, locationId: number): number {
+    this.enterPools(CALL.cuMemPoolGetAccess)
+    return this.pools.access(pool, locationType, locationId)
+  }
+
+  cuMemPoolExportToShareableHandle(pool: number, handleType: number): number {
+    this.enterPools(CALL.cuMemPoolExportToShareableHandle)
+    return this.pools.export(pool, handleType)
+  }
+
+  cuMemPoolImportFromShareableHandle(descriptor: number, handleType: number): number {
+    this.enterPools(CALL.cuMemPoolImportFromShareableHandle)
+    return this.pools.import(descriptor, handleType)
+  }
+
+  cuMemPoolExportPointer(ptr: number): Uint8Array<ArrayBuffer> {
+    this.enterPools(CALL.cuMemPoolExportPointer)
+    return this.pools.exportPointer(ptr)
+  }
+
+  cuMemPoolImportPointer(pool: number, exported: Uint8Array): number {
+    this.enterPools(CALL.cuMemPoolImportPointer)
+    return this.pools.importPointer(pool, exported)
+  }
+
+  cuMemAllocFromPoolAsync(bytes: number, pool: number, stream: number): number {
+    const context = this.enter(CALL.cuMemAllocFromPoolAsync)
+    this.requireOption('memoryPools')
+    return this.pools.allocate(pool, bytes, this.streams.queueOf(context, stream))
   }
 
   cuMemAllocAsync(bytes: number, stream: number): number {
     const context = this.enter(CALL.cuMemAllocAsync)
     this.requireOption('memoryPools')
-    const queue = this.queueOf(context, stream)
-    this.gate.checkSize(bytes, 1)
-    const ptr = this.pools[context.device.ordinal].allocate(bytes, queue)
-    if (ptr === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
-    return ptr
+    const queue = this.streams.queueOf(context, stream)
+    return this.pools.allocate(this.pools.currentOf(context.device), bytes, queue)
   }
 
   cuMemFreeAsync(ptr: number, stream: number): void {
     const context = this.enter(CALL.cuMemFreeAsync)
     this.requireOption('memoryPools')
-    const queue = this.queueOf(context, stream)
-    if (!this.pools.some(pool => pool.release(ptr, queue))) {
+    if (!this.pools.release(ptr, this.streams.queueOf(context, stream))) {
       throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation of a pool begins there')
     }
   }
@@ -491,10 +532,10 @@ export class SimulatedDriver implements Driver {
     this.virtual.unreserve(ptr, bytes)
   }
 
-  cuMemCreate(bytes: number, device: number): number {
+  cuMemCreate(bytes: number, device: number, handleTypes: number): number {
     this.enterAnywhere(CALL.cuMemCreate)
     this.requireOption('virtualMemory')
-    return this.virtual.create(bytes, this.device(device))
+    return this.virtual.create(bytes, this.device(device), handleTypes)
   }
 
   cuMemRelease(handle: number): void {
@@ -516,10 +557,23 @@ export class SimulatedDriver implements Driver {
     this.virtual.unmap(ptr, bytes)
   }
 
-  cuMemSetAccess(ptr: number, bytes: number, device: number): void {
+  cuMemSetAccess(ptr: number, bytes: number, devices: readonly number[]): void {
     this.enterAnywhere(CALL.cuMemSetAccess)
     this.requireOption('virtualMemory')
-    this.virtual.setAccess(ptr, bytes, this.device(device))
+    const entries = devices.map(device => this.device(device))
+    this.virtual.setAccess(ptr, bytes, entries)
+  }
+
+  cuMemExportToShareableHandle(handle: number, handleType: number): number {
+    this.enterAnywhere(CALL.cuMemExportToShareableHandle)
+    this.requireOption('virtualMemory')
+    return this.virtual.export(handle, handleType)
+  }
+
+  cuMemImportFromShareableHandle(descriptor: number, handleType: number): number {
+    this.enterAnywhere(CALL.cuMemImportFromShareableHandle)
+    this.requireOption('virtualMemory')
+    return this.virtual.import(descriptor, handleType)
   }
 
   // Kernels
@@ -540,7 +594,7 @@ export class SimulatedDriver implements Driver {
 
   cuLaunchKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void {
     const context = this.enter(CALL.cuLaunchKernel)
-    const queue = this.queueOf(context, stream)
+    const queue = this.streams.queueOf(context, stream)
     this.scheduler.submit(queue, this.modules.launch(context, kernel, shape, args))
   }
 
@@ -560,6 +614,11 @@ export class SimulatedDriver implements Driver {
     this.checkFault(this.current)
   }
 
+  private enterPools(call: number): void {
+    this.enterAnywhere(call)
+    this.requireOption('memoryPools')
+  }
+
   private enter(call: number): SimulatedContext {
     this.enterAnywhere(call)
     if (this.current === null) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'make a context current first')
@@ -576,7 +635,7 @@ export class SimulatedDriver implements Driver {
 
   private synchronized(context: StreamGroup): void {
     this.checkFault(context)
-    for (const pool of this.pools) pool.synchronized()
+    this.pools.synchronized()
   }
 
   private device(number: number): SimulatedDevice {
@@ -585,9 +644,10 @@ export class SimulatedDriver implements Driver {
     return device
   }
 
-  private primaryOf(device: SimulatedDevice): SimulatedContext | undefined {
-    for (const context of this.contexts.values()) if (context.device === device) return context
-    return undefined
+  private context(handle: number): SimulatedContext {
+    const context = this.contexts.get(handle)
+    if (context === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'no such context')
+    return context
   }
 
   private setCurrent(context: SimulatedContext | null): void {
@@ -595,55 +655,15 @@ export class SimulatedDriver implements Driver {
     this.gate.context = context?.handle ?? 0
   }
 
-  private requireOption(option: 'virtualMemory' | 'memoryPools'): void {
+  private requireOption(option: Switch): void {
     if (!this.options[option]) throw this.gate.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, `the option ${option} is false`)
   }
 
-  private pool(handle: number): MemoryPool {
-    this.requireOption('memoryPools')
-    const pool = this.poolTable.get(handle)
-    if (pool === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no such pool')
-    return pool
-  }
-
-  private event(handle: number): Event {
-    const event = this.events.get(handle)
-    if (event === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such event')
-    return event
-  }
-
-  /** The stream, to submit work of `context` to. */
-  private queueOf(context: SimulatedContext, stream: number): StreamQueue {
-    const queue = this.queue(context, stream)
-    if (queue.group === context) return queue
-    throw this.gate.refuse(
-      RESULT.CUDA_ERROR_INVALID_HANDLE,
-      'the stream belongs to another context than the current one',
-    )
-  }
-
-  /** The stream, whichever context it belongs to; the default streams are those of `context`. */
-  private queue(context: SimulatedContext, stream: number): StreamQueue {
-    const queue = this.findQueue(context, stream)
-    if (queue === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
-    return queue
-  }
-
   private liveQueue(stream: number): StreamQueue {
-    const queue = this.findQueue(this.current, stream)
+    const queue = this.streams.find(this.current, stream)
     if (queue === undefined) throw new RangeError(`${stream} is no stream of this driver, or no context is current`)
     return queue
   }
-
-  private findQueue(context: SimulatedContext | null, stream: number): StreamQueue | undefined {
-    if (stream === CU_STREAM_LEGACY_DEFAULT) return context?.legacy
-    if (stream === CU_STREAM_PER_THREAD) return context?.perThread
-    return this.streams.get(stream)
-  }
-}
-
-function roundUp(bytes: number): number {
-  return Math.ceil(bytes / UNIT_BYTES) * UNIT_BYTES
 }
 
 function repeatByte(value: number): number {

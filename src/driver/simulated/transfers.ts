@@ -19,7 +19,7 @@ export class Transfers {
 
   /** From the host: registered memory is read when the copy runs, any other is copied aside now. */
   upload(context: SimulatedContext, queue: StreamQueue, target: number, source: ArrayBufferView): void {
-    if (!this.checkRange(context, target, source.byteLength)) return
+    if (!this.checkRange(target, source.byteLength)) return
     const { memory } = context
     if (this.hosts.has(source)) {
       this.scheduler.submit(queue, () => memory.write(target, this.registered(source)))
@@ -31,19 +31,32 @@ export class Transfers {
 
   /** To the host; the caller waits where the target is not registered. */
   download(context: SimulatedContext, queue: StreamQueue, target: ArrayBufferView, source: number): void {
-    if (!this.checkRange(context, source, target.byteLength)) return
+    if (!this.checkRange(source, target.byteLength)) return
     const { memory } = context
     const pinned = this.hosts.has(target)
     this.scheduler.submit(queue, () => memory.read(source, pinned ? this.registered(target) : bytesOf(target)))
   }
 
   copy(context: SimulatedContext, queue: StreamQueue, target: number, source: number, bytes: number): void {
-    if (!this.checkRange(context, target, bytes) || !this.checkRange(context, source, bytes)) return
+    if (!this.checkRange(target, bytes) || !this.checkRange(source, bytes)) return
     this.scheduler.submit(queue, () => context.memory.copy(target, source, bytes))
   }
 
+  /** Between two contexts: each side is reached by its own device, so that neither needs access to the other. */
+  copyPeer(
+    queue: StreamQueue,
+    target: number,
+    targetContext: SimulatedContext,
+    source: number,
+    sourceContext: SimulatedContext,
+    bytes: number,
+  ): void {
+    if (!this.checkRange(target, bytes) || !this.checkRange(source, bytes)) return
+    this.scheduler.submit(queue, () => targetContext.memory.copy(target, source, bytes, sourceContext.memory))
+  }
+
   fill(context: SimulatedContext, queue: StreamQueue, target: number, word: number, bytes: number): void {
-    if (!this.checkRange(context, target, bytes)) return
+    if (!this.checkRange(target, bytes)) return
     this.scheduler.submit(queue, () => context.memory.fill(target, bytes, word))
   }
 
@@ -53,17 +66,13 @@ export class Transfers {
   }
 
   /** What the driver sees at the call: whether the range lies in something allocated. False: there is nothing to do. */
-  private checkRange(context: SimulatedContext, address: number, bytes: number): boolean {
+  private checkRange(address: number, bytes: number): boolean {
     this.gate.checkSize(bytes, 0)
     if (bytes === 0) return false
     const region = this.space.find(address)
     if (region === undefined || address + bytes > region.base + region.bytes) {
       const range = `${bytes} bytes from 0x${address.toString(16)}`
       throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `${range} are not inside an allocation or reservation`)
-    }
-    if (region.device !== null && region.device !== context.device) {
-      const fact = `the memory belongs to device ${region.device.ordinal}, device ${context.device.ordinal} is current`
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
     }
     return true
   }

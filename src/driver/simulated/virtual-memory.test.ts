@@ -11,16 +11,16 @@ import type { SimulatedDriver } from './simulated-driver.js'
 const GRANULE = 2 * MiB
 
 function mapNew(driver: SimulatedDriver, ptr: number, bytes = GRANULE): number {
-  const handle = driver.cuMemCreate(bytes, 0)
+  const handle = driver.cuMemCreate(bytes, 0, 0)
   driver.cuMemMap(ptr, bytes, handle)
-  driver.cuMemSetAccess(ptr, bytes, 0)
+  driver.cuMemSetAccess(ptr, bytes, [0])
   return handle
 }
 
 test('memory that must not be touched kills the context when the work runs, and the next call says why', () => {
   const cases: [string, RegExp, (driver: SimulatedDriver, base: number) => void][] = [
     ['unmapped', /nothing is mapped/, () => {}],
-    ['without access', /without access/, (d, base) => d.cuMemMap(base, GRANULE, d.cuMemCreate(GRANULE, 0))],
+    ['without access', /without access/, (d, base) => d.cuMemMap(base, GRANULE, d.cuMemCreate(GRANULE, 0, 0))],
     ['the end unmapped', /nothing is mapped/, (d, base) => mapNew(d, base)],
   ]
   for (const [name, reason, prepare] of cases) {
@@ -66,7 +66,7 @@ test('access belongs to a device and to one mapping', () => {
   const handle = mapNew(driver, base)
   driver.cuMemsetD8(base, 1, GRANULE)
   driver.cuMemMap(base + GRANULE, GRANULE, handle)
-  driver.cuMemSetAccess(base + GRANULE, GRANULE, 1)
+  driver.cuMemSetAccess(base + GRANULE, GRANULE, [1])
   driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(1))
   const host = new Uint8Array(1)
   driver.cuMemcpyDtoH(host, base + GRANULE)
@@ -85,7 +85,7 @@ test('wrong ranges and handles are refused and change nothing', () => {
   refuses(() => driver.cuMemUnmap(base + GRANULE, GRANULE), 'cuMemUnmap', CUDA_ERROR_INVALID_VALUE)
   refuses(() => driver.cuMemUnmap(base, 3 * GRANULE), 'cuMemUnmap', CUDA_ERROR_INVALID_VALUE)
   refuses(() => driver.cuMemUnmap(base + GRANULE, 2 * GRANULE), 'cuMemUnmap', CUDA_ERROR_INVALID_VALUE)
-  refuses(() => driver.cuMemSetAccess(base, GRANULE, 0), 'cuMemSetAccess', CUDA_ERROR_INVALID_VALUE)
+  refuses(() => driver.cuMemSetAccess(base, GRANULE, [0]), 'cuMemSetAccess', CUDA_ERROR_INVALID_VALUE)
   refuses(() => driver.cuMemAddressFree(base, 8 * GRANULE), 'cuMemAddressFree', CUDA_ERROR_INVALID_VALUE)
   refuses(() => driver.cuMemAddressReserve(GRANULE, 3), 'cuMemAddressReserve', CUDA_ERROR_INVALID_VALUE)
   refuses(() => driver.cuMemFree(base), 'cuMemFree', CUDA_ERROR_INVALID_VALUE)
@@ -115,7 +115,7 @@ test('random mapping of handles to places keeps contents and counts memory', () 
   const handles = Array.from({ length: 50 }, () => {
     const granules = 1 + random.below(4)
     return {
-      handle: driver.cuMemCreate(granules * granularityBytes, 0),
+      handle: driver.cuMemCreate(granules * granularityBytes, 0, 0),
       bytes: granules * granularityBytes,
       stamp: -1,
       at: -1,
@@ -145,7 +145,7 @@ test('random mapping of handles to places keeps contents and counts memory', () 
         continue
       }
       map()
-      driver.cuMemSetAccess(base + at * granularityBytes, each.bytes, 0)
+      driver.cuMemSetAccess(base + at * granularityBytes, each.bytes, [0])
       for (const granule of granulesOf(at, each.bytes)) taken.add(granule)
       each.at = at
     }
@@ -164,5 +164,5 @@ test('a device without virtual memory says so', () => {
   const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
   assert.equal(driver.cuDeviceGetAttribute(attribute, 0), 0)
   refuses(() => driver.cuMemAddressReserve(GRANULE, 0), 'cuMemAddressReserve', RESULT.CUDA_ERROR_NOT_SUPPORTED)
-  refuses(() => driver.cuMemCreate(GRANULE, 0), 'cuMemCreate', RESULT.CUDA_ERROR_NOT_SUPPORTED)
+  refuses(() => driver.cuMemCreate(GRANULE, 0, 0), 'cuMemCreate', RESULT.CUDA_ERROR_NOT_SUPPORTED)
 })

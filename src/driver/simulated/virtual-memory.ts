@@ -4,31 +4,43 @@
 // terabytes costs nothing.
 
 import { RESULT } from '../constants.js'
-import type { AddressSpace, Region } from './address-space.js'
+import { type Access, bitOf, type PeerAccess } from './access.js'
+import type { AddressSpace, Extent, Region } from './address-space.js'
 import type { CallGate } from './call-gate.js'
 import type { Contents } from './contents.js'
 import type { SimulatedDevice } from './device.js'
 import { HandleTable } from './handle-table.js'
-import { priceOfMappingUs } from './price-list.js'
+import { FIRST_PEER_ACCESS_US, priceOfMappingUs } from './price-list.js'
+import type { Shareables } from './shareable.js'
 
 const BLOCK_GRANULES = 1024
 
-/** Physical memory made by cuMemCreate; it goes back to the device when released and no longer mapped anywhere. */
+/** Memory made by cuMemCreate; it goes back to the device when all its handles are released and no mapping is left. */
 class Physical {
+  /** handles and mappings */
   references = 1
 
   constructor(
     readonly device: SimulatedDevice,
     readonly contents: Contents,
+    readonly handleTypes: number,
   ) {}
 }
 
-interface Mapping {
-  readonly base: number
-  readonly bytes: number
-  readonly physical: Physical
-  /** bit d: device d may read and write */
-  access: number
+class Mapping implements Extent {
+  readonly contentsOffset = 0
+  readonly access: Access = { devices: 0 }
+  readonly memory: SimulatedDevice
+  readonly contents: Contents
+
+  constructor(
+    readonly base: number,
+    readonly bytes: number,
+    readonly physical: Physical,
+  ) {
+    this.memory = physical.device
+    this.contents = physical.contents
+  }
 }
 
 /** Which mapping covers which granule of a reserved range. */
@@ -68,6 +80,8 @@ export class VirtualMemory {
     private readonly gate: CallGate,
     private readonly space: AddressSpace,
     private readonly granularityBytes: number,
+    private readonly peers: PeerAccess,
+    private readonly shareables: Shareables,
   ) {}
 
   reserve(bytes: number, alignment: number): number {
@@ -95,24 +109,35 @@ export class VirtualMemory {
     this.space.release(region)
   }
 
-  create(bytes: number, device: SimulatedDevice): number {
+  create(bytes: number, device: SimulatedDevice, handleTypes: number): number {
     this.checkRange(0, bytes)
+    this.shareables.checkTypes(handleTypes)
     const contents = device.take(bytes)
     if (contents === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
     this.gate.payFor(bytes)
-    return this.handles.add(new Physical(device, contents))
+    return this.handles.add(new Physical(device, contents, handleTypes))
   }
 
   release(handle: number): void {
-    const physical = this.handles.remove(handle)
-    if (physical === undefined) throw this.unknown()
+    const physical = this.physical(handle)
+    this.handles.remove(handle)
     this.gate.payFor(physical.contents.byteLength)
     this.drop(physical)
   }
 
+  export(handle: number, handleType: number): number {
+    const physical = this.physical(handle)
+    return this.shareables.export(physical, physical.handleTypes, handleType)
+  }
+
+  import(descriptor: number, handleType: number): number {
+    const physical = this.shareables.import(descriptor, handleType, Physical)
+    physical.references++
+    return this.handles.add(physical)
+  }
+
   map(ptr: number, bytes: number, handle: number): void {
-    const physical = this.handles.get(handle)
-    if (physical === undefined) throw this.unknown()
+    const physical = this.physical(handle)
     // Driver 580 on an H200 answers a part of a handle with 801, not with 1.
     if (bytes !== physical.contents.byteLength) {
       throw this.gate.refuse(
@@ -128,7 +153,7 @@ export class VirtualMemory {
     }
     this.gate.payFor(bytes)
     physical.references++
-    reservation.set(ptr, bytes, { base: ptr, bytes, physical, access: 0 })
+    reservation.set(ptr, bytes, new Mapping(ptr, bytes, physical))
   }
 
   unmap(ptr: number, bytes: number): void {
@@ -141,12 +166,18 @@ export class VirtualMemory {
     }
   }
 
-  setAccess(ptr: number, bytes: number, device: SimulatedDevice): void {
+  /** For all of `devices` or for none: one that has no way to some of the memory voids the others. */
+  setAccess(ptr: number, bytes: number, devices: readonly SimulatedDevice[]): void {
+    if (devices.length === 0) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the list of devices is empty')
     const { reservation } = this.rangeOf(ptr, bytes)
     const mappings = this.wholeMappings(reservation, ptr, bytes)
+    for (const { memory } of mappings) for (const device of devices) this.peers.checkWay(device, memory)
     for (const mapping of mappings) {
-      this.gate.pay(priceOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
-      mapping.access |= 1 << device.ordinal
+      for (const device of devices) {
+        this.gate.pay(priceOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
+        if (this.peers.isFirstMeeting(device, mapping.memory)) this.gate.pay(FIRST_PEER_ACCESS_US)
+        mapping.access.devices |= bitOf(device)
+      }
     }
   }
 
@@ -180,10 +211,14 @@ export class VirtualMemory {
   }
 
   private drop(physical: Physical): void {
-    if (--physical.references === 0) physical.device.give(physical.contents.byteLength)
+    if (--physical.references > 0) return
+    physical.device.give(physical.contents.byteLength)
+    this.shareables.forget(physical)
   }
 
-  private unknown(): Error {
-    return this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no such memory handle')
+  private physical(handle: number): Physical {
+    const physical = this.handles.get(handle)
+    if (physical === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no such memory handle')
+    return physical
   }
 }
