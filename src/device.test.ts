@@ -119,6 +119,29 @@ describe('a device', () => {
     pool.check()
   })
 
+  it('kernels take growable buffers and views over them, before and after they grew', () => {
+    using device = openDevice('simulated')
+    const kernel = device.loadModule(PTX).kernel('device_test_increment')
+    using growable = device.createGrowableBuffer({ bytes: 1 * MiB })
+    using first = growable.array(Int32Array, 2)
+    growable.fill(0)
+    kernel.launch({ grid: 1, block: 1 }, growable, MiB / 4)
+    growable.grow(5 * MiB)
+    growable.fill(0, 1 * MiB)
+    kernel.launch({ grid: 1, block: 1 }, growable, (5 * MiB) / 4)
+    kernel.launch({ grid: 1, block: 1 }, first, first.length)
+    assert.deepEqual([...first.readSync()], [3, 3])
+    const words = new Int32Array(growable.readSync().buffer)
+    assert.deepEqual([words[2], words[MiB / 4 - 1], words[MiB / 4], words.at(-1)], [2, 2, 1, 1])
+    assert.throws(
+      () => kernel.launch({ grid: 1, block: 1 }, openDevice('simulated').createGrowableBuffer({ bytes: 4 }), 1),
+      {
+        name: 'PoolError',
+        message: /another device/,
+      },
+    )
+  })
+
   it('kernels take only memory of their own device, as a buffer, an array or a view', () => {
     const driver = new SimulatedDriver({ devices: 2 })
     using device = openDevice(driver, 0)
@@ -210,12 +233,14 @@ describe('a device', () => {
     const adopted = device.adoptStream(driver.cuStreamCreate(1))
     const pools = [device.createPool(), device.createPool({ backing: 'segments' }), device.createPlainPool()]
     const buffers = pools.map(pool => pool.allocate(3 * MiB, stream))
+    const growable = device.createGrowableBuffer({ bytes: 3 * MiB, stream })
     driver.holdOperation(stream.handle)
-    for (const buffer of buffers) buffer.fill(1)
+    for (const buffer of [...buffers, growable]) buffer.fill(1)
     device.close()
     device.close()
     assert.equal(driver.usedBytes(), 0)
     assert.deepEqual([stream.closed, adopted.closed, device.defaultStream.closed], [true, true, true])
+    assert.equal(growable.freed, true)
     for (const [index, buffer] of buffers.entries()) {
       assert.equal(buffer.freed, true)
       buffer[Symbol.dispose]()
@@ -230,8 +255,11 @@ describe('a device', () => {
     const { pools } = device as unknown as { pools: Set<unknown> }
     for (let round = 0; round < 10; round++) {
       for (const pool of [device.createPool(), device.createPlainPool(), device.defaultDriverPool()]) pool.close()
+      const growable = device.createGrowableBuffer({ bytes: 1 })
+      growable.free()
+      growable.settleSync()
     }
-    assert.ok(pools.size <= 3, `${pools.size} of 30`)
+    assert.ok(pools.size <= 4, `${pools.size} of 30`)
   })
 
   it('events and modules that outlive it close, and say that it is closed', () => {
@@ -257,6 +285,7 @@ describe('a device', () => {
       for (const pool of [device.createPool(), device.createPlainPool(), device.defaultDriverPool()]) {
         pool.allocate(3 * MiB, stream).fill(1)
       }
+      device.createGrowableBuffer({ bytes: 3 * MiB, stream }).fill(1)
       driver.failCall({ call: '*', nth: refused + 1, code: 999 })
       try {
         device.close()
@@ -310,6 +339,105 @@ describe('a device', () => {
   })
 })
 
+describe('pools of one stream', () => {
+  it('are the same for the same stream, allocate on it, and share nothing', () => {
+    using device = openDevice('simulated')
+    const [a, b] = [device.createStream(), device.createStream()]
+    const pool = device.poolFor(a, { maxPoolBytes: 8 * MiB })
+    assert.equal(device.poolFor(a), pool)
+    assert.notEqual(device.poolFor(b), pool)
+    assert.equal(device.poolFor(device.defaultStream), device.poolFor(device.defaultStream))
+    assert.equal(pool.allocate(1 * MiB).stream, a)
+    assert.deepEqual([pool.stats().limitBytes, device.poolFor(b).stats().limitBytes], [8 * MiB, 4 * GiB])
+    assert.deepEqual([pool.stats().liveBuffers, device.poolFor(b).stats().liveBuffers], [1, 0])
+  })
+
+  it('are closed with the stream, which gives their memory back', () => {
+    const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+    using device = openDevice(driver)
+    for (const stream of [device.createStream(), device.adoptStream(driver.cuStreamCreate(1))]) {
+      const used = driver.usedBytes()
+      const pool = device.poolFor(stream)
+      const held = pool.allocate(3 * MiB)
+      driver.holdOperation(stream.handle)
+      held.fill(1)
+      stream.close()
+      assert.deepEqual([pool.closed, held.freed, driver.usedBytes()], [true, true, used])
+      assert.throws(() => pool.allocate(1), { name: 'PoolError', message: /pool is closed/ })
+      assert.throws(() => device.poolFor(stream), { name: 'PoolError', message: /stream is closed/ })
+      held[Symbol.dispose]()
+    }
+  })
+
+  it('take options at the first call only, and can be closed before their stream', () => {
+    using device = openDevice('simulated')
+    const stream = device.createStream()
+    const pool = device.poolFor(stream)
+    assert.throws(() => device.poolFor(stream, {}), { name: 'PoolError', message: /options at the first call only/ })
+    pool.close()
+    const next = device.poolFor(stream, { backing: 'segments' })
+    assert.equal(next.snapshot().backing, 'segments')
+    next.allocate(1).free()
+    stream.close()
+    assert.equal(next.closed, true)
+  })
+
+  it('refuse what is no open stream of the device, and options that are wrong', () => {
+    using device = openDevice('simulated')
+    using other = openDevice('simulated')
+    const closed = device.createStream()
+    closed.close()
+    for (const bad of [undefined, null, 0, {}]) {
+      assert.throws(() => device.poolFor(bad as never), { name: 'TypeError', message: /poolFor: stream must be/ })
+    }
+    assert.throws(() => device.poolFor(other.createStream()), { name: 'PoolError', message: /another device/ })
+    assert.throws(() => device.poolFor(closed), { name: 'PoolError', message: /stream is closed/ })
+    const stream = device.createStream()
+    assert.throws(() => device.poolFor(stream, { maxPoolBytes: -1 }), { name: 'RangeError', message: /maxPoolBytes/ })
+    device.poolFor(stream, { maxPoolBytes: 4 * MiB }).allocate(1)
+  })
+
+  it('that the driver will not close leave the stream closed there, and are closed with the device', () => {
+    for (let nth = 1; nth < 12; nth++) {
+      const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+      const device = openDevice(driver)
+      const stream = device.createStream()
+      device.poolFor(stream).allocate(3 * MiB)
+      driver.failCall({ call: '*', nth, code: 999 })
+      try {
+        stream.close()
+      } catch (error) {
+        assert.equal((error as Error).name, 'CudaError')
+        stream.close()
+      }
+      driver.clearFaults()
+      assert.equal(stream.closed, true)
+      device.close()
+      assert.equal(driver.usedBytes(), 0)
+      const { calls } = driver
+      // A destroy that the driver refuses is not tried again.
+      assert.equal(calls.get('cuStreamDestroy'), calls.get('cuStreamCreate'))
+    }
+  })
+})
+
+describe('host pools of a device', () => {
+  it('are closed with it, and their arrays stay', () => {
+    const device = openDevice('simulated')
+    const pool = device.createHostPool({ maxPoolBytes: 32 * MiB, shared: true })
+    const held = pool.allocateArray(Float64Array, 1000)
+    const { elements } = held
+    const target = device.createPool().allocateArray(Float64Array, 1000)
+    elements.fill(1.5)
+    held.copyTo(target)
+    device.close()
+    assert.deepEqual([pool.closed, held.freed, elements[999]], [true, true, 1.5])
+    assert.throws(() => pool.allocate(1), { name: 'PoolError', message: /pool is closed/ })
+    const { calls } = device.driver
+    assert.equal(calls.get('cuMemHostUnregister'), calls.get('cuMemHostRegister'))
+  })
+})
+
 function assertRefusesAll(device: Device): void {
   const uses: readonly (() => unknown)[] = [
     () => device.createStream(),
@@ -317,6 +445,9 @@ function assertRefusesAll(device: Device): void {
     () => device.createEvent(),
     () => device.createPool(),
     () => device.createPlainPool(),
+    () => device.createHostPool(),
+    () => device.poolFor(device.defaultStream),
+    () => device.createGrowableBuffer({ bytes: 1 }),
     () => device.loadModule(PTX),
     () => device.synchronize(),
     () => device.memoryInfo(),

@@ -13,6 +13,9 @@ import { Event } from './order/event.js'
 import { Stream } from './order/stream.js'
 import { CachingPool } from './pool/caching-pool.js'
 import { DriverPool } from './pool/driver-pool.js'
+import { GrowableBuffer, type GrowableOptions } from './pool/growable-buffer.js'
+import type { HostPoolOptions } from './pool/host-options.js'
+import { HostPool } from './pool/host-pool.js'
 import { type PoolOptions, parsePoolOptions } from './pool/options.js'
 import { PlainPool } from './pool/plain-pool.js'
 import { Staging } from './pool/staging.js'
@@ -80,6 +83,12 @@ function openOn(driver: Driver, ordinal: number): Device {
   return new Device(Context.open(driver, ordinal))
 }
 
+/** What a device closes with itself. */
+interface Closable {
+  readonly closed: boolean
+  close(): unknown
+}
+
 /** One GPU, or the simulated one. */
 export class Device implements Disposable {
   readonly driver: Driver
@@ -92,7 +101,8 @@ export class Device implements Disposable {
   readonly defaultStream: Stream
   private readonly adopted = new Map<number, Stream>()
   private readonly streams = new Set<Stream>()
-  private readonly pools = new Set<CachingPool | PlainPool | DriverPool>()
+  private readonly pools = new Set<Closable>()
+  private readonly streamPools = new Map<Stream, CachingPool>()
   private closed = false
 
   /** Use `openDevice`. */
@@ -119,7 +129,10 @@ export class Device implements Disposable {
   createStream(): Stream {
     const handle = this.open('createStream').cuStreamCreate(CU_STREAM_NON_BLOCKING)
     try {
-      const stream = new Stream(this.clocks, handle, true, closed => this.streams.delete(closed))
+      const stream = new Stream(this.clocks, handle, true, closed => {
+        this.streams.delete(closed)
+        this.closePoolOf(closed)
+      })
       this.streams.add(stream)
       return stream
     } catch (error) {
@@ -141,7 +154,10 @@ export class Device implements Disposable {
     const id = driver.cuStreamGetId(handle)
     const known = this.adopted.get(id)
     if (known !== undefined) return known
-    const stream = new Stream(this.clocks, handle, false, () => this.adopted.delete(id))
+    const stream = new Stream(this.clocks, handle, false, closed => {
+      this.adopted.delete(id)
+      this.closePoolOf(closed)
+    })
     this.adopted.set(id, stream)
     return stream
   }
@@ -157,6 +173,32 @@ export class Device implements Disposable {
     return this.keep(new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes)))
   }
 
+  /**
+   * A caching pool of a stream's own, which no other part of the program shares: the same one each time, `options` at the
+   * first. Without a stream named it allocates on its own. Closing the stream closes the pool, and so waits for all work.
+   */
+  poolFor(stream: Stream, options?: PoolOptions): CachingPool {
+    this.open('poolFor')
+    if (!(stream instanceof Stream)) throw new TypeError(`poolFor: stream must be a Stream, not ${describe(stream)}`)
+    if (stream.clocks !== this.clocks) throw new PoolError('poolFor: the stream belongs to another device')
+    stream.checkOpen('poolFor')
+    const known = this.streamPools.get(stream)
+    if (known?.closed === false) {
+      if (options === undefined) return known
+      throw new PoolError('poolFor: the stream has its pool already; give options at the first call only')
+    }
+    const config = parsePoolOptions(options ?? {}, this.totalBytes)
+    const pool = this.keep(new CachingPool(this.clocks, stream, config))
+    this.streamPools.set(stream, pool)
+    return pool
+  }
+
+  /** Pinned host memory, which copies reach while Node goes on. */
+  createHostPool(options: HostPoolOptions = {}): HostPool {
+    this.open('createHostPool')
+    return this.keep(new HostPool(this.clocks, this.defaultStream, options))
+  }
+
   /** One driver allocation for each buffer: slow, exact, and what `withFallback` falls back to. */
   createPlainPool(): PlainPool {
     this.open('createPlainPool')
@@ -167,6 +209,17 @@ export class Device implements Disposable {
   defaultDriverPool(): DriverPool {
     this.open('defaultDriverPool')
     return this.keep(new DriverPool(this.clocks, this.defaultStream))
+  }
+
+  /**
+   * A buffer whose length can change while address and contents stay. Throws PoolError where the device has no virtual
+   * memory, RangeError and TypeError for bad options, OutOfMemoryError when there is no room for `bytes`.
+   */
+  createGrowableBuffer(options: GrowableOptions): GrowableBuffer {
+    this.open('createGrowableBuffer')
+    const buffer = GrowableBuffer.create(this.clocks, this.defaultStream, options)
+    this.keep(buffer.home)
+    return buffer
   }
 
   /** Loads PTX text; see `Module`. The driver waits for running kernels before it loads, so this may block. */
@@ -199,11 +252,17 @@ export class Device implements Disposable {
     this.close()
   }
 
-  /** Remembers a pool for `close`, and forgets those that are closed. */
-  private keep<P extends CachingPool | PlainPool | DriverPool>(pool: P): P {
+  /** Remembers a pool, or a buffer's memory, for `close`, and forgets those that are closed. */
+  private keep<P extends Closable>(pool: P): P {
     for (const other of this.pools) if (other.closed) this.pools.delete(other)
     this.pools.add(pool)
     return pool
+  }
+
+  private closePoolOf(stream: Stream): void {
+    const pool = this.streamPools.get(stream)
+    this.streamPools.delete(stream)
+    pool?.close()
   }
 
   private open(call: string): Driver {

@@ -31,7 +31,7 @@ const FEATURES: readonly Feature[] = [
   },
   {
     name: 'memory and copies',
-    functions: ['cuMemAlloc', 'cuMemcpyHtoDAsync', 'cuMemHostRegister'],
+    functions: ['cuMemAlloc', 'cuMemcpyAsync', 'cuMemHostRegister'],
     without: 'no pools',
     use: device => {
       using pool = device.createPlainPool()

@@ -38,6 +38,8 @@ export interface Driver {
   readonly modelledSeconds: number | null
   /** the clock by which this driver's calls take time, in seconds from any beginning: the machine's own, or the modelled one */
   readonly clockSeconds: number
+  /** where host memory lies in this process, which no call tells: pages are pinned as a whole, so others must keep off them */
+  hostAddress(host: ArrayBufferView): number
 
   cuInit(): void
   cuDriverGetVersion(): number

@@ -71,8 +71,11 @@ export class Stream implements Disposable {
     this.lastSlot = this.slot
     this.lastStamp = this.clocks.marked[this.slot]
     this.slot = -1
-    this.onClose(this)
-    if (this.owned) this.context.giveBack(driver => driver.cuStreamDestroy(this.handle))
+    try {
+      this.onClose(this)
+    } finally {
+      if (this.owned) this.context.giveBack(driver => driver.cuStreamDestroy(this.handle))
+    }
   }
 
   [Symbol.dispose](): void {

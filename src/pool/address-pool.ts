@@ -65,9 +65,11 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     if (stream.clocks !== this.clocks) throw new PoolError('allocate: the stream belongs to another device')
     stream.checkOpen('allocate')
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
+    const wholeBytes = bytes + Math.max(0, alignment - DRIVER_ALIGNMENT)
+    if (!Number.isSafeInteger(wholeBytes)) return null
     let ptr: number
     try {
-      ptr = this.obtain(bytes + Math.max(0, alignment - DRIVER_ALIGNMENT), stream)
+      ptr = this.obtain(wholeBytes, stream)
     } catch (error) {
       if (isOutOfMemory(error)) return null
       throw error

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { PoolError } from '../base/errors.js'
 import type { DeviceArray, TypedArrayConstructor } from './array.js'
+import type { Pool } from './pool.js'
 import { TestDevice } from './pool-fixture.suite.js'
 
 const TYPES: readonly TypedArrayConstructor[] = [
@@ -48,7 +49,7 @@ describe('device array', () => {
     assert.deepEqual([...array.readSync()], [0, 0, 0, 1, 2, 9])
     assert.throws(() => other.copyFrom(array), RangeError)
     assert.throws(() => array.copyFrom(other), { name: 'PoolError', message: /another device/ })
-    const same = array.buffer.pool.allocateArray(Float32Array, 2, array.stream)
+    const same = (array.buffer.pool as Pool).allocateArray(Float32Array, 2, array.stream)
     same.write(new Float32Array([7, 8]))
     array.copyFrom(same, 1)
     assert.deepEqual([...array.readSync()], [0, 7, 8, 1, 2, 9])
@@ -94,7 +95,7 @@ describe('device array', () => {
       assert.throws(() => array.write(new Float32Array(2), offset), { name: 'RangeError', message: /write/ })
     }
     assert.throws(() => array.subarray(1, 3).write(new Float32Array(3)), RangeError)
-    const integers = array.buffer.pool.allocateArray(Int32Array, 4)
+    const integers = (array.buffer.pool as Pool).allocateArray(Int32Array, 4)
     assert.throws(() => array.copyFrom(integers as unknown as typeof array), { name: 'TypeError', message: /copyFrom/ })
     assert.throws(() => array.copyFrom(array.buffer as unknown as typeof array), TypeError)
   })

@@ -22,7 +22,7 @@ export type TypedArray =
 export interface TypedArrayConstructor {
   readonly name: string
   readonly BYTES_PER_ELEMENT: number
-  new (buffer: ArrayBuffer): TypedArray
+  new (buffer: ArrayBuffer, byteOffset?: number, length?: number): TypedArray
 }
 export type TypedArrayOf<C extends TypedArrayConstructor> = InstanceType<C>
 
@@ -38,24 +38,15 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     private readonly owner: boolean,
   ) {}
 
-  /** Called as `pool.allocateArray(Float32Array, count, stream)`. */
+  /** Called as `pool.allocateArray(Float32Array, count, stream)`; errors are in the name of `call`. */
   static allocate<C extends TypedArrayConstructor>(
-    pool: Pool,
+    pool: Pick<Pool, 'allocate'>,
     type: C,
     count: number,
     stream?: Stream,
+    call = 'allocateArray',
   ): DeviceArray<TypedArrayOf<C>> {
-    if (typeof type !== 'function' || !(type.BYTES_PER_ELEMENT > 0)) {
-      throw new TypeError(`allocateArray: type must be a typed array class such as Float32Array, not ${describe(type)}`)
-    }
-    if (!Number.isSafeInteger(count) || count <= 0) {
-      throw new RangeError(`allocateArray: count must be a whole number of at least 1, not ${describe(count)}`)
-    }
-    const bytes = count * type.BYTES_PER_ELEMENT
-    if (!Number.isSafeInteger(bytes)) {
-      throw new RangeError(`allocateArray: count ${count} times ${type.BYTES_PER_ELEMENT} bytes is above 2^53`)
-    }
-    return new DeviceArray(pool.allocate(bytes, stream), type, 0, count, true)
+    return new DeviceArray(pool.allocate(byteLengthOf(type, count, call), stream), type, 0, count, true)
   }
 
   get ptr(): number {
@@ -146,6 +137,21 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
       throw new RangeError(`${call}: ${count} elements from ${offset} do not fit into an array of ${this.length}`)
     }
   }
+}
+
+/** The bytes of `count` elements, for an allocation; throws TypeError for what is no typed array, RangeError for the count. */
+export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 'allocateArray'): number {
+  if (typeof type !== 'function' || !(type.BYTES_PER_ELEMENT > 0)) {
+    throw new TypeError(`${call}: type must be a typed array class such as Float32Array, not ${describe(type)}`)
+  }
+  if (!Number.isSafeInteger(count) || count <= 0) {
+    throw new RangeError(`${call}: count must be a whole number of at least 1, not ${describe(count)}`)
+  }
+  const bytes = count * type.BYTES_PER_ELEMENT
+  if (!Number.isSafeInteger(bytes)) {
+    throw new RangeError(`${call}: count ${count} times ${type.BYTES_PER_ELEMENT} bytes is above 2^53`)
+  }
+  return bytes
 }
 
 function clamp(index: number, length: number): number {

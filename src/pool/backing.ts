@@ -25,7 +25,9 @@ export interface GrowthLimits {
 }
 
 export interface Backing {
-  readonly kind: 'virtual' | 'segments'
+  readonly kind: 'virtual' | 'segments' | 'managed' | 'pinned'
+  /** what it may reserve at most */
+  readonly limitBytes: number
   readonly reservedBytes: number
   peakReservedBytes: number
   /** by range: the device address of its unit 0 */
@@ -49,12 +51,12 @@ export interface Backing {
 }
 
 /**
- * What a pool may reserve in all, on a device of `deviceBytes`: without a limit no more than there is, so that a request
+ * What a pool may reserve in all, where there is `totalBytes`: without a limit no more than that, so that a request
  * beyond it is refused before anything is taken, and no more than units can be counted. Refuses a limit below what a
  * backing takes from the device at a time.
  */
-export function mostReservedBytes({ limitBytes }: GrowthLimits, stepBytes: number, deviceBytes: number): number {
-  if (limitBytes >= stepBytes) return Math.min(limitBytes, deviceBytes, MAX_UNITS * UNIT_BYTES)
+export function mostReservedBytes({ limitBytes }: GrowthLimits, stepBytes: number, totalBytes: number): number {
+  if (limitBytes >= stepBytes) return Math.min(limitBytes, totalBytes, MAX_UNITS * UNIT_BYTES)
   throw new RangeError(
     `maxPoolBytes must be at least ${formatBytes(stepBytes)}, which this device gives at a time, not ${formatBytes(limitBytes)}`,
   )

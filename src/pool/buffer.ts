@@ -4,7 +4,7 @@ import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { untilDone } from '../order/polling.js'
 import { Stream } from '../order/stream.js'
-import type { BufferHome } from './home.js'
+import type { BufferHome, BufferOwner } from './home.js'
 import type { Pool } from './pool.js'
 import { Staging } from './staging.js'
 
@@ -16,7 +16,7 @@ export class DeviceBuffer implements Disposable {
   /** Made by pools. `tag` names one use of the pool's record; a stale buffer's tag matches nothing. */
   constructor(
     /** the pool, or outermost wrapper, that handed the buffer out */
-    public pool: Pool,
+    public pool: BufferOwner,
     /** the stream it was allocated on */
     readonly stream: Stream,
     /** the pool that its memory comes from */
@@ -74,6 +74,7 @@ export class DeviceBuffer implements Disposable {
   /**
    * Copies `source` to the device, from byte `byteOffset` of the buffer on. The source may be changed after the call.
    * The driver takes a copy first, and lets a large one (16 MiB, say) wait on the host while the stream is busy.
+   * Pinned memory is read when the copy runs instead: use `HostBuffer.copyTo`, or announce it with `recordUse`.
    */
   write(source: ArrayBufferView | ArrayBuffer, byteOffset = 0): void {
     const view = viewOf(source)

@@ -86,7 +86,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     const mostUnits = Math.min(config.limitBytes, deviceBytes) / UNIT_BYTES
     this.slots = new SlotCache(this.records, Math.floor(mostUnits * CACHE_SHARE))
-    this.reserve = new Reserve(this.records, this.slots, clocks, config, mostUnits)
+    this.reserve = new Reserve(this.records, this.slots, clocks, config)
     this.addresses = new AddressIndex(this.records)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
@@ -346,7 +346,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const tag = words[base | Word.tag]
     this.slots.meet(slot)
     const stamp = this.config.streamOrdered ? covering : 0
-    if (this.records.state(record) === State.shared) this.reserve.defer(record, slot, stamp)
+    const isInUse = this.records.state(record) === State.shared && !this.reserve.forgetUses(record)
+    if (isInUse) this.reserve.defer(record, slot, stamp)
     else if (tag <= Tag.last && isOpen && this.slots.put(words, slot, record)) {
       this.records.setState(record, State.cached)
       words[base | Word.key] = slot + 1

@@ -15,22 +15,27 @@ interface DeferredBlock {
 export class Deferred {
   /** bytes waiting */
   bytes = 0
-  private readonly announced = new Map<number, Set<Stream>>()
+  /** by record: until which stamp of its clock a stream uses the block, Infinity for the one that covers the free */
+  private readonly announced = new Map<number, Map<Stream, number>>()
   private blocks: DeferredBlock[] = []
 
   constructor(private readonly clocks: Clocks) {}
 
-  /** A stream uses a live block. */
-  announce(record: number, stream: Stream): void {
-    const streams = this.announced.get(record) ?? new Set()
-    this.announced.set(record, streams.add(stream))
+  /** A stream uses a live block until `stamp`. */
+  announce(record: number, stream: Stream, stamp: number): void {
+    const uses = this.announced.get(record) ?? new Map<Stream, number>()
+    uses.set(stream, Math.max(stamp, uses.get(stream) ?? 0))
+    this.announced.set(record, uses)
+  }
+
+  /** Whether the announced uses of a live block are known complete, as of now; they are forgotten then. */
+  forgetCompleted(record: number): boolean {
+    return this.isComplete(this.usesOf(record)) && this.announced.delete(record)
   }
 
   /** A block with announced uses was freed; returns what it waits for on other streams, as pairs of slot and stamp. */
   add(record: number, slot: number, stamp: number, bytes: number): DeferredBlock['uses'] {
-    const uses = [...(this.announced.get(record) ?? [])].map((stream): [number, number] =>
-      stream.slot >= 0 ? [stream.slot, this.clocks.marked[stream.slot] + 1] : [stream.lastSlot, stream.lastStamp],
-    )
+    const uses = this.usesOf(record)
     this.announced.delete(record)
     this.blocks.push({ record, slot, stamp, bytes, uses })
     this.bytes += bytes
@@ -40,11 +45,22 @@ export class Deferred {
   /** Takes out the blocks whose uses on other streams have completed. */
   takeSettled(): DeferredBlock[] {
     if (this.blocks.length === 0) return []
-    const isSettled = (block: DeferredBlock) =>
-      block.uses.every(([slot, stamp]) => this.clocks.completed[slot] >= stamp)
-    const settled = this.blocks.filter(isSettled)
-    if (settled.length > 0) this.blocks = this.blocks.filter(block => !isSettled(block))
+    const settled = this.blocks.filter(block => this.isComplete(block.uses))
+    if (settled.length > 0) this.blocks = this.blocks.filter(block => !this.isComplete(block.uses))
     for (const block of settled) this.bytes -= block.bytes
     return settled
+  }
+
+  /** What must complete before a block announced to streams is used again. */
+  private usesOf(record: number): [slot: number, stamp: number][] {
+    return [...(this.announced.get(record) ?? [])].map(([stream, stamp]) =>
+      stream.slot >= 0
+        ? [stream.slot, Math.min(stamp, this.clocks.marked[stream.slot] + 1)]
+        : [stream.lastSlot, Math.min(stamp, stream.lastStamp)],
+    )
+  }
+
+  private isComplete(uses: DeferredBlock['uses']): boolean {
+    return uses.every(([slot, stamp]) => this.clocks.completed[slot] >= stamp)
   }
 }

@@ -111,7 +111,7 @@ class Workload {
   }
 }
 
-function open(backing: 'virtual' | 'segments') {
+function open(backing: 'virtual' | 'segments' | 'managed') {
   const device = new TestDevice({ capacityBytes: CAPACITY })
   const pool = device.createPool({ backing, maxPoolBytes: CAPACITY, releaseThresholdBytes: 48 * MiB })
   return { device, pool, workload: new Workload(device, pool) }
@@ -132,7 +132,10 @@ function callsOf(device: TestDevice): number {
 }
 
 /** How many driver calls the steps make when none fails. */
-function countCalls(backing: 'virtual' | 'segments', steps: (opened: ReturnType<typeof open>) => void): number {
+function countCalls(
+  backing: 'virtual' | 'segments' | 'managed',
+  steps: (opened: ReturnType<typeof open>) => void,
+): number {
   const opened = open(backing)
   const before = callsOf(opened.device)
   steps(opened)
@@ -148,7 +151,7 @@ function spareOf(pool: CachingPool): number {
   return spare
 }
 
-for (const backing of ['virtual', 'segments'] as const) {
+for (const backing of ['virtual', 'segments', 'managed'] as const) {
   describe(`driver failures: ${backing}`, () => {
     const calls = countCalls(backing, ({ workload }) => workload.run())
 
@@ -244,7 +247,7 @@ for (const backing of ['virtual', 'segments'] as const) {
   })
 }
 
-function countCallsOfMaking(backing: 'virtual' | 'segments'): number {
+function countCallsOfMaking(backing: 'virtual' | 'segments' | 'managed'): number {
   const device = new TestDevice({ capacityBytes: CAPACITY })
   const before = callsOf(device)
   device.createPool({ backing })

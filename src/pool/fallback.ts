@@ -1,7 +1,7 @@
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { Pool, PoolStats } from './pool.js'
-import { Wrapper } from './wrapper.js'
+import { checkIsPool, Wrapper } from './wrapper.js'
 
 /** `upstream`, and when it has no room, `fallback`: for example `device.createPlainPool()`, the driver's own allocation. */
 export function withFallback(upstream: Pool, fallback: Pool): FallbackPool {
@@ -19,6 +19,7 @@ export class FallbackPool extends Wrapper {
     readonly fallback: Pool,
   ) {
     super(upstream)
+    checkIsPool(fallback, 'withFallback: fallback')
   }
 
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
@@ -39,7 +40,10 @@ export class FallbackPool extends Wrapper {
     upstream.release(buffer, stream)
   }
 
-  /** Both pools together; a peak is the sum of both peaks, which may not have been at the same time. */
+  /**
+   * Both pools together; a peak is the sum of both peaks, which may not have been at the same time. Where both draw on
+   * one pool, that one is counted twice.
+   */
   override stats(): PoolStats {
     const [mine, other] = [super.stats(), this.fallback.stats()]
     const sums = Object.entries(mine).map(([counter, value]) => [counter, value + other[counter as keyof PoolStats]])

@@ -10,6 +10,7 @@ import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { CachingPool } from './caching-pool.js'
 import { DriverPool } from './driver-pool.js'
+import { GrowableBuffer, type GrowableOptions } from './growable-buffer.js'
 import { type PoolOptions, parsePoolOptions } from './options.js'
 import { PlainPool } from './plain-pool.js'
 import { Staging } from './staging.js'
@@ -104,6 +105,12 @@ export class GpuDevice extends TestGpu {
 
   defaultDriverPool(): DriverPool {
     return this.opened(new DriverPool(this.clocks, this.defaultStream))
+  }
+
+  createGrowableBuffer(options: GrowableOptions): GrowableBuffer {
+    const buffer = GrowableBuffer.create(this.clocks, this.defaultStream, options)
+    this.opened(buffer.home)
+    return buffer
   }
 
   loadModule(ptx: string): Module {

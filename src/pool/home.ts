@@ -1,5 +1,11 @@
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
+
+/** Whom a buffer is given back to: the pool, or outermost wrapper, that handed it out. */
+export interface BufferOwner {
+  release(buffer: DeviceBuffer, stream?: Stream): void
+}
 
 /** What a buffer asks of the pool that its memory comes from, whichever wrappers stand in between. */
 export interface BufferHome {

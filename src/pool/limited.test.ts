@@ -11,6 +11,7 @@ describe('limited', () => {
     const pool = limited(upstream, 1000)
     const first = pool.allocate(600)
     assert.equal(pool.tryAllocate(401), null)
+    assert.equal(pool.handedOutBytes, 600)
     const second = pool.allocate(400)
     assert.throws(() => pool.allocate(1), {
       name: 'OutOfMemoryError',

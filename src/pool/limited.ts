@@ -1,7 +1,7 @@
-import { checkByteCount, formatBytes } from '../base/bytes.js'
-import { OutOfMemoryError } from '../base/errors.js'
+import { checkByteCount } from '../base/bytes.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
+import { overLimit } from './out-of-memory.js'
 import type { Pool, PoolStats } from './pool.js'
 import { Wrapper } from './wrapper.js'
 
@@ -12,7 +12,8 @@ export function limited(upstream: Pool, limitBytes: number): LimitedPool {
 }
 
 export class LimitedPool extends Wrapper {
-  private handedOutBytes = 0
+  /** handed out now, as asked for */
+  handedOutBytes = 0
 
   constructor(
     upstream: Pool,
@@ -22,17 +23,12 @@ export class LimitedPool extends Wrapper {
   }
 
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    if (this.exceeds(bytes)) throw this.outOfMemory(bytes)
-    const buffer = super.allocate(bytes, stream, alignment)
-    this.handedOutBytes += bytes
-    return buffer
+    if (this.exceeds(bytes)) throw overLimit(this.upstream, bytes, this.handedOutBytes, this.limitBytes)
+    return super.allocate(bytes, stream, alignment)
   }
 
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
-    if (this.exceeds(bytes)) return null
-    const buffer = super.tryAllocate(bytes, stream, alignment)
-    if (buffer !== null) this.handedOutBytes += bytes
-    return buffer
+    return this.exceeds(bytes) ? null : super.tryAllocate(bytes, stream, alignment)
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
@@ -45,25 +41,13 @@ export class LimitedPool extends Wrapper {
     return { ...super.stats(), limitBytes: this.limitBytes }
   }
 
+  protected override adopt(buffer: DeviceBuffer): DeviceBuffer {
+    this.handedOutBytes += buffer.byteLength
+    return super.adopt(buffer)
+  }
+
   private exceeds(bytes: number): boolean {
     checkByteCount(bytes, 'bytes')
     return this.handedOutBytes + bytes > this.limitBytes
-  }
-
-  private outOfMemory(bytes: number): OutOfMemoryError {
-    const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes } = super.stats()
-    const { handedOutBytes, limitBytes } = this
-    return new OutOfMemoryError(
-      `no room for ${formatBytes(bytes)} within the limit of ${formatBytes(limitBytes)}, of which ${formatBytes(handedOutBytes)} are handed out; free some or raise the limit`,
-      {
-        requestedBytes: bytes,
-        liveBytes,
-        pendingBytes,
-        reservedBytes,
-        largestFreeBytes,
-        limitBytes,
-        deviceFreeBytes: this.context.activate().cuMemGetInfo().freeBytes,
-      },
-    )
   }
 }

@@ -1,5 +1,6 @@
 import { checkByteCount, describe, formatBytes, GiB, MiB } from '../base/bytes.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
+import type { SegmentSource } from './segment-source.js'
 
 /** How a caching pool behaves; everything may be left out. */
 export interface PoolOptions {
@@ -15,8 +16,12 @@ export interface PoolOptions {
   readonly streamOrdered?: boolean
   /** at a settling, idle memory above this goes back to the device (Infinity) */
   readonly releaseThresholdBytes?: number
-  /** 'virtual' moves memory to where it is needed and wants virtual memory management; 'segments' takes plain driver allocations ('auto') */
-  readonly backing?: 'auto' | 'virtual' | 'segments'
+  /**
+   * 'virtual' moves memory to where it is needed and wants virtual memory management; 'segments' takes plain driver
+   * allocations; 'managed' takes memory that moves between host and devices as it is used, and with a `maxPoolBytes` that
+   * says so more of it than the device has ('auto')
+   */
+  readonly backing?: 'auto' | 'virtual' | 'segments' | 'managed'
 }
 
 /** The same with everything decided; sizes in bytes. */
@@ -27,7 +32,8 @@ export interface PoolConfig {
   readonly powerOfTwo: boolean
   readonly streamOrdered: boolean
   readonly releaseThresholdBytes: number
-  readonly backing: 'auto' | 'virtual' | 'segments'
+  /** a source of segments: of a pool in other memory than the device's */
+  readonly backing: 'auto' | 'virtual' | 'segments' | 'managed' | SegmentSource
 }
 
 const KEYS = [
@@ -68,11 +74,12 @@ export function parsePoolOptions(options: PoolOptions, deviceBytes: number): Poo
       'powerOfTwo',
     streamOrdered: choice(options.streamOrdered ?? true, 'streamOrdered', [true, false]),
     releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes ?? Infinity, 'releaseThresholdBytes'),
-    backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments']),
+    backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments', 'managed'] as const),
   }
 }
 
-function limitOf(value: number | string, deviceBytes: number): number {
+/** Reads `maxPoolBytes` where there is `totalBytes`; Infinity stays. Throws TypeError or RangeError. */
+export function limitOf(value: number | string, totalBytes: number): number {
   if (value === Infinity) return Infinity
   if (typeof value !== 'string') {
     checkByteCount(value, 'maxPoolBytes')
@@ -83,7 +90,7 @@ function limitOf(value: number | string, deviceBytes: number): number {
   if (!(share > 0 && share <= 1)) {
     throw new RangeError(`maxPoolBytes must be bytes, Infinity or a share from '1%' to '100%', not '${value}'`)
   }
-  return Math.floor(share * deviceBytes)
+  return Math.floor(share * totalBytes)
 }
 
 function bytesOrZero(value: number, option: string): number {
@@ -91,7 +98,8 @@ function bytesOrZero(value: number, option: string): number {
   return value
 }
 
-function choice<T>(value: T, option: string, choices: readonly T[]): T {
+/** Refuses what is none of the choices. */
+export function choice<T>(value: T, option: string, choices: readonly T[]): T {
   if (!choices.includes(value)) {
     throw new TypeError(`${option} must be ${choices.map(describe).join(' or ')}, not ${describe(value)}`)
   }

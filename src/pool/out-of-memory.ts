@@ -1,6 +1,7 @@
 import { formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
-import type { PoolStats } from './pool.js'
+import type { Backing } from './backing.js'
+import type { Pool, PoolStats } from './pool.js'
 
 /** What a caching pool knows when a request of `bytes` got nothing. */
 export interface Shortage {
@@ -8,7 +9,7 @@ export interface Shortage {
   readonly stats: PoolStats
   readonly deviceFreeBytes: number
   readonly leaveFreeBytes: number
-  readonly backing: 'virtual' | 'segments'
+  readonly backing: Backing['kind']
 }
 
 /** The error for a request that got nothing: the numbers, and what would help. */
@@ -29,6 +30,30 @@ export function outOfMemory(shortage: Shortage): OutOfMemoryError {
     limitBytes: stats.limitBytes,
     deviceFreeBytes,
   })
+}
+
+/** The error for a request that a limit around `upstream` refuses; `holder` is whose limit it is, if not all of the wrapper's. */
+export function overLimit(
+  upstream: Pool,
+  bytes: number,
+  handedOutBytes: number,
+  limitBytes: number,
+  holder?: string,
+): OutOfMemoryError {
+  const limit = `limit of ${formatBytes(limitBytes)}${holder === undefined ? '' : ` of ${holder}`}`
+  const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes } = upstream.stats()
+  return new OutOfMemoryError(
+    `no room for ${formatBytes(bytes)} within the ${limit}, of which ${formatBytes(handedOutBytes)} are handed out; free some or raise the limit`,
+    {
+      requestedBytes: bytes,
+      liveBytes,
+      pendingBytes,
+      reservedBytes,
+      largestFreeBytes,
+      limitBytes,
+      deviceFreeBytes: upstream.context.activate().cuMemGetInfo().freeBytes,
+    },
+  )
 }
 
 function remedy({ bytes, stats, deviceFreeBytes, leaveFreeBytes, backing }: Shortage): string {

@@ -10,6 +10,9 @@ import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import { CachingPool } from './caching-pool.js'
 import { DriverPool } from './driver-pool.js'
+import { GrowableBuffer, type GrowableOptions } from './growable-buffer.js'
+import type { HostPoolOptions } from './host-options.js'
+import { HostPool } from './host-pool.js'
 import { type PoolOptions, parsePoolOptions } from './options.js'
 import { PlainPool } from './plain-pool.js'
 
@@ -44,8 +47,16 @@ export class TestDevice {
     return new PlainPool(this.clocks, this.defaultStream)
   }
 
+  createHostPool(options: HostPoolOptions = {}): HostPool {
+    return new HostPool(this.clocks, this.defaultStream, options)
+  }
+
   createDriverPool(): DriverPool {
     return new DriverPool(this.clocks, this.defaultStream)
+  }
+
+  createGrowableBuffer(options: GrowableOptions): GrowableBuffer {
+    return GrowableBuffer.create(this.clocks, this.defaultStream, options)
   }
 
   /** Lets nothing that is submitted to `stream` from now on run, until the returned function is called or the host waits. */

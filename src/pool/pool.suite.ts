@@ -81,6 +81,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       )
       assert.equal(pool.tryAllocate(2 ** 50), null)
       assert.equal(pool.tryAllocate(Number.MAX_SAFE_INTEGER), null)
+      assert.equal(pool.tryAllocate(Number.MAX_SAFE_INTEGER, undefined, 4096), null)
       const buffer = pool.allocate(1 * MiB)
       assert.equal(buffer.byteLength, 1 * MiB)
       buffer.free()

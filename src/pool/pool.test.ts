@@ -1,25 +1,22 @@
 import { MiB } from '../base/bytes.js'
 import { withFallback } from './fallback.js'
-import { limited } from './limited.js'
 import type { PoolOptions } from './options.js'
-import type { Pool } from './pool.js'
 import { type PoolUnderTest, poolSuite } from './pool.suite.js'
 import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
 
-function caching(options: PoolOptions, wrap: (pool: Pool, device: TestDevice) => Pool = pool => pool): PoolUnderTest {
+function caching(options: PoolOptions): PoolUnderTest {
   const device = new TestDevice()
   const pool = device.createPool(options)
-  return { device, pool: wrap(pool, device), check: () => assertConsistent(pool), close: () => pool.close() }
+  return { device, pool, check: () => assertConsistent(pool), close: () => pool.close() }
 }
 
 poolSuite('caching pool, virtual memory', () => caching({ backing: 'virtual' }))
 poolSuite('caching pool, segments', () => caching({ backing: 'segments' }))
+poolSuite('caching pool, managed memory', () => caching({ backing: 'managed', maxPoolBytes: 64 * MiB }))
 poolSuite('caching pool, not stream-ordered', () => caching({ streamOrdered: false }))
 poolSuite('caching pool, powers of two', () => caching({ sizeClasses: 'powerOfTwo' }))
 poolSuite('caching pool, blocks of 4 KiB', () => caching({ minBlockBytes: 4096 }))
 poolSuite('caching pool, giving back at once', () => caching({ releaseThresholdBytes: 0 }))
-poolSuite('limited', () => caching({}, pool => limited(pool, 32 * MiB)))
-poolSuite('limited twice', () => caching({}, pool => limited(limited(pool, 32 * MiB), 48 * MiB)))
 
 poolSuite('plain pool', () => {
   const device = new TestDevice()

@@ -12,6 +12,7 @@ import { type Backing, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
 import { Deferred } from './deferred.js'
 import type { PoolConfig } from './options.js'
 import { SegmentBacking } from './segment-backing.js'
+import { deviceSegments, managedSegments, type SegmentSource } from './segment-source.js'
 import type { SlotCache } from './slot-cache.js'
 import { VirtualBacking } from './virtual-backing.js'
 
@@ -38,8 +39,6 @@ export class Reserve {
     private readonly slots: SlotCache,
     private readonly clocks: Clocks,
     private readonly config: PoolConfig,
-    /** no block can be larger, even with the pool empty */
-    private readonly mostUnits: number,
   ) {
     this.small = new SegregatedFit(records)
     this.large = new SegregatedFit(records)
@@ -78,9 +77,14 @@ export class Reserve {
     }
   }
 
-  /** A stream other than its own uses a live block. */
-  announceUse(record: number, stream: Stream): void {
-    this.deferred.announce(record, stream)
+  /** A stream other than its own uses a live block: until `stamp` of its clock, or until the free. */
+  announceUse(record: number, stream: Stream, stamp = Infinity): void {
+    this.deferred.announce(record, stream, stamp)
+  }
+
+  /** Whether all announced uses of a live block are known complete; they are forgotten then. */
+  forgetUses(record: number): boolean {
+    return this.deferred.forgetCompleted(record)
   }
 
   /** Takes back a block that other streams use: it goes to the heap once those uses have completed. */
@@ -128,8 +132,8 @@ export class Reserve {
   }
 
   private allocateAfterMiss(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
-    // Nothing below would help, and much would be disturbed.
-    if (units > this.mostUnits) return 0
+    // Nothing below would help, even with the pool empty, and much would be disturbed.
+    if (units * UNIT_BYTES > this.backing.limitBytes) return 0
     let record = 0
     if (heap === this.small && this.breakLarger(units, key - 1)) record = heap.allocate(units, alignUnits, key)
     if (record === 0 && this.settle() > 0) record = heap.allocate(units, alignUnits, key)
@@ -231,12 +235,17 @@ export class Reserve {
 
   private chooseBacking(): Backing {
     const { clocks, config } = this
+    const { context } = clocks
+    const { backing } = config
     const heaps = { small: this.small, large: this.large }
-    const obstacle = config.backing === 'segments' ? 'not asked for' : virtualMemoryObstacle(clocks.context)
+    const inSegments = (source: SegmentSource) => new SegmentBacking(context, source, heaps, config)
+    if (typeof backing === 'object') return inSegments(backing)
+    if (backing === 'managed') return inSegments(managedSegments(context, config))
+    const obstacle = backing === 'segments' ? 'not asked for' : virtualMemoryObstacle(context)
     if (obstacle === null) return new VirtualBacking(clocks, heaps, config)
-    if (config.backing === 'virtual') {
+    if (backing === 'virtual') {
       throw new PoolError(`backing 'virtual' is not possible here: ${obstacle}; use 'segments' or 'auto'`)
     }
-    return new SegmentBacking(clocks.context, heaps, config)
+    return inSegments(deviceSegments(context))
   }
 }

@@ -1,8 +1,7 @@
-// Memory as plain driver allocations, for devices without virtual memory: segments of 2 MiB for small blocks and of the
+// Memory in segments, each one allocation of its source (segment-source.ts): of the least size for small blocks and of the
 // size asked for for large ones. A segment goes back when all of it is free and no work uses it.
 
 import { assert } from '../base/assert.js'
-import { MiB } from '../base/bytes.js'
 import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
@@ -15,8 +14,7 @@ import {
   MOST_ALIGNMENT_BYTES,
   mostReservedBytes,
 } from './backing.js'
-
-const SEGMENT_BYTES = 2 * MiB
+import type { SegmentSource } from './segment-source.js'
 
 interface Segment {
   readonly ptr: number
@@ -25,26 +23,28 @@ interface Segment {
 }
 
 export class SegmentBacking implements Backing {
-  readonly kind = 'segments'
+  readonly kind: SegmentSource['kind']
   /** by range; a range without a segment has base NaN and is used again */
   readonly bases: number[] = []
   reservedBytes = 0
   peakReservedBytes = 0
   private readonly segments: (Segment | null)[] = []
-  private readonly limitBytes: number
+  readonly limitBytes: number
 
   constructor(
     private readonly context: Context,
+    private readonly source: SegmentSource,
     private readonly heaps: Heaps,
     private readonly limits: GrowthLimits,
   ) {
-    const deviceBytes = context.activate().cuDeviceTotalMem(context.device)
-    this.limitBytes = mostReservedBytes(limits, SEGMENT_BYTES, deviceBytes)
+    this.kind = source.kind
+    this.limitBytes = mostReservedBytes(limits, source.leastBytes, source.totalBytes)
   }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
     const needed = units + alignUnits - 1
-    const bytes = Math.ceil((needed * UNIT_BYTES) / SEGMENT_BYTES) * SEGMENT_BYTES
+    const { leastBytes, stepBytes } = this.source
+    const bytes = Math.max(leastBytes, Math.ceil((needed * UNIT_BYTES) / stepBytes) * stepBytes)
     if (bytes > this.limitBytes) return 0
     if (this.reservedBytes + bytes > this.limitBytes) this.trim(Math.max(0, this.limitBytes - bytes))
     if (this.reservedBytes + bytes > this.limitBytes) return 0
@@ -65,7 +65,7 @@ export class SegmentBacking implements Backing {
         const idle = heap.records.state(record) === State.free && words[record * Stride.words + Word.key] === 0
         if (!idle || words[record * Stride.words + Word.next] !== 0) continue
         const segment = this.segments[range]!
-        this.context.activate().cuMemFree(segment.ptr)
+        this.source.giveBack(segment.ptr)
         heap.removeRange(record)
         this.segments[range] = null
         this.bases[range] = NaN
@@ -83,7 +83,7 @@ export class SegmentBacking implements Backing {
   close(): void {
     for (const [range, segment] of this.segments.entries()) {
       if (segment === null) continue
-      this.context.activate().cuMemFree(segment.ptr)
+      this.source.giveBack(segment.ptr)
       this.segments[range] = null
       this.reservedBytes -= segment.bytes
     }
@@ -111,12 +111,12 @@ export class SegmentBacking implements Backing {
 
   /** A new segment, if need be after giving idle ones back; 0 when the device has no room for it. */
   private allocateSegment(bytes: number): number {
-    const driver = this.context.activate()
     const { leaveFreeBytes } = this.limits
     for (let attempt = 0; attempt < 2; attempt++) {
       try {
-        const room = leaveFreeBytes === 0 ? Infinity : driver.cuMemGetInfo().freeBytes - leaveFreeBytes
-        if (bytes <= room) return driver.cuMemAlloc(bytes)
+        const room = leaveFreeBytes === 0 ? Infinity : this.context.activate().cuMemGetInfo().freeBytes - leaveFreeBytes
+        const ptr = bytes <= room ? this.source.obtain(bytes) : 0
+        if (ptr !== 0) return ptr
       } catch (error) {
         if (!isOutOfMemory(error)) throw error
       }

@@ -65,7 +65,7 @@ export class VirtualBacking implements Backing {
   private readonly context: Context
   /** those that may use the memory */
   private readonly devices: readonly number[]
-  private readonly limitBytes: number
+  readonly limitBytes: number
   private readonly granuleBytes: number
   private readonly granuleUnits: number
   private readonly reservations: readonly Reservation[]

@@ -1,12 +1,17 @@
+import { describe } from '../base/bytes.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { Pool, type PoolStats } from './pool.js'
 
-/** A pool around another one, `upstream`: same shape, some behaviour added. Buffers are freed through the outermost wrapper. */
+/**
+ * A pool around another one, `upstream`: same shape, some behaviour added. Buffers are freed through the outermost wrapper;
+ * what leaves the upstream otherwise, by address or with its pool, a wrapper that counts does not notice.
+ */
 export abstract class Wrapper extends Pool {
   constructor(readonly upstream: Pool) {
     super()
+    checkIsPool(upstream, 'upstream')
   }
 
   get context(): Context {
@@ -22,6 +27,7 @@ export abstract class Wrapper extends Pool {
     return buffer === null ? null : this.adopt(buffer)
   }
 
+  /** Throws with the buffer as it was, or has freed it: what is counted is changed after it. */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.upstream.release(buffer, stream)
   }
@@ -30,9 +36,15 @@ export abstract class Wrapper extends Pool {
     return this.upstream.stats()
   }
 
-  /** From now on the buffer is this wrapper's to free. */
+  /** From now on the buffer is this wrapper's to free. Every buffer that it hands out comes through here. */
   protected adopt(buffer: DeviceBuffer): DeviceBuffer {
     buffer.pool = this
     return buffer
   }
+}
+
+/** Throws TypeError for what is no pool, naming the argument. */
+export function checkIsPool(pool: Pool, argument: string): void {
+  if (pool instanceof Pool) return
+  throw new TypeError(`${argument} must be a pool, such as device.createPool() makes, not ${describe(pool)}`)
 }

@@ -8,10 +8,11 @@ import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import { CachingPool } from '../pool/caching-pool.js'
 import { parsePoolOptions } from '../pool/options.js'
+import { WRAPPERS, type Wrap, wrapperSuite } from '../pool/wrapper.suite.js'
 import { parseSnapshot } from './pytorch-snapshot.js'
 import { pickleSnapshot } from './pytorch-snapshot-writer.js'
 import { recorded } from './recorder.js'
-import { Action, framesOf, type Trace } from './trace.js'
+import { Action, framesOf, NEVER, type Trace } from './trace.js'
 
 function openPool() {
   const driver = new SimulatedDriver()
@@ -57,3 +58,20 @@ test('a recording survives being written and read as a PyTorch snapshot', () => 
   const [innermost] = framesOf(read, 0)
   assert.match(innermost.filename, /recorder\.test\.js$/, 'the stack begins at the caller')
 })
+
+const recorder: Wrap = upstream => {
+  const pool = recorded(upstream)
+  const held = () => {
+    const { blocks } = pool.trace()
+    const live = blocks.bytes.filter((_, block) => blocks.freeCompletedAt[block] === NEVER)
+    return { bytes: live.reduce((sum, bytes) => sum + bytes, 0), buffers: live.length }
+  }
+  return { pool, held }
+}
+
+wrapperSuite('recorded', [recorder])
+wrapperSuite('recorded, in recorded', [recorder, recorder])
+for (const [name, wrap] of Object.entries(WRAPPERS)) {
+  wrapperSuite(`recorded, in ${name}`, [recorder, wrap])
+  wrapperSuite(`${name}, in recorded`, [wrap, recorder])
+}

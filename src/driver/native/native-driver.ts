@@ -14,9 +14,12 @@ import { FaultLatch } from '../fault.js'
 import { exact, fileDescriptor, fileDescriptorType, hostMemory, int, text, uint, within } from './arguments.js'
 import { boundWhenCalled, type Functions, type Library, openLibrary } from './library.js'
 import { Scratch } from './scratch.js'
-import { FUNCTION_NAMES, type FunctionName } from './table.js'
+import { FUNCTION_NAMES } from './table.js'
 
 const NO_CONTEXT = 0
+
+/** What an error names: a function of the contract. */
+type CallName = Extract<keyof Driver, `cu${string}`>
 
 export class NativeDriver implements Driver {
   readonly simulated = false
@@ -45,6 +48,10 @@ export class NativeDriver implements Driver {
   /** Throws NoDeviceError where there is no CUDA driver. No device is touched before `cuInit`. */
   static open(): NativeDriver {
     return new NativeDriver(openLibrary())
+  }
+
+  hostAddress(host: ArrayBufferView): number {
+    return this.library.addressOf(hostMemory(host, 'host'))
   }
 
   /** From here on `calls` counts. It costs about 50 ns a call. */
@@ -163,40 +170,39 @@ export class NativeDriver implements Driver {
   }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
-    const code = this.live.cuMemcpyHtoD(exact(target, 'target'), hostMemory(source, 'source'), source.byteLength)
-    this.check('cuMemcpyHtoD', code)
+    this.copy('cuMemcpyHtoD', exact(target, 'target'), this.address(source, 'source'), source.byteLength)
   }
 
   cuMemcpyDtoH(target: ArrayBufferView, source: number): void {
-    const code = this.live.cuMemcpyDtoH(hostMemory(target, 'target'), exact(source, 'source'), target.byteLength)
-    this.check('cuMemcpyDtoH', code)
+    this.copy('cuMemcpyDtoH', this.address(target, 'target'), exact(source, 'source'), target.byteLength)
   }
 
   cuMemcpyDtoD(target: number, source: number, bytes: number): void {
-    const code = this.live.cuMemcpyDtoD(exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'))
-    this.check('cuMemcpyDtoD', code)
+    this.copy('cuMemcpyDtoD', exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'))
   }
 
   cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
-    const host = hostMemory(source, 'source')
-    const code = this.live.cuMemcpyHtoDAsync(exact(target, 'target'), host, host.byteLength, exact(stream, 'stream'))
-    this.check('cuMemcpyHtoDAsync', code)
+    this.copyAsync(
+      'cuMemcpyHtoDAsync',
+      exact(target, 'target'),
+      this.address(source, 'source'),
+      source.byteLength,
+      stream,
+    )
   }
 
   cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
-    const host = hostMemory(target, 'target')
-    const code = this.live.cuMemcpyDtoHAsync(host, exact(source, 'source'), host.byteLength, exact(stream, 'stream'))
-    this.check('cuMemcpyDtoHAsync', code)
+    this.copyAsync(
+      'cuMemcpyDtoHAsync',
+      this.address(target, 'target'),
+      exact(source, 'source'),
+      target.byteLength,
+      stream,
+    )
   }
 
   cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
-    const code = this.live.cuMemcpyDtoDAsync(
-      exact(target, 'target'),
-      exact(source, 'source'),
-      exact(bytes, 'bytes'),
-      exact(stream, 'stream'),
-    )
-    this.check('cuMemcpyDtoDAsync', code)
+    this.copyAsync('cuMemcpyDtoDAsync', exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'), stream)
   }
 
   cuMemcpyPeerAsync(
@@ -511,17 +517,30 @@ export class NativeDriver implements Driver {
     return this.functions
   }
 
-  private check(call: FunctionName, code: number, context = this.context): void {
+  private copy(call: CallName, target: number, source: number, bytes: number): void {
+    this.check(call, this.live.cuMemcpy(target, source, bytes))
+  }
+
+  private copyAsync(call: CallName, target: number, source: number, bytes: number, stream: number): void {
+    this.check(call, this.live.cuMemcpyAsync(target, source, bytes, exact(stream, 'stream')))
+  }
+
+  /** Where host memory lies: under unified addressing an address like any other. */
+  private address(host: ArrayBufferView, argument: string): number {
+    return this.library.addressOf(hostMemory(host, argument))
+  }
+
+  private check(call: CallName, code: number, context = this.context): void {
     if (code !== RESULT.CUDA_SUCCESS) throw this.refusal(call, code, context)
   }
 
-  private answer(call: FunctionName, code: number): boolean {
+  private answer(call: CallName, code: number): boolean {
     if (code === RESULT.CUDA_ERROR_NOT_READY) return false
     this.check(call, code)
     return true
   }
 
-  private refusal(call: FunctionName, code: number, context: number, log = ''): CudaError {
+  private refusal(call: CallName, code: number, context: number, log = ''): CudaError {
     const name = this.describe('cuGetErrorName', code) || 'an unknown result'
     const text = this.describe('cuGetErrorString', code)
     return this.faults.refuse(context, call, code, name, log === '' ? text : `${text}: ${log}`)

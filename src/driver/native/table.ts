@@ -5,8 +5,16 @@
 
 import type { Driver } from '../driver.js'
 
-/** A function of the driver contract, or one of the two that name its errors. */
-export type FunctionName = Extract<keyof Driver, `cu${string}`> | 'cuGetErrorName' | 'cuGetErrorString'
+/**
+ * A function of the driver contract, or one of the two that name its errors; for the copies the two functions that copy in
+ * every direction, because those for a direction refuse the memory of host pools.
+ */
+export type FunctionName =
+  | Exclude<Extract<keyof Driver, `cu${string}`>, `cuMemcpy${'HtoD' | 'DtoH' | 'DtoD'}${'' | 'Async'}`>
+  | 'cuMemcpy'
+  | 'cuMemcpyAsync'
+  | 'cuGetErrorName'
+  | 'cuGetErrorString'
 
 type Row = readonly [symbol: string, parameters: string, since: string]
 
@@ -35,14 +43,8 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuMemHostUnregister: ['cuMemHostUnregister', 'void *p', '4.0'],
   cuMemHostGetDevicePointer: ['cuMemHostGetDevicePointer_v2', 'CUdeviceptr *pdptr, void *p, unsigned int Flags', '3.2'],
   cuMemAllocManaged: ['cuMemAllocManaged', 'CUdeviceptr *dptr, size_t bytesize, unsigned int flags', '6.0'],
-  // Under unified addressing one function copies in every direction, also from and to the memory of host pools, which the
-  // functions for a direction refuse.
-  cuMemcpyHtoD: ['cuMemcpy', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount', '4.0'],
-  cuMemcpyDtoH: ['cuMemcpy', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount', '4.0'],
-  cuMemcpyDtoD: ['cuMemcpy', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount', '4.0'],
-  cuMemcpyHtoDAsync: ['cuMemcpyAsync', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream', '4.0'],
-  cuMemcpyDtoHAsync: ['cuMemcpyAsync', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream', '4.0'],
-  cuMemcpyDtoDAsync: ['cuMemcpyAsync', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream', '4.0'],
+  cuMemcpy: ['cuMemcpy', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount', '4.0'],
+  cuMemcpyAsync: ['cuMemcpyAsync', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream', '4.0'],
   cuMemcpyPeerAsync: [
     'cuMemcpyPeerAsync',
     'CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, ' +

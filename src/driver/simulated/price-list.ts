@@ -13,7 +13,7 @@ import { GiB, MiB } from '../../base/bytes.js'
 import type { Driver } from '../driver.js'
 
 /** The functions of the driver contract. */
-export type CallName = Exclude<keyof Driver, 'simulated' | 'origin' | 'calls' | 'modelledSeconds' | 'clockSeconds'>
+export type CallName = Extract<keyof Driver, `cu${string}`>
 
 export type Price = number | readonly (readonly [bytes: number, microseconds: number])[]
 

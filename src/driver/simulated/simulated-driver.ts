@@ -22,6 +22,7 @@ import { Contexts, type SimulatedContext } from './context.js'
 import { PhysicalMemory, SimulatedDevice } from './device.js'
 import { deviceAttribute } from './device-attributes.js'
 import type { FaultRule } from './faults.js'
+import { hostAddress } from './host-address.js'
 import { HostRegistry } from './host-registry.js'
 import { MemoryPools } from './memory-pools.js'
 import { Modules } from './modules.js'
@@ -96,6 +97,10 @@ export class SimulatedDriver implements Driver {
   passTime(seconds: number): void {
     if (!(seconds >= 0)) throw new RangeError(`passTime: seconds must not be negative, not ${seconds}`)
     this.passedSeconds += seconds
+  }
+
+  hostAddress(host: ArrayBufferView): number {
+    return hostAddress(host)
   }
 
   // What no driver has: for tests and replays. None of these is counted or paid.

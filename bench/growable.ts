@@ -1,0 +1,147 @@
+// Host time of growing a buffer where it is, through the public API, beside the driver calls that it takes, made bare and
+// in the same process: cuMemCreate, cuMemMap and cuMemSetAccess of the same bytes behind the same bytes. What was grown is
+// given back between the steps, untimed. Run: node dist/bench/growable.js [--device D] [--smoke] [--save DIR]
+
+import { parseArgs } from 'node:util'
+import { formatBytes, GiB, MiB } from '../src/base/bytes.js'
+import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
+import { CU_MEM_HANDLE_TYPE_NONE } from '../src/driver/constants.js'
+import type { GrowableBuffer } from '../src/index.js'
+import { machineOf, median, save } from './machine.js'
+
+const { values } = parseArgs({
+  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
+})
+const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const STEPS = values.smoke ? 20 : 500
+const WARM_UP = values.smoke ? 5 : 100
+/** from how much to how much */
+const GROWTHS = [
+  [2 * MiB, 4 * MiB],
+  [1 * GiB, 1 * GiB + 2 * MiB],
+  [8 * GiB, 8 * GiB + 2 * MiB],
+  [1 * GiB, 1 * GiB + 64 * MiB],
+] as const
+
+/** Something that grows and shrinks in place. */
+interface Subject {
+  readonly name: string
+  grow(): void
+  shrink(): void
+  close(): void
+}
+
+class BufferSubject implements Subject {
+  readonly name = 'GrowableBuffer.grow'
+  private readonly buffer: GrowableBuffer
+
+  constructor(
+    opened: Device,
+    private readonly from: number,
+    private readonly to: number,
+  ) {
+    this.buffer = opened.createGrowableBuffer({ bytes: from })
+  }
+
+  grow(): void {
+    this.buffer.grow(this.to)
+  }
+
+  shrink(): void {
+    this.buffer.shrink(this.from)
+    this.buffer.settleSync()
+  }
+
+  close(): void {
+    this.buffer.free()
+    this.buffer.settleSync()
+  }
+}
+
+/** The driver's calls alone, over one handle of `from` bytes. */
+class DriverSubject implements Subject {
+  readonly name = 'cuMemCreate + cuMemMap + cuMemSetAccess'
+  private readonly ptr: number
+  private readonly first: number
+  private last = 0
+  private readonly driver
+  private readonly deviceNumber: number
+
+  constructor(
+    opened: Device,
+    private readonly from: number,
+    private readonly to: number,
+  ) {
+    this.driver = opened.driver
+    this.deviceNumber = opened.context.device
+    this.ptr = this.driver.cuMemAddressReserve(opened.totalBytes, 0)
+    this.first = this.map(0, from)
+  }
+
+  grow(): void {
+    this.last = this.map(this.from, this.to - this.from)
+  }
+
+  shrink(): void {
+    this.driver.cuMemUnmap(this.ptr + this.from, this.to - this.from)
+    this.driver.cuMemRelease(this.last)
+  }
+
+  close(): void {
+    this.driver.cuMemUnmap(this.ptr, this.from)
+    this.driver.cuMemRelease(this.first)
+    this.driver.cuMemAddressFree(this.ptr, device.totalBytes)
+  }
+
+  private map(offset: number, bytes: number): number {
+    const handle = this.driver.cuMemCreate(bytes, this.deviceNumber, CU_MEM_HANDLE_TYPE_NONE)
+    this.driver.cuMemMap(this.ptr + offset, bytes, handle)
+    this.driver.cuMemSetAccess(this.ptr + offset, bytes, [this.deviceNumber])
+    return handle
+  }
+}
+
+/** Microseconds of each step, the subjects taking turns so that both see the same machine. */
+function stepsOf(subjects: readonly Subject[]): number[][] {
+  const times = subjects.map((): number[] => [])
+  for (let step = 0; step < WARM_UP + STEPS; step++) {
+    for (const [index, subject] of subjects.entries()) {
+      const start = performance.now()
+      subject.grow()
+      const us = (performance.now() - start) * 1e3
+      if (step >= WARM_UP) times[index].push(us)
+      subject.shrink()
+    }
+  }
+  return times
+}
+
+const rows = GROWTHS.filter(([, to]) => 2 * to <= device.memoryInfo().freeBytes).map(([from, to]) => {
+  const subjects = [new BufferSubject(device, from, to), new DriverSubject(device, from, to)]
+  const times = stepsOf(subjects)
+  for (const subject of subjects) subject.close()
+  const us = times.map(median)
+  return {
+    workload: `${formatBytes(from)} → +${formatBytes(to - from)}`,
+    overheadUs: Number((us[0] - us[1]).toFixed(2)),
+    subjects: subjects.map(({ name }, index) => ({
+      name,
+      medianUs: Number(us[index].toFixed(2)),
+      leastUs: Number(Math.min(...times[index]).toFixed(2)),
+    })),
+  }
+})
+
+const machine = machineOf(device)
+console.log(
+  `${machine.device}${machine.simulated ? ' (simulated: the driver rows are not a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
+)
+console.log(`medians of ${STEPS} steps, µs to grow; least in brackets`)
+for (const { workload, overheadUs, subjects } of rows) {
+  console.log(`\n${workload}: ${overheadUs} µs above the driver calls`)
+  for (const { name, medianUs, leastUs } of subjects) {
+    console.log(`  ${name.padEnd(44)}${medianUs.toFixed(2).padStart(10)}   (${leastUs.toFixed(2)})`)
+  }
+}
+save(values.save, 'growable', { machine, parameters: { steps: STEPS, warmUp: WARM_UP }, rows })
+device.close()

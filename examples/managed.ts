@@ -1,0 +1,30 @@
+// A pool of managed memory, which the driver moves between the host and the device as it is used: with a limit that says
+// so it may hold more than the device has, at the price of moving pages. Where the device has none, the error says so.
+// Run: npm run build && node dist/examples/managed.js
+
+import { type CachingPool, formatBytes, MiB, openDevice, PoolError, parseDeviceChoice } from 'cuda-mempool'
+
+using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+
+function openPool(): CachingPool {
+  const maxPoolBytes = 128 * MiB // more than the device's memory would be accepted too
+  try {
+    return device.createPool({ backing: 'managed', maxPoolBytes })
+  } catch (error) {
+    if (!(error instanceof PoolError)) throw error
+    console.log(error.message)
+    return device.createPool({ maxPoolBytes })
+  }
+}
+
+using pool = openPool()
+using large = pool.allocate(96 * MiB)
+large.fill(1)
+using part = pool.allocate(1 * MiB)
+part.copyFrom(large, 0, large.byteLength - part.byteLength)
+const bytes = await part.read()
+const { backing, stats } = pool.snapshot()
+console.log(`${device.name}: ${formatBytes(stats.reservedBytes)} of backing '${backing}'`)
+console.log(
+  `the last ${formatBytes(bytes.length)} ${bytes.every(byte => byte === 1) ? 'arrived intact' : 'are damaged'}`,
+)

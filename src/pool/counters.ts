@@ -1,0 +1,37 @@
+/** How much of something there is now, was at most at one time, and came in all. */
+export class Counter {
+  current = 0
+  peak = 0
+  total = 0
+
+  /** For wrappers: there is more of it. */
+  add(amount: number): void {
+    this.current += amount
+    this.total += amount
+    if (this.current > this.peak) this.peak = this.current
+  }
+
+  /** For wrappers: there is less of it. */
+  subtract(amount: number): void {
+    this.current -= amount
+  }
+}
+
+/** What was allocated and freed since the counters began at zero. */
+export class Counters {
+  /** as asked for */
+  readonly bytes = new Counter()
+  readonly allocations = new Counter()
+
+  /** For wrappers: a buffer of `bytes` was handed out. */
+  noteAllocation(bytes: number): void {
+    this.bytes.add(bytes)
+    this.allocations.add(1)
+  }
+
+  /** For wrappers: a buffer of `bytes` was taken back. */
+  noteFree(bytes: number): void {
+    this.bytes.subtract(bytes)
+    this.allocations.subtract(1)
+  }
+}

@@ -1,0 +1,152 @@
+import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+import type { Clocks } from '../order/clocks.js'
+import { untilDone } from '../order/polling.js'
+import { Stream } from '../order/stream.js'
+import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
+import { isOutOfMemory, virtualMemoryObstacle } from './backing.js'
+import { DeviceBuffer } from './buffer.js'
+import { checkLength, GrowableHome, WHOLE } from './growable-home.js'
+import { GrowableRange } from './growable-range.js'
+
+/** How a growable buffer begins. */
+export interface GrowableOptions {
+  /** its length at first; 0 takes no memory yet */
+  readonly bytes: number
+  /** addresses to reserve, which cost nothing and bound its growth; rounded up to the granularity (the device's memory) */
+  readonly capacityBytes?: number
+  /** the stream that its copies run in (the device's default stream) */
+  readonly stream?: Stream
+}
+
+const KEYS = ['bytes', 'capacityBytes', 'stream']
+
+/**
+ * A buffer that grows where it is: addresses are reserved once, and memory is mapped behind them as it grows, so that
+ * address and contents stay. It goes wherever a DeviceBuffer does. Made by the device:
+ * `device.createGrowableBuffer({ bytes })`.
+ */
+export class GrowableBuffer extends DeviceBuffer {
+  declare readonly home: GrowableHome
+
+  constructor(home: GrowableHome, stream: Stream) {
+    super(home, stream, home, WHOLE, 0)
+  }
+
+  /** Checks options, reserves, and maps the first bytes; nothing stays behind when that fails. */
+  static create(clocks: Clocks, defaultStream: Stream, options: GrowableOptions): GrowableBuffer {
+    const { context } = clocks
+    const { bytes, capacityBytes, stream } = completeOptions(options, clocks, defaultStream)
+    const obstacle = virtualMemoryObstacle(context)
+    if (obstacle !== null) {
+      throw new PoolError(
+        `createGrowableBuffer needs virtual memory management: ${obstacle}; use pool.allocate with the size it will need`,
+      )
+    }
+    const granuleBytes = context.activate().cuMemGetAllocationGranularity(context.device)
+    const reservedBytes = Math.ceil(capacityBytes / granuleBytes) * granuleBytes
+    const home = new GrowableHome(clocks, stream, reserve(context, granuleBytes, reservedBytes))
+    const buffer = new GrowableBuffer(home, stream)
+    try {
+      buffer.grow(bytes)
+    } catch (error) {
+      home.discard()
+      throw error
+    }
+    return buffer
+  }
+
+  /** The most it can grow to. */
+  get capacityBytes(): number {
+    return this.home.range.capacityBytes
+  }
+
+  /** Memory is mapped in multiples of this. */
+  get granularityBytes(): number {
+    return this.home.range.granuleBytes
+  }
+
+  /** Device memory that it has: at least its length, and what has not been given back yet. */
+  get mappedBytes(): number {
+    return this.home.range.mappedBytes
+  }
+
+  /**
+   * Makes it `bytes` long in all. What is new holds anything, and after a `shrink` work submitted before that may still
+   * write there. Throws RangeError beyond `capacityBytes` and OutOfMemoryError when the device is full; then, and when
+   * the driver refuses otherwise, everything is as before.
+   */
+  grow(bytes: number): void {
+    this.home.grow(bytes)
+  }
+
+  /**
+   * Makes it `bytes` long in all, in stream order: work submitted before this call may still use what is cut off. The
+   * memory goes back to the device when that work has completed; Node need not wait, `settled` and `settleSync` do. Memory
+   * has pieces of a quarter of the length, 64 MiB at most: the one that the end lies in stays. Throws PoolError below what
+   * a typed view covers.
+   */
+  shrink(bytes: number): void {
+    this.home.shrink(bytes)
+  }
+
+  /** Resolves when all memory let go by `shrink` and `free` is the device's again, without blocking Node. */
+  async settled(): Promise<void> {
+    await untilDone(() => this.home.settle())
+  }
+
+  /** Blocks until all memory let go by `shrink` and `free` is the device's again. */
+  settleSync(): void {
+    this.home.settleSync()
+  }
+
+  /**
+   * Typed elements from the beginning on, all that fit when `count` is left out. The array keeps its length and stays valid
+   * while the buffer grows; the buffer cannot shrink below it until it is freed or disposed, which leaves the buffer be.
+   */
+  array<C extends TypedArrayConstructor>(type: C, count?: number): DeviceArray<TypedArrayOf<C>> {
+    const most = Math.floor(this.byteLength / type?.BYTES_PER_ELEMENT)
+    return DeviceArray.allocate({ allocate: bytes => this.home.view(bytes) }, type, count ?? most, this.stream, 'array')
+  }
+
+  /** Asserts that length, views and memory tell one story. */
+  check(): void {
+    this.home.check()
+  }
+}
+
+function completeOptions(options: GrowableOptions, clocks: Clocks, defaultStream: Stream): Required<GrowableOptions> {
+  if (typeof options !== 'object' || options === null) {
+    throw new TypeError(`createGrowableBuffer: options must be an object such as { bytes }, not ${describe(options)}`)
+  }
+  for (const key of Object.keys(options)) {
+    if (!KEYS.includes(key)) {
+      throw new TypeError(`createGrowableBuffer: unknown option '${key}'; the options are ${KEYS.join(', ')}`)
+    }
+  }
+  const { context } = clocks
+  const { bytes, stream = defaultStream } = options
+  const { capacityBytes = context.activate().cuDeviceTotalMem(context.device) } = options
+  checkLength(bytes, 'createGrowableBuffer: bytes')
+  checkByteCount(capacityBytes, 'createGrowableBuffer: capacityBytes')
+  if (bytes > capacityBytes) {
+    throw new RangeError(`createGrowableBuffer: ${bytes} bytes are above capacityBytes, ${capacityBytes}; raise that`)
+  }
+  if (!(stream instanceof Stream)) {
+    throw new TypeError(`createGrowableBuffer: stream must be a Stream, not ${describe(stream)}`)
+  }
+  if (stream.clocks !== clocks) throw new PoolError('createGrowableBuffer: the stream belongs to another device')
+  stream.checkOpen('createGrowableBuffer')
+  return { bytes, capacityBytes, stream }
+}
+
+function reserve(context: Clocks['context'], granuleBytes: number, bytes: number): GrowableRange {
+  try {
+    return new GrowableRange(context, granuleBytes, bytes)
+  } catch (error) {
+    if (!isOutOfMemory(error) && Number.isSafeInteger(bytes)) throw error
+    throw new RangeError(
+      `createGrowableBuffer: the driver has no ${formatBytes(bytes)} of addresses in one piece; lower capacityBytes`,
+    )
+  }
+}

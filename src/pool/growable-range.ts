@@ -1,0 +1,134 @@
+// A reserved range of addresses with physical memory behind its beginning, as much as was asked for. Memory comes in
+// pieces of one driver handle each, and only whole pieces can be unmapped, so their size decides what a step costs and how
+// exactly memory can be given back. A piece is at most a quarter of what lies before it and at most 64 MiB, but a granule
+// at least: after a shrink less than that stays mapped beyond what is needed, while a large step takes few driver calls.
+// Growing touches only what is new, whatever is there already.
+//
+// Nothing here knows of pending work: cuMemUnmap does not wait for any, so the caller must.
+
+import { assert } from '../base/assert.js'
+import { MiB } from '../base/bytes.js'
+import { CudaError, DeviceLostError } from '../base/errors.js'
+import { CU_MEM_HANDLE_TYPE_NONE } from '../driver/constants.js'
+import type { Context } from '../driver/context.js'
+
+const PIECE_SHARE = 1 / 4
+const MOST_PIECE_BYTES = 64 * MiB
+
+interface Piece {
+  readonly offset: number
+  readonly bytes: number
+  /** the driver's handle of the memory */
+  readonly handle: number
+}
+
+export class GrowableRange {
+  readonly base: number
+  /** bytes from the base that have memory, those that a failed growth left included */
+  mappedBytes = 0
+  /** bytes from the base that the device may use */
+  private usableBytes = 0
+  private readonly pieces: Piece[] = []
+  /** handles that are mapped nowhere: on their way in or out */
+  private readonly unmapped: number[] = []
+
+  /** Reserves `capacityBytes` of addresses, a multiple of `granuleBytes`. */
+  constructor(
+    private readonly context: Context,
+    readonly granuleBytes: number,
+    readonly capacityBytes: number,
+  ) {
+    this.base = context.activate().cuMemAddressReserve(capacityBytes, granuleBytes)
+  }
+
+  /** Puts memory behind the first `bytes`. When the driver refuses that, its error is thrown and all is as before. */
+  growTo(bytes: number): void {
+    const target = Math.ceil(bytes / this.granuleBytes) * this.granuleBytes
+    const before = this.usableBytes
+    if (target <= before) return
+    this.shrinkTo(before) // what a failed growth could not undo
+    try {
+      while (this.mappedBytes < target) this.mapPiece(target)
+      const driver = this.context.activate()
+      driver.cuMemSetAccess(this.base + before, target - before, [this.context.device])
+      this.usableBytes = target
+    } catch (error) {
+      this.undoTo(before)
+      throw error
+    }
+  }
+
+  /** True when `shrinkTo(bytes)` would give something back. */
+  hasBeyond(bytes: number): boolean {
+    return this.unmapped.length > 0 || this.lastOffset >= bytes
+  }
+
+  /** Unmaps the pieces that lie beyond `bytes` whole, and gives their memory back; no work may use it. */
+  shrinkTo(bytes: number): void {
+    const driver = this.context.activate()
+    this.releaseUnmapped()
+    while (this.lastOffset >= bytes) {
+      const last = this.pieces[this.pieces.length - 1]
+      driver.cuMemUnmap(this.base + last.offset, last.bytes)
+      this.pieces.pop()
+      this.unmapped.push(last.handle)
+      this.mappedBytes = last.offset
+      this.usableBytes = Math.min(this.usableBytes, last.offset)
+      this.releaseUnmapped()
+    }
+  }
+
+  /** Gives back memory and addresses; no work may use them. One that was refused can be repeated. */
+  close(): void {
+    this.shrinkTo(0)
+    this.context.activate().cuMemAddressFree(this.base, this.capacityBytes)
+  }
+
+  /** Asserts that the pieces lie side by side and add up. */
+  check(): void {
+    let end = 0
+    for (const { offset, bytes } of this.pieces) {
+      assert(offset === end, 'a piece begins where the one before it ends')
+      assert(bytes > 0 && bytes % this.granuleBytes === 0, 'pieces are whole granules')
+      end += bytes
+    }
+    assert(end === this.mappedBytes && end <= this.capacityBytes, 'the pieces are what is mapped')
+    assert(this.usableBytes <= this.mappedBytes, 'what can be used is mapped')
+  }
+
+  /** Where the last piece begins, -1 without pieces. */
+  private get lastOffset(): number {
+    return this.pieces.length === 0 ? -1 : this.pieces[this.pieces.length - 1].offset
+  }
+
+  /** Adds one piece that ends at `target` or before. */
+  private mapPiece(target: number): void {
+    const { granuleBytes, mappedBytes: offset } = this
+    const driver = this.context.activate()
+    const granules = Math.floor(Math.min(offset * PIECE_SHARE, MOST_PIECE_BYTES) / granuleBytes)
+    const bytes = Math.min(Math.max(granules, 1) * granuleBytes, target - offset)
+    const handle = driver.cuMemCreate(bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
+    this.unmapped.push(handle)
+    driver.cuMemMap(this.base + offset, bytes, handle)
+    this.unmapped.pop()
+    this.pieces.push({ offset, bytes, handle })
+    this.mappedBytes = offset + bytes
+  }
+
+  /** Undoes a growth that failed; what the driver does not take back now, the next growth or shrink gives back. */
+  private undoTo(bytes: number): void {
+    try {
+      this.shrinkTo(bytes)
+    } catch (error) {
+      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+    }
+  }
+
+  private releaseUnmapped(): void {
+    const { unmapped } = this
+    while (unmapped.length > 0) {
+      this.context.activate().cuMemRelease(unmapped[unmapped.length - 1])
+      unmapped.pop()
+    }
+  }
+}
