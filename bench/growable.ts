@@ -61,6 +61,7 @@ class BufferSubject implements Subject {
 /** The driver's calls alone, over one handle of `from` bytes. */
 class DriverSubject implements Subject {
   readonly name = 'cuMemCreate + cuMemMap + cuMemSetAccess'
+  private readonly bytes: number
   private readonly ptr: number
   private readonly first: number
   private last = 0
@@ -74,7 +75,8 @@ class DriverSubject implements Subject {
   ) {
     this.driver = opened.driver
     this.deviceNumber = opened.context.device
-    this.ptr = this.driver.cuMemAddressReserve(opened.totalBytes, 0)
+    this.bytes = Math.floor(opened.totalBytes / MiB / 512) * 512 * MiB // whole granules, whatever their size
+    this.ptr = this.driver.cuMemAddressReserve(this.bytes, 0)
     this.first = this.map(0, from)
   }
 
@@ -90,7 +92,7 @@ class DriverSubject implements Subject {
   close(): void {
     this.driver.cuMemUnmap(this.ptr, this.from)
     this.driver.cuMemRelease(this.first)
-    this.driver.cuMemAddressFree(this.ptr, device.totalBytes)
+    this.driver.cuMemAddressFree(this.ptr, this.bytes)
   }
 
   private map(offset: number, bytes: number): number {

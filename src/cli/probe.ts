@@ -31,7 +31,7 @@ const FEATURES: readonly Feature[] = [
   },
   {
     name: 'memory and copies',
-    functions: ['cuMemAlloc', 'cuMemcpyAsync', 'cuMemHostRegister'],
+    functions: ['cuMemAlloc', 'cuMemcpyHtoDAsync', 'cuMemHostRegister'],
     without: 'no pools',
     use: device => {
       using pool = device.createPlainPool()

@@ -87,6 +87,9 @@ export const JIT_OPTION = {
 /** CUmemAllocationType: memory that stays where the location says, and memory that moves to where it is used (driver 13.0) */
 export const CU_MEM_ALLOCATION_TYPE_PINNED = 1
 export const CU_MEM_ALLOCATION_TYPE_MANAGED = 2
+/** CUpointer_attribute: a CUmemorytype, and the one of memory on the host */
+export const CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2
+export const CU_MEMORYTYPE_HOST = 1
 /** CUmemAllocationHandleType */
 export const CU_MEM_HANDLE_TYPE_NONE = 0
 export const CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1

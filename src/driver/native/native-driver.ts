@@ -8,7 +8,14 @@
 // or a context do not, since another device of the same process still works.
 
 import type { CudaError } from '../../base/errors.js'
-import { CU_MEM_ALLOC_GRANULARITY_MINIMUM, CU_MEM_HANDLE_TYPE_NONE, POOL_ATTRIBUTE, RESULT } from '../constants.js'
+import {
+  CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+  CU_MEM_HANDLE_TYPE_NONE,
+  CU_MEMORYTYPE_HOST,
+  CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+  POOL_ATTRIBUTE,
+  RESULT,
+} from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
 import { FaultLatch } from '../fault.js'
 import { exact, fileDescriptor, fileDescriptorType, hostMemory, int, text, uint, within } from './arguments.js'
@@ -170,39 +177,46 @@ export class NativeDriver implements Driver {
   }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
-    this.copy('cuMemcpyHtoD', exact(target, 'target'), this.address(source, 'source'), source.byteLength)
+    const code = this.live.cuMemcpyHtoD(exact(target, 'target'), hostMemory(source, 'source'), source.byteLength)
+    if (this.isHostPools(code, target)) this.copy('cuMemcpyHtoD', target, this.hostAddress(source), source.byteLength)
+    else this.check('cuMemcpyHtoD', code)
   }
 
   cuMemcpyDtoH(target: ArrayBufferView, source: number): void {
-    this.copy('cuMemcpyDtoH', this.address(target, 'target'), exact(source, 'source'), target.byteLength)
+    const code = this.live.cuMemcpyDtoH(hostMemory(target, 'target'), exact(source, 'source'), target.byteLength)
+    if (this.isHostPools(code, source)) this.copy('cuMemcpyDtoH', this.hostAddress(target), source, target.byteLength)
+    else this.check('cuMemcpyDtoH', code)
   }
 
   cuMemcpyDtoD(target: number, source: number, bytes: number): void {
-    this.copy('cuMemcpyDtoD', exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'))
+    const code = this.live.cuMemcpyDtoD(exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'))
+    if (this.isHostPools(code, target, source)) this.copy('cuMemcpyDtoD', target, source, bytes)
+    else this.check('cuMemcpyDtoD', code)
   }
 
   cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
-    this.copyAsync(
-      'cuMemcpyHtoDAsync',
-      exact(target, 'target'),
-      this.address(source, 'source'),
-      source.byteLength,
-      stream,
-    )
+    const host = hostMemory(source, 'source')
+    const code = this.live.cuMemcpyHtoDAsync(exact(target, 'target'), host, host.byteLength, exact(stream, 'stream'))
+    if (!this.isHostPools(code, target)) this.check('cuMemcpyHtoDAsync', code)
+    else this.copyAsync('cuMemcpyHtoDAsync', target, this.hostAddress(host), host.byteLength, stream)
   }
 
   cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
-    this.copyAsync(
-      'cuMemcpyDtoHAsync',
-      this.address(target, 'target'),
-      exact(source, 'source'),
-      target.byteLength,
-      stream,
-    )
+    const host = hostMemory(target, 'target')
+    const code = this.live.cuMemcpyDtoHAsync(host, exact(source, 'source'), host.byteLength, exact(stream, 'stream'))
+    if (!this.isHostPools(code, source)) this.check('cuMemcpyDtoHAsync', code)
+    else this.copyAsync('cuMemcpyDtoHAsync', this.hostAddress(host), source, host.byteLength, stream)
   }
 
   cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
-    this.copyAsync('cuMemcpyDtoDAsync', exact(target, 'target'), exact(source, 'source'), exact(bytes, 'bytes'), stream)
+    const code = this.live.cuMemcpyDtoDAsync(
+      exact(target, 'target'),
+      exact(source, 'source'),
+      exact(bytes, 'bytes'),
+      exact(stream, 'stream'),
+    )
+    if (this.isHostPools(code, target, source)) this.copyAsync('cuMemcpyDtoDAsync', target, source, bytes, stream)
+    else this.check('cuMemcpyDtoDAsync', code)
   }
 
   cuMemcpyPeerAsync(
@@ -517,17 +531,25 @@ export class NativeDriver implements Driver {
     return this.functions
   }
 
+  /**
+   * Whether a copy was refused because memory lies in a host pool, which only the copies of any direction take. Those take
+   * an unknown address for host memory and crash on it, so every pointer must be one that the driver knows.
+   */
+  private isHostPools(code: number, ...pointers: number[]): boolean {
+    if (code !== RESULT.CUDA_ERROR_INVALID_VALUE) return false
+    const kinds = pointers.map(ptr => {
+      const known = this.live.cuPointerGetAttribute(this.scratch.first, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr)
+      return known === RESULT.CUDA_SUCCESS ? this.scratch.int() : 0
+    })
+    return kinds.includes(CU_MEMORYTYPE_HOST) && !kinds.includes(0)
+  }
+
   private copy(call: CallName, target: number, source: number, bytes: number): void {
     this.check(call, this.live.cuMemcpy(target, source, bytes))
   }
 
   private copyAsync(call: CallName, target: number, source: number, bytes: number, stream: number): void {
-    this.check(call, this.live.cuMemcpyAsync(target, source, bytes, exact(stream, 'stream')))
-  }
-
-  /** Where host memory lies: under unified addressing an address like any other. */
-  private address(host: ArrayBufferView, argument: string): number {
-    return this.library.addressOf(hostMemory(host, argument))
+    this.check(call, this.live.cuMemcpyAsync(target, source, bytes, stream))
   }
 
   private check(call: CallName, code: number, context = this.context): void {

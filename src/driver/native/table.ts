@@ -5,14 +5,12 @@
 
 import type { Driver } from '../driver.js'
 
-/**
- * A function of the driver contract, or one of the two that name its errors; for the copies the two functions that copy in
- * every direction, because those for a direction refuse the memory of host pools.
- */
+/** A function of the driver contract, or what stands behind one besides: the errors' names, and copies of any direction. */
 export type FunctionName =
-  | Exclude<Extract<keyof Driver, `cu${string}`>, `cuMemcpy${'HtoD' | 'DtoH' | 'DtoD'}${'' | 'Async'}`>
+  | Extract<keyof Driver, `cu${string}`>
   | 'cuMemcpy'
   | 'cuMemcpyAsync'
+  | 'cuPointerGetAttribute'
   | 'cuGetErrorName'
   | 'cuGetErrorString'
 
@@ -45,6 +43,25 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuMemAllocManaged: ['cuMemAllocManaged', 'CUdeviceptr *dptr, size_t bytesize, unsigned int flags', '6.0'],
   cuMemcpy: ['cuMemcpy', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount', '4.0'],
   cuMemcpyAsync: ['cuMemcpyAsync', 'CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream', '4.0'],
+  cuPointerGetAttribute: ['cuPointerGetAttribute', 'void *data, CUpointer_attribute attribute, CUdeviceptr ptr', '4.0'],
+  cuMemcpyHtoD: ['cuMemcpyHtoD_v2', 'CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount', '3.2'],
+  cuMemcpyDtoH: ['cuMemcpyDtoH_v2', 'void *dstHost, CUdeviceptr srcDevice, size_t ByteCount', '3.2'],
+  cuMemcpyDtoD: ['cuMemcpyDtoD_v2', 'CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount', '3.2'],
+  cuMemcpyHtoDAsync: [
+    'cuMemcpyHtoDAsync_v2',
+    'CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream',
+    '3.2',
+  ],
+  cuMemcpyDtoHAsync: [
+    'cuMemcpyDtoHAsync_v2',
+    'void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream',
+    '3.2',
+  ],
+  cuMemcpyDtoDAsync: [
+    'cuMemcpyDtoDAsync_v2',
+    'CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream',
+    '3.2',
+  ],
   cuMemcpyPeerAsync: [
     'cuMemcpyPeerAsync',
     'CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount, ' +
