@@ -5,7 +5,6 @@ import { parseArgs } from 'node:util'
 import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
 import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
-import { POOL_ATTRIBUTE } from '../src/driver/constants.js'
 import { limited, type Stream } from '../src/index.js'
 import type { Pool } from '../src/pool/pool.js'
 import { machineOf, median, save } from './machine.js'
@@ -100,8 +99,6 @@ async function subjects(opened: Device): Promise<Subject[]> {
   const plain = opened.createPlainPool()
   // Three kinds of pool are alive and in use, so that no call site of the library knows only one.
   for (const kind of [pool, wrapped, plain]) for (let count = 0; count < 200; count++) kind.allocate(4096).free()
-  const defaultPool = driver.cuDeviceGetDefaultMemPool(opened.context.device)
-  driver.cuMemPoolSetAttribute(defaultPool, POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, Infinity)
   return [
     await PoolSubject.of('cuda-mempool', pool, stream),
     await PoolSubject.of('cuda-mempool, limited()', wrapped, stream),
@@ -138,6 +135,9 @@ const workloads = [
   ].map(({ name, sizes, victims }) => ({ name, run: (subject: Subject) => subject.mixNs(sizes, victims) })),
 ]
 
+const driverPool = device.defaultDriverPool()
+const { releaseThresholdBytes } = driverPool
+driverPool.releaseThresholdBytes = Infinity
 const all = await subjects(device)
 const rows = workloads.map(({ name, run }) => {
   const times = all.map((): number[] => [])
@@ -177,4 +177,5 @@ for (const { workload, subjects: results } of rows) {
   }
 }
 save(values.save, 'allocate', { machine, parameters: { batches: BATCHES, live: LIVE, seed: SEED, scale }, rows })
+driverPool.releaseThresholdBytes = releaseThresholdBytes
 device.close()

@@ -17,6 +17,7 @@ function hasGpu(): boolean {
   }
 }
 
+const PATH = '/tmp/device-test'
 const PTX = `
 .version 8.0
 .target sm_90
@@ -283,7 +284,7 @@ describe('a device', () => {
       const device = openDevice(driver)
       const stream = device.createStream()
       device.adoptStream(driver.cuStreamCreate(1))
-      const callingPools = [device.createPlainPool(), device.defaultDriverPool()]
+      const callingPools = [device.createPlainPool(), device.defaultDriverPool(), device.createDriverPool()]
       for (const pool of [device.createPool(), ...fixedPools(device), ...callingPools]) {
         pool.allocate(3 * MiB, stream).fill(1)
       }
@@ -313,6 +314,40 @@ describe('a device', () => {
     assert.equal((await reading)[99_999], 3)
     const { calls } = device.driver
     assert.equal(calls.get('cuMemHostUnregister'), calls.get('cuMemHostRegister'))
+  })
+
+  it('shares memory and pools within one process on the simulated device, and closes what was opened first', async () => {
+    const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+    const device = openDevice(driver)
+    const buffer = device.createSharedBuffer(3 * MiB)
+    buffer.fill(1)
+    const [other] = await Promise.all([device.openShared(PATH), buffer.share(PATH)])
+    assert.equal((await other.read())[3 * MiB - 1], 1)
+    const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor', maxPoolBytes: 64 * MiB })
+    const [imported] = await Promise.all([device.openSharedPool(PATH), pool.share(PATH)])
+    const block = imported.importBuffer(pool.exportPointer(pool.allocate(1 * MiB)))
+    block.fill(2)
+    assert.throws(() => pool.close(), { name: 'PoolError', message: /have this pool open/ })
+    assert.deepEqual([pool.access(device), imported.access(device)], ['readWrite', 'readWrite'])
+    device.close()
+    assert.deepEqual([buffer.freed, other.freed, block.freed, driver.usedBytes()], [true, true, true, 0])
+    await assert.rejects(device.openShared(PATH), { name: 'PoolError', message: /device is closed/ })
+    await assert.rejects(device.openSharedPool(PATH), { name: 'PoolError', message: /device is closed/ })
+  })
+
+  it('a device that closes while it waits for something to open has nothing open', async () => {
+    const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+    using owner = openDevice(driver)
+    for (const what of ['buffer', 'pool'] as const) {
+      const device = openDevice(driver)
+      const opening = what === 'buffer' ? device.openShared(PATH) : device.openSharedPool(PATH)
+      const refused = assert.rejects(opening, { name: 'PoolError', message: /closed/ })
+      device.close()
+      const pool = owner.createDriverPool({ handleTypes: 'posixFileDescriptor' })
+      await (what === 'buffer' ? owner.createSharedBuffer(1) : pool).share(PATH)
+      await refused
+      pool.close()
+    }
   })
 
   it('a device that was lost says why at each call, and closes quietly', () => {

@@ -15,11 +15,16 @@ import { type ArenaOptions, ArenaPool } from './pool/arena-pool.js'
 import { type BlockOptions, BlockPool } from './pool/block-pool.js'
 import { CachingPool } from './pool/caching-pool.js'
 import { DriverPool } from './pool/driver-pool.js'
+import type { DriverPoolOptions } from './pool/driver-pool-options.js'
 import { GrowableBuffer, type GrowableOptions } from './pool/growable-buffer.js'
+import type { PassOptions } from './pool/handover.js'
 import type { HostPoolOptions } from './pool/host-options.js'
 import { HostPool } from './pool/host-pool.js'
+import { ImportedPool } from './pool/imported-pool.js'
+import type { MappedBuffer } from './pool/mapped-buffer.js'
 import { type PoolOptions, parsePoolOptions } from './pool/options.js'
 import { PlainPool } from './pool/plain-pool.js'
+import { type OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
 import { Staging } from './pool/staging.js'
 
 /** A GPU by its number, 'simulated' for a GPU in memory, 'auto' for GPU 0 or else the simulated one, or a driver of one's own. */
@@ -104,6 +109,8 @@ export class Device implements Disposable {
   private readonly adopted = new Map<number, Stream>()
   private readonly streams = new Set<Stream>()
   private readonly pools = new Set<Closable>()
+  /** pools of other processes, which must be closed before those that they were made of */
+  private readonly imports = new Set<Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
   private closed = false
 
@@ -222,10 +229,47 @@ export class Device implements Disposable {
     return this.keep(new PlainPool(this.clocks, this.defaultStream))
   }
 
-  /** The driver's own stream-ordered pool (cuMemAllocAsync), to compare with. Throws PoolError where there is none. */
+  /**
+   * The driver's own pool that cuMemAllocAsync draws on, unless another was made current. Its attributes stay as they are;
+   * other libraries in the process may use it, too. Throws PoolError where there is none.
+   */
   defaultDriverPool(): DriverPool {
     this.open('defaultDriverPool')
     return this.keep(new DriverPool(this.clocks, this.defaultStream))
+  }
+
+  /**
+   * A new pool of the driver's: of device, host or managed memory, bounded, or to be shared with other processes. Throws
+   * TypeError and RangeError for bad options, PoolError where the driver has no such pools.
+   */
+  createDriverPool(options: DriverPoolOptions = {}): DriverPool {
+    this.open('createDriverPool')
+    return this.keep(new DriverPool(this.clocks, this.defaultStream, options))
+  }
+
+  /**
+   * A buffer that other processes can open by `openShared`, in memory that belongs to it alone. Throws PoolError where
+   * memory cannot be shared, OutOfMemoryError when there is no room.
+   */
+  createSharedBuffer(bytes: number, stream: Stream = this.defaultStream): SharedBuffer {
+    this.open('createSharedBuffer')
+    return this.keepMapped(SharedBuffer.create(this.clocks, stream, bytes))
+  }
+
+  /**
+   * The buffer that another process shares at `path` by `buffer.share`; either may come first. Rejects with
+   * DescriptorError when nothing is shared there in time (`timeoutMs`, 10 seconds), with PoolError when it was a pool, is
+   * open in this process already, or is gone.
+   */
+  async openShared(path: string, options: OpenOptions = {}): Promise<SharedBuffer> {
+    this.open('openShared')
+    return this.keepMapped(await SharedBuffer.open(this.clocks, this.defaultStream, path, options))
+  }
+
+  /** The driver pool that another process shares at `path` by `pool.share`; rejects as `openShared` does. */
+  async openSharedPool(path: string, options: PassOptions = {}): Promise<ImportedPool> {
+    this.open('openSharedPool')
+    return this.keep(await ImportedPool.open(this.clocks, this.defaultStream, path, options), this.imports)
   }
 
   /**
@@ -234,9 +278,7 @@ export class Device implements Disposable {
    */
   createGrowableBuffer(options: GrowableOptions): GrowableBuffer {
     this.open('createGrowableBuffer')
-    const buffer = GrowableBuffer.create(this.clocks, this.defaultStream, options)
-    this.keep(buffer.home)
-    return buffer
+    return this.keepMapped(GrowableBuffer.create(this.clocks, this.defaultStream, options))
   }
 
   /** Loads PTX text; see `Module`. The driver waits for running kernels before it loads, so this may block. */
@@ -253,13 +295,13 @@ export class Device implements Disposable {
   /**
    * Closes the pools and streams that are still open, waits for all work, and lets go of the device; a lost one has
    * nothing to give back, which is no error. A second close does nothing; after one that threw it goes on where that
-   * stopped.
+   * stopped. Throws PoolError while another process has a pool of this one open, which must be closed there first.
    */
   close(): void {
     if (this.context.released) return
     this.closed = true
     const streams = [...this.streams, ...this.adopted.values(), this.defaultStream]
-    for (const part of [...this.pools, ...streams, this.clocks, Staging.of(this.context)]) {
+    for (const part of [...this.imports, ...this.pools, ...streams, this.clocks, Staging.of(this.context)]) {
       this.context.giveBack(() => part.close())
     }
     this.context.release()
@@ -270,10 +312,15 @@ export class Device implements Disposable {
   }
 
   /** Remembers a pool, or a buffer's memory, for `close`, and forgets those that are closed. */
-  private keep<P extends Closable>(pool: P): P {
-    for (const other of this.pools) if (other.closed) this.pools.delete(other)
-    this.pools.add(pool)
+  private keep<P extends Closable>(pool: P, among = this.pools): P {
+    for (const other of among) if (other.closed) among.delete(other)
+    among.add(pool)
     return pool
+  }
+
+  private keepMapped<B extends MappedBuffer>(buffer: B): B {
+    this.keep(buffer.home)
+    return buffer
   }
 
   private closePoolOf(stream: Stream): void {

@@ -30,7 +30,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   constructor(
     protected readonly clocks: Clocks,
-    private readonly defaultStream: Stream,
+    protected readonly defaultStream: Stream,
   ) {
     super()
     this.context = clocks.context
@@ -44,8 +44,12 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer {
     const buffer = this.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return buffer
+    throw this.outOfMemory(bytes)
+  }
+
+  protected outOfMemory(bytes: number): OutOfMemoryError {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
-    throw new OutOfMemoryError(
+    return new OutOfMemoryError(
       `no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; free memory, here or in other programs`,
       {
         requestedBytes: bytes,
@@ -61,9 +65,8 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer | null {
     checkByteCount(bytes, 'bytes')
-    if (this.closed) throw new PoolError('allocate: the pool is closed; create another')
-    if (stream.clocks !== this.clocks) throw new PoolError('allocate: the stream belongs to another device')
-    stream.checkOpen('allocate')
+    this.checkOpen('allocate')
+    this.checkStream('allocate', stream)
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     const wholeBytes = bytes + Math.max(0, alignment - DRIVER_ALIGNMENT)
     if (!Number.isSafeInteger(wholeBytes)) return null
@@ -74,11 +77,15 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
       if (isOutOfMemory(error)) return null
       throw error
     }
+    return this.adopt(ptr, Math.ceil(ptr / alignment) * alignment - ptr, bytes, stream)
+  }
+
+  /** A buffer of `bytes` that begins `offset` into the driver's allocation at `ptr`. */
+  protected adopt(ptr: number, offset: number, bytes: number, stream: Stream): DeviceBuffer {
     const record = this.records.acquire()
     const tag = this.records.revive(record)
-    const start = Math.ceil(ptr / alignment) * alignment
-    this.records.doubles[record * Stride.doubles + ADDRESS] = start
-    this.records.words[record * Stride.words + Word.offset] = start - ptr
+    this.records.doubles[record * Stride.doubles + ADDRESS] = ptr + offset
+    this.records.words[record * Stride.words + Word.offset] = offset
     this.records.doubles[record * Stride.doubles + Double.requested] = bytes
     this.liveBytes += bytes
     this.peakLiveBytes = Math.max(this.peakLiveBytes, this.liveBytes)
@@ -146,9 +153,14 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
   /** The free of this buffer will come after the work of `stream` too. */
   abstract recordUse(record: number, tag: number, stream: Stream): void
 
+  /** How far into the driver's allocation a buffer begins. */
+  protected offsetOf(record: number): number {
+    return this.records.words[record * Stride.words + Word.offset]
+  }
+
   private drop(record: number, stream: Stream): void {
     const start = this.records.doubles[record * Stride.doubles + ADDRESS]
-    this.giveBack(start - this.records.words[record * Stride.words + Word.offset], stream)
+    this.giveBack(start - this.offsetOf(record), stream)
     this.liveBytes -= this.records.doubles[record * Stride.doubles + Double.requested]
     this.frees++
     this.records.release(record)
@@ -156,5 +168,16 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   protected checkLive(record: number, tag: number, call: string): void {
     if (!this.isLive(record, tag)) throw new PoolError(`${call}: the buffer was already freed, or its pool closed`)
+  }
+
+  /** Refuses a closed pool in the name of `call`. */
+  protected checkOpen(call: string): void {
+    if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  /** Refuses a stream of another device, or a closed one. */
+  protected checkStream(call: string, stream: Stream): void {
+    if (stream.clocks !== this.clocks) throw new PoolError(`${call}: the stream belongs to another device`)
+    stream.checkOpen(call)
   }
 }

@@ -12,6 +12,7 @@ import { type BlockOptions, BlockPool } from './block-pool.js'
 import type { DeviceBuffer } from './buffer.js'
 import { CachingPool } from './caching-pool.js'
 import { DriverPool } from './driver-pool.js'
+import type { DriverPoolOptions } from './driver-pool-options.js'
 import { GrowableBuffer, type GrowableOptions } from './growable-buffer.js'
 import { type PoolOptions, parsePoolOptions } from './options.js'
 import { PlainPool } from './plain-pool.js'
@@ -115,6 +116,10 @@ export class GpuDevice extends TestGpu {
 
   defaultDriverPool(): DriverPool {
     return this.opened(new DriverPool(this.clocks, this.defaultStream))
+  }
+
+  createDriverPool(options: DriverPoolOptions = {}): DriverPool {
+    return this.opened(new DriverPool(this.clocks, this.defaultStream, options))
   }
 
   createGrowableBuffer(options: GrowableOptions): GrowableBuffer {

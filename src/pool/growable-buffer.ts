@@ -1,13 +1,11 @@
 import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import type { Clocks } from '../order/clocks.js'
-import { untilDone } from '../order/polling.js'
 import { Stream } from '../order/stream.js'
-import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { isOutOfMemory, virtualMemoryObstacle } from './backing.js'
-import { DeviceBuffer } from './buffer.js'
-import { checkLength, GrowableHome, WHOLE } from './growable-home.js'
+import { checkLength, GrowableHome } from './growable-home.js'
 import { GrowableRange } from './growable-range.js'
+import { MappedBuffer } from './mapped-buffer.js'
 
 /** How a growable buffer begins. */
 export interface GrowableOptions {
@@ -26,13 +24,7 @@ const KEYS = ['bytes', 'capacityBytes', 'stream']
  * address and contents stay. It goes wherever a DeviceBuffer does. Made by the device:
  * `device.createGrowableBuffer({ bytes })`.
  */
-export class GrowableBuffer extends DeviceBuffer {
-  declare readonly home: GrowableHome
-
-  constructor(home: GrowableHome, stream: Stream) {
-    super(home, stream, home, WHOLE, 0)
-  }
-
+export class GrowableBuffer extends MappedBuffer {
   /** Checks options, reserves, and maps the first bytes; nothing stays behind when that fails. */
   static create(clocks: Clocks, defaultStream: Stream, options: GrowableOptions): GrowableBuffer {
     const { context } = clocks
@@ -61,16 +53,6 @@ export class GrowableBuffer extends DeviceBuffer {
     return this.home.range.capacityBytes
   }
 
-  /** Memory is mapped in multiples of this. */
-  get granularityBytes(): number {
-    return this.home.range.granuleBytes
-  }
-
-  /** Device memory that it has: at least its length, and what has not been given back yet. */
-  get mappedBytes(): number {
-    return this.home.range.mappedBytes
-  }
-
   /**
    * Makes it `bytes` long in all. What is new holds anything, and after a `shrink` work submitted before that may still
    * write there. Throws RangeError beyond `capacityBytes` and OutOfMemoryError when the device is full; then, and when
@@ -88,30 +70,6 @@ export class GrowableBuffer extends DeviceBuffer {
    */
   shrink(bytes: number): void {
     this.home.shrink(bytes)
-  }
-
-  /** Resolves when all memory let go by `shrink` and `free` is the device's again, without blocking Node. */
-  async settled(): Promise<void> {
-    await untilDone(() => this.home.settle())
-  }
-
-  /** Blocks until all memory let go by `shrink` and `free` is the device's again. */
-  settleSync(): void {
-    this.home.settleSync()
-  }
-
-  /**
-   * Typed elements from the beginning on, all that fit when `count` is left out. The array keeps its length and stays valid
-   * while the buffer grows; the buffer cannot shrink below it until it is freed or disposed, which leaves the buffer be.
-   */
-  array<C extends TypedArrayConstructor>(type: C, count?: number): DeviceArray<TypedArrayOf<C>> {
-    const most = Math.floor(this.byteLength / type?.BYTES_PER_ELEMENT)
-    return DeviceArray.allocate({ allocate: bytes => this.home.view(bytes) }, type, count ?? most, this.stream, 'array')
-  }
-
-  /** Asserts that length, views and memory tell one story. */
-  check(): void {
-    this.home.check()
   }
 }
 

@@ -237,8 +237,9 @@ export class GrowableHome implements BufferHome, BufferOwner {
     const { byteLength, range } = this
     const deviceFreeBytes = this.context.activate().cuMemGetInfo().freeBytes
     const largestFreeBytes = Math.min(range.capacityBytes, range.mappedBytes + deviceFreeBytes)
+    const wish = byteLength === 0 ? 'for' : `to grow from ${formatBytes(byteLength)} to`
     return new OutOfMemoryError(
-      `no room to grow from ${formatBytes(byteLength)} to ${formatBytes(bytes)}: ${formatBytes(range.mappedBytes)} are mapped, ` +
+      `no room ${wish} ${formatBytes(bytes)}: ${formatBytes(range.mappedBytes)} are mapped, ` +
         `${formatBytes(deviceFreeBytes)} free on the device; free memory, here or in other programs`,
       {
         requestedBytes: bytes,

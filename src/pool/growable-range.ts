@@ -28,13 +28,13 @@ export class GrowableRange {
   mappedBytes = 0
   /** bytes from the base that the device may use */
   private usableBytes = 0
-  private readonly pieces: Piece[] = []
+  protected readonly pieces: Piece[] = []
   /** handles that are mapped nowhere: on their way in or out */
   private readonly unmapped: number[] = []
 
   /** Reserves `capacityBytes` of addresses, a multiple of `granuleBytes`. */
   constructor(
-    private readonly context: Context,
+    protected readonly context: Context,
     readonly granuleBytes: number,
     readonly capacityBytes: number,
   ) {
@@ -96,6 +96,17 @@ export class GrowableRange {
     assert(this.usableBytes <= this.mappedBytes, 'what can be used is mapped')
   }
 
+  /** How large a piece beginning at `offset` is, if that much is wanted. */
+  protected pieceBytes(offset: number): number {
+    const granules = Math.floor(Math.min(offset * PIECE_SHARE, MOST_PIECE_BYTES) / this.granuleBytes)
+    return Math.max(granules, 1) * this.granuleBytes
+  }
+
+  /** The driver's handle of `bytes` of memory. */
+  protected obtain(bytes: number): number {
+    return this.context.activate().cuMemCreate(bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
+  }
+
   /** Where the last piece begins, -1 without pieces. */
   private get lastOffset(): number {
     return this.pieces.length === 0 ? -1 : this.pieces[this.pieces.length - 1].offset
@@ -103,13 +114,11 @@ export class GrowableRange {
 
   /** Adds one piece that ends at `target` or before. */
   private mapPiece(target: number): void {
-    const { granuleBytes, mappedBytes: offset } = this
-    const driver = this.context.activate()
-    const granules = Math.floor(Math.min(offset * PIECE_SHARE, MOST_PIECE_BYTES) / granuleBytes)
-    const bytes = Math.min(Math.max(granules, 1) * granuleBytes, target - offset)
-    const handle = driver.cuMemCreate(bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
+    const { mappedBytes: offset } = this
+    const bytes = Math.min(this.pieceBytes(offset), target - offset)
+    const handle = this.obtain(bytes)
     this.unmapped.push(handle)
-    driver.cuMemMap(this.base + offset, bytes, handle)
+    this.context.activate().cuMemMap(this.base + offset, bytes, handle)
     this.unmapped.pop()
     this.pieces.push({ offset, bytes, handle })
     this.mappedBytes = offset + bytes

@@ -12,11 +12,15 @@ import { type ArenaOptions, ArenaPool } from './arena-pool.js'
 import { type BlockOptions, BlockPool } from './block-pool.js'
 import { CachingPool } from './caching-pool.js'
 import { DriverPool } from './driver-pool.js'
+import type { DriverPoolOptions } from './driver-pool-options.js'
 import { GrowableBuffer, type GrowableOptions } from './growable-buffer.js'
+import type { PassOptions } from './handover.js'
 import type { HostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
+import { ImportedPool } from './imported-pool.js'
 import { type PoolOptions, parsePoolOptions } from './options.js'
 import { PlainPool } from './plain-pool.js'
+import { type OpenOptions, SharedBuffer } from './shared-buffer.js'
 
 const NON_BLOCKING = 1
 
@@ -61,8 +65,24 @@ export class TestDevice {
     return new HostPool(this.clocks, this.defaultStream, options)
   }
 
-  createDriverPool(): DriverPool {
+  defaultDriverPool(): DriverPool {
     return new DriverPool(this.clocks, this.defaultStream)
+  }
+
+  createDriverPool(options: DriverPoolOptions = {}): DriverPool {
+    return new DriverPool(this.clocks, this.defaultStream, options)
+  }
+
+  createSharedBuffer(bytes: number, stream = this.defaultStream): SharedBuffer {
+    return SharedBuffer.create(this.clocks, stream, bytes)
+  }
+
+  openShared(path: string, options: OpenOptions = {}): Promise<SharedBuffer> {
+    return SharedBuffer.open(this.clocks, this.defaultStream, path, options)
+  }
+
+  openSharedPool(path: string, options: PassOptions = {}): Promise<ImportedPool> {
+    return ImportedPool.open(this.clocks, this.defaultStream, path, options)
   }
 
   createGrowableBuffer(options: GrowableOptions): GrowableBuffer {

@@ -47,11 +47,25 @@ poolSuite('plain pool', () => {
   return { device, pool, check: () => {}, close: () => pool.close() }
 })
 
-poolSuite('driver pool', () => {
+poolSuite('driver pool, the default one', () => {
   const device = new TestDevice()
-  const pool = device.createDriverPool()
+  const pool = device.defaultDriverPool()
   return { device, pool, check: () => {}, close: () => pool.close() }
 })
+
+for (const options of [
+  {},
+  { maxPoolBytes: 48 * MiB, handleTypes: 'posixFileDescriptor' },
+  { maxPoolBytes: 48 * MiB, location: 'host' },
+  { maxPoolBytes: 48 * MiB, location: { numaNode: 0 } },
+  { maxPoolBytes: 48 * MiB, allocationType: 'managed' },
+] as const) {
+  poolSuite(`driver pool ${JSON.stringify(options)}`, () => {
+    const device = new TestDevice()
+    const pool = device.createDriverPool(options)
+    return { device, pool, check: () => {}, close: () => pool.close() }
+  })
+}
 
 poolSuite('with fallback', () => {
   const device = new TestDevice()

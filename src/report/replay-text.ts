@@ -110,7 +110,7 @@ function headlinesOf(report: ReplayReport, ours: ReplayRun): string[] {
   return DRIVER_POLICIES.flatMap(policy => {
     const theirNs = medianPairNs(completeRunOf(report, policy))
     if (ourNs === null || theirNs === null) return []
-    const calls = policy === 'driver-malloc' ? 'cuMemAlloc and cuMemFree' : 'cuMemAllocAsync and cuMemFreeAsync'
+    const calls = policy === 'driver-malloc' ? 'cuMemAlloc and cuMemFree' : "the driver's stream-ordered pool"
     const medians = `${formatNs(ourNs)} against ${formatNs(theirNs)} for an allocation and its free, medians`
     const clock = `reading the clock takes ${formatNs(ours.allocateNs!.clockNs)} of each call`
     return [`cuda-mempool is ${formatRatio(theirNs / ourNs)} times faster than ${calls}: ${medians} (${clock}).`]

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
+import { POOL_ATTRIBUTE } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Module } from '../kernel/module.js'
@@ -18,9 +19,13 @@ import type { ReplayDevice } from './replay-device.js'
 import { Action, type Trace } from './trace.js'
 import { TraceBuilder } from './trace-builder.js'
 
-function openDevice(capacityBytes = 1024 * MiB): ReplayDevice {
-  const driver = new SimulatedDriver({ progress: 'eager', capacityBytes })
+function newDriver(capacityBytes = 1024 * MiB): SimulatedDriver {
+  return new SimulatedDriver({ progress: 'eager', capacityBytes })
+}
+
+function openDevice(driver = newDriver()): ReplayDevice {
   driver.cuInit()
+  const capacityBytes = driver.cuDeviceTotalMem(0)
   const context = Context.open(driver, 0)
   const clocks = new Clocks(context)
   const stream = new Stream(clocks, 0, false)
@@ -102,7 +107,7 @@ describe('a pass', () => {
   })
 
   it('a refused request is described by the pool, as it was asked for', () => {
-    const device = openDevice(64 * MiB)
+    const device = openDevice(newDriver(64 * MiB))
     const pool = device.createPool({})
     const trace = traceOf([
       [alloc, 0, 100 * MiB, 7],
@@ -120,12 +125,39 @@ describe('a pass', () => {
 describe('a replay', () => {
   it('refuses a recording with more streams than a device has', async () => {
     const trace = traceOf(range(63).map((stream): Line => [alloc, stream, 1, stream]))
-    await assert.rejects(replay(trace, openDevice, { policies: ['cuda-mempool'] }), {
-      name: 'RangeError',
-      message: /by hand has 63 streams; a replay can have 62/,
-    })
+    await assert.rejects(
+      replay(trace, () => openDevice(), { policies: ['cuda-mempool'] }),
+      {
+        name: 'RangeError',
+        message: /by hand has 63 streams; a replay can have 62/,
+      },
+    )
     const fewer = traceOf(range(62).map((stream): Line => [alloc, stream, 1, stream]))
-    const { runs } = await replay(fewer, openDevice, { policies: ['cuda-mempool'], latency: false })
+    const { runs } = await replay(fewer, () => openDevice(), { policies: ['cuda-mempool'], latency: false })
     assert.equal(runs[0].failures, 0)
+  })
+  it("leaves the driver's default pool as it was, also when the driver fails", async () => {
+    const driver = newDriver()
+    const replayed = (bytes: number) => {
+      const trace = traceOf([
+        [alloc, 0, bytes],
+        [freeRequested, 0, bytes],
+        [freeCompleted, 0, bytes],
+        [alloc, 1, 1 * MiB],
+      ])
+      return replay(trace, () => openDevice(driver), { policies: ['driver-pool'], latency: false })
+    }
+    const threshold = POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    driver.cuInit()
+    const pool = driver.cuDeviceGetDefaultMemPool(0)
+    driver.cuMemPoolSetAttribute(pool, threshold, 512 * MiB)
+    for (const mebibytes of [128, 32]) {
+      const { runs } = await replayed(mebibytes * MiB)
+      assert.equal(runs[0].peakReservedBytes, mebibytes * MiB, 'each pass begins with nothing')
+      assert.equal(driver.cuMemPoolGetAttribute(pool, threshold), 512 * MiB)
+    }
+    driver.failCall({ call: 'cuMemAllocFromPoolAsync', nth: 2, code: 999 })
+    await assert.rejects(replayed(1), { name: 'CudaError' })
+    assert.equal(driver.cuMemPoolGetAttribute(pool, threshold), 512 * MiB)
   })
 })

@@ -4,6 +4,7 @@ import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import type { Module } from '../kernel/module.js'
 import type { Stream } from '../order/stream.js'
 import type { CachingPool } from '../pool/caching-pool.js'
+import type { DriverPool } from '../pool/driver-pool.js'
 import type { PoolOptions } from '../pool/options.js'
 import type { Pool } from '../pool/pool.js'
 
@@ -15,7 +16,7 @@ export interface ReplayDevice {
   createStream(): Stream
   createPool(options: PoolOptions): CachingPool
   createPlainPool(): Pool
-  defaultDriverPool(): Pool
+  defaultDriverPool(): DriverPool
   loadModule(ptx: string): Module
   synchronize(): void
   close(): void

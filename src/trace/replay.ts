@@ -113,6 +113,7 @@ async function runPolicy(
   const pass = async <T>(work: (device: ReplayDevice, pool: Pool) => T): Promise<T> => {
     const device = open()
     try {
+      if (policy === 'driver-pool') return withDriverPool(device, pool => work(device, pool))
       return work(device, openPool(policy, device, settings.capacityBytes))
     } finally {
       device.close()
@@ -184,10 +185,28 @@ function openPool(policy: Policy, device: ReplayDevice, capacityBytes: number): 
       return device.createPool({ ...limit, sizeClasses: 'powerOfTwo' })
     case 'driver-malloc':
       return device.createPlainPool()
-    case 'driver-pool':
-      return device.defaultDriverPool()
     default:
       throw new PoolError(`${policy} has no pool to replay through`)
+  }
+}
+
+/**
+ * Runs `work` with the driver's default pool, empty and told to keep what it gets. The pool is the process's and outlives
+ * the device, so its threshold is set back.
+ */
+function withDriverPool<T>(device: ReplayDevice, work: (pool: Pool) => T): T {
+  const pool = device.defaultDriverPool()
+  const { releaseThresholdBytes } = pool
+  try {
+    device.synchronize()
+    pool.trimTo(0)
+    pool.resetPeaks()
+    pool.releaseThresholdBytes = Infinity
+    return work(pool)
+  } finally {
+    pool.context.giveBack(() => {
+      pool.releaseThresholdBytes = releaseThresholdBytes
+    })
   }
 }
 

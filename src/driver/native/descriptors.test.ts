@@ -10,7 +10,14 @@ import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { DescriptorError } from '../../base/errors.js'
-import { closeDescriptor, MOST_MESSAGE_BYTES, receiveDescriptor, sendDescriptor } from './descriptors.js'
+import {
+  acceptDescriptor,
+  closeDescriptor,
+  MOST_MESSAGE_BYTES,
+  offerDescriptor,
+  receiveDescriptor,
+  sendDescriptor,
+} from './descriptors.js'
 import { openSystem, UnixSocket } from './unix-socket.js'
 
 const SCRIPT = fileURLToPath(import.meta.url)
@@ -26,6 +33,13 @@ async function take(path: string): Promise<void> {
   fs.writeSync(descriptor, ' and read', content.length)
   closeDescriptor(descriptor)
   process.send!({ content, message: Buffer.from(message).toString() })
+}
+
+/** What it does that keeps what it took, until it is ended. */
+async function hold(path: string): Promise<void> {
+  const { descriptor } = await acceptDescriptor(path, { timeoutMs: 60_000 })
+  process.send!(readAll(descriptor))
+  setInterval(() => {}, 1000)
 }
 
 /** The other process when it has too many open files: refused first, and served once it has closed some. */
@@ -49,6 +63,7 @@ function readAll(descriptor: number): string {
 }
 
 if (process.argv[2] === 'take') await take(process.argv[3])
+else if (process.argv[2] === 'hold') await hold(process.argv[3])
 else if (process.argv[2] === 'take-when-full') await takeWhenFull(process.argv[3])
 else if (process.platform !== 'linux') {
   test('passing descriptors', { skip: `works on Linux, not on ${process.platform}` }, () => {})
@@ -152,6 +167,46 @@ else if (process.platform !== 'linux') {
       const received = await Promise.all(receiving)
       assert.deepEqual(received.map(({ message }) => Buffer.from(message).toString()).sort(), ['first', 'second'])
       for (const each of received) closeDescriptor(each.descriptor)
+      fs.closeSync(descriptor)
+    })
+
+    test('tells afterwards whether the other end still holds on', async () => {
+      const descriptor = fileOf('')
+      const connect = async () => {
+        const message = new Uint8Array(0)
+        const [received, sender] = await Promise.all([
+          acceptDescriptor(path, {}),
+          offerDescriptor(path, descriptor, message, {}),
+        ])
+        closeDescriptor(received.descriptor)
+        return [sender, received.connection]
+      }
+      for (const first of [0, 1]) {
+        const ends = await connect()
+        assert.deepEqual(
+          ends.map(end => end.open),
+          [true, true],
+        )
+        ends[first].close()
+        ends[first].close()
+        assert.deepEqual(
+          ends.map(end => end.open),
+          [false, false],
+        )
+        ends[1 - first].close()
+      }
+      fs.closeSync(descriptor)
+    })
+
+    test('tells when a process that took a descriptor has ended', async () => {
+      const descriptor = fileOf('kept')
+      const child = fork(SCRIPT, ['hold', path])
+      const held = await offerDescriptor(path, descriptor, new Uint8Array(0), { timeoutMs: 60_000 })
+      assert.deepEqual((await once(child, 'message'))[0], 'kept')
+      assert.equal(held.open, true)
+      child.kill('SIGKILL')
+      await once(child, 'exit')
+      assert.equal(held.open, false)
       fs.closeSync(descriptor)
     })
 

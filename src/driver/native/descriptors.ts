@@ -29,6 +29,14 @@ export interface ReceivedDescriptor {
   readonly message: Uint8Array<ArrayBuffer>
 }
 
+/** What is left between two processes when a descriptor has been passed: each end tells whether the other still holds on. */
+export interface Connection {
+  /** false once the other process has closed its end, or has ended, or this end is closed */
+  readonly open: boolean
+  /** A second close does nothing. */
+  close(): void
+}
+
 /**
  * Passes an open file to one other process of the same user, which calls `receiveDescriptor` with the same path. Creates
  * a socket file at `path`, which must not exist, and removes it again. The descriptor stays the caller's, who may close
@@ -42,6 +50,17 @@ export async function sendDescriptor(
   message: Uint8Array = new Uint8Array(0),
   options: PassOptions = {},
 ): Promise<void> {
+  const connection = await offerDescriptor(path, descriptor, message, options)
+  connection.close()
+}
+
+/** `sendDescriptor` that stays connected with the process that took the descriptor by `acceptDescriptor`. */
+export async function offerDescriptor(
+  path: string,
+  descriptor: number,
+  message: Uint8Array,
+  options: PassOptions,
+): Promise<Connection> {
   checkPath(path)
   const packet = packetOf(message)
   const deadline = deadlineOf(options)
@@ -50,8 +69,8 @@ export async function sendDescriptor(
     const listener = UnixSocket.listenAt(path)
     try {
       for (;;) {
-        const receiver = await found(() => listener.accept(), deadline, 'accept', `no process came to ${path}`)
-        if (await handedTo(receiver, packet, copy, deadline, path)) return
+        const receiver = await lookUntil(deadline, () => listener.accept(), 'accept', `no process came to ${path}`)
+        if (await handedTo(receiver, packet, copy, deadline, path)) return new SocketEnd(receiver)
         await pause(LOOK_EVERY_MS) // that process has ended; there may be a next one
       }
     } finally {
@@ -69,21 +88,30 @@ export async function sendDescriptor(
  * system says. Nothing is left open.
  */
 export async function receiveDescriptor(path: string, options: PassOptions = {}): Promise<ReceivedDescriptor> {
+  const { connection, ...received } = await acceptDescriptor(path, options)
+  connection.close()
+  return received
+}
+
+/** `receiveDescriptor` that stays connected with the process that passed the descriptor by `offerDescriptor`. */
+export async function acceptDescriptor(
+  path: string,
+  options: PassOptions,
+): Promise<ReceivedDescriptor & { readonly connection: Connection }> {
   checkPath(path)
   const deadline = deadlineOf(options)
   for (;;) {
     const connect = () => UnixSocket.connectTo(path)
-    const sender = await found(connect, deadline, 'connect', `no process passed a descriptor at ${path}`)
+    const sender = await lookUntil(deadline, connect, 'connect', `no process passed a descriptor at ${path}`)
+    let received: ReceivedDescriptor | null = null
     try {
       checkUser(sender, path)
       const receive = () => sender.receivePacket(1 + MOST_MESSAGE_BYTES)
-      const packet = await found(receive, deadline, 'recvmsg', `the process at ${path} sent nothing`)
-      if (packet !== 'gone') {
-        const received = accepted(packet, sender)
-        if (received !== null) return received
-      }
+      const packet = await lookUntil(deadline, receive, 'recvmsg', `the process at ${path} sent nothing`)
+      if (packet !== 'gone') received = accepted(packet, sender)
+      if (received !== null) return { ...received, connection: new SocketEnd(sender) }
     } finally {
-      sender.close()
+      if (received === null) sender.close()
     }
     await pause(LOOK_EVERY_MS) // that sender has served another process or ended; there may be a next one
   }
@@ -91,13 +119,35 @@ export async function receiveDescriptor(path: string, options: PassOptions = {})
 
 /** Sends to a process that has come, and hears whether it took the descriptor; false when it has ended before. */
 async function handedTo(receiver: UnixSocket, packet: Uint8Array, descriptor: number, deadline: number, path: string) {
+  let taken = false
   try {
     checkUser(receiver, path)
     if (receiver.sendPacket(packet, descriptor) === 'gone') return false
     const missing = `the process that came to ${path} did not take the descriptor`
-    return (await found(() => receiver.receiveByte(), deadline, 'recv', missing)) === 'came'
+    taken = (await lookUntil(deadline, () => receiver.receiveByte(), 'recv', missing)) === 'came'
+    return taken
   } finally {
-    receiver.close()
+    if (!taken) receiver.close()
+  }
+}
+
+/** One end of the socket that a descriptor went over: the system closes it with the process. */
+class SocketEnd implements Connection {
+  private socket: UnixSocket | null
+
+  constructor(socket: UnixSocket) {
+    this.socket = socket
+  }
+
+  get open(): boolean {
+    if (this.socket?.receiveByte() === 'gone') this.close()
+    return this.socket !== null
+  }
+
+  close(): void {
+    const { socket } = this
+    this.socket = null
+    socket?.close()
   }
 }
 
@@ -121,8 +171,8 @@ function checkUser(peer: UnixSocket, path: string): void {
   throw new DescriptorError('getsockopt', 'EPERM', detail)
 }
 
-/** Looks until something is found. */
-async function found<T>(look: () => T | null, deadline: number, call: string, missing: string): Promise<T> {
+/** Looks until something is found, every few milliseconds; DescriptorError ETIMEDOUT when that is not before `deadline`. */
+export async function lookUntil<T>(deadline: number, look: () => T | null, call: string, missing: string): Promise<T> {
   for (;;) {
     const result = look()
     if (result !== null) return result
@@ -131,7 +181,8 @@ async function found<T>(look: () => T | null, deadline: number, call: string, mi
   }
 }
 
-function checkPath(path: string): void {
+/** Refuses what cannot be the path of a socket. */
+export function checkPath(path: string): void {
   const bytes = Buffer.byteLength(text(path, 'path'))
   if (bytes === 0 || path.includes('\0')) throw new RangeError('path must name a file, without zero bytes')
   if (bytes <= MOST_PATH_BYTES) return
@@ -148,6 +199,7 @@ function packetOf(message: Uint8Array): Uint8Array {
   )
 }
 
-function deadlineOf({ timeoutMs = 10_000 }: PassOptions): number {
+/** When the waiting ends, by the clock of `performance.now()`. */
+export function deadlineOf({ timeoutMs = 10_000 }: PassOptions): number {
   return performance.now() + within(timeoutMs, 0, MOST_TIMEOUT_MS, 'timeoutMs')
 }

@@ -1,0 +1,110 @@
+// Who may read and write the memory of a driver's pool. At first that is the device that the memory is on; a kernel of any
+// other device faults on it. One change is one driver call: the driver's own call takes a list, and one bad entry voids
+// all of it.
+
+import { describe } from '../base/bytes.js'
+import { CudaError, PoolError } from '../base/errors.js'
+import {
+  CU_MEM_ACCESS_FLAGS_PROT_NONE,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  CU_MEM_LOCATION_TYPE_HOST,
+  RESULT,
+} from '../driver/constants.js'
+import { Context } from '../driver/context.js'
+
+/** A device, or anything that knows its device; or the processors of the host. */
+export type AccessLocation = { readonly context: Context } | 'host'
+
+export type PoolAccess = 'readWrite' | 'none'
+
+export interface AccessChange {
+  readonly location: AccessLocation
+  readonly access: PoolAccess
+}
+
+const FLAGS = { readWrite: CU_MEM_ACCESS_FLAGS_PROT_READWRITE, none: CU_MEM_ACCESS_FLAGS_PROT_NONE }
+/** How the driver answers what cannot be. */
+const IMPOSSIBLE: readonly number[] = [
+  RESULT.CUDA_ERROR_INVALID_VALUE,
+  RESULT.CUDA_ERROR_INVALID_DEVICE,
+  RESULT.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+  RESULT.CUDA_ERROR_NOT_SUPPORTED,
+]
+
+/** The access that a location has to `pool`, a pool of the device of `context`. */
+export function accessOf(context: Context, pool: number, location: AccessLocation): PoolAccess {
+  const [type, id] = placeOf('access', context, location)
+  const flags = context.activate().cuMemPoolGetAccess(pool, type, id)
+  return flags === CU_MEM_ACCESS_FLAGS_PROT_NONE ? 'none' : 'readWrite'
+}
+
+/** Changes one access. Throws TypeError for what is no location or access, PoolError for what cannot be. */
+export function changeAccess(context: Context, pool: number, location: AccessLocation, access: PoolAccess): void {
+  const [type, id] = placeOf('setAccess', context, location)
+  if (access !== 'readWrite' && access !== 'none') {
+    throw new TypeError(`setAccess: access must be 'readWrite' or 'none', not ${describe(access)}`)
+  }
+  try {
+    context.activate().cuMemPoolSetAccess(pool, type, id, FLAGS[access])
+  } catch (error) {
+    if (!(error instanceof CudaError) || !IMPOSSIBLE.includes(error.code)) throw error
+    const reason = reasonOf(context, location, access)
+    throw new PoolError(`setAccess: '${access}' for ${nameOf(location)} is refused: ${reason} (${error.message})`, {
+      cause: error,
+    })
+  }
+}
+
+/** Changes all that can be changed. When some cannot, a PoolError says which, and its cause is their errors. */
+export function changeAccesses(context: Context, pool: number, changes: readonly AccessChange[]): void {
+  const refused: { readonly error: Error; readonly text: string }[] = []
+  for (const [index, change] of changes.entries()) {
+    try {
+      changeAccess(context, pool, change?.location, change?.access)
+    } catch (error) {
+      if (!isAboutOne(error)) throw error
+      refused.push({ error, text: `entry ${index}: ${error.message.replace('setAccess: ', '')}` })
+    }
+  }
+  if (refused.length === 0) return
+  throw new PoolError(
+    `setAccess: ${refused.length} of ${changes.length} changes failed, the others are made: ${refused.map(({ text }) => text).join('; ')}`,
+    { cause: refused.map(({ error }) => error) },
+  )
+}
+
+/** Whether an error says nothing of the other entries, as a lost device would. */
+function isAboutOne(error: unknown): error is Error {
+  return [TypeError, PoolError, CudaError].some(kind => error instanceof kind)
+}
+
+function placeOf(call: string, context: Context, location: AccessLocation): [type: number, id: number] {
+  if (location === 'host') return [CU_MEM_LOCATION_TYPE_HOST, 0]
+  const other = location?.context
+  if (!(other instanceof Context)) {
+    throw new TypeError(`${call}: location must be a device or 'host', not ${describe(location)}`)
+  }
+  if (other.driver !== context.driver) {
+    throw new PoolError(`${call}: the device was opened on another driver; open both devices on one`)
+  }
+  return [CU_MEM_LOCATION_TYPE_DEVICE, other.device]
+}
+
+function reasonOf(context: Context, location: AccessLocation, access: PoolAccess): string {
+  if (location === 'host') {
+    return access === 'none'
+      ? 'the host keeps access to memory of its own'
+      : "memory of a device is not the host's to use; read and write through buffers, or create the pool at the location 'host'"
+  }
+  const other = location.context
+  if (access === 'none') return 'a pool’s own device keeps access, and to managed memory every device'
+  if (other !== context && !context.activate().cuDeviceCanAccessPeer(other.device, context.device)) {
+    return `device ${other.ordinal} has no way to memory of device ${context.ordinal}; copy between their buffers instead`
+  }
+  return 'the memory of this pool cannot be given to it; copy between buffers instead'
+}
+
+function nameOf(location: AccessLocation): string {
+  return location === 'host' ? 'the host' : `device ${location.context.ordinal}`
+}
