@@ -2,9 +2,9 @@
 // so that more memory never changes an address.
 
 import { PoolError } from '../base/errors.js'
-import { CU_MEM_HANDLE_TYPE_NONE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
-import { isOutOfMemory, MOST_ALIGNMENT_BYTES, virtualMemoryObstacle } from './backing.js'
+import { isOutOfMemory, virtualMemoryObstacle } from './backing.js'
+import { GrowableRange } from './growable-range.js'
 import { noRoomToBegin } from './out-of-memory.js'
 
 export interface ArenaMemory {
@@ -12,7 +12,7 @@ export interface ArenaMemory {
   readonly base: number
   /** bytes from the base on that can be used */
   readonly committedBytes: number
-  /** bytes held from the device; more than committed after a growth that the driver broke off */
+  /** bytes held from the device; more than committed after a growth that failed and could not be undone */
   readonly reservedBytes: number
   /** Commits at least `bytes`; false when the device has no room for them. Throws CudaError for any other refusal. */
   growTo(bytes: number): boolean
@@ -71,86 +71,45 @@ class FixedMemory implements ArenaMemory {
   }
 }
 
-/** Memory that was mapped in one go. */
-interface Part {
-  readonly ptr: number
-  readonly bytes: number
-  readonly handle: number
-  mapped: boolean
-  accessible: boolean
+/** A range of which each growth is one piece, since an arena never gives a part of its memory back. */
+class PieceAGrowth extends GrowableRange {
+  protected override pieceBytes(): number {
+    return Infinity
+  }
 }
 
-/** An address range of `mostBytes` and as much memory in it as was needed so far, in whole granules. */
+/** Addresses for `mostBytes`, and as much memory behind them as was needed so far. */
 class GrowingMemory implements ArenaMemory {
   readonly base: number
   committedBytes = 0
-  reservedBytes = 0
-  private readonly granuleBytes: number
-  private readonly rangeBytes: number
-  private readonly parts: Part[] = []
-  private reserved = true
+  private readonly range: GrowableRange
+  private closed = false
 
-  constructor(
-    private readonly context: Context,
-    mostBytes: number,
-  ) {
-    const driver = context.activate()
-    this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
-    this.rangeBytes = this.wholeGranules(mostBytes)
-    this.base = driver.cuMemAddressReserve(this.rangeBytes, Math.max(this.granuleBytes, MOST_ALIGNMENT_BYTES))
+  constructor(context: Context, mostBytes: number) {
+    const granuleBytes = context.activate().cuMemGetAllocationGranularity(context.device)
+    this.range = new PieceAGrowth(context, granuleBytes, Math.ceil(mostBytes / granuleBytes) * granuleBytes)
+    this.base = this.range.base
+  }
+
+  get reservedBytes(): number {
+    return this.range.mappedBytes
   }
 
   growTo(bytes: number): boolean {
-    if (bytes > this.rangeBytes) return false
+    if (bytes > this.range.capacityBytes) return false
     try {
-      while (this.committedBytes < bytes) this.commit(this.unfinishedPart() ?? this.createPart(bytes))
-      return true
+      this.range.growTo(bytes)
     } catch (error) {
       if (isOutOfMemory(error)) return false
       throw error
     }
+    this.committedBytes = this.range.mappedBytes
+    return true
   }
 
   close(): void {
-    const driver = this.context.activate()
-    for (let part = this.parts.at(-1); part !== undefined; part = this.parts.at(-1)) {
-      if (part.mapped) driver.cuMemUnmap(part.ptr, part.bytes)
-      part.mapped = false
-      driver.cuMemRelease(part.handle)
-      this.parts.pop()
-      this.reservedBytes -= part.bytes
-    }
-    if (this.reserved) driver.cuMemAddressFree(this.base, this.rangeBytes)
-    this.reserved = false
-  }
-
-  /** Memory that a refused growth obtained and could not finish; the next growth does. */
-  private unfinishedPart(): Part | null {
-    const last = this.parts.at(-1)
-    return last === undefined || last.accessible ? null : last
-  }
-
-  /** Memory for what is missing to `bytes`. */
-  private createPart(bytes: number): Part {
-    const missing = this.wholeGranules(bytes - this.committedBytes)
-    const handle = this.context.activate().cuMemCreate(missing, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
-    const ptr = this.base + this.committedBytes
-    const part = { ptr, bytes: missing, handle, mapped: false, accessible: false }
-    this.parts.push(part)
-    this.reservedBytes += missing
-    return part
-  }
-
-  private commit(part: Part): void {
-    const driver = this.context.activate()
-    if (!part.mapped) driver.cuMemMap(part.ptr, part.bytes, part.handle)
-    part.mapped = true
-    driver.cuMemSetAccess(part.ptr, part.bytes, [this.context.device])
-    part.accessible = true
-    this.committedBytes += part.bytes
-  }
-
-  private wholeGranules(bytes: number): number {
-    return Math.ceil(bytes / this.granuleBytes) * this.granuleBytes
+    if (this.closed) return
+    this.range.close()
+    this.closed = true
   }
 }

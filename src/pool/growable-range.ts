@@ -11,6 +11,7 @@ import { MiB } from '../base/bytes.js'
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
+import { MOST_ALIGNMENT_BYTES } from './backing.js'
 
 const PIECE_SHARE = 1 / 4
 const MOST_PIECE_BYTES = 64 * MiB
@@ -38,7 +39,7 @@ export class GrowableRange {
     readonly granuleBytes: number,
     readonly capacityBytes: number,
   ) {
-    this.base = context.activate().cuMemAddressReserve(capacityBytes, granuleBytes)
+    this.base = context.activate().cuMemAddressReserve(capacityBytes, Math.max(granuleBytes, MOST_ALIGNMENT_BYTES))
   }
 
   /** Puts memory behind the first `bytes`. When the driver refuses that, its error is thrown and all is as before. */
