@@ -6,6 +6,7 @@ import { CudaError } from '../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE, DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
+import type { Admission } from '../heap/window.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 
 /** Blocks below this come from the small heap, so that a long-lived small block does not pin a large hole. */
@@ -33,11 +34,11 @@ export interface Backing {
   /** by range: the device address of its unit 0 */
   readonly bases: readonly number[]
   /**
-   * Finds memory for a block of `heap`, recycling idle memory before asking the device; the block is taken, as by
-   * `heap.allocate`. 0 when the limit or the device allows no more. Throws CudaError for any other refusal, with
+   * Finds memory for a block of `heap`, recycling idle memory before asking the device; the block, which may lie on free
+   * blocks that are admitted, is taken as by `heap.allocate`. 0 when the limit or the device allows no more. Throws CudaError for any other refusal, with
    * nothing lost.
    */
-  grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number
+  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): number
   /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */
   noteFree(record: number, key: number, stamp: number): void
   /** Gives idle memory back to the device until at most `keepBytes` are reserved, or nothing more is idle. */

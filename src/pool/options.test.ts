@@ -13,6 +13,8 @@ test('the defaults', () => {
     minBlockBytes: 256,
     powerOfTwo: false,
     streamOrdered: true,
+    crossStreamReuse: 'wait-before-oom',
+    deterministic: false,
     releaseThresholdBytes: Infinity,
     backing: 'auto',
   })

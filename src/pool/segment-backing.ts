@@ -41,7 +41,7 @@ export class SegmentBacking implements Backing {
     this.limitBytes = mostReservedBytes(limits, source.leastBytes, source.totalBytes)
   }
 
-  grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
+  grow(heap: SegregatedFit, units: number, alignUnits: number): number {
     const needed = units + alignUnits - 1
     const { leastBytes, stepBytes } = this.source
     const bytes = Math.max(leastBytes, Math.ceil((needed * UNIT_BYTES) / stepBytes) * stepBytes)
@@ -51,7 +51,7 @@ export class SegmentBacking implements Backing {
     const ptr = this.allocateSegment(bytes)
     if (ptr === 0) return 0
     this.addSegment(heap, ptr, bytes)
-    return heap.allocate(units, alignUnits, key)
+    return heap.allocate(units, alignUnits, 0)
   }
 
   /** A segment is idle when its heap says so; nothing finer is needed. */

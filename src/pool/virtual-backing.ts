@@ -9,7 +9,7 @@ import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
-import type { Window } from '../heap/window.js'
+import type { Admission, Window } from '../heap/window.js'
 import type { Clocks } from '../order/clocks.js'
 import {
   type Backing,
@@ -63,6 +63,8 @@ export class VirtualBacking implements Backing {
   /** most that was in use, as seen at growths beyond the limit of moves */
   private peakUsedBytes = 0
   private readonly context: Context
+  /** by stream slot: the latest stamp that the host has seen complete */
+  private readonly seen: Float64Array
   /** those that may use the memory */
   private readonly devices: readonly number[]
   readonly limitBytes: number
@@ -75,11 +77,14 @@ export class VirtualBacking implements Backing {
   private stranded: { reservation: Reservation; granule: number }[] = []
 
   constructor(
-    private readonly clocks: Clocks,
+    clocks: Clocks,
     heaps: Heaps,
     private readonly limits: GrowthLimits,
+    /** nothing may depend on the time that passes */
+    private readonly deterministic: boolean,
   ) {
     this.context = clocks.context
+    this.seen = deterministic ? clocks.waited : clocks.completed
     const { context } = this
     this.devices = [context.device]
     const driver = context.activate()
@@ -103,14 +108,14 @@ export class VirtualBacking implements Backing {
     })
   }
 
-  grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
+  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): number {
     const needed = units + alignUnits - 1
-    let window = heap.findWindow(needed, key, this.granuleUnits)
+    let window = heap.findWindow(needed, admission, this.granuleUnits)
     if (window === null) return 0
     const reservation = this.reservations[window.range]
     if (!this.gather(this.uncommitted(reservation, window).length, reservation, window)) return 0
     // Recycling has changed the heap, and may have made a better place.
-    window = heap.findWindow(needed, key, this.granuleUnits)
+    window = heap.findWindow(needed, admission, this.granuleUnits)
     assert(window !== null, 'recycling leaves room where there was room')
     if (alignUnits > 1) window = this.aligned(heap, window, units, alignUnits)
     const granules = this.uncommitted(reservation, window)
@@ -246,7 +251,7 @@ export class VirtualBacking implements Backing {
   }
 
   private movesTooMuch(): boolean {
-    const now = this.context.driver.clockSeconds
+    const now = this.deterministic ? this.forgivenAtSeconds : this.context.driver.clockSeconds
     const elapsed = Math.min(now - this.forgivenAtSeconds, MOST_FORGIVING_SECONDS)
     const forgiven = (elapsed * MOVING_TIME_SHARE) / MOVE_SECONDS
     this.recentMoves = Math.max(0, this.recentMoves - forgiven)
@@ -361,7 +366,7 @@ export class VirtualBacking implements Backing {
   }
 
   private isSettled(key: number, stamp: number): boolean {
-    return key === 0 || (key !== SEVERAL && this.clocks.completed[key - 1] >= stamp)
+    return key === 0 || (key !== SEVERAL && this.seen[key - 1] >= stamp)
   }
 
   private unmap(reservation: Reservation, granule: number, count: number): void {
