@@ -6,7 +6,7 @@ import { CudaError } from '../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE, DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
-import type { Admission } from '../heap/window.js'
+import type { Admission, Window } from '../heap/window.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 
 /** Blocks below this come from the small heap, so that a long-lived small block does not pin a large hole. */
@@ -39,6 +39,8 @@ export interface Backing {
    * nothing lost.
    */
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): number
+  /** Where `grow` would put such a block among free blocks and gaps; null where it takes a segment of its own. */
+  windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null
   /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */
   noteFree(record: number, key: number, stamp: number): void
   /** Gives idle memory back to the device until at most `keepBytes` are reserved, or nothing more is idle. */

@@ -13,6 +13,7 @@ import { blocksOf, findAdmitted, findStretch, startIn } from '../heap/other-keys
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import type { Admission } from '../heap/window.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import type { Backing } from './backing.js'
 import type { SlotCache } from './slot-cache.js'
 
 /** By key: every block is admitted. */
@@ -66,22 +67,39 @@ export class OtherStreams {
 
   /** Makes the stream of a slot wait for what it takes to use some block, or some neighbouring blocks; 0 where there are none. */
   takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    const { words, doubles } = this.records
     const block = findAdmitted(heap, units, alignUnits, ALL)
-    const stretch = block === 0 ? findStretch(heap, units, alignUnits, ALL) : null
-    if (block === 0 && stretch === null) return 0
-    for (const record of stretch === null ? [block] : blocksOf(heap, stretch)) {
-      const key = words[(record << 4) | Word.key]
-      if (key !== 0) this.waitFor(slot, key - 1, doubles[(record << 3) | Double.stamp])
+    if (block !== 0) {
+      this.waitForBlocks([block], slot)
+      return heap.carve(block, startIn(heap, block, alignUnits), units)
     }
-    if (stretch !== null) return heap.takeWindow(stretch, 1)
-    return heap.carve(block, startIn(heap, block, alignUnits), units)
+    const stretch = findStretch(heap, units, alignUnits, ALL)
+    if (stretch === null) return 0
+    this.waitForBlocks(blocksOf(heap, stretch), slot)
+    return heap.takeWindow(stretch, 1)
+  }
+
+  /** Makes the stream of a slot wait where that lets a block be placed with less new memory; returns whether it does. */
+  waitForWindow(backing: Backing, heap: SegregatedFit, units: number, alignUnits: number, slot: number): boolean {
+    const window = backing.windowFor(heap, units, alignUnits, ALL)
+    if (window === null) return false
+    const without = backing.windowFor(heap, units, alignUnits, this.look(slot))
+    if (without !== null && without.absentUnits <= window.absentUnits) return false
+    this.waitForBlocks(blocksOf(heap, window), slot)
+    return true
   }
 
   /** Makes the stream of a slot wait for a stamp of another one, unless it is known to come after it. */
   waitFor(slot: number, other: number, stamp: number): void {
     if (this.isSafe(slot, other, stamp)) return
     if (this.clocks.order(slot, other, stamp, this.deterministic)) this.insertedWaits++
+  }
+
+  private waitForBlocks(blocks: readonly number[], slot: number): void {
+    const { words, doubles } = this.records
+    for (const record of blocks) {
+      const key = words[(record << 4) | Word.key]
+      if (key !== 0) this.waitFor(slot, key - 1, doubles[(record << 3) | Double.stamp])
+    }
   }
 
   private isSafe(slot: number, other: number, stamp: number): boolean {

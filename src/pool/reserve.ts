@@ -163,12 +163,20 @@ export class Reserve {
     }
     if (record === 0) record = others.takeFree(heap, units, alignUnits, true)
     if (record === 0 && this.drain(heap === this.small ? this.large : this.small) > 0) this.settle()
-    if (record === 0 && crossStreamReuse === 'wait-before-grow') record = this.takeByWaiting(heap, units, alignUnits, slot)
+    if (record === 0 && crossStreamReuse === 'wait-before-grow') {
+      record = this.takeByWaiting(heap, units, alignUnits, slot)
+      if (record === 0) others.waitForWindow(this.backing, heap, units, alignUnits, slot)
+    }
     if (record === 0) {
       this.growths++
       record = this.grow(heap, units, alignUnits, slot)
     }
-    if (record === 0 && crossStreamReuse !== 'ordered') record = this.takeByWaiting(heap, units, alignUnits, slot)
+    if (record === 0 && crossStreamReuse === 'wait-before-oom') {
+      record = this.takeByWaiting(heap, units, alignUnits, slot)
+      if (record === 0 && others.waitForWindow(this.backing, heap, units, alignUnits, slot)) {
+        record = this.grow(heap, units, alignUnits, slot)
+      }
+    }
     while (record === 0 && this.waitOnHost()) {
       record = this.takeKnown(heap, units, alignUnits, slot)
       if (record === 0) record = this.grow(heap, units, alignUnits, slot)

@@ -54,6 +54,10 @@ export class SegmentBacking implements Backing {
     return heap.allocate(units, alignUnits, 0)
   }
 
+  windowFor(): null {
+    return null
+  }
+
   /** A segment is idle when its heap says so; nothing finer is needed. */
   noteFree(): void {}
 

@@ -109,13 +109,12 @@ export class VirtualBacking implements Backing {
   }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): number {
-    const needed = units + alignUnits - 1
-    let window = heap.findWindow(needed, admission, this.granuleUnits)
+    let window = this.windowFor(heap, units, alignUnits, admission)
     if (window === null) return 0
     const reservation = this.reservations[window.range]
     if (!this.gather(this.uncommitted(reservation, window).length, reservation, window)) return 0
     // Recycling has changed the heap, and may have made a better place.
-    window = heap.findWindow(needed, admission, this.granuleUnits)
+    window = this.windowFor(heap, units, alignUnits, admission)
     assert(window !== null, 'recycling leaves room where there was room')
     if (alignUnits > 1) window = this.aligned(heap, window, units, alignUnits)
     const granules = this.uncommitted(reservation, window)
@@ -127,6 +126,10 @@ export class VirtualBacking implements Backing {
     }
     for (const granule of granules) reservation.committed[granule] = 1
     return heap.takeWindow(window, this.granuleUnits)
+  }
+
+  windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null {
+    return heap.findWindow(units + alignUnits - 1, admission, this.granuleUnits)
   }
 
   noteFree(record: number, key: number, stamp: number): void {
