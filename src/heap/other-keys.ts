@@ -26,7 +26,11 @@ export function findAdmitted(heap: SegregatedFit, units: number, alignUnits: num
     let sizeClass = heap.nextClass(key, classOf(units))
     for (; sizeClass !== -1 && scanned < MOST_SCANNED; sizeClass = heap.nextClass(key, sizeClass + 1)) {
       if (best !== 0 && sizeClass > classOf(bestUnits)) break
-      for (let record = heap.head(key, sizeClass); record !== 0 && scanned < MOST_SCANNED; record = words[(record << 4) | Word.binNext], scanned++) {
+      for (
+        let record = heap.head(key, sizeClass);
+        record !== 0 && scanned < MOST_SCANNED;
+        record = words[(record << 4) | Word.binNext], scanned++
+      ) {
         const size = words[(record << 4) | Word.units]
         const stamp = doubles[(record << 3) | Double.stamp]
         if (stamp > admission[key] || size > bestUnits || (size === bestUnits && stamp >= bestStamp)) continue
@@ -49,10 +53,16 @@ export function startIn(heap: SegregatedFit, record: number, alignUnits: number)
  * A place for `units` in neighbouring admitted free blocks, in the shortest stretch of them that has room; null for none.
  * `heap.takeWindow` takes it. Walks every block.
  */
-export function findStretch(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null {
+export function findStretch(
+  heap: SegregatedFit,
+  units: number,
+  alignUnits: number,
+  admission: Admission,
+): Window | null {
   const { words } = heap.records
   let admittedUnits = 0
-  for (let key = 0; key < heap.keyLimit; key++) if (key === 0 || admission[key] > 0) admittedUnits += heap.unitsByKey[key]
+  for (let key = 0; key < heap.keyLimit; key++)
+    if (key === 0 || admission[key] > 0) admittedUnits += heap.unitsByKey[key]
   if (admittedUnits < units) return null
   let best: Window | null = null
   let bestUnits = Infinity

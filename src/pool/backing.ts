@@ -6,8 +6,8 @@ import { CudaError } from '../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE, DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
-import type { Admission, Window } from '../heap/window.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import type { Admission, Window } from '../heap/window.js'
 
 /** Blocks below this come from the small heap, so that a long-lived small block does not pin a large hole. */
 export const SMALL_UNITS = MiB / UNIT_BYTES
@@ -35,10 +35,10 @@ export interface Backing {
   readonly bases: readonly number[]
   /**
    * Finds memory for a block of `heap`, recycling idle memory before asking the device; the block, which may lie on free
-   * blocks that are admitted, is taken as by `heap.allocate`. 0 when the limit or the device allows no more. Throws CudaError for any other refusal, with
+   * blocks that are admitted, is taken as by `heap.allocate`. 0 when the limit, `mostBytes` or the device allows no more. Throws CudaError for any other refusal, with
    * nothing lost.
    */
-  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): number
+  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number
   /** Where `grow` would put such a block among free blocks and gaps; null where it takes a segment of its own. */
   windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null
   /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */

@@ -88,8 +88,7 @@ export class Deferred {
   private isCovered(uses: DeferredBlock['uses'], slot: number): boolean {
     const { known } = this.clocks
     return uses.every(
-      ([used, stamp]) =>
-        this.seen[used] >= stamp || (this.streamOrdered && known[slot * MOST_STREAMS + used] >= stamp),
+      ([used, stamp]) => this.seen[used] >= stamp || (this.streamOrdered && known[slot * MOST_STREAMS + used] >= stamp),
     )
   }
 

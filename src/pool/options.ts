@@ -19,8 +19,9 @@ export interface PoolOptions {
   readonly streamOrdered?: boolean
   /**
    * When a stream gets memory that another one has used last, and whose order the pool does not know: 'ordered' never before
-   * the host has seen that use complete; 'wait-before-oom' instead of waiting on the host, by making the stream wait;
-   * 'wait-before-grow' does so rather than take new memory ('wait-before-oom')
+   * the host has seen that use complete; 'wait-before-oom' when nothing else is left, by making the stream wait for it, which
+   * is better than a wait of the host; 'wait-before-grow' rather than take new memory, and before more than a fifth of
+   * what was live at most would lie idle, the host waits, too ('wait-before-oom')
    */
   readonly crossStreamReuse?: CrossStreamReuse
   /**

@@ -7,9 +7,9 @@
 // comes after mark a, and when the host sees mark b complete, a is complete: stamp b says all that a said, and a can be
 // forgotten. The same holds for a granule of memory, whose last use is then B's. A part that B does not take keeps a.
 
+import { blocksOf, findAdmitted, findStretch, startIn } from '../heap/other-keys.js'
 import type { RecordTable } from '../heap/records.js'
 import { Double, Word } from '../heap/records.js'
-import { blocksOf, findAdmitted, findStretch, startIn } from '../heap/other-keys.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import type { Admission } from '../heap/window.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'

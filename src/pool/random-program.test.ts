@@ -61,7 +61,17 @@ interface Held {
 const PHASES = {
   grow: { allocate: 50, free: 15, useElsewhere: 15, hold: 4, release: 4, settle: 6, stream: 4, observe: 4, signal: 12 },
   mix: { allocate: 30, free: 30, useElsewhere: 15, hold: 5, release: 5, settle: 6, stream: 4, observe: 5, signal: 12 },
-  shrink: { allocate: 12, free: 48, useElsewhere: 10, hold: 3, release: 6, settle: 10, stream: 5, observe: 6, signal: 12 },
+  shrink: {
+    allocate: 12,
+    free: 48,
+    useElsewhere: 10,
+    hold: 3,
+    release: 6,
+    settle: 10,
+    stream: 5,
+    observe: 6,
+    signal: 12,
+  },
 } as const
 type Step = keyof (typeof PHASES)['grow']
 

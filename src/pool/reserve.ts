@@ -3,6 +3,7 @@
 // completed meanwhile; the slot caches given back; idle memory moved and new memory; making the stream wait for another
 // one's block; waiting on the host, for the oldest work first. No step that a former one makes needless is taken.
 
+import { MiB } from '../base/bytes.js'
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
@@ -23,6 +24,9 @@ import { VirtualBacking } from './virtual-backing.js'
  * can be moved when a miss comes; small blocks hardly ever leave a granule idle.
  */
 const LARGE_FREES_PER_MARK = 8
+/** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
+const MOST_SLACK = 1.2
+const LEAST_SLACK_BYTES = 32 * MiB
 const SMALL_CLASSES = classOf(SMALL_UNITS)
 
 export class Reserve {
@@ -165,9 +169,11 @@ export class Reserve {
     if (record === 0 && this.drain(heap === this.small ? this.large : this.small) > 0) this.settle()
     if (record === 0 && crossStreamReuse === 'wait-before-grow') {
       record = this.takeByWaiting(heap, units, alignUnits, slot)
-      if (record === 0) others.waitForWindow(this.backing, heap, units, alignUnits, slot)
-    }
-    if (record === 0) {
+      if (record !== 0) return record
+      this.growths++
+      record = this.takeWithSlack(heap, units, alignUnits, slot)
+      if (record === 0) record = this.grow(heap, units, alignUnits, slot)
+    } else if (record === 0) {
       this.growths++
       record = this.grow(heap, units, alignUnits, slot)
     }
@@ -206,8 +212,20 @@ export class Reserve {
     return heap.allocate(units, alignUnits, slot + 1)
   }
 
-  private grow(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    return this.backing.grow(heap, units, alignUnits, this.others.look(slot))
+  /** Grows as long as that leaves little slack, and waits on the host as long as it would leave much; 0 when that does not help. */
+  private takeWithSlack(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+    const usedUnits = Math.max(this.slots.peakUnits, this.slots.liveUnits + units)
+    const mostBytes = Math.max(usedUnits * UNIT_BYTES * MOST_SLACK, usedUnits * UNIT_BYTES + LEAST_SLACK_BYTES)
+    let record = this.grow(heap, units, alignUnits, slot, mostBytes)
+    while (record === 0 && this.waitOnHost()) {
+      record = this.takeKnown(heap, units, alignUnits, slot)
+      if (record === 0) record = this.grow(heap, units, alignUnits, slot, mostBytes)
+    }
+    return record
+  }
+
+  private grow(heap: SegregatedFit, units: number, alignUnits: number, slot: number, mostBytes = Infinity): number {
+    return this.backing.grow(heap, units, alignUnits, this.others.look(slot), mostBytes)
   }
 
   /** Gives a block back to its heap without asking the driver for anything. */

@@ -108,11 +108,11 @@ export class VirtualBacking implements Backing {
     })
   }
 
-  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): number {
+  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
     let window = this.windowFor(heap, units, alignUnits, admission)
     if (window === null) return 0
     const reservation = this.reservations[window.range]
-    if (!this.gather(this.uncommitted(reservation, window).length, reservation, window)) return 0
+    if (!this.gather(this.uncommitted(reservation, window).length, reservation, window, mostBytes)) return 0
     // Recycling has changed the heap, and may have made a better place.
     window = this.windowFor(heap, units, alignUnits, admission)
     assert(window !== null, 'recycling leaves room where there was room')
@@ -234,15 +234,15 @@ export class VirtualBacking implements Backing {
   }
 
   /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
-  private gather(count: number, target: Reservation, window: Window): boolean {
+  private gather(count: number, target: Reservation, window: Window, mostBytes: number): boolean {
     this.unmapStranded()
-    if (this.spare.length < count && this.movesTooMuch() && this.mayExceedUse(count)) this.createSpare(count)
+    if (this.spare.length < count && this.movesTooMuch() && this.mayExceedUse(count)) this.createSpare(count, mostBytes)
     if (this.spare.length < count) {
       const moved = this.recycle(count - this.spare.length, target, window)
       this.recycledGranules += moved
       this.recentMoves += moved
     }
-    return this.createSpare(count)
+    return this.createSpare(count, mostBytes)
   }
 
   /** Whether reserving what is missing for `count` spare granules stays near what was in use at most. */
@@ -263,13 +263,13 @@ export class VirtualBacking implements Backing {
   }
 
   /** Creates granules until `count` are spare; false when the limit or the device does not allow it. */
-  private createSpare(count: number): boolean {
+  private createSpare(count: number, mostBytes: number): boolean {
     const driver = this.context.activate()
     const before = this.spare.length
     if (before >= count) return true
     const missingBytes = (count - before) * this.granuleBytes
     const { leaveFreeBytes } = this.limits
-    if (this.reservedBytes + missingBytes > this.limitBytes) return false
+    if (this.reservedBytes + missingBytes > Math.min(mostBytes, this.limitBytes)) return false
     if (leaveFreeBytes > 0 && driver.cuMemGetInfo().freeBytes - missingBytes < leaveFreeBytes) return false
     while (this.spare.length < count) {
       try {
