@@ -79,6 +79,24 @@ for (const backing of ['virtual', 'segments'] as const) {
         assert.equal(b.query(), false)
       })
 
+      it('neighbours that became one block depend on the later of their frees', () => {
+        for (const first of [0, 1]) {
+          const { device, pool, a, b } = setUpLast()
+          const last = pool.allocate(bytes, a)
+          const { ptr } = last
+          last.free()
+          a.synchronize()
+          pool.trimTo(4 * bytes) // empties the cache
+          const halves = [pool.allocate(bytes / 2, a), pool.allocate(bytes / 2, a)]
+          freePending(device, halves[first])
+          signal(a, b)
+          freePending(device, halves[1 - first])
+          assert.equal(pool.allocate(bytes, b).ptr, ptr)
+          assert.equal(pool.stats().insertedWaits, 1)
+          assertConsistent(pool)
+        }
+      })
+
       it('a block that was handed on depends on the last that used it, and so on all', () => {
         const { device, pool, a, b, c } = setUpLast()
         const ptr = freePending(device, pool.allocate(bytes, a))
@@ -203,6 +221,18 @@ for (const backing of ['virtual', 'segments'] as const) {
     })
   })
 }
+
+describe('waits for memory of other streams, with new memory behind it', () => {
+  it('the limit is kept by a block that lies on pending memory and goes on where there was none', () => {
+    const { device, pool, a, b } = setUp({ backing: 'virtual' })
+    const ptr = freePending(device, pool.allocate(40 * MiB, a))
+    const calls = orderCalls(device, () => assert.equal(pool.allocate(60 * MiB, b).ptr, ptr))
+    assert.deepEqual([calls['cuStreamWaitEvent'], calls['cuEventSynchronize']], [1, undefined])
+    assert.equal(pool.stats().reservedBytes, 60 * MiB)
+    assert.equal(pool.stats().insertedWaits, 1)
+    assertConsistent(pool)
+  })
+})
 
 describe('a deterministic pool', () => {
   /** Where everything went in a random program, relative to the first. */

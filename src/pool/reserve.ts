@@ -154,12 +154,11 @@ export class Reserve {
     const slot = key - 1
     const { crossStreamReuse } = this.config
     let record = 0
-    if (heap === this.small && this.breakLarger(units, slot)) record = heap.allocate(units, alignUnits, key)
-    if (record === 0) {
-      others.look(slot)
-      if (alignUnits === 1) record = others.takeCached(units, slot)
-      if (record === 0) record = others.takeFree(heap, units, alignUnits, false)
-    }
+    others.look(slot)
+    if (alignUnits === 1) record = others.takeCached(units, slot)
+    if (record === 0 && heap === this.small && this.breakLarger(units, slot))
+      record = heap.allocate(units, alignUnits, key)
+    if (record === 0) record = others.takeFree(heap, units, alignUnits, false)
     if (record === 0 && this.settle() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
     if (record === 0 && this.drain(heap) > 0) {
       this.settle()
