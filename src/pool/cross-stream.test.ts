@@ -222,6 +222,26 @@ for (const backing of ['virtual', 'segments'] as const) {
   })
 }
 
+it('what is learnt of one stream by asking another is settled at the same time', () => {
+  let completedByLater = 0
+  for (let seed = 0; seed < 300; seed++) {
+    const device = new TestDevice({ progress: 'seeded', seed })
+    const pool = device.createPool({ maxPoolBytes: 64 * MiB })
+    const [earlier, later] = [device.createStream(), device.createStream()]
+    const buffers = [pool.allocate(4 * MiB, earlier), pool.allocate(2 * MiB), pool.allocate(8 * MiB, later)]
+    buffers[0].free()
+    const stamp = device.clocks.marked[earlier.slot] + 1
+    signal(earlier, later)
+    buffers[2].free()
+    pool.trimTo(64 * MiB) // empties the cache
+    pool.processDeferred()
+    if (device.clocks.completed[earlier.slot] < stamp) continue
+    completedByLater++
+    assert.ok([0, 8 * MiB].includes(pool.stats().pendingBytes), `seed ${seed}`)
+  }
+  assert.ok(completedByLater > 100)
+})
+
 describe('waits for memory of other streams, with new memory behind it', () => {
   it('the limit is kept by a block that lies on pending memory and goes on where there was none', () => {
     const { device, pool, a, b } = setUp({ backing: 'virtual' })

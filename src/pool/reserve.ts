@@ -259,9 +259,12 @@ export class Reserve {
     const { clocks, seen } = this
     let settled = 0
     this.placeMarks()
+    // All are asked before any block is settled: an answer says something of other streams, too.
+    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
+      if (this.awaited[slot] > seen[slot] && !this.config.deterministic) clocks.poll(slot)
+    }
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       if (this.awaited[slot] === 0) continue
-      if (this.awaited[slot] > seen[slot] && !this.config.deterministic) clocks.poll(slot)
       settled += this.small.settle(slot + 1, seen[slot])
       settled += this.large.settle(slot + 1, seen[slot])
     }
@@ -310,7 +313,7 @@ export class Reserve {
       oldest = slot
       age = number
     }
-    if (oldest === -1) return false
+    if (oldest === -1) return this.settle() > 0 // by an answer that came since
     if (this.config.deterministic) clocks.waitForAll(oldest)
     else clocks.waitForOldest(oldest)
     this.settle()
