@@ -289,7 +289,8 @@ export class Device implements Disposable {
 
   /** Blocks until all work on the device's context has completed. */
   synchronize(): void {
-    this.open('synchronize').cuCtxSynchronize()
+    this.open('synchronize')
+    this.clocks.synchronize()
   }
 
   /**

@@ -12,7 +12,7 @@ import { assert } from '../base/assert.js'
 import { checkHeap } from './check.js'
 import { Double, type RecordTable, State, Stride, Word } from './records.js'
 import { CLASS_GROUPS, CLASSES, classOf } from './size-classes.js'
-import { type Window, WindowSearch } from './window.js'
+import { type Admission, type Window, WindowSearch } from './window.js'
 
 // Powers of two, so that indices are put together by shifts and ors, which need no check for overflow.
 const HEADS_OF_KEY = 512
@@ -213,10 +213,10 @@ export class SegregatedFit {
 
   /**
    * The place for `units` that needs the least new memory, counted in whole granules, among stretches of gaps and of
-   * free blocks with key `key` or 0; null when no stretch is long enough.
+   * free blocks that are admitted; null when no stretch is long enough.
    */
-  findWindow(units: number, key: number, granuleUnits: number): Window | null {
-    const search = new WindowSearch(this.records, units, key, granuleUnits)
+  findWindow(units: number, admission: Admission, granuleUnits: number): Window | null {
+    const search = new WindowSearch(this.records, units, admission, granuleUnits)
     const { words } = this.records
     for (let gap = this.firstGap; gap !== 0; gap = words[(gap << 4) | Word.binNext]) search.tryStretch(gap)
     return search.best

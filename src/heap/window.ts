@@ -1,7 +1,13 @@
 // Where a block fits with the least new memory: a window may lie over gaps and over free blocks that its stream may use,
 // as long as nothing else lies between.
 
-import { type RecordTable, State, Word } from './records.js'
+import { Double, type RecordTable, State, Word } from './records.js'
+
+/**
+ * By key: a block is usable when its stamp is at most this. 0 for a key none of whose blocks are, Infinity where all are; keys
+ * beyond the end are as 0.
+ */
+export type Admission = Float64Array
 
 /** Where a block can be placed: `absentUnits` of the window have no memory yet. */
 export interface Window {
@@ -13,15 +19,15 @@ export interface Window {
   readonly record: number
 }
 
-/** One search for the best window of `units`, for blocks with key `key` or 0; memory comes in whole granules. */
+/** One search for the best window of `units` over blocks that are admitted; memory comes in whole granules. */
 export class WindowSearch {
   best: Window | null = null
   private readonly words: Int32Array
 
   constructor(
-    records: RecordTable,
+    private readonly records: RecordTable,
     private readonly units: number,
-    private readonly key: number,
+    private readonly admission: Admission,
     private readonly granuleUnits: number,
   ) {
     this.words = records.words
@@ -90,7 +96,13 @@ export class WindowSearch {
 
   private isUsable(record: number): boolean {
     if (this.isGap(record)) return true
-    const own = this.words[(record << 4) | Word.key]
-    return (this.words[(record << 4) | Word.tag] & 7) === State.free && (own === 0 || own === this.key)
+    return isAdmitted(this.records, record, this.admission)
   }
+}
+
+/** Whether a block is free and its dependency one that is admitted. */
+export function isAdmitted({ words, doubles }: RecordTable, record: number, admission: Admission): boolean {
+  if ((words[(record << 4) | Word.tag] & 7) !== State.free) return false
+  const key = words[(record << 4) | Word.key]
+  return key === 0 || doubles[(record << 3) | Double.stamp] <= (admission[key] ?? 0)
 }

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { CudaError, PoolError } from '../base/errors.js'
-import { MOST_STREAMS } from './clocks.js'
+import { type Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
 import { TestOrder } from './order-fixture.suite.js'
+import type { Stream } from './stream.js'
 
 describe('clocks', () => {
   it('a stamp is complete once a mark that covers it is', () => {
@@ -77,46 +78,6 @@ describe('clocks', () => {
     }
   })
 
-  it('order makes a stream wait for what a stamp covers, by the first mark that does', () => {
-    const { clocks, stream, hold, order } = setUp()
-    const { slot } = stream
-    const [first, second] = [order.createStream(), order.createStream()]
-    const release = hold()
-    clocks.mark(slot)
-    const releaseLater = hold()
-    clocks.order(slot, 1, first)
-    clocks.order(slot, 2, second)
-    assert.equal(clocks.marked[slot], 2, 'a mark for what none covered')
-    assert.deepEqual([first.query(), second.query()], [false, false])
-    release()
-    assert.deepEqual([first.query(), second.query()], [true, false])
-    releaseLater()
-    assert.equal(second.query(), true)
-  })
-
-  it('order asks the driver for nothing on the stream itself, or when the stamp is known complete', () => {
-    const { clocks, stream, hold, order } = setUp()
-    const other = order.createStream()
-    hold()
-    clocks.order(stream.slot, clocks.marked[stream.slot] + 1, stream)
-    clocks.order(stream.slot, 0, other)
-    assert.equal(order.calls('cuEventRecord') + order.calls('cuStreamWaitEvent'), 0)
-    assert.equal(other.query(), true)
-  })
-
-  it('order knows the last mark of a closed stream, and what a refused call leaves is done by the next', () => {
-    const { clocks, stream, hold, driver, order } = setUp()
-    const other = order.createStream()
-    hold()
-    driver.failCall({ call: 'cuStreamWaitEvent', code: 999 })
-    assert.throws(() => clocks.order(stream.slot, 1, other), CudaError)
-    stream.close()
-    clocks.order(stream.lastSlot, stream.lastStamp, other)
-    assert.equal(other.query(), false)
-    clocks.waitFor(stream.lastSlot, stream.lastStamp)
-    assert.equal(other.query(), true)
-  })
-
   it('any number of marks: the driver is given 64 events at most, and all complete', () => {
     const { clocks, stream, hold, driver } = setUp()
     const { slot } = stream
@@ -184,6 +145,156 @@ describe('clocks', () => {
     assert.ok(order.clocks.marked[slot] >= pending.lastStamp, 'stamps of a slot only grow')
   })
 
+  it('who waits for a mark comes after what that mark came after, over any number of streams', () => {
+    const { order, streams, stampOf, known } = setUpMany(4)
+    const [a, b, c, d] = streams
+    order.hold(a)
+    const stamp = stampOf(a)
+    signal(order, a, b)
+    signal(order, b, c)
+    signal(order, c, d)
+    for (const later of [b, c, d]) assert.ok(known(later, a) >= stamp)
+    assert.ok(known(d, b) > 0 && known(d, c) > 0 && known(a, d) === 0 && known(b, c) === 0)
+  })
+
+  it('an event passes on what was known when it was recorded, and no more', () => {
+    const { order, streams, stampOf, known } = setUpMany(3)
+    const [a, b, c] = streams
+    const event = new Event(order.context)
+    event.record(b)
+    const stamp = stampOf(a)
+    signal(order, a, b)
+    c.wait(event)
+    assert.ok(known(b, a) >= stamp && known(c, a) === 0)
+    const later = stampOf(b)
+    assert.ok(known(c, b) < later, 'what is freed on b after the record is not covered')
+  })
+
+  it('the host learns with one mark all that it came after, by whichever way', () => {
+    const ways: readonly ((order: TestOrder, last: Stream) => void)[] = [
+      (_, last) => last.synchronize(),
+      (_, last) => assert.equal(last.query(), true),
+      ({ context }, last) => {
+        const event = new Event(context)
+        event.record(last)
+        event.synchronize()
+      },
+      ({ context }, last) => {
+        const event = new Event(context)
+        event.record(last)
+        assert.equal(event.query(), true)
+      },
+      ({ clocks }, last) => clocks.waitFor(last.slot, clocks.mark(last.slot)),
+      ({ clocks }, last) => {
+        clocks.mark(last.slot)
+        clocks.poll(last.slot)
+      },
+      ({ clocks }) => clocks.synchronize(),
+      ({ clocks }, last) => clocks.waitForAll(last.slot),
+    ]
+    for (const [index, learn] of ways.entries()) {
+      const { order, streams, stampOf } = setUpMany(3)
+      const [a, b, c] = streams
+      const release = order.hold(a)
+      const stamp = stampOf(a)
+      signal(order, a, b)
+      signal(order, b, c)
+      const unseen = stampOf(a)
+      assert.equal(order.clocks.completed[a.slot], 0)
+      if ([1, 3, 5].includes(index)) release()
+      learn(order, c)
+      assert.ok(order.clocks.completed[a.slot] >= stamp, `way ${index}`)
+      if (index !== 6) assert.ok(order.clocks.completed[a.slot] < unseen)
+      assert.equal(order.clocks.waited[a.slot] >= stamp, ![1, 3, 5].includes(index), 'asking is not waiting')
+    }
+  })
+
+  it('nothing is learnt from a call that the driver refuses', () => {
+    const calls: readonly [string, (order: TestOrder, a: Stream, b: Stream, event: Event) => void][] = [
+      ['cuStreamWaitEvent', (_, __, b, event) => b.wait(event)],
+      ['cuStreamSynchronize', (_, a) => a.synchronize()],
+      ['cuStreamQuery', (_, a) => a.query()],
+      ['cuEventSynchronize', (_, __, ___, event) => event.synchronize()],
+      ['cuEventQuery', (_, __, ___, event) => event.query()],
+      ['cuCtxSynchronize', ({ clocks }) => clocks.synchronize()],
+      ['cuStreamWaitEvent', ({ clocks }, a, b) => clocks.order(b.slot, a.slot, clocks.marked[a.slot] + 1, false)],
+    ]
+    for (const [call, refused] of calls) {
+      const { order, streams } = setUpMany(2)
+      const [a, b] = streams
+      order.hold(a)
+      const event = new Event(order.context)
+      event.record(a)
+      order.driver.failCall({ call: call as 'cuEventQuery', code: 999 })
+      assert.throws(() => refused(order, a, b, event), CudaError)
+      assert.ok(
+        order.clocks.known.every(stamp => stamp === 0),
+        call,
+      )
+      assert.ok(
+        order.clocks.completed.every(stamp => stamp === 0),
+        call,
+      )
+    }
+  })
+
+  it('a refused mark that takes the place of another leaves that one what it was', () => {
+    const { order, streams, stampOf } = setUpMany(2)
+    const [a, b] = streams
+    order.hold(b)
+    for (let count = 0; count < 64; count++) order.clocks.mark(b.slot)
+    order.hold(a)
+    const stamp = stampOf(a)
+    signal(order, a, b)
+    order.driver.failCall({ call: 'cuEventRecord', code: 999 })
+    assert.throws(() => order.clocks.mark(b.slot), CudaError)
+    for (let count = 0; count < 64; count++) order.clocks.waitForOldest(b.slot)
+    assert.equal(order.clocks.completed[b.slot], 64)
+    assert.ok(order.clocks.completed[a.slot] < stamp)
+  })
+
+  it('order waits for the oldest mark that covers, on the device, and of a closed stream for its last', () => {
+    const { order, streams, stampOf, known } = setUpMany(3)
+    const [a, b, c] = streams
+    const { clocks } = order
+    const release = order.hold(a)
+    const stamp = stampOf(a)
+    clocks.mark(a.slot)
+    order.hold(a)
+    clocks.mark(a.slot)
+    assert.equal(clocks.order(b.slot, a.slot, stamp, false), true)
+    assert.equal(known(b, a), stamp)
+    assert.equal(clocks.order(c.slot, a.slot, stamp, true), true)
+    assert.equal(known(c, a), clocks.marked[a.slot], 'afresh: a mark of now')
+    assert.equal(b.query(), false)
+    release()
+    assert.equal(b.query(), true)
+    assert.equal(c.query(), false)
+    a.close()
+    assert.equal(clocks.order(b.slot, a.lastSlot, a.lastStamp, false), true)
+    assert.equal(knownBySlot(clocks, b.slot, a.lastSlot), a.lastStamp)
+    c.synchronize()
+    clocks.waitFor(a.lastSlot, a.lastStamp)
+    const waits = order.calls('cuStreamWaitEvent')
+    assert.equal(clocks.order(c.slot, a.lastSlot, a.lastStamp, true), false, 'nothing to wait for')
+    assert.equal(order.calls('cuStreamWaitEvent'), waits)
+  })
+
+  it('a slot that is used again knows nothing of its former stream, and what others know of it stays true', () => {
+    const { order, streams, known } = setUpMany(3)
+    const [a, b, c] = streams
+    signal(order, c, a)
+    signal(order, a, b)
+    const knownBefore = known(b, a)
+    const { slot } = a
+    a.close()
+    const next = order.createStream()
+    assert.equal(next.slot, slot)
+    assert.equal(known(next, c), 0)
+    assert.equal(known(b, next), knownBefore)
+    assert.ok(order.clocks.marked[slot] + 1 > knownBefore, 'what the new stream frees is not covered')
+  })
+
   it('thousands of streams over time', () => {
     const order = new TestOrder()
     for (let round = 0; round < 1000; round++) {
@@ -206,6 +317,27 @@ describe('clocks', () => {
     assert.equal(driver.calls.get('cuEventCreate'), driver.calls.get('cuEventDestroy'))
   })
 })
+
+function setUpMany(count: number) {
+  const order = new TestOrder()
+  return {
+    order,
+    streams: Array.from({ length: count }, () => order.createStream()),
+    /** of what is freed on a stream now */
+    stampOf: (stream: Stream) => order.clocks.marked[stream.slot] + 1,
+    known: (later: Stream, earlier: Stream) => knownBySlot(order.clocks, later.slot, earlier.slot),
+  }
+}
+
+const knownBySlot = (clocks: Clocks, later: number, earlier: number) => clocks.known[later * MOST_STREAMS + earlier]
+
+/** `later` waits for all that was submitted to `earlier`. */
+function signal({ context }: TestOrder, earlier: Stream, later: Stream): void {
+  const event = new Event(context)
+  event.record(earlier)
+  later.wait(event)
+  event.close()
+}
 
 function setUp() {
   const order = new TestOrder()

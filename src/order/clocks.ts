@@ -1,7 +1,12 @@
-// What the host knows of the order of work. A stream's clock ticks at each mark: an event placed on it, or a call that
-// waits for it. A free stamps its block with the first mark that will cover it, `marked + 1`; once `completed` has
-// reached that stamp, the host has seen the last use of the block complete and any stream may have it. The clock ticks
-// before the driver is called and `completed` rises after, so that a mistake in timing costs a reuse and never data.
+// What is known of the order of work. A stream's clock ticks at each mark: an event placed on it, or a call that waits for
+// it. A free stamps its block with the first mark that will cover it, `marked + 1`. The block may be used by another
+// stream once that mark is known to come before: because the host has seen it complete (`completed`), or because the other
+// stream waits for it (`known`).
+//
+// A mark has a reach: by slot, the marks that are complete once it is, its own among them. Whoever waits for a mark, the
+// host or a stream, learns its whole reach, so order is passed on from stream to stream. Two rules keep this sound: the
+// clock ticks and the reach is taken before the driver is called for a mark, and what is learnt is written down after the
+// driver was called. A mistake in timing then costs a reuse and never data.
 
 import { PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
@@ -13,18 +18,31 @@ export const MOST_STREAMS = 64
 /** Marks of one stream that are watched at a time; a further one takes the place of the newest. */
 const MOST_MARKS = 64
 
+/** By slot: the marks that are complete once some mark is. Slots beyond its end were unused when it was taken. */
+export type Reach = Float64Array
+
 interface Mark {
   readonly event: number
-  stamp: number
+  readonly stamp: number
+  readonly reach: Reach
+  /** counted over all streams: which of two marks is older */
+  readonly number: number
 }
 
 export class Clocks {
   /** by stream slot: marks placed so far, and the latest one known complete */
   readonly marked = new Float64Array(MOST_STREAMS)
   readonly completed = new Float64Array(MOST_STREAMS)
+  /** as `completed`, but learnt by waiting on the host alone, so that it does not depend on how fast the device is */
+  readonly waited = new Float64Array(MOST_STREAMS)
+  /** at `later * MOST_STREAMS + earlier`: the latest mark of one slot that everything submitted to the other from now on comes after */
+  readonly known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
+  /** slots that are or were in use are below this */
+  slotLimit = 0
   /** the open stream that has a slot */
   readonly streams: (Stream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
   private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
+  private placed = 0
   private readonly spareEvents: number[] = []
   private readonly freeSlots = Array.from({ length: MOST_STREAMS }, (_, index) => MOST_STREAMS - 1 - index)
   /** slots of closed streams whose last mark is not known complete yet */
@@ -32,7 +50,10 @@ export class Clocks {
 
   constructor(readonly context: Context) {}
 
-  /** A slot for a new stream; one of a closed stream is used again once that stream's work is known complete. */
+  /**
+   * A slot for a new stream; one of a closed stream is used again once that stream's work is known complete. Stamps of a
+   * slot go on from where they were, so whatever is known of the old stream's marks stays true.
+   */
   open(stream: Stream): number {
     this.reclaim()
     if (this.freeSlots.length === 0 && this.retired.length > 0) {
@@ -43,6 +64,8 @@ export class Clocks {
     if (slot === undefined) {
       throw new PoolError(`${MOST_STREAMS} streams are open on this device, which is the limit; close one first`)
     }
+    this.known.fill(0, slot * MOST_STREAMS, (slot + 1) * MOST_STREAMS)
+    this.slotLimit = Math.max(this.slotLimit, slot + 1)
     this.streams[slot] = stream
     return slot
   }
@@ -54,25 +77,69 @@ export class Clocks {
     this.retired.push(slot)
   }
 
-  /** Places a mark on the open stream that has `slot`; its completion is noticed by `poll`. */
+  /** The clock ticks; the reach of a mark that is placed now. To be called before the driver is. */
+  tick(slot: number): Reach {
+    this.marked[slot]++
+    return this.reachOf(slot)
+  }
+
+  /** Places a mark on the open stream that has `slot`, and returns its stamp; its completion is noticed by `poll`. */
   mark(slot: number): number {
     const driver = this.context.activate()
     const stream = this.streams[slot]!.handle
     const marks = this.marks[slot]
     if (marks.length >= MOST_MARKS) this.query(slot)
-    const stamp = ++this.marked[slot]
-    if (marks.length < MOST_MARKS) {
-      if (this.spareEvents.length === 0) this.spareEvents.push(driver.cuEventCreate(CU_EVENT_DISABLE_TIMING))
-      const event = this.spareEvents[this.spareEvents.length - 1]
-      driver.cuEventRecord(event, stream)
-      this.spareEvents.pop()
-      marks.push({ event, stamp })
-    } else {
-      const newest = marks[marks.length - 1]
-      driver.cuEventRecord(newest.event, stream)
-      newest.stamp = stamp
-    }
+    const reach = this.tick(slot)
+    const isFull = marks.length >= MOST_MARKS
+    if (!isFull && this.spareEvents.length === 0) this.spareEvents.push(driver.cuEventCreate(CU_EVENT_DISABLE_TIMING))
+    const event = isFull ? marks[marks.length - 1].event : this.spareEvents[this.spareEvents.length - 1]
+    driver.cuEventRecord(event, stream)
+    if (isFull) marks.pop()
+    else this.spareEvents.pop()
+    const stamp = reach[slot]
+    marks.push({ event, stamp, reach, number: ++this.placed })
     return stamp
+  }
+
+  /** The stream of a slot has been made to wait for a mark of this reach. */
+  follow(later: number, reach: Reach): void {
+    const row = later * MOST_STREAMS
+    for (let slot = 0; slot < reach.length; slot++) {
+      if (reach[slot] > this.known[row + slot]) this.known[row + slot] = reach[slot]
+    }
+  }
+
+  /**
+   * Lets the open stream of slot `later` wait for `stamp` of slot `earlier`: for the oldest watched mark that covers it, or
+   * with `afresh` for one of now. Returns whether there was something to wait for.
+   */
+  order(later: number, earlier: number, stamp: number, afresh: boolean): boolean {
+    if (stamp > this.marked[earlier] || (afresh && this.streams[earlier] !== null)) this.mark(earlier)
+    else this.cover(earlier)
+    const marks = this.marks[earlier]
+    const mark = afresh ? marks.at(-1) : marks.find(candidate => candidate.stamp >= stamp)
+    if (mark === undefined) {
+      // Complete. Of a closed stream nothing was submitted since its last mark, so that its whole reach is known, too.
+      if (this.streams[earlier] === null) this.follow(later, this.reachOf(earlier))
+      return false
+    }
+    this.context.activate().cuStreamWaitEvent(this.streams[later]!.handle, mark.event)
+    this.follow(later, mark.reach)
+    return true
+  }
+
+  /** The host has seen a mark of this reach complete, by waiting for it or by asking. */
+  learn(reach: Reach, byWaiting: boolean): void {
+    for (let slot = 0; slot < reach.length; slot++) {
+      const stamp = reach[slot]
+      if (byWaiting && stamp > this.waited[slot]) this.waited[slot] = stamp
+      if (stamp <= this.completed[slot]) continue
+      this.completed[slot] = stamp
+      const marks = this.marks[slot]
+      let passed = 0
+      while (passed < marks.length && marks[passed].stamp <= stamp) this.spareEvents.push(marks[passed++].event)
+      marks.splice(0, passed)
+    }
   }
 
   /** Asks the driver how far a stream has come; true when that is further than was known. */
@@ -86,39 +153,56 @@ export class Clocks {
     if (this.completed[slot] >= stamp) return
     this.cover(slot)
     const mark = this.marks[slot].find(candidate => candidate.stamp >= stamp)
-    if (mark === undefined) return
-    this.context.activate().cuEventSynchronize(mark.event)
-    this.complete(slot, mark.stamp)
+    if (mark !== undefined) this.await(mark)
   }
 
-  /** Work submitted to `stream` from now on starts after all that `stamp` of a slot covers. Nothing waits on the host. */
-  order(slot: number, stamp: number, stream: Stream): void {
-    if (slot === stream.slot || this.completed[slot] >= stamp) return
-    const covers = (mark: Mark) => mark.stamp >= stamp
-    if (!this.marks[slot].some(covers)) this.mark(slot)
-    const { event } = this.marks[slot].find(covers)!
-    this.context.activate().cuStreamWaitEvent(stream.handle, event)
+  /** The number of the oldest watched mark of a slot, which tells its age among those of all slots; Infinity for none. */
+  oldestMark(slot: number): number {
+    this.cover(slot)
+    return this.marks[slot].length === 0 ? Infinity : this.marks[slot][0].number
   }
 
-  /** `stamp` of a stream is known complete, by whichever way. */
-  complete(slot: number, stamp: number): void {
-    if (stamp > this.completed[slot]) this.completed[slot] = stamp
-    const marks = this.marks[slot]
-    let passed = 0
-    while (passed < marks.length && marks[passed].stamp <= stamp) this.spareEvents.push(marks[passed++].event)
-    marks.splice(0, passed)
+  /** Waits on the host for the oldest watched mark of a slot. */
+  waitForOldest(slot: number): void {
+    this.await(this.marks[slot][0])
+  }
+
+  /** Waits on the host for all that was submitted to a slot's stream. */
+  waitForAll(slot: number): void {
+    if (this.streams[slot] !== null) this.mark(slot)
+    const last = this.marks[slot].at(-1)
+    if (last !== undefined) this.await(last)
+    else this.learn(this.reachOf(slot), true) // of a closed stream: what was known to it when it was closed
+  }
+
+  /** Waits on the host for all work on the context. */
+  synchronize(): void {
+    for (let slot = 0; slot < this.slotLimit; slot++) this.marked[slot]++
+    const reach = this.marked.slice(0, this.slotLimit)
+    this.context.activate().cuCtxSynchronize()
+    this.learn(reach, true)
   }
 
   /** Waits for all work and gives the events back to the driver. */
   close(): void {
     const driver = this.context.activate()
-    driver.cuCtxSynchronize()
-    this.completed.set(this.marked) // whoever still awaits something learns that it is done
+    this.synchronize() // whoever still awaits something learns that it is done
     for (const marks of this.marks) this.spareEvents.push(...marks.splice(0).map(mark => mark.event))
     for (let event = this.spareEvents.at(-1); event !== undefined; event = this.spareEvents.at(-1)) {
       driver.cuEventDestroy(event)
       this.spareEvents.pop()
     }
+  }
+
+  private reachOf(slot: number): Reach {
+    const reach = this.known.slice(slot * MOST_STREAMS, slot * MOST_STREAMS + this.slotLimit)
+    reach[slot] = this.marked[slot]
+    return reach
+  }
+
+  private await(mark: Mark): void {
+    this.context.activate().cuEventSynchronize(mark.event)
+    this.learn(mark.reach, true)
   }
 
   /** Ticks that placed no mark of ours (a query, an event of the user's, a refused record) are watched by a new one. */
@@ -134,7 +218,7 @@ export class Clocks {
     let done = 0
     while (done < marks.length && driver.cuEventQuery(marks[done].event)) done++
     if (done === 0) return false
-    this.complete(slot, marks[done - 1].stamp)
+    this.learn(marks[done - 1].reach, false)
     return true
   }
 

@@ -1,16 +1,16 @@
 import { PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
+import type { Clocks, Reach } from './clocks.js'
 import { untilDone } from './polling.js'
 import type { Stream } from './stream.js'
 
 /** A point in the work of a stream that the host or another stream can wait for. */
 export class Event implements Disposable {
   private handle: number
-  /** the stream slot and stamp of the last record, for the clocks; slot -1 before the first */
-  private slot = -1
-  private stamp = 0
-  private clocks: Stream['clocks'] | null = null
+  /** the clocks of the last record's stream, and the reach of that mark; null before the first */
+  private clocks: Clocks | null = null
+  private reach: Reach = new Float64Array(0)
 
   /** Made by the device: `device.createEvent()`. */
   constructor(readonly context: Context) {
@@ -22,28 +22,27 @@ export class Event implements Disposable {
     const handle = this.openHandle('record')
     stream.checkOpen('record')
     if (stream.context !== this.context) throw new PoolError('record: the stream belongs to another device')
-    const stamp = ++stream.clocks.marked[stream.slot]
+    const reach = stream.clocks.tick(stream.slot)
     this.context.activate().cuEventRecord(handle, stream.handle)
     this.clocks = stream.clocks
-    this.slot = stream.slot
-    this.stamp = stamp
+    this.reach = reach
   }
 
   /** True when what was submitted before the last record has completed; an event never recorded is an error. */
   query(): boolean {
     const handle = this.recordedHandle('query')
-    const { clocks, slot, stamp } = this
+    const { clocks, reach } = this
     if (!this.context.activate().cuEventQuery(handle)) return false
-    clocks?.complete(slot, stamp)
+    clocks?.learn(reach, false)
     return true
   }
 
   /** Blocks the thread until the last record has completed. */
   synchronize(): void {
     const handle = this.recordedHandle('synchronize')
-    const { clocks, slot, stamp } = this
+    const { clocks, reach } = this
     this.context.activate().cuEventSynchronize(handle)
-    clocks?.complete(slot, stamp)
+    clocks?.learn(reach, true)
   }
 
   /** Resolves when the last record has completed, without blocking Node. */
@@ -64,15 +63,21 @@ export class Event implements Disposable {
     this.close()
   }
 
-  /** The driver's handle, for a stream that waits; refuses a closed event in the name of `call`. */
-  openHandle(call: string): number {
+  /** For streams: what is submitted to `stream` from now on starts after the last record. */
+  delay(stream: Stream): void {
+    const handle = this.recordedHandle('wait')
+    this.context.activate().cuStreamWaitEvent(stream.handle, handle)
+    this.clocks?.follow(stream.slot, this.reach)
+  }
+
+  private openHandle(call: string): number {
     if (this.handle === 0) throw new PoolError(`${call}: the event is closed; use an open one`)
     return this.handle
   }
 
   private recordedHandle(call: string): number {
     const handle = this.openHandle(call)
-    if (this.slot === -1) throw new PoolError(`${call}: the event was never recorded; call record(stream) first`)
+    if (this.clocks === null) throw new PoolError(`${call}: the event was never recorded; call record(stream) first`)
     return handle
   }
 }

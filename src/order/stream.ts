@@ -29,28 +29,28 @@ export class Stream implements Disposable {
     return this.slot === -1
   }
 
-  /** Work submitted to this stream from now on starts after `event`'s last record. Nothing waits on the host. */
+  /** Work submitted to this stream from now on starts after `event`'s last record; one never recorded is an error. Nothing waits on the host. */
   wait(event: Event): void {
     this.checkOpen('wait')
     if (event.context !== this.context) throw new PoolError('wait: the event belongs to another device')
-    this.context.activate().cuStreamWaitEvent(this.handle, event.openHandle('wait'))
+    event.delay(this)
   }
 
   /** True when everything submitted so far has completed. */
   query(): boolean {
     this.checkOpen('query')
-    const stamp = ++this.clocks.marked[this.slot]
+    const reach = this.clocks.tick(this.slot)
     if (!this.context.activate().cuStreamQuery(this.handle)) return false
-    this.clocks.complete(this.slot, stamp)
+    this.clocks.learn(reach, false)
     return true
   }
 
   /** Blocks the thread until everything submitted so far has completed. */
   synchronize(): void {
     this.checkOpen('synchronize')
-    const stamp = ++this.clocks.marked[this.slot]
+    const reach = this.clocks.tick(this.slot)
     this.context.activate().cuStreamSynchronize(this.handle)
-    this.clocks.complete(this.slot, stamp)
+    this.clocks.learn(reach, true)
   }
 
   /** Resolves when everything submitted so far has completed, without blocking Node. */

@@ -117,6 +117,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
       frees: this.frees,
       cacheMisses: this.allocations,
       growths: this.allocations,
+      insertedWaits: 0,
     }
   }
 

@@ -186,6 +186,7 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
       allocations: bump.allocations,
       frees: bump.allocations - bump.liveBlocks,
       cacheMisses: this.growths,
+      insertedWaits: this.turns.insertedWaits,
       growths: this.growths,
     }
   }

@@ -7,6 +7,7 @@ import { CU_MEM_HANDLE_TYPE_NONE, DEVICE_ATTRIBUTE, RESULT } from '../driver/con
 import type { Context } from '../driver/context.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import type { Admission, Window } from '../heap/window.js'
 
 /** Blocks below this come from the small heap, so that a long-lived small block does not pin a large hole. */
 export const SMALL_UNITS = MiB / UNIT_BYTES
@@ -33,11 +34,13 @@ export interface Backing {
   /** by range: the device address of its unit 0 */
   readonly bases: readonly number[]
   /**
-   * Finds memory for a block of `heap`, recycling idle memory before asking the device; the block is taken, as by
-   * `heap.allocate`. 0 when the limit or the device allows no more. Throws CudaError for any other refusal, with
+   * Finds memory for a block of `heap`, recycling idle memory before asking the device; the block, which may lie on free
+   * blocks that are admitted, is taken as by `heap.allocate`. 0 when the limit, `mostBytes` or the device allows no more. Throws CudaError for any other refusal, with
    * nothing lost.
    */
-  grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number
+  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number
+  /** Where `grow` would put such a block among free blocks and gaps; null where it takes a segment of its own. */
+  windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null
   /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */
   noteFree(record: number, key: number, stamp: number): void
   /** Gives idle memory back to the device until at most `keepBytes` are reserved, or nothing more is idle. */

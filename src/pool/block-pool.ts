@@ -75,7 +75,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
     this.slabCount = count
     this.alignment = alignmentOf(blockBytes)
     this.slabs = new Slabs(this.context, blockBytes, this.alignment)
-    this.deferred = new Deferred(clocks)
+    this.deferred = new Deferred(clocks, clocks.completed, false)
     this.marked = clocks.marked
     this.acceptedClocks = clocks
     if (!this.addSlab(count)) throw noRoomToBegin('createBlockPool', count * blockBytes, this.context)
@@ -148,6 +148,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
       allocations: blocks.allocations,
       frees: blocks.frees,
       cacheMisses: this.misses,
+      insertedWaits: 0,
       growths: this.growths,
     }
   }

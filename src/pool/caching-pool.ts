@@ -203,6 +203,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       frees: allocations - liveBuffers,
       cacheMisses: counters[Counter.misses],
       growths: this.reserve.growths,
+      insertedWaits: this.reserve.insertedWaits,
     }
   }
 
@@ -346,7 +347,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const tag = words[base | Word.tag]
     this.slots.meet(slot)
     const stamp = this.config.streamOrdered ? covering : 0
-    const isInUse = this.records.state(record) === State.shared && !this.reserve.forgetUses(record)
+    const isInUse = this.records.state(record) === State.shared && !this.reserve.forgetUses(record, slot)
     if (isInUse) this.reserve.defer(record, slot, stamp)
     else if (tag <= Tag.last && isOpen && this.slots.put(words, slot, record)) {
       this.records.setState(record, State.cached)

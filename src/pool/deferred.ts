@@ -1,4 +1,4 @@
-import type { Clocks } from '../order/clocks.js'
+import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 
 interface DeferredBlock {
@@ -11,7 +11,10 @@ interface DeferredBlock {
   readonly uses: readonly (readonly [slot: number, stamp: number])[]
 }
 
-/** Blocks that other streams than their own use: once freed they wait here until the host has seen those uses complete. */
+/**
+ * Blocks that other streams than their own use. Once freed they wait here until those uses are known to come before all
+ * that their own stream does from now on: the host has seen them complete, or the stream was made to wait for them.
+ */
 export class Deferred {
   /** bytes waiting */
   bytes = 0
@@ -19,7 +22,13 @@ export class Deferred {
   private readonly announced = new Map<number, Map<Stream, number>>()
   private blocks: DeferredBlock[] = []
 
-  constructor(private readonly clocks: Clocks) {}
+  constructor(
+    private readonly clocks: Clocks,
+    /** by slot: the latest stamp that the host has seen complete */
+    private readonly seen: Float64Array,
+    /** false: nothing but what the host has seen counts */
+    private readonly streamOrdered: boolean,
+  ) {}
 
   /** A stream uses a live block until `stamp`. */
   announce(record: number, stream: Stream, stamp: number): void {
@@ -28,9 +37,9 @@ export class Deferred {
     this.announced.set(record, uses)
   }
 
-  /** Whether the announced uses of a live block are known complete, as of now; they are forgotten then. */
-  forgetCompleted(record: number): boolean {
-    return this.isComplete(this.usesOf(record)) && this.announced.delete(record)
+  /** Whether the announced uses of a live block, about to be freed on `slot`, are known to come before; they are forgotten then. */
+  forgetCompleted(record: number, slot: number): boolean {
+    return this.isCovered(this.usesOf(record), slot) && this.announced.delete(record)
   }
 
   /** A block with announced uses was freed; returns what it waits for on other streams, as pairs of slot and stamp. */
@@ -42,13 +51,29 @@ export class Deferred {
     return uses
   }
 
-  /** Takes out the blocks whose uses on other streams have completed. */
+  /** Takes out the blocks whose uses on other streams are covered; each may be used again after its stamp. */
   takeSettled(): DeferredBlock[] {
     if (this.blocks.length === 0) return []
-    const settled = this.blocks.filter(block => this.isComplete(block.uses))
-    if (settled.length > 0) this.blocks = this.blocks.filter(block => !this.isComplete(block.uses))
+    const settled = this.blocks.filter(block => this.isCovered(block.uses, block.slot))
+    if (settled.length > 0) this.blocks = this.blocks.filter(block => !settled.includes(block))
     for (const block of settled) this.bytes -= block.bytes
-    return settled
+    return settled.map(block => ({ ...block, stamp: this.stampNow(block) }))
+  }
+
+  /** The smallest waiting block of at least `leastBytes` and less than `endBytes`; null for none. */
+  smallest(leastBytes: number, endBytes: number): DeferredBlock | null {
+    let best: DeferredBlock | null = null
+    for (const block of this.blocks) {
+      if (block.bytes < leastBytes || block.bytes >= endBytes) continue
+      if (best === null || block.bytes < best.bytes) best = block
+    }
+    return best
+  }
+
+  /** Takes out one block, whose uses somebody has taken care of. */
+  remove(block: DeferredBlock): void {
+    this.blocks = this.blocks.filter(other => other !== block)
+    this.bytes -= block.bytes
   }
 
   /** What must complete before a block announced to streams is used again. */
@@ -60,7 +85,16 @@ export class Deferred {
     )
   }
 
-  private isComplete(uses: DeferredBlock['uses']): boolean {
-    return uses.every(([slot, stamp]) => this.clocks.completed[slot] >= stamp)
+  private isCovered(uses: DeferredBlock['uses'], slot: number): boolean {
+    const { known } = this.clocks
+    return uses.every(
+      ([used, stamp]) => this.seen[used] >= stamp || (this.streamOrdered && known[slot * MOST_STREAMS + used] >= stamp),
+    )
+  }
+
+  /** Waits that cover the uses were submitted since the free: the mark to come is behind them, of a closed stream the last one. */
+  private stampNow({ slot, stamp, uses }: DeferredBlock): number {
+    if (uses.every(([used, until]) => this.seen[used] >= until)) return stamp
+    return this.clocks.marked[slot] + (this.clocks.streams[slot] === null ? 0 : 1)
   }
 }

@@ -43,6 +43,8 @@ export class HostPool implements Disposable {
       minBlockBytes: UNIT_BYTES,
       powerOfTwo: false,
       streamOrdered: false,
+      crossStreamReuse: 'ordered',
+      deterministic: false,
       releaseThresholdBytes: Infinity,
       backing: this.memory,
     })

@@ -13,6 +13,8 @@ test('the defaults', () => {
     minBlockBytes: 256,
     powerOfTwo: false,
     streamOrdered: true,
+    crossStreamReuse: 'wait-before-oom',
+    deterministic: false,
     releaseThresholdBytes: Infinity,
     backing: 'auto',
   })
@@ -44,6 +46,10 @@ test('every bad option is refused by its name', () => {
   const bad: readonly [unknown, 'RangeError' | 'TypeError', RegExp][] = [
     [null, 'TypeError', /pool options must be an object/],
     ['80%', 'TypeError', /pool options must be an object/],
+    [{ crossStreamReuse: 'always' }, 'TypeError', /crossStreamReuse must be 'ordered' or 'wait-before-grow' or 'wait-/],
+    [{ crossStreamReuse: true }, 'TypeError', /crossStreamReuse must be/],
+    [{ deterministic: 1 }, 'TypeError', /deterministic must be boolean true or/],
+    [{ deterministic: 'yes' }, 'TypeError', /deterministic must be boolean true or/],
     [{ maxPoolByte: 1 }, 'TypeError', /unknown pool option 'maxPoolByte'.*maxPoolBytes/],
     [{ maxPoolBytes: 0 }, 'RangeError', /maxPoolBytes/],
     [{ maxPoolBytes: -1 }, 'RangeError', /maxPoolBytes/],

@@ -2,6 +2,9 @@ import { checkByteCount, describe, formatBytes, GiB, MiB } from '../base/bytes.j
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { SegmentSource } from './segment-source.js'
 
+const CROSS_STREAM_REUSE = ['ordered', 'wait-before-grow', 'wait-before-oom'] as const
+export type CrossStreamReuse = (typeof CROSS_STREAM_REUSE)[number]
+
 /** How a caching pool behaves; everything may be left out. */
 export interface PoolOptions {
   /** what the pool may reserve: bytes, `Infinity`, or a share of the device such as '80%' (4 GiB) */
@@ -14,6 +17,18 @@ export interface PoolOptions {
   readonly sizeClasses?: 'sixteenPerOctave' | 'powerOfTwo'
   /** false: at each free, the caller promises that all work on the block is done (true) */
   readonly streamOrdered?: boolean
+  /**
+   * When a stream gets memory that another one has used last, and whose order the pool does not know: 'ordered' never before
+   * the host has seen that use complete; 'wait-before-oom' when nothing else is left, by making the stream wait for it, which
+   * is better than a wait of the host; 'wait-before-grow' rather than take new memory, and before more than a fifth of
+   * what was live at most would lie idle, the host waits, too ('wait-before-oom')
+   */
+  readonly crossStreamReuse?: CrossStreamReuse
+  /**
+   * true: what the pool does depends on the sequence of calls alone, not on how fast the device is: it does not ask the
+   * device how far work has come, and forgets what `query` and `finished` were answered. Closing streams apart (false)
+   */
+  readonly deterministic?: boolean
   /** at a settling, idle memory above this goes back to the device (Infinity) */
   readonly releaseThresholdBytes?: number
   /**
@@ -31,6 +46,8 @@ export interface PoolConfig {
   readonly minBlockBytes: number
   readonly powerOfTwo: boolean
   readonly streamOrdered: boolean
+  readonly crossStreamReuse: CrossStreamReuse
+  readonly deterministic: boolean
   readonly releaseThresholdBytes: number
   /** a source of segments: of a pool in other memory than the device's */
   readonly backing: 'auto' | 'virtual' | 'segments' | 'managed' | SegmentSource
@@ -42,6 +59,8 @@ const KEYS = [
   'minBlockBytes',
   'sizeClasses',
   'streamOrdered',
+  'crossStreamReuse',
+  'deterministic',
   'releaseThresholdBytes',
   'backing',
 ]
@@ -68,6 +87,8 @@ export function parsePoolOptions(options: PoolOptions, deviceBytes: number): Poo
       choice(options.sizeClasses ?? 'sixteenPerOctave', 'sizeClasses', ['sixteenPerOctave', 'powerOfTwo']) ===
       'powerOfTwo',
     streamOrdered: choice(options.streamOrdered ?? true, 'streamOrdered', [true, false]),
+    crossStreamReuse: choice(options.crossStreamReuse ?? 'wait-before-oom', 'crossStreamReuse', CROSS_STREAM_REUSE),
+    deterministic: choice(options.deterministic ?? false, 'deterministic', [true, false]),
     releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes ?? Infinity, 'releaseThresholdBytes'),
     backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments', 'managed'] as const),
   }

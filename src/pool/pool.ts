@@ -30,6 +30,8 @@ export interface PoolStats {
   /** allocations that the slot cache could not serve, and those for which memory had to be found or moved */
   readonly cacheMisses: number
   readonly growths: number
+  /** how often the pool made a stream wait for another one, to give it that one's memory */
+  readonly insertedWaits: number
 }
 
 export abstract class Pool {

@@ -26,6 +26,7 @@ const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1500)
 const CAPACITY = 64 * MiB
 const GRANULE = 1 * MiB
 const MOST_STREAMS = 6
+const EVENTS = 4
 const CHECK_EVERY = 25
 
 const PTX = `
@@ -58,21 +59,34 @@ interface Held {
 
 /** How often each step is taken, in parts of their sum. */
 const PHASES = {
-  grow: { allocate: 50, free: 15, useElsewhere: 15, hold: 4, release: 4, settle: 6, stream: 4, observe: 4 },
-  mix: { allocate: 30, free: 30, useElsewhere: 15, hold: 5, release: 5, settle: 6, stream: 4, observe: 5 },
-  shrink: { allocate: 12, free: 48, useElsewhere: 10, hold: 3, release: 6, settle: 10, stream: 5, observe: 6 },
+  grow: { allocate: 50, free: 15, useElsewhere: 15, hold: 4, release: 4, settle: 6, stream: 4, observe: 4, signal: 12 },
+  mix: { allocate: 30, free: 30, useElsewhere: 15, hold: 5, release: 5, settle: 6, stream: 4, observe: 5, signal: 12 },
+  shrink: {
+    allocate: 12,
+    free: 48,
+    useElsewhere: 10,
+    hold: 3,
+    release: 6,
+    settle: 10,
+    stream: 5,
+    observe: 6,
+    signal: 12,
+  },
 } as const
 type Step = keyof (typeof PHASES)['grow']
 
 class Program {
   /** steps taken, for assertions that something happened at all */
   readonly taken = new Map<string, number>()
+  insertedWaits = 0
   private readonly random: Random
   private readonly device: TestDevice
   private readonly pool: CachingPool
-  private readonly shadow: ShadowOrder
+  readonly shadow: ShadowOrder
   private readonly compare: Kernel
   private readonly streams: Stream[]
+  /** recorded now and then, and waited for at other times by anybody */
+  private readonly events: Event[]
   private readonly held: Held[] = []
   private holds: { stream: Stream; release: () => void }[] = []
   private stamps = 0
@@ -84,6 +98,11 @@ class Program {
     this.shadow = new ShadowOrder(this.device)
     this.compare = new Module(this.device.context, this.device.defaultStream, PTX).kernel('compare_stamp')
     this.streams = [this.device.defaultStream, this.device.createStream(), this.device.createStream()]
+    this.events = Array.from({ length: EVENTS }, (_, index) => {
+      const event = new Event(this.device.context)
+      event.record(this.streams[index % this.streams.length])
+      return event
+    })
   }
 
   run(steps: number): void {
@@ -217,7 +236,8 @@ class Program {
   private observe(): void {
     const stream = this.anyStream()
     const choice = this.random.below(6)
-    if (choice === 0) stream.synchronize()
+    if (choice === 0 && this.random.below(4) === 0) this.device.clocks.synchronize()
+    else if (choice === 0) stream.synchronize()
     else if (choice < 3) stream.query()
     else {
       const event = new Event(this.device.context)
@@ -226,6 +246,16 @@ class Program {
       if (choice === 4) event.synchronize()
       event.close()
     }
+  }
+
+  /** Order between streams that has nothing to do with any buffer, and goes over several of them. */
+  private signal(): void {
+    const event = this.events[this.random.below(EVENTS)]
+    const choice = this.random.below(16)
+    if (choice < 6) event.record(this.anyStream())
+    else if (choice < 13) this.anyStream().wait(event)
+    else if (choice < 15) event.query()
+    else event.synchronize()
   }
 
   private anyStream(): Stream {
@@ -249,7 +279,6 @@ class Program {
     event.record(earlier)
     later.wait(event)
     event.close()
-    this.shadow.order(earlier, later)
   }
 
   /** What `stream` did with the buffer comes before what `later` does now, or the pool is told. */
@@ -285,6 +314,7 @@ class Program {
     this.pool.processDeferred()
     this.pool.trimTo(0)
     assert.equal(this.device.freeBytes(), CAPACITY)
+    this.insertedWaits = this.pool.stats().insertedWaits
     assert.deepEqual(this.pool.close(), { lostBuffers: 0, lostBytes: 0 })
   }
 }
@@ -293,10 +323,16 @@ const OPTIONS: readonly (readonly [name: string, options: PoolOptions])[] = [
   ['virtual', { backing: 'virtual' }],
   ['virtual, giving back', { backing: 'virtual', releaseThresholdBytes: 16 * MiB }],
   ['segments', { backing: 'segments' }],
+  ['segments, waiting before growing', { backing: 'segments', crossStreamReuse: 'wait-before-grow' }],
+  ['virtual, waiting before growing', { backing: 'virtual', crossStreamReuse: 'wait-before-grow' }],
+  ['virtual, ordered', { backing: 'virtual', crossStreamReuse: 'ordered' }],
+  ['virtual, deterministic', { backing: 'virtual', deterministic: true }],
+  ['segments, deterministic', { backing: 'segments', deterministic: true }],
   ['powers of two', { sizeClasses: 'powerOfTwo', minBlockBytes: 4096 }],
 ]
 
 describe(`random programs (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {
+  let insertedWaits = 0
   for (const [name, options] of OPTIONS) {
     for (const progress of ['eager', 'seeded'] as const) {
       for (const seed of [SEED, SEED + 1000]) {
@@ -305,10 +341,15 @@ describe(`random programs (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, ()
           program.run(STEPS)
           for (const step of Object.keys(PHASES.grow)) assert.ok(program.taken.has(step), `${step} happened`)
           assert.ok(program.taken.has('ranOut'), 'memory ran out')
+          assert.ok(program.shadow.takeovers > 10, 'streams got memory of other ones')
+          if (options.crossStreamReuse === 'ordered') assert.equal(program.insertedWaits, 0)
+          else insertedWaits += program.insertedWaits
         })
       }
     }
   }
+
+  it('streams were made to wait for the memory of others', () => assert.ok(insertedWaits > 0))
 
   it('a pool that hands out freed memory at once is caught: by the shadow, by contents, or by a fault', () => {
     for (const backing of ['virtual', 'segments'] as const) {

@@ -1,7 +1,9 @@
 // What stands behind the slot cache: two heaps, the memory under them, and when a freed block may be used again. A
-// request goes down a ladder: the heap; a larger cached block; what has completed meanwhile; the slot caches given back;
-// idle memory moved and new memory; waiting for pending work. No step that a former one makes needless is taken.
+// request goes down a ladder: the heap; a larger cached block; blocks of other streams that are known to be safe; what has
+// completed meanwhile; the slot caches given back; idle memory moved and new memory; making the stream wait for another
+// one's block; waiting on the host, for the oldest work first. No step that a former one makes needless is taken.
 
+import { MiB } from '../base/bytes.js'
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
@@ -11,6 +13,7 @@ import type { Stream } from '../order/stream.js'
 import { type Backing, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
 import { Deferred } from './deferred.js'
 import type { PoolConfig } from './options.js'
+import { OtherStreams } from './other-streams.js'
 import { SegmentBacking } from './segment-backing.js'
 import { deviceSegments, managedSegments, type SegmentSource } from './segment-source.js'
 import type { SlotCache } from './slot-cache.js'
@@ -21,6 +24,9 @@ import { VirtualBacking } from './virtual-backing.js'
  * can be moved when a miss comes; small blocks hardly ever leave a granule idle.
  */
 const LARGE_FREES_PER_MARK = 8
+/** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
+const MOST_SLACK = 1.2
+const LEAST_SLACK_BYTES = 32 * MiB
 const SMALL_CLASSES = classOf(SMALL_UNITS)
 
 export class Reserve {
@@ -32,6 +38,9 @@ export class Reserve {
   /** by stream slot: the latest stamp that a block waits for */
   private readonly awaited = new Float64Array(MOST_STREAMS)
   private readonly deferred: Deferred
+  private readonly others: OtherStreams
+  /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
+  private readonly seen: Float64Array
   private unmarkedFrees = 0
 
   constructor(
@@ -42,7 +51,9 @@ export class Reserve {
   ) {
     this.small = new SegregatedFit(records)
     this.large = new SegregatedFit(records)
-    this.deferred = new Deferred(clocks)
+    this.seen = config.deterministic ? clocks.waited : clocks.completed
+    this.deferred = new Deferred(clocks, this.seen, config.streamOrdered)
+    this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic)
     this.backing = this.chooseBacking()
   }
 
@@ -82,9 +93,9 @@ export class Reserve {
     this.deferred.announce(record, stream, stamp)
   }
 
-  /** Whether all announced uses of a live block are known complete; they are forgotten then. */
-  forgetUses(record: number): boolean {
-    return this.deferred.forgetCompleted(record)
+  /** Whether all announced uses of a live block, about to be freed on `slot`, are known to come before; they are forgotten then. */
+  forgetUses(record: number, slot: number): boolean {
+    return this.deferred.forgetCompleted(record, slot)
   }
 
   /** Takes back a block that other streams use: it goes to the heap once those uses have completed. */
@@ -112,6 +123,11 @@ export class Reserve {
     this.backing.trim(bytes)
   }
 
+  /** How often a stream was made to wait for another one's memory. */
+  get insertedWaits(): number {
+    return this.others.insertedWaits
+  }
+
   /** Freed, and not yet known to be free of work. */
   get pendingBytes(): number {
     const units = [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
@@ -134,31 +150,87 @@ export class Reserve {
   private allocateAfterMiss(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
     // Nothing below would help, even with the pool empty, and much would be disturbed.
     if (units * UNIT_BYTES > this.backing.limitBytes) return 0
+    const { others } = this
+    const slot = key - 1
+    const { crossStreamReuse } = this.config
     let record = 0
-    if (heap === this.small && this.breakLarger(units, key - 1)) record = heap.allocate(units, alignUnits, key)
-    if (record === 0 && this.settle() > 0) record = heap.allocate(units, alignUnits, key)
+    others.look(slot)
+    if (alignUnits === 1) record = others.takeCached(units, slot)
+    if (record === 0 && heap === this.small && this.breakLarger(units, slot))
+      record = heap.allocate(units, alignUnits, key)
+    if (record === 0) record = others.takeFree(heap, units, alignUnits, false)
+    if (record === 0 && this.settle() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
     if (record === 0 && this.drain(heap) > 0) {
       this.settle()
-      record = heap.allocate(units, alignUnits, key)
+      record = this.takeKnown(heap, units, alignUnits, slot)
     }
+    if (record === 0) record = others.takeFree(heap, units, alignUnits, true)
     if (record === 0 && this.drain(heap === this.small ? this.large : this.small) > 0) this.settle()
-    if (record === 0) record = this.grow(heap, units, alignUnits, key)
-    if (record === 0 && this.waitForPending()) {
-      record = heap.allocate(units, alignUnits, key)
-      if (record === 0) record = this.grow(heap, units, alignUnits, key)
+    if (record === 0 && crossStreamReuse === 'wait-before-grow') {
+      record = this.takeByWaiting(heap, units, alignUnits, slot)
+      if (record !== 0) return record
+      this.growths++
+      record = this.takeWithSlack(heap, units, alignUnits, slot)
+      if (record === 0) record = this.grow(heap, units, alignUnits, slot)
+    } else if (record === 0) {
+      this.growths++
+      record = this.grow(heap, units, alignUnits, slot)
+    }
+    if (record === 0 && crossStreamReuse === 'wait-before-oom') {
+      record = this.takeByWaiting(heap, units, alignUnits, slot)
+      if (record === 0 && others.waitForWindow(this.backing, heap, units, alignUnits, slot)) {
+        record = this.grow(heap, units, alignUnits, slot)
+      }
+    }
+    while (record === 0 && this.waitOnHost()) {
+      record = this.takeKnown(heap, units, alignUnits, slot)
+      if (record === 0) record = this.grow(heap, units, alignUnits, slot)
     }
     return record
   }
 
-  private grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
-    this.growths++
-    return this.backing.grow(heap, units, alignUnits, key)
+  /** A free block that the stream may use now. */
+  private takeKnown(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+    const record = heap.allocate(units, alignUnits, slot + 1)
+    if (record !== 0) return record
+    this.others.look(slot)
+    return this.others.takeFree(heap, units, alignUnits, false)
+  }
+
+  private takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+    const record = this.others.takeByWaiting(heap, units, alignUnits, slot)
+    if (record !== 0) return record
+    const end = heap === this.small ? SMALL_UNITS : Infinity
+    const block = this.deferred.smallest((units + alignUnits - 1) * UNIT_BYTES, end * UNIT_BYTES)
+    if (block === null) return 0
+    for (const [used, stamp] of [[block.slot, block.stamp] as const, ...block.uses]) {
+      this.others.waitFor(slot, used, stamp)
+    }
+    this.deferred.remove(block)
+    this.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
+    return heap.allocate(units, alignUnits, slot + 1)
+  }
+
+  /** Grows as long as that leaves little slack, and waits on the host as long as it would leave much; 0 when that does not help. */
+  private takeWithSlack(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+    const usedUnits = Math.max(this.slots.peakUnits, this.slots.liveUnits + units)
+    const mostBytes = Math.max(usedUnits * UNIT_BYTES * MOST_SLACK, usedUnits * UNIT_BYTES + LEAST_SLACK_BYTES)
+    let record = this.grow(heap, units, alignUnits, slot, mostBytes)
+    while (record === 0 && this.waitOnHost()) {
+      record = this.takeKnown(heap, units, alignUnits, slot)
+      if (record === 0) record = this.grow(heap, units, alignUnits, slot, mostBytes)
+    }
+    return record
+  }
+
+  private grow(heap: SegregatedFit, units: number, alignUnits: number, slot: number, mostBytes = Infinity): number {
+    return this.backing.grow(heap, units, alignUnits, this.others.look(slot), mostBytes)
   }
 
   /** Gives a block back to its heap without asking the driver for anything. */
   private giveToHeap(record: number, slot: number, stamp: number): void {
     const heap = this.records.words[(record << 4) | Word.units] < SMALL_UNITS ? this.small : this.large
-    const settled = this.clocks.completed[slot] >= stamp
+    const settled = this.seen[slot] >= stamp
     if (!settled) this.await(slot, stamp)
     const key = settled ? 0 : slot + 1
     this.backing.noteFree(record, key, stamp)
@@ -176,6 +248,7 @@ export class Reserve {
   private placeMarks(): void {
     const { clocks } = this
     this.unmarkedFrees = 0
+    if (this.config.deterministic) return
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       if (this.awaited[slot] > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
     }
@@ -183,14 +256,17 @@ export class Reserve {
 
   /** Asks how far the streams have come and frees their blocks of what has completed; returns how many blocks that were. */
   private settle(): number {
-    const { clocks } = this
+    const { clocks, seen } = this
     let settled = 0
     this.placeMarks()
+    // All are asked before any block is settled: an answer says something of other streams, too.
+    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
+      if (this.awaited[slot] > seen[slot] && !this.config.deterministic) clocks.poll(slot)
+    }
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       if (this.awaited[slot] === 0) continue
-      if (this.awaited[slot] > clocks.completed[slot]) clocks.poll(slot)
-      settled += this.small.settle(slot + 1, clocks.completed[slot])
-      settled += this.large.settle(slot + 1, clocks.completed[slot])
+      settled += this.small.settle(slot + 1, seen[slot])
+      settled += this.large.settle(slot + 1, seen[slot])
     }
     for (const block of this.deferred.takeSettled()) {
       this.giveToHeap(block.record, block.slot, block.stamp)
@@ -220,17 +296,28 @@ export class Reserve {
     return drained
   }
 
-  /** Waits on the host for everything that a freed block still depends on; false when that changed nothing. */
-  private waitForPending(): boolean {
-    const { clocks } = this
-    let changed = this.settle() > 0
+  /**
+   * Waits on the host for the oldest mark of a stream that a freed block depends on, and frees blocks of what has completed
+   * then; false when nothing is left to wait for. Without polling it waits for all of a stream, since which mark is the
+   * oldest depends on what has completed.
+   */
+  private waitOnHost(): boolean {
+    const { clocks, seen } = this
+    this.placeMarks()
+    let oldest = -1
+    let age = Infinity
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (this.awaited[slot] <= clocks.completed[slot]) continue
-      clocks.waitFor(slot, this.awaited[slot])
-      changed = true
+      if (this.awaited[slot] <= seen[slot]) continue
+      const number = this.config.deterministic ? slot : clocks.oldestMark(slot)
+      if (number >= age) continue
+      oldest = slot
+      age = number
     }
-    if (changed) this.settle()
-    return changed
+    if (oldest === -1) return this.settle() > 0 // by an answer that came since
+    if (this.config.deterministic) clocks.waitForAll(oldest)
+    else clocks.waitForOldest(oldest)
+    this.settle()
+    return true
   }
 
   private chooseBacking(): Backing {
@@ -242,7 +329,7 @@ export class Reserve {
     if (typeof backing === 'object') return inSegments(backing)
     if (backing === 'managed') return inSegments(managedSegments(context, config))
     const obstacle = backing === 'segments' ? 'not asked for' : virtualMemoryObstacle(context)
-    if (obstacle === null) return new VirtualBacking(clocks, heaps, config)
+    if (obstacle === null) return new VirtualBacking(clocks, heaps, config, config.deterministic)
     if (backing === 'virtual') {
       throw new PoolError(`backing 'virtual' is not possible here: ${obstacle}; use 'segments' or 'auto'`)
     }

@@ -6,6 +6,7 @@ import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
+import type { Admission } from '../heap/window.js'
 import {
   type Backing,
   type GrowthLimits,
@@ -41,17 +42,22 @@ export class SegmentBacking implements Backing {
     this.limitBytes = mostReservedBytes(limits, source.leastBytes, source.totalBytes)
   }
 
-  grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
+  grow(heap: SegregatedFit, units: number, alignUnits: number, _admission: Admission, mostBytes: number): number {
     const needed = units + alignUnits - 1
     const { leastBytes, stepBytes } = this.source
     const bytes = Math.max(leastBytes, Math.ceil((needed * UNIT_BYTES) / stepBytes) * stepBytes)
-    if (bytes > this.limitBytes) return 0
-    if (this.reservedBytes + bytes > this.limitBytes) this.trim(Math.max(0, this.limitBytes - bytes))
-    if (this.reservedBytes + bytes > this.limitBytes) return 0
+    const most = Math.min(mostBytes, this.limitBytes)
+    if (bytes > most) return 0
+    if (this.reservedBytes + bytes > most) this.trim(Math.max(0, most - bytes))
+    if (this.reservedBytes + bytes > most) return 0
     const ptr = this.allocateSegment(bytes)
     if (ptr === 0) return 0
     this.addSegment(heap, ptr, bytes)
-    return heap.allocate(units, alignUnits, key)
+    return heap.allocate(units, alignUnits, 0)
+  }
+
+  windowFor(): null {
+    return null
   }
 
   /** A segment is idle when its heap says so; nothing finer is needed. */

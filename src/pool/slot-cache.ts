@@ -8,7 +8,7 @@
 
 import { assert } from '../base/assert.js'
 import { Double, type RecordTable, Word } from '../heap/records.js'
-import { CLASSES, roundUpToClass } from '../heap/size-classes.js'
+import { CLASSES, classOf, roundUpToClass } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
@@ -173,6 +173,22 @@ export class SlotCache {
       const record = this.pop(words, (slot << Shift.stream) | (larger << Shift.class))
       if (record === 0) continue
       words[counter] -= words[(record << 4) | Word.units]
+      this.handBack(record)
+      return record
+    }
+    return 0
+  }
+
+  /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
+  takeOlder(slot: number, units: number, stamp: number): number {
+    const { words, doubles } = this.records
+    const stack = (slot << Shift.stream) | (classOf(units) << Shift.class)
+    for (let place = words[stack]; place > 0; place--) {
+      const record = words[stack | place]
+      const size = words[(record << 4) | Word.units]
+      if (size < units || doubles[(record << 3) | Double.stamp] > stamp) continue
+      this.remove(words, stack, place)
+      words[(slot << Shift.stream) | Slot.cached] -= size
       this.handBack(record)
       return record
     }

@@ -1,5 +1,5 @@
-// Random programs over several streams for pools that may make streams wait, judged twice: every grant by a shadow of the
-// order of work, which listens to what the driver is told, and all memory by its contents, as in random-program.test.ts.
+// Random programs over several streams for pools that may make streams wait, judged twice: every grant by the
+// order of work that the simulated driver knows, and all memory by its contents, as in random-program.test.ts.
 
 import assert from 'node:assert/strict'
 import { KiB } from '../base/bytes.js'
@@ -36,32 +36,6 @@ registerSimulatedKernel('compare_stamp', ({ args, memory }) => {
   }
 })
 
-/** A shadow that learns every wait between streams from the driver calls that make it, whoever calls. */
-class ObservedOrder extends ShadowOrder {
-  private readonly streams = new Map<number, Stream>()
-  private readonly points = new Map<number, ReadonlyMap<Stream, number>>()
-
-  constructor(device: TestDevice) {
-    super(device)
-    const { driver } = device
-    const record = driver.cuEventRecord.bind(driver)
-    const wait = driver.cuStreamWaitEvent.bind(driver)
-    driver.cuEventRecord = (event, handle) => {
-      record(event, handle)
-      const stream = this.streams.get(handle)
-      if (stream !== undefined) this.points.set(event, this.pointOf(stream))
-    }
-    driver.cuStreamWaitEvent = (handle, event) => {
-      wait(handle, event)
-      this.orderAfter(this.points.get(event)!, this.streams.get(handle)!)
-    }
-  }
-
-  watch(stream: Stream): void {
-    this.streams.set(stream.handle, stream)
-  }
-}
-
 export interface Held {
   readonly buffer: DeviceBuffer
   readonly bytes: number
@@ -82,7 +56,7 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
   protected readonly device: TestDevice
   protected readonly held: Held[] = []
   protected readonly streams: Stream[]
-  private readonly shadow: ObservedOrder
+  private readonly shadow: ShadowOrder
   private readonly compare: Kernel
   private holds: { stream: Stream; release: () => void }[] = []
   private stamps = 0
@@ -100,11 +74,10 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
   constructor(seed: number, progress: 'eager' | 'seeded', capacityBytes: number, open: (device: TestDevice) => P) {
     this.random = new Random(seed)
     this.device = new TestDevice({ capacityBytes, granularityBytes: 256 * KiB, progress, seed })
-    this.shadow = new ObservedOrder(this.device)
+    this.shadow = new ShadowOrder(this.device)
     this.pool = open(this.device)
     this.compare = new Module(this.device.context, this.device.defaultStream, PTX).kernel('compare_stamp')
     this.streams = [this.device.defaultStream, this.device.createStream(), this.device.createStream()]
-    for (const stream of this.streams) this.shadow.watch(stream)
   }
 
   /** Steps beside the common ones. */
@@ -229,9 +202,7 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
 
   private openOrClose(): void {
     if (this.streams.length < MOST_STREAMS && this.random.below(2) === 0) {
-      const stream = this.device.createStream()
-      this.shadow.watch(stream)
-      this.streams.push(stream)
+      this.streams.push(this.device.createStream())
     } else if (this.streams.length >= 3) {
       const [closing] = this.streams.splice(1 + this.random.below(this.streams.length - 1), 1)
       for (const held of this.held) if (held.silent.has(closing)) this.announce(held, closing)

@@ -6,6 +6,8 @@ import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 
 export class Turns {
+  /** times that a stream was made to wait for another */
+  insertedWaits = 0
   private turn = 1
   /** by stream slot: the latest turn that the stream has joined */
   private readonly joined = new Float64Array(MOST_STREAMS)
@@ -20,7 +22,7 @@ export class Turns {
   /** An open stream gets memory. */
   join(stream: Stream): void {
     if (this.joined[stream.slot] === this.turn) return
-    if (this.slot !== -1) this.clocks.order(this.slot, this.stamp, stream)
+    if (this.slot !== -1) this.order(this.slot, this.stamp, stream)
     this.joined[stream.slot] = this.turn
     this.users.add(stream.slot)
   }
@@ -36,7 +38,7 @@ export class Turns {
     for (const slot of users) {
       // Nothing more comes to a closed stream, and its last mark covers all that did.
       const stamp = clocks.streams[slot] === null ? clocks.marked[slot] : clocks.marked[slot] + 1
-      clocks.order(slot, stamp, stream)
+      this.order(slot, stamp, stream)
     }
     this.turn++
     this.slot = stream.slot
@@ -49,5 +51,12 @@ export class Turns {
   get only(): Stream | null {
     const [slot] = this.users
     return this.users.size === 1 ? this.clocks.streams[slot] : null
+  }
+
+  /** Work submitted to `stream` from now on starts after all that `stamp` of a slot covers. Nothing waits on the host. */
+  private order(slot: number, stamp: number, stream: Stream): void {
+    const { known, completed } = this.clocks
+    if (slot === stream.slot || completed[slot] >= stamp || known[stream.slot * MOST_STREAMS + slot] >= stamp) return
+    if (this.clocks.order(stream.slot, slot, stamp, false)) this.insertedWaits++
   }
 }

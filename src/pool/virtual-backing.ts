@@ -9,7 +9,7 @@ import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
-import type { Window } from '../heap/window.js'
+import type { Admission, Window } from '../heap/window.js'
 import type { Clocks } from '../order/clocks.js'
 import {
   type Backing,
@@ -63,6 +63,8 @@ export class VirtualBacking implements Backing {
   /** most that was in use, as seen at growths beyond the limit of moves */
   private peakUsedBytes = 0
   private readonly context: Context
+  /** by stream slot: the latest stamp that the host has seen complete */
+  private readonly seen: Float64Array
   /** those that may use the memory */
   private readonly devices: readonly number[]
   readonly limitBytes: number
@@ -75,11 +77,14 @@ export class VirtualBacking implements Backing {
   private stranded: { reservation: Reservation; granule: number }[] = []
 
   constructor(
-    private readonly clocks: Clocks,
+    clocks: Clocks,
     heaps: Heaps,
     private readonly limits: GrowthLimits,
+    /** nothing may depend on the time that passes */
+    private readonly deterministic: boolean,
   ) {
     this.context = clocks.context
+    this.seen = deterministic ? clocks.waited : clocks.completed
     const { context } = this
     this.devices = [context.device]
     const driver = context.activate()
@@ -103,14 +108,13 @@ export class VirtualBacking implements Backing {
     })
   }
 
-  grow(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
-    const needed = units + alignUnits - 1
-    let window = heap.findWindow(needed, key, this.granuleUnits)
+  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
+    let window = this.windowFor(heap, units, alignUnits, admission)
     if (window === null) return 0
     const reservation = this.reservations[window.range]
-    if (!this.gather(this.uncommitted(reservation, window).length, reservation, window)) return 0
+    if (!this.gather(this.uncommitted(reservation, window).length, reservation, window, mostBytes)) return 0
     // Recycling has changed the heap, and may have made a better place.
-    window = heap.findWindow(needed, key, this.granuleUnits)
+    window = this.windowFor(heap, units, alignUnits, admission)
     assert(window !== null, 'recycling leaves room where there was room')
     if (alignUnits > 1) window = this.aligned(heap, window, units, alignUnits)
     const granules = this.uncommitted(reservation, window)
@@ -122,6 +126,10 @@ export class VirtualBacking implements Backing {
     }
     for (const granule of granules) reservation.committed[granule] = 1
     return heap.takeWindow(window, this.granuleUnits)
+  }
+
+  windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null {
+    return heap.findWindow(units + alignUnits - 1, admission, this.granuleUnits)
   }
 
   noteFree(record: number, key: number, stamp: number): void {
@@ -226,15 +234,15 @@ export class VirtualBacking implements Backing {
   }
 
   /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
-  private gather(count: number, target: Reservation, window: Window): boolean {
+  private gather(count: number, target: Reservation, window: Window, mostBytes: number): boolean {
     this.unmapStranded()
-    if (this.spare.length < count && this.movesTooMuch() && this.mayExceedUse(count)) this.createSpare(count)
+    if (this.spare.length < count && this.movesTooMuch() && this.mayExceedUse(count)) this.createSpare(count, mostBytes)
     if (this.spare.length < count) {
       const moved = this.recycle(count - this.spare.length, target, window)
       this.recycledGranules += moved
       this.recentMoves += moved
     }
-    return this.createSpare(count)
+    return this.createSpare(count, mostBytes)
   }
 
   /** Whether reserving what is missing for `count` spare granules stays near what was in use at most. */
@@ -246,7 +254,7 @@ export class VirtualBacking implements Backing {
   }
 
   private movesTooMuch(): boolean {
-    const now = this.context.driver.clockSeconds
+    const now = this.deterministic ? this.forgivenAtSeconds : this.context.driver.clockSeconds
     const elapsed = Math.min(now - this.forgivenAtSeconds, MOST_FORGIVING_SECONDS)
     const forgiven = (elapsed * MOVING_TIME_SHARE) / MOVE_SECONDS
     this.recentMoves = Math.max(0, this.recentMoves - forgiven)
@@ -255,13 +263,13 @@ export class VirtualBacking implements Backing {
   }
 
   /** Creates granules until `count` are spare; false when the limit or the device does not allow it. */
-  private createSpare(count: number): boolean {
+  private createSpare(count: number, mostBytes: number): boolean {
     const driver = this.context.activate()
     const before = this.spare.length
     if (before >= count) return true
     const missingBytes = (count - before) * this.granuleBytes
     const { leaveFreeBytes } = this.limits
-    if (this.reservedBytes + missingBytes > this.limitBytes) return false
+    if (this.reservedBytes + missingBytes > Math.min(mostBytes, this.limitBytes)) return false
     if (leaveFreeBytes > 0 && driver.cuMemGetInfo().freeBytes - missingBytes < leaveFreeBytes) return false
     while (this.spare.length < count) {
       try {
@@ -361,7 +369,7 @@ export class VirtualBacking implements Backing {
   }
 
   private isSettled(key: number, stamp: number): boolean {
-    return key === 0 || (key !== SEVERAL && this.clocks.completed[key - 1] >= stamp)
+    return key === 0 || (key !== SEVERAL && this.seen[key - 1] >= stamp)
   }
 
   private unmap(reservation: Reservation, granule: number, count: number): void {

@@ -12,3 +12,4 @@ export {
 export type { SimulatedOptions } from './options.js'
 export type { CallName } from './price-list.js'
 export { SimulatedDriver } from './simulated-driver.js'
+export type { WorkPoint } from './stream-queue.js'

@@ -31,7 +31,7 @@ import { PlainMemory } from './plain-memory.js'
 import { PoolPlaces } from './pool-properties.js'
 import { Scheduler } from './scheduler.js'
 import { Shareables } from './shareable.js'
-import type { StreamGroup, StreamQueue } from './stream-queue.js'
+import type { StreamGroup, StreamQueue, WorkPoint } from './stream-queue.js'
 import { Streams } from './streams.js'
 import { Transfers } from './transfers.js'
 import { VirtualMemory } from './virtual-memory.js'
@@ -61,6 +61,8 @@ export class SimulatedDriver implements Driver {
   private readonly contexts = new Contexts(this.space, () => this.streams.nextId())
   private current: SimulatedContext | null = null
   private initialised = false
+  /** how often the order of work was asked for or waited for */
+  private moments = 0
 
   constructor(options: SimulatedOptions = {}) {
     this.options = completeOptions(options)
@@ -128,6 +130,23 @@ export class SimulatedDriver implements Driver {
     const queue = this.liveQueue(stream)
     if (!(ticket <= queue.submitted)) throw new RangeError(`ticket ${ticket} was never given out on stream ${stream}`)
     this.scheduler.release(queue, ticket)
+  }
+
+  /** What was submitted to `stream` so far, for `happensBefore`. */
+  submitted(stream: number): WorkPoint {
+    const queue = this.liveQueue(stream)
+    return { queue, position: queue.submitted, moment: ++this.moments }
+  }
+
+  /**
+   * Whether `work` is sure to come before everything submitted to `stream` from now on: it was submitted to the same
+   * stream, events waited for put it before, or the host was told that it has completed. That it has merely run counts for
+   * nothing, nor does the order that the legacy default stream brings.
+   */
+  happensBefore({ queue, position, moment }: WorkPoint, stream: number): boolean {
+    const later = this.liveQueue(stream)
+    if (queue === later || (later.after.get(queue) ?? 0) >= position) return true
+    return queue.seen >= position || queue.group.synchronizedAt >= moment
   }
 
   /** Bytes of physical memory of device `ordinal` that are taken, for leak checks. */
@@ -213,6 +232,7 @@ export class SimulatedDriver implements Driver {
   cuCtxSynchronize(): void {
     const context = this.enter(CALL.cuCtxSynchronize)
     this.finishAll(context)
+    context.synchronizedAt = ++this.moments
     this.synchronized(context)
   }
 
@@ -358,11 +378,15 @@ export class SimulatedDriver implements Driver {
   cuStreamSynchronize(stream: number): void {
     const queue = this.streams.queue(this.enter(CALL.cuStreamSynchronize), stream)
     this.scheduler.finishStream(queue)
+    queue.observe(queue.submitted, queue.after)
     this.synchronized(queue.group)
   }
 
   cuStreamQuery(stream: number): boolean {
-    return this.scheduler.isIdle(this.streams.queue(this.enter(CALL.cuStreamQuery), stream))
+    const queue = this.streams.queue(this.enter(CALL.cuStreamQuery), stream)
+    const idle = this.scheduler.isIdle(queue)
+    if (idle) queue.observe(queue.submitted, queue.after)
+    return idle
   }
 
   cuStreamWaitEvent(stream: number, event: number): void {
@@ -371,6 +395,7 @@ export class SimulatedDriver implements Driver {
     if (recorded.queue === null) return
     this.scheduler.wait(queue, recorded.queue, recorded.position)
     queue.noteWait(recorded.queue, recorded.position)
+    queue.follow(recorded.queue, recorded.position, recorded.after)
   }
 
   cuStreamGetCtx(stream: number): number {
@@ -398,19 +423,26 @@ export class SimulatedDriver implements Driver {
       throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'the event belongs to another context than the stream')
     }
     entry.position = this.scheduler.submit(queue, null)
+    entry.after = queue.after
     entry.queue = queue
   }
 
   cuEventQuery(event: number): boolean {
     this.enter(CALL.cuEventQuery)
-    const { queue, position } = this.streams.event(event)
-    return queue === null || queue.completed >= position
+    const { queue, position, after } = this.streams.event(event)
+    if (queue === null) return true
+    const done = queue.completed >= position
+    if (done) queue.observe(position, after)
+    return done
   }
 
   cuEventSynchronize(event: number): void {
     this.enter(CALL.cuEventSynchronize)
-    const { context, queue, position } = this.streams.event(event)
-    if (queue !== null) this.scheduler.finish(queue, position)
+    const { context, queue, position, after } = this.streams.event(event)
+    if (queue !== null) {
+      this.scheduler.finish(queue, position)
+      queue.observe(position, after)
+    }
     this.synchronized(context)
   }
 

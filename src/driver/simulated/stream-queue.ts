@@ -7,6 +7,14 @@ export interface Fault {
 /** 'blocking' streams and the legacy default stream wait for each other; 'non-blocking' ones are on their own. */
 export type StreamKind = 'legacy' | 'blocking' | 'non-blocking'
 
+/** All that was submitted to one stream at some moment. */
+export interface WorkPoint {
+  readonly queue: StreamQueue
+  readonly position: number
+  /** counted over all streams */
+  readonly moment: number
+}
+
 /** The streams of one context. */
 export class StreamGroup {
   /** alive, or destroyed with work left */
@@ -16,6 +24,8 @@ export class StreamGroup {
   /** whether a blocking stream got work since the legacy stream last waited for them all */
   blockingSubmitted = false
   fault: Fault | null = null
+  /** the moment up to which the host has waited for all streams */
+  synchronizedAt = 0
 
   constructor(
     /** the driver's number of the context */
@@ -50,6 +60,10 @@ export class StreamQueue {
   readyIndex = -1
   /** how much of the legacy stream this one has already waited for */
   legacySeen = 0
+  /** up to which position the host was told that all has completed */
+  seen = 0
+  /** by stream: the position that everything submitted from now on comes after, by events; replaced, never changed */
+  after: ReadonlyMap<StreamQueue, number> = new Map()
 
   private head = 0
   private positions = new Float64Array(8)
@@ -106,6 +120,21 @@ export class StreamQueue {
   /** Whether what is submitted from now on comes after `position` of `other`, by an event waited for directly. */
   comesAfter(other: StreamQueue, position: number): boolean {
     return other === this || (this.waited?.get(other) ?? 0) >= position
+  }
+
+  /** This stream waits for an event of `other` at `position`, which itself came `after` other work. */
+  follow(other: StreamQueue, position: number, after: ReadonlyMap<StreamQueue, number>): void {
+    const merged = new Map([...this.after].filter(([queue]) => !queue.destroyed || queue.seen < queue.submitted))
+    for (const [queue, reached] of [...after, [other, position] as const]) {
+      if (reached > (merged.get(queue) ?? 0)) merged.set(queue, reached)
+    }
+    this.after = merged
+  }
+
+  /** The host is told that `position`, which came `after` other work, has completed. */
+  observe(position: number, after: ReadonlyMap<StreamQueue, number>): void {
+    if (position > this.seen) this.seen = position
+    for (const [queue, reached] of after) if (reached > queue.seen) queue.seen = reached
   }
 
   private grow(): void {

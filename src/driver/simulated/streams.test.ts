@@ -236,3 +236,50 @@ test('calls before cuInit and without a context are refused', () => {
   refuses(() => driver.cuMemAlloc(1), 'cuMemAlloc', RESULT.CUDA_ERROR_INVALID_CONTEXT)
   refuses(() => driver.cuCtxSetCurrent(77), 'cuCtxSetCurrent', RESULT.CUDA_ERROR_INVALID_CONTEXT)
 })
+
+test('happensBefore: the same stream, events over several streams, and what the host was told', () => {
+  for (const progress of ['eager', 'seeded'] as const) {
+    const driver = openSimulated({ progress })
+    const [a, b, c] = [0, 0, 0].map(() => driver.cuStreamCreate(CU_STREAM_NON_BLOCKING))
+    const signal = (earlier: number, later: number) => {
+      const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
+      driver.cuEventRecord(event, earlier)
+      driver.cuStreamWaitEvent(later, event)
+    }
+    driver.holdOperation(a)
+    const work = driver.submitted(a)
+    const before = () => [a, b, c].map(stream => driver.happensBefore(work, stream))
+    assert.deepEqual(before(), [true, false, false])
+    const early = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
+    driver.cuEventRecord(early, b)
+    signal(a, b)
+    driver.cuStreamWaitEvent(c, early)
+    assert.deepEqual(before(), [true, true, false], 'an event carries what was waited for when it was recorded')
+    signal(b, c)
+    assert.deepEqual(before(), [true, true, true])
+
+    const [told, other] = [0, 0].map(() => driver.cuStreamCreate(CU_STREAM_NON_BLOCKING))
+    const learn: readonly ((event: number) => void)[] = [
+      event => driver.cuEventSynchronize(event),
+      () => driver.cuStreamSynchronize(told),
+      () => driver.cuCtxSynchronize(),
+      event => {
+        driver.cuStreamDestroy(told)
+        driver.cuEventSynchronize(event)
+      },
+    ]
+    for (const tell of learn) {
+      const source = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+      const ticket = driver.holdOperation(source)
+      const point = driver.submitted(source)
+      driver.releaseThrough(source, ticket)
+      assert.equal(driver.happensBefore(point, other), false, 'that it has run is known to nobody')
+      signal(source, told)
+      driver.cuStreamDestroy(source)
+      const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
+      driver.cuEventRecord(event, told)
+      tell(event)
+      assert.equal(driver.happensBefore(point, other), true)
+    }
+  }
+})

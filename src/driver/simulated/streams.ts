@@ -12,6 +12,8 @@ export interface Event {
   /** what was recorded last: a position of a stream; null is never recorded */
   queue: StreamQueue | null
   position: number
+  /** what the record came after */
+  after: StreamQueue['after']
 }
 
 export class Streams {
@@ -61,7 +63,7 @@ export class Streams {
   }
 
   createEvent(context: SimulatedContext): number {
-    return this.events.add({ context, queue: null, position: 0 })
+    return this.events.add({ context, queue: null, position: 0, after: new Map() })
   }
 
   destroyEvent(handle: number): void {

@@ -1,0 +1,108 @@
+// Free blocks of several keys at once: for a stream that may use blocks of other streams, too. A block keeps its own
+// dependency until it is taken, and what is cut off keeps it as well, so neighbours of different keys never become one
+// free block; but one block can be taken out of a stretch of them.
+
+import { Double, State, Stride, Word } from './records.js'
+import type { SegregatedFit } from './segregated-fit.js'
+import { classOf } from './size-classes.js'
+import { type Admission, isAdmitted, type Window } from './window.js'
+
+/** Blocks of a key that are looked at; old ones lie last, and are the ones that are admitted. */
+const MOST_SCANNED = 512
+
+/**
+ * The smallest admitted free block with room for `units` at a multiple of `alignUnits`, of equal ones of a key the oldest; 0
+ * for none. `heap.carve` takes it, from `startIn` on.
+ */
+export function findAdmitted(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): number {
+  const { words, doubles } = heap.records
+  let best = 0
+  let bestUnits = Infinity
+  let bestStamp = Infinity
+  const keys = Math.min(heap.keyLimit, admission.length)
+  for (let key = 0; key < keys; key++) {
+    if (heap.unitsByKey[key] < units || admission[key] === 0) continue
+    let scanned = 0
+    let sizeClass = heap.nextClass(key, classOf(units))
+    for (; sizeClass !== -1 && scanned < MOST_SCANNED; sizeClass = heap.nextClass(key, sizeClass + 1)) {
+      if (best !== 0 && sizeClass > classOf(bestUnits)) break
+      for (
+        let record = heap.head(key, sizeClass);
+        record !== 0 && scanned < MOST_SCANNED;
+        record = words[(record << 4) | Word.binNext], scanned++
+      ) {
+        const size = words[(record << 4) | Word.units]
+        const stamp = doubles[(record << 3) | Double.stamp]
+        if (stamp > admission[key] || size > bestUnits || (size === bestUnits && stamp >= bestStamp)) continue
+        if (startIn(heap, record, alignUnits) - words[(record << 4) | Word.offset] + units > size) continue
+        best = record
+        bestUnits = size
+        bestStamp = stamp
+      }
+    }
+  }
+  return best
+}
+
+/** Where in a block an aligned one would start. */
+export function startIn(heap: SegregatedFit, record: number, alignUnits: number): number {
+  return Math.ceil(heap.records.words[(record << 4) | Word.offset] / alignUnits) * alignUnits
+}
+
+/**
+ * A place for `units` in neighbouring admitted free blocks, in the shortest stretch of them that has room; null for none.
+ * `heap.takeWindow` takes it. Walks every block.
+ */
+export function findStretch(
+  heap: SegregatedFit,
+  units: number,
+  alignUnits: number,
+  admission: Admission,
+): Window | null {
+  const { words } = heap.records
+  let admittedUnits = 0
+  for (let key = 0; key < heap.keyLimit; key++)
+    if (key === 0 || admission[key] > 0) admittedUnits += heap.unitsByKey[key]
+  if (admittedUnits < units) return null
+  let best: Window | null = null
+  let bestUnits = Infinity
+  for (const [range, head] of heap.firstRecords) {
+    for (let record = head; record !== 0; ) {
+      const first = record
+      let stretchUnits = 0
+      while (record !== 0 && isAdmitted(heap.records, record, admission)) {
+        stretchUnits += words[record * Stride.words + Word.units]
+        record = words[record * Stride.words + Word.next]
+      }
+      const offset = words[first * Stride.words + Word.offset]
+      const start = startIn(heap, first, alignUnits)
+      if (start - offset + units <= stretchUnits && stretchUnits < bestUnits) {
+        best = { record: blockAt(heap, first, start), range, start, units, absentUnits: 0 }
+        bestUnits = stretchUnits
+      }
+      if (record !== 0) record = words[record * Stride.words + Word.next]
+    }
+  }
+  return best
+}
+
+/** The free blocks that a window lies on, in address order. */
+export function blocksOf(heap: SegregatedFit, { record, start, units }: Window): number[] {
+  const { words } = heap.records
+  const blocks: number[] = []
+  let block = record
+  while (block !== 0 && words[block * Stride.words + Word.offset] < start + units) {
+    if (heap.records.state(block) === State.free) blocks.push(block)
+    block = words[block * Stride.words + Word.next]
+  }
+  return blocks
+}
+
+/** The block at or after `record` that holds unit `start`. */
+function blockAt(heap: SegregatedFit, record: number, start: number): number {
+  const { words } = heap.records
+  while (words[record * Stride.words + Word.offset] + words[record * Stride.words + Word.units] <= start) {
+    record = words[record * Stride.words + Word.next]
+  }
+  return record
+}

@@ -1,0 +1,312 @@
+// The steps of a miss that concern other streams, one by one: what is known to be safe, the waits that are inserted, the
+// waits of the host, and what a deterministic pool may not know.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../base/bytes.js'
+import { CudaError } from '../base/errors.js'
+import { Random } from '../base/random.js'
+import { Event } from '../order/event.js'
+import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
+import type { CachingPool } from './caching-pool.js'
+import type { PoolOptions } from './options.js'
+import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
+
+function setUp(options: PoolOptions = {}) {
+  const device = new TestDevice()
+  const pool = device.createPool({ maxPoolBytes: 64 * MiB, ...options })
+  const [a, b, c] = Array.from({ length: 3 }, () => device.createStream())
+  return { device, pool, a, b, c }
+}
+
+/** `later` waits for all that was submitted to `earlier`. */
+function signal(earlier: Stream, later: Stream): void {
+  using event = new Event(earlier.context)
+  event.record(earlier)
+  later.wait(event)
+}
+
+/** Used on its stream behind held work, and freed there; returns its address. */
+function freePending(device: TestDevice, buffer: DeviceBuffer): number {
+  const { ptr, stream } = buffer
+  device.hold(stream)
+  buffer.fill(1)
+  buffer.free()
+  return ptr
+}
+
+/** Calls of the order of work that `action` made. */
+function orderCalls({ driver }: TestDevice, action: () => void): Record<string, number> {
+  const names = ['cuEventRecord', 'cuEventQuery', 'cuStreamWaitEvent', 'cuEventSynchronize'] as const
+  const before = names.map(name => driver.calls.get(name) ?? 0)
+  action()
+  const made = names.map((name, index) => [name, (driver.calls.get(name) ?? 0) - before[index]] as const)
+  return Object.fromEntries(made.filter(([, count]) => count > 0))
+}
+
+for (const backing of ['virtual', 'segments'] as const) {
+  for (const [kind, bytes] of [
+    ['cached', 512 * KiB],
+    ['large', 16 * MiB],
+  ] as const) {
+    /** Nothing is left but one block. */
+    const setUpLast = () => {
+      const order = setUp({ backing, maxPoolBytes: 4 * bytes })
+      for (let count = 0; count < 3; count++) order.pool.allocate(bytes, order.device.defaultStream)
+      return order
+    }
+
+    describe(`memory of other streams: ${backing}, ${kind} blocks`, () => {
+      it('a block whose last use is known to come before is had without a driver call, over any number of streams', () => {
+        const { device, pool, a, b, c } = setUpLast()
+        const ptr = freePending(device, pool.allocate(bytes, a))
+        signal(a, b)
+        signal(b, c)
+        const calls = orderCalls(device, () => assert.equal(pool.allocate(bytes, c).ptr, ptr))
+        assert.deepEqual(calls, {})
+        assert.equal(pool.stats().insertedWaits, 0)
+        assertConsistent(pool)
+      })
+
+      it('what was freed after the event is not known to come before', () => {
+        const { device, pool, a, b } = setUpLast()
+        const buffer = pool.allocate(bytes, a)
+        signal(a, b)
+        const ptr = freePending(device, buffer)
+        assert.equal(pool.allocate(bytes, b).ptr, ptr)
+        assert.equal(pool.stats().insertedWaits, 1)
+        assert.equal(b.query(), false)
+      })
+
+      it('neighbours that became one block depend on the later of their frees', () => {
+        for (const first of [0, 1]) {
+          const { device, pool, a, b } = setUpLast()
+          const last = pool.allocate(bytes, a)
+          const { ptr } = last
+          last.free()
+          a.synchronize()
+          pool.trimTo(4 * bytes) // empties the cache
+          const halves = [pool.allocate(bytes / 2, a), pool.allocate(bytes / 2, a)]
+          freePending(device, halves[first])
+          signal(a, b)
+          freePending(device, halves[1 - first])
+          assert.equal(pool.allocate(bytes, b).ptr, ptr)
+          assert.equal(pool.stats().insertedWaits, 1)
+          assertConsistent(pool)
+        }
+      })
+
+      it('a block that was handed on depends on the last that used it, and so on all', () => {
+        const { device, pool, a, b, c } = setUpLast()
+        const ptr = freePending(device, pool.allocate(bytes, a))
+        signal(a, b)
+        freePending(device, pool.allocate(bytes, b))
+        signal(a, c)
+        const last = pool.allocate(bytes, c)
+        assert.deepEqual([last.ptr, pool.stats().insertedWaits], [ptr, 1], 'b has used it since')
+        freePending(device, last)
+        signal(c, a)
+        assert.deepEqual([pool.allocate(bytes, a).ptr, pool.stats().insertedWaits], [ptr, 1])
+        assertConsistent(pool)
+      })
+
+      it('a block that others use is settled by a wait of its own stream, and safe for who waits for that one after it', () => {
+        for (const settlesFirst of [true, false]) {
+          const { device, pool, a, b, c } = setUpLast()
+          const buffer = pool.allocate(bytes, a)
+          const { ptr } = buffer
+          device.hold(b)
+          buffer.recordUse(b)
+          buffer.free()
+          signal(a, c)
+          assert.equal(pool.processDeferred(), 0)
+          signal(b, a)
+          if (settlesFirst) assert.equal(pool.processDeferred(), 1)
+          signal(a, c)
+          assert.equal(pool.processDeferred(), settlesFirst ? 0 : 1)
+          assert.equal(pool.allocate(bytes, c).ptr, ptr)
+          assert.equal(pool.stats().insertedWaits, settlesFirst ? 0 : 1, 'the stamp is of when it was settled')
+          assert.equal(c.query(), false)
+          assertConsistent(pool)
+        }
+      })
+    })
+  }
+
+  describe(`waits for memory of other streams: ${backing}`, () => {
+    it('before out of memory the stream waits for another one, and the host does not', () => {
+      const { device, pool, a, b } = setUp({ backing })
+      const ptr = freePending(device, pool.allocate(64 * MiB, a))
+      const calls = orderCalls(device, () => assert.equal(pool.allocate(64 * MiB, b).ptr, ptr))
+      assert.equal(calls['cuStreamWaitEvent'], 1)
+      assert.equal(calls['cuEventSynchronize'], undefined)
+      assert.equal(pool.stats().insertedWaits, 1)
+      assert.equal(b.query(), false, 'b waits for the held work of a')
+      assertConsistent(pool)
+    })
+
+    it("'ordered' waits on the host instead", () => {
+      const { device, pool, a, b } = setUp({ backing, crossStreamReuse: 'ordered' })
+      freePending(device, pool.allocate(64 * MiB, a))
+      const calls = orderCalls(device, () => pool.allocate(64 * MiB, b))
+      assert.deepEqual([calls['cuStreamWaitEvent'], calls['cuEventSynchronize']], [undefined, 1])
+      assert.equal(pool.stats().insertedWaits, 0)
+    })
+
+    it("'wait-before-grow' takes nothing new while there is memory to wait for", () => {
+      const { device, pool, a, b } = setUp({ backing, crossStreamReuse: 'wait-before-grow' })
+      const ptr = freePending(device, pool.allocate(8 * MiB, a))
+      const { reservedBytes } = pool.stats()
+      assert.equal(pool.allocate(8 * MiB, b).ptr, ptr)
+      assert.deepEqual([pool.stats().reservedBytes, pool.stats().insertedWaits], [reservedBytes, 1])
+    })
+
+    it('one block out of neighbours of several streams, and of a closed one', () => {
+      const { device, pool, a, b, c } = setUp({ backing })
+      const whole = pool.allocate(64 * MiB, a)
+      const { ptr } = whole
+      whole.free()
+      a.synchronize()
+      pool.processDeferred()
+      const parts = [a, b, a, c].map(stream => pool.allocate(16 * MiB, stream))
+      for (const part of parts) freePending(device, part)
+      c.close()
+      assertConsistent(pool)
+      const again = pool.allocate(64 * MiB, b)
+      assert.equal(again.ptr, ptr)
+      assert.equal(pool.stats().insertedWaits, 2)
+      assertConsistent(pool)
+      again.fill(7)
+      assert.deepEqual([...new Set(again.readSync())], [7])
+    })
+
+    it('a block that others use is waited for as a whole', () => {
+      const { device, pool, a, b, c } = setUp({ backing })
+      const buffer = pool.allocate(64 * MiB, a)
+      const { ptr } = buffer
+      for (const stream of [a, b]) device.hold(stream)
+      buffer.recordUse(b)
+      buffer.free()
+      assert.equal(pool.allocate(64 * MiB, c).ptr, ptr)
+      assert.equal(pool.stats().insertedWaits, 2)
+      assert.equal(pool.stats().pendingBytes, 0)
+      assertConsistent(pool)
+    })
+
+    it('a wait that the driver refuses changes nothing', () => {
+      for (const call of ['cuStreamWaitEvent', 'cuEventRecord'] as const) {
+        const { device, pool, a, b } = setUp({ backing, deterministic: true })
+        const buffer = pool.allocate(64 * MiB, a)
+        buffer.recordUse(b)
+        freePending(device, buffer)
+        device.driver.failCall({ call, code: 999 })
+        assert.throws(() => pool.allocate(64 * MiB, b), CudaError)
+        assert.equal(pool.stats().insertedWaits, 0)
+        assertConsistent(pool)
+        pool.allocate(64 * MiB, b)
+      }
+    })
+
+    it('the host waits for the oldest work that is enough, and leaves the rest alone', () => {
+      const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
+      const [first, second] = [pool.allocate(32 * MiB, a), pool.allocate(32 * MiB, b)]
+      freePending(device, first)
+      device.clocks.mark(a.slot)
+      freePending(device, second)
+      device.clocks.mark(b.slot)
+      pool.allocate(32 * MiB, c)
+      assert.deepEqual([a.query(), b.query()], [true, false])
+      assertConsistent(pool)
+    })
+  })
+}
+
+it('what is learnt of one stream by asking another is settled at the same time', () => {
+  let completedByLater = 0
+  for (let seed = 0; seed < 300; seed++) {
+    const device = new TestDevice({ progress: 'seeded', seed })
+    const pool = device.createPool({ maxPoolBytes: 64 * MiB })
+    const [earlier, later] = [device.createStream(), device.createStream()]
+    const buffers = [pool.allocate(4 * MiB, earlier), pool.allocate(2 * MiB), pool.allocate(8 * MiB, later)]
+    buffers[0].free()
+    const stamp = device.clocks.marked[earlier.slot] + 1
+    signal(earlier, later)
+    buffers[2].free()
+    pool.trimTo(64 * MiB) // empties the cache
+    pool.processDeferred()
+    if (device.clocks.completed[earlier.slot] < stamp) continue
+    completedByLater++
+    assert.ok([0, 8 * MiB].includes(pool.stats().pendingBytes), `seed ${seed}`)
+  }
+  assert.ok(completedByLater > 100)
+})
+
+describe('waits for memory of other streams, with new memory behind it', () => {
+  it('the limit is kept by a block that lies on pending memory and goes on where there was none', () => {
+    const { device, pool, a, b } = setUp({ backing: 'virtual' })
+    const ptr = freePending(device, pool.allocate(40 * MiB, a))
+    const calls = orderCalls(device, () => assert.equal(pool.allocate(60 * MiB, b).ptr, ptr))
+    assert.deepEqual([calls['cuStreamWaitEvent'], calls['cuEventSynchronize']], [1, undefined])
+    assert.equal(pool.stats().reservedBytes, 60 * MiB)
+    assert.equal(pool.stats().insertedWaits, 1)
+    assertConsistent(pool)
+  })
+})
+
+describe('a deterministic pool', () => {
+  /** Where everything went in a random program, relative to the first. */
+  const placements = (options: PoolOptions, progress: 'eager' | 'seeded', seed: number): number[] => {
+    const device = new TestDevice({ progress, seed })
+    const pool: CachingPool = device.createPool({ maxPoolBytes: 48 * MiB, ...options })
+    const streams = Array.from({ length: 3 }, () => device.createStream())
+    const random = new Random(5)
+    const held: DeviceBuffer[] = []
+    const placed: number[] = []
+    for (let step = 0; step < 1500; step++) {
+      const [stream, other] = [streams[random.below(3)], streams[random.below(3)]]
+      const dice = random.below(100)
+      const bytes = random.logUniform(256, 8 * MiB)
+      if (dice < 45) {
+        const buffer = pool.tryAllocate(bytes, stream)
+        placed.push(buffer === null ? -1 : buffer.ptr)
+        if (buffer !== null) held.push(buffer)
+        buffer?.fill(1)
+      } else if (dice < 85) held.splice(random.below(held.length), 1)[0]?.free()
+      else if (dice < 88) signal(stream, other)
+      else if (dice < 90) held[0]?.recordUse(other)
+      else if (dice < 94) stream.query()
+      else if (dice < 95) stream.synchronize()
+      else if (dice < 97) device.hold(stream)
+      else pool.processDeferred()
+    }
+    return placed.map(ptr => ptr - placed[0])
+  }
+
+  it('places the same calls the same way, however fast the device is', () => {
+    for (const backing of ['virtual', 'segments'] as const) {
+      for (const crossStreamReuse of ['wait-before-oom', 'wait-before-grow', 'ordered'] as const) {
+        const options = { backing, crossStreamReuse }
+        const runs = (['eager', 'seeded', 'seeded'] as const).map((progress, index) =>
+          placements({ ...options, deterministic: true }, progress, index),
+        )
+        assert.deepEqual(runs[1], runs[0])
+        assert.deepEqual(runs[2], runs[0])
+        assert.notDeepEqual(placements(options, 'eager', 0), placements(options, 'seeded', 1))
+      }
+    }
+  })
+
+  it('asks the device nothing', () => {
+    const { device, pool, a, b } = setUp({ deterministic: true })
+    const calls = orderCalls(device, () => {
+      for (let count = 0; count < 50; count++) {
+        pool.allocate(3 * MiB, a).free()
+        pool.allocate(5 * MiB, b).free()
+      }
+      pool.processDeferred()
+      pool.trimTo(0)
+    })
+    assert.deepEqual(calls, {})
+  })
+})

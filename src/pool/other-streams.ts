@@ -1,0 +1,108 @@
+// Memory that another stream used last, for a stream that asks: blocks whose last use is known to come before everything
+// the stream does from now on, and for want of those blocks that it is made to wait for.
+//
+// Why a block may go from hand to hand with one stamp at a time. It was freed on A with stamp a, so A's mark a covers all its
+// uses. Stream B gets it only when everything submitted to B from now on comes after mark a. B's free gets stamp b, one
+// above the marks of B so far, and mark b will be placed behind whatever made B wait for A. So whoever comes after mark b
+// comes after mark a, and when the host sees mark b complete, a is complete: stamp b says all that a said, and a can be
+// forgotten. The same holds for a granule of memory, whose last use is then B's. A part that B does not take keeps a.
+
+import { blocksOf, findAdmitted, findStretch, startIn } from '../heap/other-keys.js'
+import type { RecordTable } from '../heap/records.js'
+import { Double, Word } from '../heap/records.js'
+import type { SegregatedFit } from '../heap/segregated-fit.js'
+import type { Admission } from '../heap/window.js'
+import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import type { Backing } from './backing.js'
+import type { SlotCache } from './slot-cache.js'
+
+/** By key: every block is admitted. */
+const ALL: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
+
+export class OtherStreams {
+  /** waits of a stream for another one */
+  insertedWaits = 0
+  /** by key, of the stream asked for last: up to which stamp blocks are admitted without more ado */
+  readonly admission: Admission = new Float64Array(MOST_STREAMS + 1)
+
+  constructor(
+    private readonly records: RecordTable,
+    private readonly slots: SlotCache,
+    private readonly clocks: Clocks,
+    /** by slot: the latest stamp that the host has seen complete */
+    private readonly seen: Float64Array,
+    private readonly deterministic: boolean,
+  ) {}
+
+  /** Works out anew what is known to come before everything that a slot's stream does from now on. */
+  look(slot: number): Admission {
+    const { admission, seen } = this
+    const { known } = this.clocks
+    const row = slot * MOST_STREAMS
+    admission[0] = Infinity
+    for (let other = 0; other < this.slots.slotLimit; other++) {
+      admission[other + 1] = Math.max(known[row + other], seen[other])
+    }
+    admission[slot + 1] = Infinity
+    return admission
+  }
+
+  /** A block that is safe for the stream looked at last, out of another one's cache; taken as by `heap.allocate`, 0 for none. */
+  takeCached(units: number, slot: number): number {
+    for (let other = 0; other < this.slots.slotLimit; other++) {
+      if (other === slot || this.slots.cachedUnits(other) === 0) continue
+      const record = this.slots.takeOlder(other, units, this.admission[other + 1])
+      if (record !== 0) return record
+    }
+    return 0
+  }
+
+  /** The same out of a heap: one block, or with `stretches` a part of neighbouring blocks. */
+  takeFree(heap: SegregatedFit, units: number, alignUnits: number, stretches: boolean): number {
+    const record = findAdmitted(heap, units, alignUnits, this.admission)
+    if (record !== 0) return heap.carve(record, startIn(heap, record, alignUnits), units)
+    const stretch = stretches ? findStretch(heap, units, alignUnits, this.admission) : null
+    return stretch === null ? 0 : heap.takeWindow(stretch, 1)
+  }
+
+  /** Makes the stream of a slot wait for what it takes to use some block, or some neighbouring blocks; 0 where there are none. */
+  takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+    const block = findAdmitted(heap, units, alignUnits, ALL)
+    if (block !== 0) {
+      this.waitForBlocks([block], slot)
+      return heap.carve(block, startIn(heap, block, alignUnits), units)
+    }
+    const stretch = findStretch(heap, units, alignUnits, ALL)
+    if (stretch === null) return 0
+    this.waitForBlocks(blocksOf(heap, stretch), slot)
+    return heap.takeWindow(stretch, 1)
+  }
+
+  /** Makes the stream of a slot wait where that lets a block be placed with less new memory; returns whether it does. */
+  waitForWindow(backing: Backing, heap: SegregatedFit, units: number, alignUnits: number, slot: number): boolean {
+    const window = backing.windowFor(heap, units, alignUnits, ALL)
+    if (window === null) return false
+    const without = backing.windowFor(heap, units, alignUnits, this.look(slot))
+    if (without !== null && without.absentUnits <= window.absentUnits) return false
+    this.waitForBlocks(blocksOf(heap, window), slot)
+    return true
+  }
+
+  /** Makes the stream of a slot wait for a stamp of another one, unless it is known to come after it. */
+  waitFor(slot: number, other: number, stamp: number): void {
+    if (this.isSafe(slot, other, stamp)) return
+    if (this.clocks.order(slot, other, stamp, this.deterministic)) this.insertedWaits++
+  }
+
+  private waitForBlocks(blocks: readonly number[], slot: number): void {
+    const { words, doubles } = this.records
+    for (const record of blocks) {
+      const key = words[(record << 4) | Word.key]
+      if (key !== 0) this.waitFor(slot, key - 1, doubles[(record << 3) | Double.stamp])
+    }
+  }
+
+  private isSafe(slot: number, other: number, stamp: number): boolean {
+    return slot === other || this.clocks.known[slot * MOST_STREAMS + other] >= stamp || this.seen[other] >= stamp
+  }
+}
