@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url'
 import koffi from 'koffi'
 import { KiB, MiB } from './base/bytes.js'
 import { CudaError, DeviceLostError } from './base/errors.js'
-import { openDevice } from './device.js'
+import { openDevice, openDevices } from './device.js'
 import { CU_STREAM_PER_THREAD } from './driver/constants.js'
 
 const FAULT_PTX = `
@@ -165,6 +165,22 @@ function tests(): void {
       assert.throws(() => device.adoptStream(handle), refused)
       device.synchronize()
       assert.equal(library.func('int cuCtxDestroy_v2(uint64_t context)')(created[0]), 0)
+    })
+
+    it('opens beside all others, on one driver or on one each', t => {
+      const together = openDevices()
+      const apart = together.map(device => openDevice(device.ordinal))
+      const open = [...together, ...apart]
+      const buffers = open.map(device => device.createPool().allocate(1 * MiB))
+      for (const [index, buffer] of buffers.entries()) buffer.fill(index)
+      for (const [index, buffer] of buffers.entries()) {
+        assert.deepEqual([buffer.device, buffer.readSync(5, 1)[0]], [open[index].ordinal, index])
+        const from = (index + 1) % buffers.length
+        buffer.copyFromSync(buffers[from], 0, 0, 1)
+        assert.equal(buffer.readSync(0, 1)[0], from === 0 ? 1 : from)
+      }
+      if (together.length === 1) t.diagnostic('one GPU: copies between two were not tried')
+      for (const device of open) device.close()
     })
 
     it('closes with everything open and work pending, and can be opened again', () => {

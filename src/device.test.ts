@@ -2,9 +2,10 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from './base/bytes.js'
 import { NoDeviceError, PoolError } from './base/errors.js'
-import { type Device, type DeviceChoice, openDevice, parseDeviceChoice } from './device.js'
+import { type Device, type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device.js'
 import { registerSimulatedKernel } from './driver/simulated/kernels.js'
 import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
+import { withFallback } from './pool/fallback.js'
 
 /** Whether this machine has a GPU, which decides what some choices give. */
 function hasGpu(): boolean {
@@ -80,6 +81,29 @@ describe('opening a device', () => {
     for (const call of ['cuInit', 'cuDeviceGetCount', 'cuDeviceGet', 'cuDevicePrimaryCtxRetain'] as const) {
       const broken = new SimulatedDriver({ faults: [{ call, code: 999 }] })
       assert.throws(() => openDevice(broken), { name: 'CudaError', call })
+    }
+  })
+
+  it('all devices at once, on one driver', () => {
+    const driver = new SimulatedDriver({ devices: 3 })
+    const devices = openDevices(driver)
+    assert.deepEqual(
+      devices.map(device => [device.ordinal, device.driver === driver]),
+      [0, 1, 2].map(ordinal => [ordinal, true]),
+    )
+    for (const device of devices) device.close()
+    assert.deepEqual([openDevices('simulated').length, openDevices('auto').length >= 1], [2, true])
+    if (!hasGpu()) assert.throws(() => openDevices(), { name: 'NoDeviceError' })
+    for (const choice of [0, 'gpu', null, true]) {
+      assert.throws(() => openDevices(choice as 'auto'), { name: 'RangeError', message: /openDevices: choose 'auto'/ })
+    }
+  })
+
+  it('all devices or none: what was opened is closed when one cannot be', () => {
+    for (let nth = 1; nth <= 3; nth++) {
+      const driver = new SimulatedDriver({ devices: 3, faults: [{ call: 'cuDevicePrimaryCtxRetain', nth, code: 999 }] })
+      assert.throws(() => openDevices(driver), { name: 'CudaError', call: 'cuDevicePrimaryCtxRetain' })
+      assert.equal(driver.calls.get('cuDevicePrimaryCtxRelease') ?? 0, nth - 1)
     }
   })
 
@@ -164,7 +188,8 @@ describe('a device', () => {
     const buffers = pools.map(pool => pool.allocate(40 * MiB))
     for (const [index, buffer] of buffers.entries()) buffer.fill(index + 1)
     for (const [index, buffer] of buffers.entries()) assert.equal(buffer.readSync(5, 1)[0], index + 1)
-    assert.throws(() => buffers[0].copyFrom(buffers[1]), { name: 'PoolError', message: /another device/ })
+    buffers[0].copyFrom(buffers[1], 0, 0, 1)
+    assert.deepEqual([...buffers[0].readSync(0, 2)], [2, 1])
     assert.throws(() => pools[0].allocate(1, devices[1].defaultStream), {
       name: 'PoolError',
       message: /another device/,
@@ -177,6 +202,66 @@ describe('a device', () => {
     assert.equal(devices[1].memoryInfo().freeBytes, 24 * MiB)
     for (const device of devices) device.close()
     assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1)], [0, 0])
+  })
+
+  it('reach each other’s memory once that was enabled', () => {
+    const [first, second] = openDevices('simulated')
+    const kernel = second.loadModule(PTX).kernel('device_test_increment')
+    const array = first.createPlainPool().allocateArray(Int32Array, 4)
+    array.fill(0)
+    first.synchronize()
+    const launch = () => kernel.launch({ grid: 1, block: 1 }, array, 4)
+    assert.deepEqual([second.canAccessPeer(first), first.canAccessPeer(first)], [true, true])
+    assert.throws(launch, { name: 'PoolError', message: /device 1 has no access .*device 0.*setAccess\(device1/ })
+    for (let round = 0; round < 2; round++) second.enablePeerAccess(first)
+    launch()
+    second.synchronize()
+    assert.deepEqual([...array.readSync()], [1, 1, 1, 1])
+    const pool = first.createPool()
+    pool.setAccess(second, 'readWrite')
+    const other = pool.allocateArray(Int32Array, 4)
+    other.fill(0)
+    first.synchronize()
+    kernel.launch({ grid: 1, block: 1 }, other, 4)
+    second.synchronize()
+    assert.deepEqual([...other.readSync()], [1, 1, 1, 1])
+    for (const device of [first, second]) device.close()
+    assert.throws(() => second.canAccessPeer(first), { name: 'PoolError', message: /device is closed/ })
+    assert.throws(() => second.enablePeerAccess(first), { name: 'PoolError', message: /device is closed/ })
+  })
+
+  it('that cannot reach each other, are closed or are none, are refused by name', () => {
+    const [first, second] = openDevices(new SimulatedDriver({ devices: 2, peerAccess: false }))
+    assert.equal(first.canAccessPeer(second), false)
+    assert.throws(() => first.enablePeerAccess(second), { name: 'PoolError', message: /device 0 cannot .*device 1/ })
+    const elsewhere = openDevice('simulated')
+    assert.equal(first.canAccessPeer(elsewhere), false)
+    assert.throws(() => first.enablePeerAccess(elsewhere), { name: 'PoolError', message: /two drivers/ })
+    for (const bad of [undefined, null, 1, {}, first.context] as unknown as Device[]) {
+      assert.throws(() => first.canAccessPeer(bad), { name: 'TypeError', message: /other must be a Device/ })
+      assert.throws(() => first.enablePeerAccess(bad), { name: 'TypeError', message: /other must be a Device/ })
+    }
+    second.close()
+    assert.throws(() => first.enablePeerAccess(second), { name: 'PoolError', message: /device 1 is closed/ })
+  })
+
+  it('closes what a fallback on another device needed', () => {
+    const driver = new SimulatedDriver({ devices: 2, capacityBytes: 64 * MiB })
+    for (const order of [
+      [0, 1],
+      [1, 0],
+    ]) {
+      const devices = openDevices(driver)
+      const [first, second] = devices
+      const pool = withFallback(first.createPool({ maxPoolBytes: 4 * MiB }), second.createPool())
+      pool.allocate(8 * MiB, first.createStream()).free()
+      assert.equal(pool.allocate(8 * MiB).device, 1)
+      for (const index of order) devices[index].close()
+      assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1)], [0, 0])
+      for (const kind of ['Stream', 'Event']) {
+        assert.equal(driver.calls.get(`cu${kind}Create`), driver.calls.get(`cu${kind}Destroy`), kind)
+      }
+    }
   })
 
   it('its default stream is the legacy one', () => {

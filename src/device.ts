@@ -2,7 +2,7 @@
 
 import { describe } from './base/bytes.js'
 import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
-import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
+import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
 import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
 import { NativeDriver } from './driver/native/native-driver.js'
@@ -65,6 +65,34 @@ export function replayDevices(choice: DeviceChoice, capacityBytes = Infinity): (
   }
 }
 
+/**
+ * Opens every GPU, all on one driver; or every device of a driver of one's own. 'simulated' gives two in memory, which is
+ * what 'auto' falls back to where there is no GPU. What was opened is closed again when one cannot be.
+ */
+export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
+  if (choice === 'auto') {
+    try {
+      return openDevices()
+    } catch (error) {
+      if (!(error instanceof NoDeviceError)) throw error
+      return openDevices('simulated')
+    }
+  }
+  if (choice !== undefined && choice !== 'simulated' && (typeof choice !== 'object' || choice === null)) {
+    throw new RangeError(`openDevices: choose 'auto', 'simulated' or a driver, not ${describe(choice)}`)
+  }
+  const driver = choice === 'simulated' ? new SimulatedDriver({ devices: 2 }) : (choice ?? NativeDriver.open())
+  const devices = [openOn(driver, 0)]
+  try {
+    const count = driver.cuDeviceGetCount()
+    while (devices.length < count) devices.push(openOn(driver, devices.length))
+  } catch (error) {
+    for (const device of devices) device.close()
+    throw error
+  }
+  return devices
+}
+
 /** Reads a choice as the command line and CUDA_MEMPOOL_DEVICE write it: 'auto', 'simulated' or a number. */
 export function parseDeviceChoice(text: string): DeviceChoice {
   if (text === 'auto' || text === 'simulated') return text
@@ -90,6 +118,10 @@ function openOn(driver: Driver, ordinal: number): Device {
   return new Device(Context.open(driver, ordinal))
 }
 
+function checkIsDevice(call: string, other: Device): void {
+  if (!(other instanceof Device)) throw new TypeError(`${call}: other must be a Device, not ${describe(other)}`)
+}
+
 /** What a device closes with itself. */
 interface Closable {
   readonly closed: boolean
@@ -107,7 +139,6 @@ export class Device implements Disposable {
   /** the stream used where none is named: the driver's legacy default stream, so that it is ordered with other libraries' */
   readonly defaultStream: Stream
   private readonly adopted = new Map<number, Stream>()
-  private readonly streams = new Set<Stream>()
   private readonly pools = new Set<Closable>()
   /** pools of other processes, which must be closed before those that they were made of */
   private readonly imports = new Set<Closable>()
@@ -136,18 +167,8 @@ export class Device implements Disposable {
 
   /** A stream of its own, not ordered with the default stream. */
   createStream(): Stream {
-    const handle = this.open('createStream').cuStreamCreate(CU_STREAM_NON_BLOCKING)
-    try {
-      const stream = new Stream(this.clocks, handle, true, closed => {
-        this.streams.delete(closed)
-        this.closePoolOf(closed)
-      })
-      this.streams.add(stream)
-      return stream
-    } catch (error) {
-      this.driver.cuStreamDestroy(handle)
-      throw error
-    }
+    this.open('createStream')
+    return Stream.create(this.clocks, closed => this.closePoolOf(closed))
   }
 
   /** A stream that another library made; the same one for the same handle until closed. Close it here before it is destroyed there. */
@@ -281,6 +302,24 @@ export class Device implements Disposable {
     return this.keepMapped(GrowableBuffer.create(this.clocks, this.defaultStream, options))
   }
 
+  /** Whether kernels of this device could be given access to memory of the other one; a device always has it to its own. */
+  canAccessPeer(other: Device): boolean {
+    this.open('canAccessPeer')
+    checkIsDevice('canAccessPeer', other)
+    return this.context.canAccess(other.context)
+  }
+
+  /**
+   * Lets kernels of this device use plain allocations of the other one: its plain pools, and caching pools with backing
+   * 'segments'; copies between the two then go straight, too. Once is enough. Other pools are opened one by one, by
+   * `pool.setAccess(device, 'readWrite')`. Throws PoolError where there is no way between the devices.
+   */
+  enablePeerAccess(other: Device): void {
+    this.open('enablePeerAccess')
+    checkIsDevice('enablePeerAccess', other)
+    this.context.enablePeerAccess(other.context)
+  }
+
   /** Loads PTX text; see `Module`. The driver waits for running kernels before it loads, so this may block. */
   loadModule(ptx: string): Module {
     this.open('loadModule')
@@ -301,7 +340,7 @@ export class Device implements Disposable {
   close(): void {
     if (this.context.released) return
     this.closed = true
-    const streams = [...this.streams, ...this.adopted.values(), this.defaultStream]
+    const streams = this.clocks.streams.filter(stream => stream !== null)
     for (const part of [...this.imports, ...this.pools, ...streams, this.clocks, Staging.of(this.context)]) {
       this.context.giveBack(() => part.close())
     }

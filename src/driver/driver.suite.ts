@@ -990,7 +990,7 @@ export function driverSuite(name: string, open: () => Driver): void {
         assert.deepEqual(read(here, MiB), new Uint8Array(MiB).fill(6))
       })
 
-      it('gives both access to a mapping', test => {
+      it('gives both access to a mapping, and takes it away from one', test => {
         if (lacksAccess(test)) return
         if (missing(test, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 'virtual memory management')) return
         const granule = driver.cuMemGetAllocationGranularity(device)
@@ -1008,6 +1008,9 @@ export function driverSuite(name: string, open: () => Driver): void {
         assert.deepEqual(there, sequence(granule))
         onPeer(() => driver.cuMemsetD8(base, 4, granule))
         assert.deepEqual(read(base, granule), new Uint8Array(granule).fill(4))
+        driver.cuMemSetAccess(base, granule, [peer], CU_MEM_ACCESS_FLAGS_PROT_NONE)
+        driver.cuMemsetD8(base, 5, granule)
+        assert.deepEqual(read(base, granule), new Uint8Array(granule).fill(5))
       })
 
       it('gives the other one access to a pool, and takes it away', test => {

@@ -134,8 +134,8 @@ export interface Driver {
   cuMemRelease(handle: number): void
   cuMemMap(ptr: number, bytes: number, handle: number): void
   cuMemUnmap(ptr: number, bytes: number): void
-  /** read and write access for `devices`, over whole mappings */
-  cuMemSetAccess(ptr: number, bytes: number, devices: readonly number[]): void
+  /** access for `devices`, over whole mappings: CUmemAccess_flags, when left out to read and write */
+  cuMemSetAccess(ptr: number, bytes: number, devices: readonly number[], flags?: number): void
   /** a file descriptor, the caller's to close */
   cuMemExportToShareableHandle(handle: number, handleType: number): number
   /** a handle of the same memory, to be released like one's own; the descriptor stays the caller's */

@@ -3,6 +3,7 @@ import { describe, it } from 'node:test'
 import { CudaError, PoolError } from '../base/errors.js'
 import { Context } from '../driver/context.js'
 import { type LaunchArguments, registerSimulatedKernel } from '../driver/simulated/kernels.js'
+import type { SimulatedOptions } from '../driver/simulated/options.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
@@ -37,8 +38,8 @@ registerSimulatedKernel('no_parameters', () => {
   launches++
 })
 
-function setUp() {
-  const driver = new SimulatedDriver({ progress: 'eager' })
+function setUp(options: SimulatedOptions = {}) {
+  const driver = new SimulatedDriver({ progress: 'eager', ...options })
   driver.cuInit()
   const context = Context.open(driver, 0)
   const clocks = new Clocks(context)
@@ -245,13 +246,32 @@ describe('launch', () => {
     const kernel = module.kernel('take_all')
     launchWith(kernel, 0, { ptr: 4096, context })
     const foreign = { ptr: 4096, context: setUp().context }
-    assert.throws(() => launchWith(kernel, 0, foreign), { name: 'PoolError', message: /'pointer' belongs to another/ })
+    const expected = { name: 'PoolError', message: /'pointer' belongs to another device, of another driver/ }
+    assert.throws(() => launchWith(kernel, 0, foreign), expected)
     const freed = {
       get ptr(): number {
         throw new PoolError('ptr: the buffer was already freed')
       },
     }
     assert.throws(() => launchWith(kernel, 0, freed), { name: 'PoolError', message: /already freed/ })
+  })
+
+  it('memory of another device is taken where that says that it can be reached', () => {
+    const { driver, module, context } = setUp({ devices: 2 })
+    const kernel = module.kernel('take_all')
+    const other = Context.open(driver, 1)
+    const expected = {
+      name: 'PoolError',
+      message: /'pointer' belongs to another device: device 0 has no.*device 1.*setAccess/,
+    }
+    for (const reachable of [undefined, () => false]) {
+      const foreign = { ptr: 4096, context: other, ...(reachable && { reachableFrom: reachable }) }
+      assert.throws(() => launchWith(kernel, 0, foreign), expected)
+    }
+    taken = null
+    launchWith(kernel, 0, { ptr: 8192, context: other, reachableFrom: (from: Context) => from === context })
+    driver.cuCtxSynchronize()
+    assert.equal(taken!.pointer(0), 8192)
   })
 
   it('a kernel without a TypeScript function says what to do on the simulated device', () => {

@@ -1,6 +1,6 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
-import type { Context } from '../driver/context.js'
+import { type Context, unreachable } from '../driver/context.js'
 import type { KernelArguments } from '../driver/driver.js'
 import type { Stream } from '../order/stream.js'
 import type { Module } from './module.js'
@@ -21,6 +21,8 @@ export interface LaunchOptions {
 export interface DevicePointer {
   readonly ptr: number
   readonly context?: Context
+  /** whether kernels of another context can use the memory; where this is missing they cannot */
+  reachableFrom?(context: Context): boolean
 }
 
 /** What may be passed for a parameter: device memory, a number, or the bytes of a structure passed by value. */
@@ -77,10 +79,9 @@ export class Kernel {
       this.bytes.set(value, byteOffset)
     } else if (typeof value === 'object' && value !== null && 'ptr' in value) {
       if (byteLength !== 8 || kind === 'float') throw this.mismatch(parameter, 'is no pointer')
-      if (value.context !== undefined && value.context !== this.module.context) {
-        throw new PoolError(
-          `launch: ${this.signature.name}: the buffer for '${parameter.name}' belongs to another device`,
-        )
+      const { context } = this.module
+      if (value.context !== undefined && value.context !== context && value.reachableFrom?.(context) !== true) {
+        throw unreachable(`launch: ${this.signature.name}: the buffer for '${parameter.name}'`, context, value.context)
       }
       this.setWide(byteOffset, value.ptr)
     } else throw this.mismatch(parameter, `cannot take ${describe(value)}`)

@@ -8,8 +8,8 @@
 // clock ticks and the reach is taken before the driver is called for a mark, and what is learnt is written down after the
 // driver was called. A mistake in timing then costs a reuse and never data.
 
-import { PoolError } from '../base/errors.js'
-import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
+import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+import { CU_EVENT_DISABLE_TIMING, FATAL_RESULTS } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from './stream.js'
 
@@ -181,6 +181,45 @@ export class Clocks {
     const reach = this.marked.slice(0, this.slotLimit)
     this.context.activate().cuCtxSynchronize()
     this.learn(reach, true)
+  }
+
+  /**
+   * Work submitted to `stream`, of another device, from now on starts after all that `stamp` of a slot covers. Nothing waits
+   * on the host. Returns whether there was something to wait for.
+   */
+  orderPeer(slot: number, stamp: number, stream: Stream): boolean {
+    const event = this.unlessEnded(slot, stamp, () => {
+      const covers = (mark: Mark) => mark.stamp >= stamp
+      if (!this.marks[slot].some(covers)) this.mark(slot)
+      return this.marks[slot].find(covers)!.event
+    })
+    if (event === undefined) return false
+    stream.context.activate().cuStreamWaitEvent(stream.handle, event)
+    return true
+  }
+
+  /** For another device: asks whether `stamp`, which was reached or comes next, is complete, or waits for it on the host. */
+  catchUp(slot: number, stamp: number, wait: boolean): void {
+    this.unlessEnded(slot, stamp, () => {
+      if (this.marked[slot] < stamp) this.mark(slot)
+      if (wait) this.waitFor(slot, stamp)
+      else this.poll(slot)
+    })
+  }
+
+  /** Runs what asks the driver for `stamp`, if need be; on a lost or closed device nothing runs any more, so it is complete. */
+  private unlessEnded<R>(slot: number, stamp: number, ask: () => R): R | undefined {
+    if (this.completed[slot] >= stamp) return undefined
+    try {
+      if (!this.context.released) return ask()
+    } catch (error) {
+      const isFault = error instanceof CudaError && FATAL_RESULTS.includes(error.code)
+      if (!isFault && !(error instanceof DeviceLostError)) throw error // a fault is told to whoever uses that device
+    }
+    const ended = new Float64Array(slot + 1)
+    ended[slot] = stamp
+    this.learn(ended, true)
+    return undefined
   }
 
   /** Waits for all work and gives the events back to the driver. */

@@ -66,8 +66,8 @@ export class Event implements Disposable {
   /** For streams: what is submitted to `stream` from now on starts after the last record. */
   delay(stream: Stream): void {
     const handle = this.recordedHandle('wait')
-    this.context.activate().cuStreamWaitEvent(stream.handle, handle)
-    this.clocks?.follow(stream.slot, this.reach)
+    stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
+    if (this.clocks === stream.clocks) stream.clocks.follow(stream.slot, this.reach)
   }
 
   private openHandle(call: string): number {

@@ -1,6 +1,7 @@
-// GPU 0 with clocks, for the tests that need a real one: opening it throws where there is none. Work is kept pending in
-// two ways. `hold` waits for the test to open a gate, a word of host memory that the kernel reads, so that a test decides
-// what is pending and no time is measured. `spin` lasts for a given time, for tests in which the host itself waits.
+// A GPU with clocks (GPU 0 where no other is named), for the tests that need a real one: opening it throws where there is
+// none. Work is kept pending in two ways. `hold` waits for the test to open a gate, a word of host memory that the kernel
+// reads, so that a test decides what is pending and no time is measured. `spin` lasts for a given time, for tests in which
+// the host itself waits.
 
 import { CU_STREAM_NON_BLOCKING } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
@@ -53,11 +54,11 @@ export class TestGpu implements Disposable {
   private readonly module: number
   private readonly kernel: number
 
-  constructor() {
+  constructor(ordinal = 0) {
     const library = openLibrary()
     this.driver = new NativeDriver(library)
     this.driver.cuInit()
-    this.context = Context.open(this.driver, 0)
+    this.context = Context.open(this.driver, ordinal)
     this.clocks = new Clocks(this.context)
     this.defaultStream = new Stream(this.clocks, 0, false)
     this.gatesAddress = library.addressOf(this.gates)

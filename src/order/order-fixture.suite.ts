@@ -7,22 +7,21 @@ import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Clocks } from './clocks.js'
 import { Stream } from './stream.js'
 
-const NON_BLOCKING = 1
-
 export class TestOrder {
   readonly driver: SimulatedDriver
   readonly context: Context
   readonly clocks: Clocks
 
-  constructor(options: SimulatedOptions = {}) {
-    this.driver = new SimulatedDriver({ progress: 'eager', ...options })
+  /** With options a device of its own; with a driver one more of that. */
+  constructor(options: SimulatedOptions | SimulatedDriver = {}, ordinal = 0) {
+    this.driver = options instanceof SimulatedDriver ? options : new SimulatedDriver({ progress: 'eager', ...options })
     this.driver.cuInit()
-    this.context = Context.open(this.driver, 0)
+    this.context = Context.open(this.driver, ordinal)
     this.clocks = new Clocks(this.context)
   }
 
   createStream(): Stream {
-    return new Stream(this.clocks, this.context.activate().cuStreamCreate(NON_BLOCKING), true)
+    return Stream.create(this.clocks)
   }
 
   /** Lets nothing that is submitted to `stream` from now on complete, until the returned function is called or the host waits. */

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { PoolError } from '../base/errors.js'
+import { MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
 import { TestOrder } from './order-fixture.suite.js'
 import { Stream } from './stream.js'
@@ -136,7 +137,41 @@ describe('stream', () => {
     assert.equal(order.calls('cuStreamDestroy'), 1)
   })
 
-  it('streams and events of another device are refused', () => {
+  it('a stream waits for an event of another device', () => {
+    const here = new TestOrder({ devices: 2 })
+    const there = new TestOrder(here.driver, 1)
+    const [stream, other] = [here.createStream(), there.createStream()]
+    const event = new Event(there.context)
+    const release = there.hold(other)
+    event.record(other)
+    const releaseLater = there.hold(other)
+    stream.wait(event)
+    assert.equal(stream.query(), false)
+    release()
+    assert.deepEqual([stream.query(), other.query()], [true, false])
+    assert.throws(() => event.record(stream), { name: 'PoolError', message: /another device/ })
+    releaseLater()
+  })
+
+  it('what covers its work so far is the next mark, or once closed its last one', () => {
+    const order = new TestOrder()
+    const stream = order.createStream()
+    const [slot, stamp] = stream.covering
+    assert.deepEqual([slot, stamp], [stream.slot, order.clocks.marked[stream.slot] + 1])
+    stream.query()
+    assert.equal(stream.covering[1], stamp + 1)
+    stream.close()
+    assert.deepEqual(stream.covering, [slot, stream.lastStamp])
+  })
+
+  it('one that cannot be made leaves nothing behind', () => {
+    const order = new TestOrder()
+    const streams = Array.from({ length: MOST_STREAMS }, () => order.createStream())
+    assert.throws(() => Stream.create(order.clocks), { name: 'PoolError', message: /64 streams/ })
+    assert.equal(order.calls('cuStreamCreate') - order.calls('cuStreamDestroy'), streams.length)
+  })
+
+  it('streams and events of another driver are refused', () => {
     const [order, other] = [new TestOrder(), new TestOrder()]
     const stream = order.createStream()
     const event = new Event(other.context)

@@ -1,4 +1,5 @@
 import { PoolError } from '../base/errors.js'
+import { CU_STREAM_NON_BLOCKING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Clocks } from './clocks.js'
 import type { Event } from './event.js'
@@ -25,15 +26,37 @@ export class Stream implements Disposable {
     this.slot = clocks.open(this)
   }
 
+  /** A stream of its own, not ordered with the default stream; nothing stays behind when that fails. */
+  static create(clocks: Clocks, onClose?: (stream: Stream) => void): Stream {
+    const driver = clocks.context.activate()
+    const handle = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+    try {
+      return new Stream(clocks, handle, true, onClose)
+    } catch (error) {
+      driver.cuStreamDestroy(handle)
+      throw error
+    }
+  }
+
   get closed(): boolean {
     return this.slot === -1
   }
 
-  /** Work submitted to this stream from now on starts after `event`'s last record; one never recorded is an error. Nothing waits on the host. */
+  /**
+   * Work submitted to this stream from now on starts after `event`'s last record, on whichever device that was; an event
+   * never recorded is an error. Nothing waits on the host.
+   */
   wait(event: Event): void {
     this.checkOpen('wait')
-    if (event.context !== this.context) throw new PoolError('wait: the event belongs to another device')
+    if (!event.context.sharesAddresses(this.context)) {
+      throw new PoolError('wait: the event belongs to another device, of another driver; open both with openDevices()')
+    }
     event.delay(this)
+  }
+
+  /** Slot and stamp of the first mark that will cover everything submitted so far, or of a closed stream did. */
+  get covering(): readonly [slot: number, stamp: number] {
+    return this.slot >= 0 ? [this.slot, this.clocks.marked[this.slot] + 1] : [this.lastSlot, this.lastStamp]
   }
 
   /** True when everything submitted so far has completed. */

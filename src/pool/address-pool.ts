@@ -6,6 +6,7 @@ import type { Context } from '../driver/context.js'
 import { Double, RecordTable, Stride, Word } from '../heap/records.js'
 import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
+import { checkUser } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from './backing.js'
 import { DeviceBuffer } from './buffer.js'
@@ -30,7 +31,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   constructor(
     protected readonly clocks: Clocks,
-    protected readonly defaultStream: Stream,
+    readonly defaultStream: Stream,
   ) {
     super()
     this.context = clocks.context
@@ -95,7 +96,12 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
-    if (stream.clocks !== this.clocks) throw new PoolError('free: the stream belongs to another device')
+    if (stream.clocks !== this.clocks) {
+      checkUser('free', stream, this)
+      this.recordUse(buffer.record, buffer.tag, stream)
+      this.release(buffer)
+      return
+    }
     // A closed stream's work is ordered before the default stream's by nothing: let the host wait for it.
     if (stream.closed) this.context.activate().cuCtxSynchronize()
     this.drop(buffer.record, stream.closed ? this.defaultStream : stream)
@@ -149,6 +155,11 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   isLive(record: number, tag: number): boolean {
     return this.records.words[record * Stride.words + Word.tag] === tag
+  }
+
+  /** Nobody else's, where a kind of pool does not say otherwise. */
+  reachableFrom(context: Context): boolean {
+    return context.sharesDevice(this.context)
   }
 
   /** The free of this buffer will come after the work of `stream` too. */

@@ -3,6 +3,7 @@
 
 import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
+import { changePlainAccess, type PoolAccess } from './access.js'
 import { isOutOfMemory, virtualMemoryObstacle } from './backing.js'
 import { GrowableRange } from './growable-range.js'
 import { noRoomToBegin } from './out-of-memory.js'
@@ -16,6 +17,12 @@ export interface ArenaMemory {
   readonly reservedBytes: number
   /** Commits at least `bytes`; false when the device has no room for them. Throws CudaError for any other refusal. */
   growTo(bytes: number): boolean
+  /** Lets another device use all of it; throws PoolError where that cannot be, or cannot be taken back. */
+  changeAccess(peer: Context, access: PoolAccess): void
+  /** Whether work of `context` can use it. */
+  reachableFrom(context: Context): boolean
+  /** the contexts of other devices whose work may be using it */
+  readonly peers: readonly Context[]
   /** Gives everything back; no work may be pending. After a refusal, a second call goes on where the first stopped. */
   close(): void
 }
@@ -64,6 +71,18 @@ class FixedMemory implements ArenaMemory {
     return bytes <= this.committedBytes
   }
 
+  changeAccess(peer: Context, access: PoolAccess): void {
+    changePlainAccess(this.context, peer, access)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return context.hasPeerAccess(this.context)
+  }
+
+  get peers(): readonly Context[] {
+    return this.context.peers
+  }
+
   close(): void {
     if (this.reservedBytes === 0) return
     this.context.activate().cuMemFree(this.base)
@@ -105,6 +124,18 @@ class GrowingMemory implements ArenaMemory {
     }
     this.committedBytes = this.range.mappedBytes
     return true
+  }
+
+  changeAccess(peer: Context, access: PoolAccess): void {
+    this.range.access.change(peer, access)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.range.access.reaches(context)
+  }
+
+  get peers(): readonly Context[] {
+    return this.range.access.peers
   }
 
   close(): void {

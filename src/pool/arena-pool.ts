@@ -5,11 +5,12 @@
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
-import type { Context } from '../driver/context.js'
+import { type Context, unreachable } from '../driver/context.js'
 import { Bump } from '../heap/bump.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
+import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
@@ -72,7 +73,7 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
   /** Made by the device: `device.createArenaPool(options)`. */
   constructor(
     private readonly clocks: Clocks,
-    private readonly defaultStream: Stream,
+    readonly defaultStream: Stream,
     options: ArenaOptions,
   ) {
     super()
@@ -119,9 +120,8 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
   /** The buffer is stale from now on; its memory comes back with the next reset, or when the arena is rewound to below it. */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     if (!this.bump.isLive(buffer.record, buffer.tag)) this.refuseStale('free')
-    if (stream.clocks !== this.clocks)
-      throw new PoolError('free: the stream belongs to another device, or is no stream')
-    if (stream.slot >= 0) this.turns.use(stream)
+    if (stream.clocks !== this.clocks) checkUser('free', stream, this)
+    if (stream.slot >= 0 || stream.clocks !== this.clocks) this.turns.use(stream)
     this.bump.free(buffer.record)
   }
 
@@ -212,6 +212,8 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
     this.bump.dropTo(0)
     this.bump.limit = this.firstUnit
     if (!this.givenBack) {
+      this.turns.finishPeers()
+      for (const peer of this.memory.peers) peer.finishWork()
       this.context.giveBack(driver => {
         driver.cuCtxSynchronize()
         this.memory.close()
@@ -241,8 +243,20 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
 
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.bump.isLive(record, tag)) this.refuseStale('recordUse')
-    if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
+    if (!stream.context.sharesAddresses(this.context)) {
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    }
     this.turns.use(stream)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.memory.reachableFrom(context)
+  }
+
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.checkOpen('setAccess')
+    const peer = peerOf(this.context, location, access)
+    if (peer !== null) this.memory.changeAccess(peer, access)
   }
 
   /** An allocation that is aligned or large, on another stream than the last one, or that there is no memory for yet. */

@@ -57,6 +57,11 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return this.buffer.context
   }
 
+  /** Whether work of `context` can use the memory. */
+  reachableFrom(context: Context): boolean {
+    return this.buffer.reachableFrom(context)
+  }
+
   get byteLength(): number {
     return this.length * this.type.BYTES_PER_ELEMENT
   }
@@ -102,7 +107,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     this.buffer.fill(value, this.byteOffset, this.byteLength)
   }
 
-  /** Copies all elements of `source`, an array of the same type on this device, to element `offset` on. */
+  /** Copies all elements of `source`, an array of the same type, to element `offset` on, as `DeviceBuffer.copyFrom`. */
   copyFrom(source: DeviceArray<T>, offset = 0): void {
     if (!(source instanceof DeviceArray) || source.type !== this.type) {
       throw new TypeError(`copyFrom: source must be a DeviceArray of ${this.type.name}`)

@@ -8,6 +8,7 @@ import type { Context } from '../driver/context.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Admission, Window } from '../heap/window.js'
+import type { PoolAccess } from './access.js'
 
 /** Blocks below this come from the small heap, so that a long-lived small block does not pin a large hole. */
 export const SMALL_UNITS = MiB / UNIT_BYTES
@@ -45,6 +46,12 @@ export interface Backing {
   noteFree(record: number, key: number, stamp: number): void
   /** Gives idle memory back to the device until at most `keepBytes` are reserved, or nothing more is idle. */
   trim(keepBytes: number): void
+  /** Lets another device use the memory, all that there is at any time, or no longer. Throws what the driver throws, with nothing promised then. */
+  changeAccess(peer: Context, access: PoolAccess): void
+  /** Whether work of `context` can use the memory. */
+  reachableFrom(context: Context): boolean
+  /** the contexts of other devices whose work may be using the memory */
+  readonly peers: readonly Context[]
   /** The range that an address lies in, or -1. */
   rangeAt(ptr: number): number
   /** Gives everything back; no work may be pending. */

@@ -4,11 +4,12 @@
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
-import type { Context } from '../driver/context.js'
+import { type Context, unreachable } from '../driver/context.js'
 import { Blocks } from '../heap/blocks.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
+import { type AccessLocation, changePlainAccess, checkUser, type PoolAccess, peerOf } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
@@ -64,7 +65,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   /** Made by the device: `device.createBlockPool(options)`. */
   constructor(
     private readonly clocks: Clocks,
-    private readonly defaultStream: Stream,
+    readonly defaultStream: Stream,
     options: BlockOptions,
   ) {
     super()
@@ -175,6 +176,8 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
     this.acceptedClocks = null
     this.blocks.clear()
     if (!this.givenBack) {
+      this.deferred.finishPeers()
+      this.context.finishPeers()
       this.context.giveBack(driver => {
         driver.cuCtxSynchronize()
         this.slabs.close()
@@ -204,9 +207,21 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
 
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.blocks.isLive(record, tag)) this.refuseStale('recordUse')
-    if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
+    if (!stream.context.sharesAddresses(this.context)) {
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    }
     this.blocks.share(record)
     this.deferred.announce(record, stream, Infinity)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return context.hasPeerAccess(this.context)
+  }
+
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.checkOpen('setAccess')
+    const peer = peerOf(this.context, location, access)
+    if (peer !== null) changePlainAccess(this.context, peer, access)
   }
 
   /** An allocation that is aligned or large, or that finds no free block. */
@@ -226,8 +241,11 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream): void {
     const { record } = buffer
     if (!this.blocks.isLive(record, buffer.tag)) this.refuseStale('free')
-    if (stream.clocks !== this.clocks)
-      throw new PoolError('free: the stream belongs to another device, or is no stream')
+    if (stream.clocks !== this.clocks) {
+      checkUser('free', stream, this)
+      this.recordUse(record, buffer.tag, stream)
+      stream = buffer.stream
+    }
     const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
     const stamp = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
     if (this.blocks.isShared(record)) this.defer(record, slot, stamp, stream)
@@ -238,8 +256,8 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   /** The block waits for the free as for a use, and is then anybody's: so blocks of a stream stay in the order of their stamps. */
   private defer(record: number, slot: number, stamp: number, stream: Stream): void {
     this.deferred.announce(record, stream, Infinity)
-    for (const [used, until] of this.deferred.add(record, slot, stamp, this.blockBytes)) {
-      this.awaited[used] = Math.max(this.awaited[used], until)
+    for (const use of this.deferred.add(record, slot, stamp, this.blockBytes)) {
+      this.awaited[use.slot] = Math.max(this.awaited[use.slot], use.stamp)
     }
     this.blocks.defer(record)
   }
@@ -264,6 +282,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
       if (stamp > clocks.completed[slot]) clocks.poll(slot)
       settled += blocks.settle(slot + 1, clocks.completed[slot])
     }
+    this.deferred.pollPeers(false)
     for (const { record } of this.deferred.takeSettled()) {
       blocks.putDeferred(record)
       settled++
@@ -274,6 +293,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   /** Waits on the host for everything that a free block still depends on; false when there is nothing. */
   private waitForPending(): boolean {
     for (let slot = 0; slot < MOST_STREAMS; slot++) this.clocks.waitFor(slot, this.latestStamp(slot))
+    this.deferred.pollPeers(true)
     return this.settle() > 0
   }
 

@@ -1,7 +1,8 @@
 import { checkByteCount, describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
-import type { Context } from '../driver/context.js'
+import { type Context, unreachable } from '../driver/context.js'
+import type { Driver } from '../driver/driver.js'
 import { untilDone } from '../order/polling.js'
 import { Stream } from '../order/stream.js'
 import type { BufferHome, BufferOwner } from './home.js'
@@ -42,6 +43,11 @@ export class DeviceBuffer implements Disposable {
 
   get context(): Context {
     return this.home.context
+  }
+
+  /** Whether work of `context` can use the memory: always its own device's, another one's where that was given access. */
+  reachableFrom(context: Context): boolean {
+    return context === this.context || this.home.reachableFrom(context)
   }
 
   /** True after the buffer was freed or its pool closed. */
@@ -102,7 +108,7 @@ export class DeviceBuffer implements Disposable {
     const driver = this.driver('read')
     const result = new Uint8Array(byteLength)
     if (byteLength === 0) return result
-    const staging = Staging.of(this.context)
+    const staging = Staging.of(this.stream.context)
     const memory = staging.take(byteLength)
     const { clocks, slot } = this.stream
     try {
@@ -127,7 +133,7 @@ export class DeviceBuffer implements Disposable {
     const result = new Uint8Array(byteLength)
     this.driver('readSync')
     this.stream.synchronize()
-    if (byteLength > 0) this.context.activate().cuMemcpyDtoH(result, source)
+    if (byteLength > 0) this.stream.context.activate().cuMemcpyDtoH(result, source)
     return result
   }
 
@@ -141,9 +147,10 @@ export class DeviceBuffer implements Disposable {
   }
 
   /**
-   * Copies from another buffer of this device, in this buffer's stream: all of `source`, or a part of it, to byte
-   * `byteOffset`. With a source of another stream, work on it there must be ordered before, with an event, and before it
-   * is freed there this stream announced, by `source.recordUse(target.stream)`.
+   * Copies from another buffer, in this buffer's stream: all of `source`, or a part of it, to byte `byteOffset`. With a
+   * source of another stream, work on it there must be ordered before, with an event, and before it is freed there this
+   * stream announced, by `source.recordUse(target.stream)`. It may be on another device, also without access to that; the
+   * driver then copies by way of the host, ten times slower.
    */
   copyFrom(
     source: DeviceBuffer,
@@ -153,7 +160,10 @@ export class DeviceBuffer implements Disposable {
   ): void {
     const from = this.sourceOf('copyFrom', source, sourceOffset, byteLength)
     const target = this.rangeOf('copyFrom', byteOffset, byteLength)
-    if (byteLength > 0) this.driver('copyFrom').cuMemcpyDtoDAsync(target, from, byteLength, this.stream.handle)
+    const driver = this.driver('copyFrom')
+    if (byteLength === 0) return
+    if (this.isBeside(source)) driver.cuMemcpyDtoDAsync(target, from, byteLength, this.stream.handle)
+    else this.copyFromPeer(driver, target, source, from, byteLength)
   }
 
   /** `copyFrom` that waits for the work on both streams first and returns when the copy is done. */
@@ -165,10 +175,12 @@ export class DeviceBuffer implements Disposable {
   ): void {
     const from = this.sourceOf('copyFromSync', source, sourceOffset, byteLength)
     const target = this.rangeOf('copyFromSync', byteOffset, byteLength)
-    const driver = this.driver('copyFromSync')
+    this.driver('copyFromSync')
     source.stream.synchronize()
     this.stream.synchronize()
-    if (byteLength > 0) driver.cuMemcpyDtoD(target, from, byteLength)
+    const driver = this.stream.context.activate()
+    if (byteLength > 0 && this.isBeside(source)) driver.cuMemcpyDtoD(target, from, byteLength)
+    else if (byteLength > 0) this.copyFromPeer(driver, target, source, from, byteLength)
     driver.cuCtxSynchronize()
   }
 
@@ -199,13 +211,28 @@ export class DeviceBuffer implements Disposable {
     if (!(source instanceof DeviceBuffer)) {
       throw new TypeError(`${call}: source must be a DeviceBuffer, not ${describe(source)}; use write for host memory`)
     }
-    if (source.context !== this.context) throw new PoolError(`${call}: the source belongs to another device`)
+    if (!source.context.sharesAddresses(this.context))
+      throw unreachable(`${call}: the source`, this.context, source.context)
     return source.rangeOf(call, byteOffset, byteLength)
   }
 
-  private driver(call: string) {
+  /** The driver, with the context of the buffer's stream current. */
+  private driver(call: string): Driver {
     this.stream.checkOpen(call)
-    return this.context.activate()
+    const { context } = this.stream
+    if (!this.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, this.context)
+    return context.activate()
+  }
+
+  /** Whether `source`, this buffer and its stream are all of one device. */
+  private isBeside(source: DeviceBuffer): boolean {
+    return source.context.sharesDevice(this.context) && this.stream.context.sharesDevice(this.context)
+  }
+
+  /** In this buffer's stream; works without access of either device to the other's memory. */
+  private copyFromPeer(driver: Driver, target: number, source: DeviceBuffer, from: number, bytes: number): void {
+    const { context, stream } = this
+    driver.cuMemcpyPeerAsync(target, context.handle, from, source.context.handle, bytes, stream.handle)
   }
 }
 

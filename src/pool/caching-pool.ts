@@ -6,11 +6,12 @@
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
-import type { Context } from '../driver/context.js'
+import { type Context, unreachable } from '../driver/context.js'
 import { Double, LAST_GENERATION, RecordTable, State, Stride, Word } from '../heap/records.js'
 import { classOf, MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
+import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './access.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
@@ -78,7 +79,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   /** Made by the device: `device.createPool(options)`. */
   constructor(
     readonly clocks: Clocks,
-    private readonly defaultStream: Stream,
+    readonly defaultStream: Stream,
     readonly config: PoolConfig,
   ) {
     super()
@@ -287,6 +288,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.streams = []
     this.slots.clear()
     if (!this.givenBack) {
+      this.reserve.finishPeers()
       this.context.giveBack(driver => {
         driver.cuCtxSynchronize()
         this.reserve.backing.close()
@@ -316,10 +318,21 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.refuseStale('recordUse')
-    if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
+    if (!stream.context.sharesAddresses(this.context))
+      throw unreachable('recordUse: the stream', stream.context, this.context)
     if (!this.config.streamOrdered) return
     this.records.setState(record, State.shared)
     this.reserve.announceUse(record, stream)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.reserve.backing.reachableFrom(context)
+  }
+
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.checkOpen('setAccess')
+    const peer = peerOf(this.context, location, access)
+    if (peer !== null) this.reserve.backing.changeAccess(peer, access)
   }
 
   private address(record: number): number {
@@ -334,8 +347,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const record = buffer.record
     if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
-    if (stream.clocks !== this.clocks)
-      throw new PoolError('free: the stream belongs to another device, or is no stream')
+    if (stream.clocks !== this.clocks) {
+      checkUser('free', stream, this)
+      this.recordUse(record, buffer.tag, stream)
+      stream = buffer.stream
+    }
     if (stream.slot < 0) this.takeBack(record, stream.lastSlot, stream.lastStamp, false)
     else this.takeBack(record, stream.slot, this.marked[stream.slot] + 1, true)
   }

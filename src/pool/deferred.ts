@@ -1,14 +1,21 @@
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 
+/** What a stream, of this device or of another one, has to complete. */
+export interface Use {
+  readonly clocks: Clocks
+  readonly slot: number
+  readonly stamp: number
+}
+
 interface DeferredBlock {
   readonly record: number
   /** the stream it was freed on, and the stamp there */
   readonly slot: number
   readonly stamp: number
   readonly bytes: number
-  /** what must complete besides, as pairs of slot and stamp */
-  readonly uses: readonly (readonly [slot: number, stamp: number])[]
+  /** what must complete besides */
+  readonly uses: readonly Use[]
 }
 
 /**
@@ -21,6 +28,8 @@ export class Deferred {
   /** by record: until which stamp of its clock a stream uses the block, Infinity for the one that covers the free */
   private readonly announced = new Map<number, Map<Stream, number>>()
   private blocks: DeferredBlock[] = []
+  /** by other device and its stream slot: the latest stamp that a block waits for */
+  private readonly awaitedPeers = new Map<Clocks, Float64Array>()
 
   constructor(
     private readonly clocks: Clocks,
@@ -42,13 +51,34 @@ export class Deferred {
     return this.isCovered(this.usesOf(record), slot) && this.announced.delete(record)
   }
 
-  /** A block with announced uses was freed; returns what it waits for on other streams, as pairs of slot and stamp. */
+  /** A block with announced uses was freed; returns what it waits for on other streams of this device. */
   add(record: number, slot: number, stamp: number, bytes: number): DeferredBlock['uses'] {
     const uses = this.usesOf(record)
     this.announced.delete(record)
     this.blocks.push({ record, slot, stamp, bytes, uses })
     this.bytes += bytes
-    return uses
+    this.awaitPeers(uses)
+    return uses.filter(use => use.clocks === this.clocks)
+  }
+
+  /** Asks how far the streams of other devices have come, or waits for them on the host; true if some were waited for. */
+  pollPeers(wait: boolean): boolean {
+    let waited = false
+    for (const [clocks, stamps] of this.awaitedPeers) {
+      for (let slot = 0; slot < MOST_STREAMS; slot++) {
+        if (stamps[slot] <= clocks.completed[slot]) continue
+        clocks.catchUp(slot, stamps[slot], wait)
+        waited ||= wait
+      }
+      if (stamps.every((stamp, slot) => stamp <= clocks.completed[slot])) this.awaitedPeers.delete(clocks)
+    }
+    return waited
+  }
+
+  /** Waits on the host for all announced work of other devices, on blocks that are still live too. */
+  finishPeers(): void {
+    for (const record of this.announced.keys()) this.awaitPeers(this.usesOf(record))
+    this.pollPeers(true)
   }
 
   /** Takes out the blocks whose uses on other streams are covered; each may be used again after its stamp. */
@@ -77,24 +107,38 @@ export class Deferred {
   }
 
   /** What must complete before a block announced to streams is used again. */
-  private usesOf(record: number): [slot: number, stamp: number][] {
-    return [...(this.announced.get(record) ?? [])].map(([stream, stamp]) =>
-      stream.slot >= 0
-        ? [stream.slot, Math.min(stamp, this.clocks.marked[stream.slot] + 1)]
-        : [stream.lastSlot, Math.min(stamp, stream.lastStamp)],
+  private usesOf(record: number): Use[] {
+    return [...(this.announced.get(record) ?? [])].map(([stream, until]) => {
+      const [slot, stamp] = stream.covering
+      return { clocks: stream.clocks, slot, stamp: Math.min(stamp, until) }
+    })
+  }
+
+  private isCovered(uses: DeferredBlock['uses'], later: number): boolean {
+    const { known } = this.clocks
+    return uses.every(
+      use =>
+        this.isSeen(use) ||
+        (this.streamOrdered && use.clocks === this.clocks && known[later * MOST_STREAMS + use.slot] >= use.stamp),
     )
   }
 
-  private isCovered(uses: DeferredBlock['uses'], slot: number): boolean {
-    const { known } = this.clocks
-    return uses.every(
-      ([used, stamp]) => this.seen[used] >= stamp || (this.streamOrdered && known[slot * MOST_STREAMS + used] >= stamp),
-    )
+  private isSeen({ clocks, slot, stamp }: Use): boolean {
+    return (clocks === this.clocks ? this.seen : clocks.completed)[slot] >= stamp
   }
 
   /** Waits that cover the uses were submitted since the free: the mark to come is behind them, of a closed stream the last one. */
   private stampNow({ slot, stamp, uses }: DeferredBlock): number {
-    if (uses.every(([used, until]) => this.seen[used] >= until)) return stamp
+    if (uses.every(use => this.isSeen(use))) return stamp
     return this.clocks.marked[slot] + (this.clocks.streams[slot] === null ? 0 : 1)
+  }
+
+  private awaitPeers(uses: readonly Use[]): void {
+    for (const { clocks, slot, stamp } of uses) {
+      if (clocks === this.clocks || clocks.completed[slot] >= stamp) continue
+      const stamps = this.awaitedPeers.get(clocks) ?? new Float64Array(MOST_STREAMS)
+      stamps[slot] = Math.max(stamp, stamps[slot])
+      this.awaitedPeers.set(clocks, stamps)
+    }
   }
 }

@@ -1,18 +1,26 @@
 import type { Stream } from '../order/stream.js'
+import type { AccessLocation, PoolAccess } from './access.js'
 import type { DeviceBuffer } from './buffer.js'
+import { PeerOverflow } from './peer-overflow.js'
 import type { Pool, PoolStats } from './pool.js'
 import { checkIsPool, Wrapper } from './wrapper.js'
 
-/** `upstream`, and when it has no room, `fallback`: for example `device.createPlainPool()`, the driver's own allocation. */
+/**
+ * `upstream`, and when it has no room, `fallback`: for example `device.createPlainPool()`, the driver's own allocation, or a
+ * pool of another device, which must be able to give this one access (PoolError otherwise). Its memory then goes to streams
+ * of this device like any other; kernels of this device reach it over the link between the two.
+ */
 export function withFallback(upstream: Pool, fallback: Pool): FallbackPool {
   return new FallbackPool(upstream, fallback)
 }
 
-export class FallbackPool extends Wrapper {
+export class FallbackPool extends Wrapper implements Disposable {
   /** allocations that the fallback served */
   fallbacks = 0
   /** what the fallback handed out; both may draw on one pool, so the memory does not tell */
   private readonly fallen = new WeakSet<DeviceBuffer>()
+  /** `fallback`, or what makes it one for the streams of another device */
+  private readonly overflow: Pool
 
   constructor(
     upstream: Pool,
@@ -20,24 +28,43 @@ export class FallbackPool extends Wrapper {
   ) {
     super(upstream)
     checkIsPool(fallback, 'withFallback: fallback')
+    const isBeside = fallback.context === upstream.context
+    this.overflow = isBeside ? fallback : new PeerOverflow(fallback, upstream.defaultStream)
   }
 
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     const buffer = this.upstream.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return this.adopt(buffer)
-    return this.note(this.fallback.allocate(bytes, stream, alignment))
+    return this.note(this.overflow.allocate(bytes, stream, alignment))
   }
 
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     const buffer = super.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return buffer
-    const other = this.fallback.tryAllocate(bytes, stream, alignment)
+    const other = this.overflow.tryAllocate(bytes, stream, alignment)
     return other === null ? null : this.note(other)
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const upstream = this.fallen.has(buffer) ? this.fallback : this.upstream
+    const upstream = this.fallen.has(buffer) ? this.overflow : this.upstream
     upstream.release(buffer, stream)
+  }
+
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
+    super.changeAccess(location, access)
+    this.overflow.changeAccess(location, access)
+  }
+
+  /**
+   * Closes the streams that a fallback on another device needed. Both pools stay open, and what is held stays so and can be
+   * freed. Closing that device does it, too.
+   */
+  close(): void {
+    if (this.overflow instanceof PeerOverflow) this.overflow.close()
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
   }
 
   /**

@@ -1,4 +1,4 @@
-// GPU 0 put together from the layers below, with kernels that tell whether memory is what it should be: one writes a
+// A GPU put together from the layers below, with kernels that tell whether memory is what it should be: one writes a
 // stamp into every word of a buffer, the other counts the words that are not that stamp. Both run in stream order, so
 // that what is judged is what a kernel at that place would have seen.
 
@@ -71,7 +71,7 @@ const COUNTERS = 16 * 1024
 const BLOCK = 256
 const MOST_BLOCKS = 512
 
-/** GPU 0, in the shape that a replay wants, too. */
+/** GPU 0 where no other is named, in the shape that a replay wants, too. */
 export class GpuDevice extends TestGpu {
   readonly simulated = false
   readonly name: string
@@ -84,8 +84,8 @@ export class GpuDevice extends TestGpu {
   private readonly counters: number
   private readonly compared: string[] = []
 
-  constructor() {
-    super()
+  constructor(ordinal = 0) {
+    super(ordinal)
     this.name = this.driver.cuDeviceGetName(this.context.device)
     this.totalBytes = this.driver.cuDeviceTotalMem(this.context.device)
     this.kernels = this.loadModule(PTX)

@@ -6,10 +6,11 @@
 import { assert } from '../base/assert.js'
 import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { CudaError, DeviceLostError, OutOfMemoryError, PoolError } from '../base/errors.js'
-import type { Context } from '../driver/context.js'
+import { type Context, unreachable } from '../driver/context.js'
 import type { Clocks } from '../order/clocks.js'
 import { untilDone } from '../order/polling.js'
 import type { Stream } from '../order/stream.js'
+import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './access.js'
 import { isOutOfMemory } from './backing.js'
 import { DeviceBuffer } from './buffer.js'
 import type { GrowableRange } from './growable-range.js'
@@ -18,7 +19,7 @@ import type { BufferHome, BufferOwner } from './home.js'
 /** The record of the buffer itself; views have higher ones. */
 export const WHOLE = 0
 
-type Use = readonly [slot: number, stamp: number]
+type Use = readonly [clocks: Clocks, slot: number, stamp: number]
 
 export class GrowableHome implements BufferHome, BufferOwner {
   readonly context: Context
@@ -37,7 +38,7 @@ export class GrowableHome implements BufferHome, BufferOwner {
   private watched = false
 
   constructor(
-    private readonly clocks: Clocks,
+    clocks: Clocks,
     private readonly stream: Stream,
     readonly range: GrowableRange,
   ) {
@@ -95,7 +96,10 @@ export class GrowableHome implements BufferHome, BufferOwner {
   /** Takes back the buffer, with all that is still mapped, or a view. */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.checkLive(buffer.record, 'free')
-    if (stream !== undefined) this.addUser('free', stream)
+    if (stream !== undefined) {
+      checkUser('free', stream, this)
+      this.addUser(stream)
+    }
     if (buffer.record !== WHOLE) {
       this.views.delete(buffer.record)
       return
@@ -128,7 +132,7 @@ export class GrowableHome implements BufferHome, BufferOwner {
   /** `settle` that waits on the host for the streams that used the buffer. */
   settleSync(): void {
     while (!this.settle()) {
-      for (const [slot, stamp] of this.leaving!.uses) this.clocks.waitFor(slot, stamp)
+      for (const [clocks, slot, stamp] of this.leaving!.uses) clocks.catchUp(slot, stamp, true)
     }
   }
 
@@ -136,6 +140,10 @@ export class GrowableHome implements BufferHome, BufferOwner {
   close(): void {
     this.end()
     if (this.closed) return
+    for (const [clocks, slot, stamp] of this.usesUntilNow()) {
+      if (clocks.context !== this.context) clocks.catchUp(slot, stamp, true)
+    }
+    for (const peer of this.range.access.peers) peer.finishWork()
     this.context.giveBack(driver => {
       driver.cuCtxSynchronize()
       this.range.close()
@@ -159,7 +167,20 @@ export class GrowableHome implements BufferHome, BufferOwner {
 
   recordUse(record: number, _tag: number, stream: Stream): void {
     this.checkLive(record, 'recordUse')
-    this.addUser('recordUse', stream)
+    if (!stream.context.sharesAddresses(this.context)) {
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    }
+    this.addUser(stream)
+  }
+
+  changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.checkLive(WHOLE, 'setAccess')
+    const peer = peerOf(this.context, location, access)
+    if (peer !== null) this.range.access.change(peer, access)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.range.access.reaches(context)
   }
 
   /** Asserts that the buffer, its views and its memory tell one story. */
@@ -176,28 +197,20 @@ export class GrowableHome implements BufferHome, BufferOwner {
     this.views.clear()
   }
 
-  private addUser(call: string, stream: Stream): void {
-    if (stream.clocks !== this.clocks) {
-      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
-    }
+  private addUser(stream: Stream): void {
     for (const user of this.users) {
-      if (user.closed && this.clocks.completed[user.lastSlot] >= user.lastStamp) this.users.delete(user)
+      if (user.closed && user.clocks.completed[user.lastSlot] >= user.lastStamp) this.users.delete(user)
     }
     this.users.add(stream)
   }
 
   /** What covers all that was submitted until now: for each stream the next mark, or its last one. */
   private usesUntilNow(): Use[] {
-    return [...this.users].map(({ slot, lastSlot, lastStamp }) =>
-      slot >= 0 ? [slot, this.clocks.marked[slot] + 1] : [lastSlot, lastStamp],
-    )
+    return [...this.users].map(({ clocks, covering }) => [clocks, ...covering])
   }
 
-  private isComplete([slot, stamp]: Use): boolean {
-    const { clocks } = this
-    if (clocks.completed[slot] >= stamp) return true
-    if (clocks.marked[slot] < stamp) clocks.mark(slot)
-    clocks.poll(slot)
+  private isComplete([clocks, slot, stamp]: Use): boolean {
+    if (clocks.completed[slot] < stamp) clocks.catchUp(slot, stamp, false)
     return clocks.completed[slot] >= stamp
   }
 

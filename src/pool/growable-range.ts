@@ -12,6 +12,7 @@ import { CudaError, DeviceLostError } from '../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import { MappedAccess } from './mapped-access.js'
 
 const PIECE_SHARE = 1 / 4
 const MOST_PIECE_BYTES = 64 * MiB
@@ -29,6 +30,8 @@ export class GrowableRange {
   mappedBytes = 0
   /** bytes from the base that the device may use */
   private usableBytes = 0
+  /** who may use it */
+  readonly access: MappedAccess
   protected readonly pieces: Piece[] = []
   /** handles that are mapped nowhere: on their way in or out */
   private readonly unmapped: number[] = []
@@ -40,6 +43,9 @@ export class GrowableRange {
     readonly capacityBytes: number,
   ) {
     this.base = context.activate().cuMemAddressReserve(capacityBytes, Math.max(granuleBytes, MOST_ALIGNMENT_BYTES))
+    this.access = new MappedAccess(context, (device, flags) => {
+      if (this.usableBytes > 0) context.activate().cuMemSetAccess(this.base, this.usableBytes, [device], flags)
+    })
   }
 
   /** Puts memory behind the first `bytes`. When the driver refuses that, its error is thrown and all is as before. */
@@ -51,7 +57,7 @@ export class GrowableRange {
     try {
       while (this.mappedBytes < target) this.mapPiece(target)
       const driver = this.context.activate()
-      driver.cuMemSetAccess(this.base + before, target - before, [this.context.device])
+      driver.cuMemSetAccess(this.base + before, target - before, this.access.devices)
       this.usableBytes = target
     } catch (error) {
       this.undoTo(before)

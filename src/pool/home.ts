@@ -15,5 +15,8 @@ export interface BufferHome {
   /** bytes asked for; throws as `addressOf` does */
   requestedBytesOf(record: number, tag: number, call: string): number
   isLive(record: number, tag: number): boolean
+  /** `stream`, which may be of another device, uses the block until it is freed */
   recordUse(record: number, tag: number, stream: Stream): void
+  /** whether work of `context` can use the memory: that of its own device, and of others that were given access */
+  reachableFrom(context: Context): boolean
 }

@@ -1,5 +1,6 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { unreachable } from '../driver/context.js'
 import { Stream } from '../order/stream.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
@@ -118,9 +119,11 @@ export class HostBuffer implements Disposable {
   /** The device address of a part, after checking that it can be copied to and from here. */
   private addressOn(call: string, place: DeviceBuffer | DeviceArray, byteOffset: number, byteLength: number): number {
     checkPlace(call, place)
-    if (place.context !== this.pool.context) {
-      throw new PoolError(`${call}: the buffer belongs to another device; use a host pool of that device`)
+    const { context } = this.pool
+    if (place.stream.context !== context) {
+      throw new PoolError(`${call}: the buffer's stream belongs to another device; use a host pool of that device`)
     }
+    if (!place.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, place.context)
     place.stream.checkOpen(call)
     if (place instanceof DeviceBuffer) return place.rangeOf(call, byteOffset, byteLength)
     const address = place.buffer.rangeOf(call, byteOffset, byteLength) + place.byteOffset

@@ -14,6 +14,7 @@ import type { SegregatedFit } from '../heap/segregated-fit.js'
 import type { Admission } from '../heap/window.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Backing } from './backing.js'
+import type { Use } from './deferred.js'
 import type { SlotCache } from './slot-cache.js'
 
 /** By key: every block is admitted. */
@@ -92,6 +93,12 @@ export class OtherStreams {
   waitFor(slot: number, other: number, stamp: number): void {
     if (this.isSafe(slot, other, stamp)) return
     if (this.clocks.order(slot, other, stamp, this.deterministic)) this.insertedWaits++
+  }
+
+  /** The same for a stream of another device. */
+  waitForPeer(slot: number, { clocks, slot: other, stamp }: Use): void {
+    if (clocks.completed[other] >= stamp) return
+    if (clocks.orderPeer(other, stamp, this.clocks.streams[slot]!)) this.insertedWaits++
   }
 
   private waitForBlocks(blocks: readonly number[], slot: number): void {

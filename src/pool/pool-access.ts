@@ -12,16 +12,7 @@ import {
   RESULT,
 } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
-
-/** A device, or anything that knows its device; or the processors of the host. */
-export type AccessLocation = { readonly context: Context } | 'host'
-
-export type PoolAccess = 'readWrite' | 'none'
-
-export interface AccessChange {
-  readonly location: AccessLocation
-  readonly access: PoolAccess
-}
+import type { AccessLocation, PoolAccess } from './access.js'
 
 const FLAGS = { readWrite: CU_MEM_ACCESS_FLAGS_PROT_READWRITE, none: CU_MEM_ACCESS_FLAGS_PROT_NONE }
 /** How the driver answers what cannot be. */
@@ -39,12 +30,9 @@ export function accessOf(context: Context, pool: number, location: AccessLocatio
   return flags === CU_MEM_ACCESS_FLAGS_PROT_NONE ? 'none' : 'readWrite'
 }
 
-/** Changes one access. Throws TypeError for what is no location or access, PoolError for what cannot be. */
+/** Changes one access; throws PoolError for what cannot be. */
 export function changeAccess(context: Context, pool: number, location: AccessLocation, access: PoolAccess): void {
   const [type, id] = placeOf('setAccess', context, location)
-  if (access !== 'readWrite' && access !== 'none') {
-    throw new TypeError(`setAccess: access must be 'readWrite' or 'none', not ${describe(access)}`)
-  }
   try {
     context.activate().cuMemPoolSetAccess(pool, type, id, FLAGS[access])
   } catch (error) {
@@ -56,37 +44,14 @@ export function changeAccess(context: Context, pool: number, location: AccessLoc
   }
 }
 
-/** Changes all that can be changed. When some cannot, a PoolError says which, and its cause is their errors. */
-export function changeAccesses(context: Context, pool: number, changes: readonly AccessChange[]): void {
-  const refused: { readonly error: Error; readonly text: string }[] = []
-  for (const [index, change] of changes.entries()) {
-    try {
-      changeAccess(context, pool, change?.location, change?.access)
-    } catch (error) {
-      if (!isAboutOne(error)) throw error
-      refused.push({ error, text: `entry ${index}: ${error.message.replace('setAccess: ', '')}` })
-    }
-  }
-  if (refused.length === 0) return
-  throw new PoolError(
-    `setAccess: ${refused.length} of ${changes.length} changes failed, the others are made: ${refused.map(({ text }) => text).join('; ')}`,
-    { cause: refused.map(({ error }) => error) },
-  )
-}
-
-/** Whether an error says nothing of the other entries, as a lost device would. */
-function isAboutOne(error: unknown): error is Error {
-  return [TypeError, PoolError, CudaError].some(kind => error instanceof kind)
-}
-
 function placeOf(call: string, context: Context, location: AccessLocation): [type: number, id: number] {
   if (location === 'host') return [CU_MEM_LOCATION_TYPE_HOST, 0]
   const other = location?.context
   if (!(other instanceof Context)) {
     throw new TypeError(`${call}: location must be a device or 'host', not ${describe(location)}`)
   }
-  if (other.driver !== context.driver) {
-    throw new PoolError(`${call}: the device was opened on another driver; open both devices on one`)
+  if (!other.sharesAddresses(context)) {
+    throw new PoolError(`${call}: the device was opened on another driver; open both with openDevices()`)
   }
   return [CU_MEM_LOCATION_TYPE_DEVICE, other.device]
 }

@@ -22,9 +22,7 @@ import { type PoolOptions, parsePoolOptions } from './options.js'
 import { PlainPool } from './plain-pool.js'
 import { type OpenOptions, SharedBuffer } from './shared-buffer.js'
 
-const NON_BLOCKING = 1
-
-/** A simulated device of 64 MiB, or as the options say. */
+/** A simulated device of 64 MiB, or as the options say; or one more of a driver that has several. */
 export class TestDevice {
   readonly driver: SimulatedDriver
   readonly context: Context
@@ -32,17 +30,20 @@ export class TestDevice {
   readonly defaultStream: Stream
   readonly totalBytes: number
 
-  constructor(options: SimulatedOptions = {}) {
-    this.driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager', ...options })
+  constructor(options: SimulatedOptions | SimulatedDriver = {}, ordinal = 0) {
+    this.driver =
+      options instanceof SimulatedDriver
+        ? options
+        : new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager', ...options })
     this.driver.cuInit()
-    this.context = Context.open(this.driver, 0)
+    this.context = Context.open(this.driver, ordinal)
     this.totalBytes = this.driver.cuDeviceTotalMem(this.context.device)
     this.clocks = new Clocks(this.context)
     this.defaultStream = new Stream(this.clocks, 0, false)
   }
 
   createStream(): Stream {
-    return new Stream(this.clocks, this.context.activate().cuStreamCreate(NON_BLOCKING), true)
+    return Stream.create(this.clocks)
   }
 
   createPool(options: PoolOptions = {}): CachingPool {
@@ -96,9 +97,20 @@ export class TestDevice {
     return () => driver.releaseThrough(stream.handle, ticket)
   }
 
+  /** How often a driver function was called so far, on whichever device. */
+  calls(name: string): number {
+    return this.driver.calls.get(name) ?? 0
+  }
+
   freeBytes(): number {
     return this.context.activate().cuMemGetInfo().freeBytes
   }
+}
+
+/** Two devices of one driver. */
+export function twoDevices(options: SimulatedOptions = {}): [TestDevice, TestDevice] {
+  const first = new TestDevice({ devices: 2, ...options })
+  return [first, new TestDevice(first.driver, 1)]
 }
 
 /**

@@ -1,8 +1,10 @@
 // What every pool and every wrapper around a pool looks like: four verbs, and conveniences made of them.
 
 import { describe } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
+import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
 import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
 
@@ -37,6 +39,8 @@ export interface PoolStats {
 export abstract class Pool {
   /** of the device that the memory is on */
   abstract readonly context: Context
+  /** the stream of allocations that name none */
+  abstract readonly defaultStream: Stream
   /**
    * Memory of `bytes` for work submitted to `stream` after this call (the device's default stream when left out).
    * `alignment` in bytes is a power of two of at most 2 MiB; 256 always holds. Throws OutOfMemoryError, RangeError or TypeError for a
@@ -75,6 +79,25 @@ export abstract class Pool {
   /** `free` under another name. */
   deallocateAsync(buffer: DeviceBuffer, stream: Stream): void {
     this.free(buffer, stream)
+  }
+
+  /**
+   * Lets another device read and write the memory of this pool, whatever it holds now and later, or no longer: one change,
+   * or a list, of which each is made that can be. Nothing waits: no work of the device may use the memory any more when its
+   * access is taken away. Plain allocations know all or none: giving access is `enablePeerAccess` then, and stays. Throws
+   * TypeError for what is no location or access, PoolError for what cannot be; of a list it names those that failed.
+   */
+  setAccess(location: AccessLocation, access: PoolAccess): void
+  setAccess(changes: readonly AccessChange[]): void
+  setAccess(what: AccessLocation | readonly AccessChange[], access?: PoolAccess): void {
+    changeEach(what, access, (location, one) => this.changeAccess(location, one))
+  }
+
+  /** For pools and wrappers: one change of `setAccess`, its arguments being what they should be. */
+  changeAccess(_location: AccessLocation, _access: PoolAccess): void {
+    throw new PoolError(
+      'setAccess: this kind of pool cannot open its memory to others; use a caching pool, or copy with copyFrom',
+    )
   }
 
   /** For wrappers: `free` of a buffer that the outermost pool has already recognised. */

@@ -88,6 +88,12 @@ export class Reserve {
     }
   }
 
+  /** Waits on the host for all work of other devices that may be using the pool's memory. */
+  finishPeers(): void {
+    this.deferred.finishPeers()
+    for (const peer of this.backing.peers) peer.finishWork()
+  }
+
   /** A stream other than its own uses a live block: until `stamp` of its clock, or until the free. */
   announceUse(record: number, stream: Stream, stamp = Infinity): void {
     this.deferred.announce(record, stream, stamp)
@@ -104,7 +110,7 @@ export class Reserve {
     const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
     this.records.setState(record, State.deferred)
     this.await(slot, stamp)
-    for (const [used, until] of this.deferred.add(record, slot, stamp, bytes)) this.await(used, until)
+    for (const use of this.deferred.add(record, slot, stamp, bytes)) this.await(use.slot, use.stamp)
   }
 
   /** Settles, then gives back what is idle above the release threshold; returns how many blocks were settled. */
@@ -203,8 +209,10 @@ export class Reserve {
     const end = heap === this.small ? SMALL_UNITS : Infinity
     const block = this.deferred.smallest((units + alignUnits - 1) * UNIT_BYTES, end * UNIT_BYTES)
     if (block === null) return 0
-    for (const [used, stamp] of [[block.slot, block.stamp] as const, ...block.uses]) {
-      this.others.waitFor(slot, used, stamp)
+    this.others.waitFor(slot, block.slot, block.stamp)
+    for (const use of block.uses) {
+      if (use.clocks === this.clocks) this.others.waitFor(slot, use.slot, use.stamp)
+      else this.others.waitForPeer(slot, use)
     }
     this.deferred.remove(block)
     this.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
@@ -268,6 +276,7 @@ export class Reserve {
       settled += this.small.settle(slot + 1, seen[slot])
       settled += this.large.settle(slot + 1, seen[slot])
     }
+    this.deferred.pollPeers(false)
     for (const block of this.deferred.takeSettled()) {
       this.giveToHeap(block.record, block.slot, block.stamp)
       settled++
@@ -313,7 +322,10 @@ export class Reserve {
       oldest = slot
       age = number
     }
-    if (oldest === -1) return this.settle() > 0 // by an answer that came since
+    if (oldest === -1) {
+      const waited = this.deferred.pollPeers(true)
+      return this.settle() > 0 || waited // by an answer that came since
+    }
     if (this.config.deterministic) clocks.waitForAll(oldest)
     else clocks.waitForOldest(oldest)
     this.settle()

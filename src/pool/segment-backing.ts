@@ -2,11 +2,13 @@
 // size asked for for large ones. A segment goes back when all of it is free and no work uses it.
 
 import { assert } from '../base/assert.js'
+import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Admission } from '../heap/window.js'
+import { changePlainAccess, type PoolAccess } from './access.js'
 import {
   type Backing,
   type GrowthLimits,
@@ -30,6 +32,8 @@ export class SegmentBacking implements Backing {
   reservedBytes = 0
   peakReservedBytes = 0
   private readonly segments: (Segment | null)[] = []
+  /** devices that were told that they can use managed memory, as any can */
+  private readonly managedPeers = new Set<Context>()
   readonly limitBytes: number
 
   constructor(
@@ -78,6 +82,24 @@ export class SegmentBacking implements Backing {
         this.reservedBytes -= segment.bytes
       }
     }
+  }
+
+  changeAccess(peer: Context, access: PoolAccess): void {
+    if (this.kind !== 'managed') changePlainAccess(this.context, peer, access)
+    else if (access === 'none') {
+      throw new PoolError("setAccess: managed memory is open to every device; use a pool with backing 'virtual'")
+    }
+  }
+
+  reachableFrom(context: Context): boolean {
+    if (this.kind !== 'managed') return context.hasPeerAccess(this.context)
+    if (!context.sharesAddresses(this.context)) return false
+    this.managedPeers.add(context)
+    return true
+  }
+
+  get peers(): readonly Context[] {
+    return this.kind === 'managed' ? [...this.managedPeers] : this.context.peers
   }
 
   rangeAt(ptr: number): number {

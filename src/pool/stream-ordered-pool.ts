@@ -1,21 +1,17 @@
-import { PoolError } from '../base/errors.js'
+import { type Context, unreachable } from '../driver/context.js'
 import { Event } from '../order/event.js'
 import type { Stream } from '../order/stream.js'
+import type { AccessLocation, PoolAccess } from './access.js'
 import { AddressPool } from './address-pool.js'
 import type { DeviceBuffer } from './buffer.js'
-import {
-  type AccessChange,
-  type AccessLocation,
-  accessOf,
-  changeAccess,
-  changeAccesses,
-  type PoolAccess,
-} from './pool-access.js'
+import { accessOf, changeAccess } from './pool-access.js'
 
 /** A pool that the driver keeps: what the pools made here and those of other processes have in common. */
 export abstract class StreamOrderedPool extends AddressPool {
   /** by record: the streams besides its own that use a buffer */
   private readonly users = new Map<number, Set<Stream>>()
+  /** other devices that were told that they can use the memory */
+  private readonly peers = new Set<Context>()
   /** moved to where one stream waits for another; a wait stays where the event was */
   private event: Event | null = null
   private ended = false
@@ -27,29 +23,27 @@ export abstract class StreamOrderedPool extends AddressPool {
 
   recordUse(record: number, tag: number, stream: Stream): void {
     this.checkLive(record, tag, 'recordUse')
-    if (stream.clocks !== this.clocks) throw new PoolError('recordUse: the stream belongs to another device')
+    if (!stream.context.sharesAddresses(this.context)) {
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    }
     this.users.set(record, (this.users.get(record) ?? new Set()).add(stream))
   }
 
   /** The stream of the free is made to wait for the others that use the buffer. */
   override release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
+    if (stream.clocks !== this.clocks) {
+      super.release(buffer, stream) // makes it a use by that stream, and comes back
+      return
+    }
     for (const user of this.users.get(buffer.record) ?? []) if (user !== stream) this.order(user, stream)
     super.release(buffer, stream)
     this.users.delete(buffer.record)
   }
 
-  /**
-   * Lets a device, or the host, read and write the memory of this pool, or no longer: one change, or a list, of which each
-   * is made that can be. Throws TypeError for what is no location or access, PoolError for what cannot be; of a list it
-   * names those that failed.
-   */
-  setAccess(location: AccessLocation, access: PoolAccess): void
-  setAccess(changes: readonly AccessChange[]): void
-  setAccess(what: AccessLocation | readonly AccessChange[], access?: PoolAccess): void {
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkOpen('setAccess')
-    if (isList(what)) changeAccesses(this.context, this.handle, what)
-    else changeAccess(this.context, this.handle, what, access!)
+    changeAccess(this.context, this.handle, location, access)
   }
 
   /** Whether a device, or the host, may read and write the memory of this pool. */
@@ -58,8 +52,17 @@ export abstract class StreamOrderedPool extends AddressPool {
     return accessOf(this.context, this.handle, location)
   }
 
+  /** As the driver says, since access to a pool can be changed elsewhere, too. */
+  override reachableFrom(context: Context): boolean {
+    if (context.sharesDevice(this.context)) return true
+    if (this.closed || !context.sharesAddresses(this.context) || this.access({ context }) === 'none') return false
+    this.peers.add(context)
+    return true
+  }
+
   /** Waits for pending work, frees what is still held, and lets go of the driver's pool. A second close does nothing. */
   override close(): void {
+    if (!this.ended) this.finishPeers()
     super.close()
     this.users.clear()
     if (this.ended) return
@@ -75,7 +78,20 @@ export abstract class StreamOrderedPool extends AddressPool {
     this.context.activate().cuMemFreeAsync(ptr, stream.handle)
   }
 
+  /** Waits on the host for work of other devices that may be using the memory. */
+  private finishPeers(): void {
+    for (const user of [...this.users.values()].flatMap(users => [...users])) {
+      if (user.clocks !== this.clocks) user.clocks.catchUp(...user.covering, true)
+    }
+    for (const peer of this.peers) peer.finishWork()
+  }
+
   private order(earlier: Stream, later: Stream): void {
+    if (earlier.clocks !== this.clocks) {
+      if (later.closed) earlier.clocks.catchUp(...earlier.covering, true)
+      else earlier.clocks.orderPeer(...earlier.covering, later)
+      return
+    }
     if (later.closed) return // the free itself waits for all work then
     if (earlier.closed) {
       this.context.activate().cuCtxSynchronize()
@@ -85,8 +101,4 @@ export abstract class StreamOrderedPool extends AddressPool {
     this.event.record(earlier)
     later.wait(this.event)
   }
-}
-
-function isList(what: AccessLocation | readonly AccessChange[]): what is readonly AccessChange[] {
-  return Array.isArray(what)
 }

@@ -11,8 +11,9 @@ export class Turns {
   private turn = 1
   /** by stream slot: the latest turn that the stream has joined */
   private readonly joined = new Float64Array(MOST_STREAMS)
-  /** slots of streams whose work may use memory that is handed out */
+  /** slots of streams whose work may use memory that is handed out, and such streams of other devices */
   private readonly users = new Set<number>()
+  private readonly peers = new Set<Stream>()
   /** where the turn began; slot -1 in the first one */
   private slot = -1
   private stamp = 0
@@ -27,9 +28,10 @@ export class Turns {
     this.users.add(stream.slot)
   }
 
-  /** An open stream uses memory that another one got. */
+  /** An open stream, or one of another device, uses memory that another one got. */
   use(stream: Stream): void {
-    this.users.add(stream.slot)
+    if (stream.clocks === this.clocks) this.users.add(stream.slot)
+    else this.peers.add(stream)
   }
 
   /** Memory is given back on `stream`: all of it, or with `all` false only a part, so that earlier users may go on. */
@@ -40,11 +42,20 @@ export class Turns {
       const stamp = clocks.streams[slot] === null ? clocks.marked[slot] : clocks.marked[slot] + 1
       this.order(slot, stamp, stream)
     }
+    for (const peer of this.peers) peer.clocks.orderPeer(...peer.covering, stream)
     this.turn++
     this.slot = stream.slot
     this.stamp = clocks.marked[stream.slot] + 1
-    if (all) users.clear()
+    if (all) {
+      users.clear()
+      this.peers.clear()
+    }
     users.add(stream.slot)
+  }
+
+  /** Waits on the host for work of other devices. */
+  finishPeers(): void {
+    for (const { clocks, covering } of this.peers) clocks.catchUp(...covering, true)
   }
 
   /** The stream that nothing needs to wait for: the only one that uses the memory; null when there is no such. */

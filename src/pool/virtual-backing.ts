@@ -11,6 +11,7 @@ import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Admission, Window } from '../heap/window.js'
 import type { Clocks } from '../order/clocks.js'
+import type { PoolAccess } from './access.js'
 import {
   type Backing,
   type GrowthLimits,
@@ -19,6 +20,7 @@ import {
   MOST_ALIGNMENT_BYTES,
   mostReservedBytes,
 } from './backing.js'
+import { MappedAccess } from './mapped-access.js'
 
 // Moving memory saves memory and costs time. What has moved counts against a limit, twice all that is reserved, and is
 // forgiven at the rate of a share of the time that passes. Beyond the limit the pool takes new memory, up to a quarter more
@@ -65,8 +67,7 @@ export class VirtualBacking implements Backing {
   private readonly context: Context
   /** by stream slot: the latest stamp that the host has seen complete */
   private readonly seen: Float64Array
-  /** those that may use the memory */
-  private readonly devices: readonly number[]
+  private readonly access: MappedAccess
   readonly limitBytes: number
   private readonly granuleBytes: number
   private readonly granuleUnits: number
@@ -86,7 +87,7 @@ export class VirtualBacking implements Backing {
     this.context = clocks.context
     this.seen = deterministic ? clocks.waited : clocks.completed
     const { context } = this
-    this.devices = [context.device]
+    this.access = new MappedAccess(context, (device, flags) => this.applyAccess(device, flags))
     const driver = context.activate()
     this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.granuleBytes / UNIT_BYTES
@@ -156,6 +157,18 @@ export class VirtualBacking implements Backing {
       }
       this.releaseSpare()
     }
+  }
+
+  changeAccess(peer: Context, access: PoolAccess): void {
+    this.access.change(peer, access)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.access.reaches(context)
+  }
+
+  get peers(): readonly Context[] {
+    return this.access.peers
   }
 
   rangeAt(ptr: number): number {
@@ -299,11 +312,22 @@ export class VirtualBacking implements Backing {
       }
       for (const [first, count] of runsOf(granules)) {
         const ptr = reservation.base + first * this.granuleBytes
-        driver.cuMemSetAccess(ptr, count * this.granuleBytes, this.devices)
+        driver.cuMemSetAccess(ptr, count * this.granuleBytes, this.access.devices)
       }
     } catch (error) {
       for (const granule of mapped) this.stranded.push({ reservation, granule })
       throw error
+    }
+  }
+
+  /** Changes the access of one device to all memory that blocks can lie on. */
+  private applyAccess(device: number, flags: number): void {
+    const driver = this.context.activate()
+    for (const { base, committed } of this.reservations) {
+      const granules = Array.from(committed.keys()).filter(granule => committed[granule] === 1)
+      for (const [first, count] of runsOf(granules)) {
+        driver.cuMemSetAccess(base + first * this.granuleBytes, count * this.granuleBytes, [device], flags)
+      }
     }
   }
 

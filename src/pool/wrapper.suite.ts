@@ -70,7 +70,7 @@ export const WRAPPERS: Readonly<Record<string, Wrap>> = {
 
 /** `wraps` around a caching pool of 24 MiB on a device of 64 MiB, the innermost first. */
 function open(wraps: readonly Wrap[]) {
-  const device = new TestDevice()
+  const device = new TestDevice({ devices: 2 })
   const upstream = device.createPool({ maxPoolBytes: UPSTREAM_BYTES })
   const layers: Layer[] = []
   let pool: Pool = upstream

@@ -1,6 +1,7 @@
 import { describe } from '../base/bytes.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
+import type { AccessLocation, PoolAccess } from './access.js'
 import type { DeviceBuffer } from './buffer.js'
 import { Pool, type PoolStats } from './pool.js'
 
@@ -16,6 +17,10 @@ export abstract class Wrapper extends Pool {
 
   get context(): Context {
     return this.upstream.context
+  }
+
+  get defaultStream(): Stream {
+    return this.upstream.defaultStream
   }
 
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
@@ -34,6 +39,10 @@ export abstract class Wrapper extends Pool {
 
   stats(): PoolStats {
     return this.upstream.stats()
+  }
+
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.upstream.changeAccess(location, access)
   }
 
   /** From now on the buffer is this wrapper's to free. Every buffer that it hands out comes through here. */

@@ -160,6 +160,7 @@ describe('the native driver', () => {
       ['locationType', () => driver.cuMemPoolGetAccess(1, Number.NaN, 0)],
       ['handleTypes', () => driver.cuMemCreate(256, 0, -1)],
       ['device', () => driver.cuMemSetAccess(256, 256, [0, 1.5])],
+      ['flags', () => driver.cuMemSetAccess(256, 256, [0], -1)],
       ['devices', () => driver.cuMemSetAccess(256, 256, new Array(129).fill(0))],
       ['descriptor', () => driver.cuMemImportFromShareableHandle(-1, 1)],
       ['descriptor', () => driver.cuMemPoolImportFromShareableHandle(2 ** 31, 1)],
@@ -254,6 +255,8 @@ describe('the native driver', () => {
     assert.deepEqual(seen, [3, -1, 1])
     driver.cuMemSetAccess(256, 256, [4, 0, 9])
     assert.deepEqual(seen, [1, 4, 3, 1, 0, 3, 1, 9, 3])
+    driver.cuMemSetAccess(256, 256, [4, 0], 0)
+    assert.deepEqual(seen, [1, 4, 0, 1, 0, 0])
     driver.cuMemSetAccess(
       256,
       256,

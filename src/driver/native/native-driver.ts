@@ -9,6 +9,7 @@
 
 import type { CudaError } from '../../base/errors.js'
 import {
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
   CU_MEM_ALLOC_GRANULARITY_MINIMUM,
   CU_MEM_HANDLE_TYPE_NONE,
   CU_MEMORYTYPE_HOST,
@@ -463,8 +464,13 @@ export class NativeDriver implements Driver {
     this.check('cuMemUnmap', this.live.cuMemUnmap(exact(ptr, 'ptr'), exact(bytes, 'bytes')))
   }
 
-  cuMemSetAccess(ptr: number, bytes: number, devices: readonly number[]): void {
-    const access = this.scratch.accessFrom(devices)
+  cuMemSetAccess(
+    ptr: number,
+    bytes: number,
+    devices: readonly number[],
+    flags: number = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  ): void {
+    const access = this.scratch.accessFrom(devices, flags)
     const code = this.live.cuMemSetAccess(exact(ptr, 'ptr'), exact(bytes, 'bytes'), access, devices.length)
     this.check('cuMemSetAccess', code)
   }

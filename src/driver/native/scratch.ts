@@ -4,12 +4,7 @@
 // out of it before it returns, so one is enough for a thread.
 
 import { assert } from '../../base/assert.js'
-import {
-  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-  CU_MEM_ALLOCATION_TYPE_PINNED,
-  CU_MEM_LOCATION_TYPE_DEVICE,
-  JIT_OPTION,
-} from '../constants.js'
+import { CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, JIT_OPTION } from '../constants.js'
 import type { KernelArguments, MemPoolProperties } from '../driver.js'
 import { exact, int, uint } from './arguments.js'
 
@@ -110,15 +105,15 @@ export class Scratch {
     return this.address + POOL
   }
 
-  /** The address of as many CUmemAccessDesc as there are devices, which let these read and write. */
-  accessFrom(devices: readonly number[]): number {
+  /** The address of as many CUmemAccessDesc as there are devices, all with the same flags. */
+  accessFrom(devices: readonly number[], flags: number): number {
     if (!Array.isArray(devices)) throw new TypeError(`devices must be a list of devices, not a ${typeof devices}`)
     if (devices.length > MOST_ACCESSES) {
       throw new RangeError(`devices must be at most ${MOST_ACCESSES}, not ${devices.length}`)
     }
     for (let i = 0; i < devices.length; i++) {
       const device = int(devices[i], 'device')
-      this.placeAccess(i, CU_MEM_LOCATION_TYPE_DEVICE, device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+      this.placeAccess(i, CU_MEM_LOCATION_TYPE_DEVICE, device, uint(flags, 'flags'))
     }
     return this.address + ACCESS
   }

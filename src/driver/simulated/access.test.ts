@@ -93,6 +93,23 @@ test('access is one way, for what is allocated later too, and ends with either c
   refuses(() => driver.cuMemcpyDtoH(new Uint8Array(1), fresh), 'cuMemcpyDtoH', CUDA_ERROR_ILLEGAL_ADDRESS)
 })
 
+test('access to a mapping can be taken away from one device', () => {
+  const { driver, on } = openTwo()
+  on(0)
+  const base = KINDS.mapped(driver)
+  const set = (flags: number) => driver.cuMemSetAccess(base, GRANULE, [1], flags)
+  set(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+  refuses(() => set(4), 'cuMemSetAccess', RESULT.CUDA_ERROR_INVALID_VALUE)
+  on(1)
+  driver.cuMemsetD8(base, 1, GRANULE)
+  driver.cuCtxSynchronize()
+  set(CU_MEM_ACCESS_FLAGS_PROT_NONE)
+  on(0)
+  driver.cuMemcpyDtoH(new Uint8Array(1), base)
+  on(1)
+  refuses(() => driver.cuMemcpyDtoH(new Uint8Array(1), base), 'cuMemcpyDtoH', CUDA_ERROR_ILLEGAL_ADDRESS)
+})
+
 test('peer access is refused to oneself, to no context, twice, and where there is no way', () => {
   const { driver, contexts, on } = openTwo()
   on(0)

@@ -13,7 +13,7 @@
 
 import { TiB } from '../../base/bytes.js'
 import { Random } from '../../base/random.js'
-import { RESULT } from '../constants.js'
+import { CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
 import { PeerAccess } from './access.js'
 import { AddressSpace } from './address-space.js'
@@ -594,11 +594,16 @@ export class SimulatedDriver implements Driver {
     this.virtual.unmap(ptr, bytes)
   }
 
-  cuMemSetAccess(ptr: number, bytes: number, devices: readonly number[]): void {
+  cuMemSetAccess(
+    ptr: number,
+    bytes: number,
+    devices: readonly number[],
+    flags: number = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  ): void {
     this.enterAnywhere(CALL.cuMemSetAccess)
     this.requireOption('virtualMemory')
     const entries = devices.map(device => this.device(device))
-    this.virtual.setAccess(ptr, bytes, entries)
+    this.virtual.setAccess(ptr, bytes, entries, flags)
   }
 
   cuMemExportToShareableHandle(handle: number, handleType: number): number {

@@ -3,7 +3,7 @@
 // so that finding, mapping and unmapping cost the same however many mappings there are, and a reservation of many
 // terabytes costs nothing.
 
-import { RESULT } from '../constants.js'
+import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../constants.js'
 import { type Access, bitOf, type PeerAccess } from './access.js'
 import type { AddressSpace, Extent, Region } from './address-space.js'
 import type { CallGate } from './call-gate.js'
@@ -167,8 +167,11 @@ export class VirtualMemory {
   }
 
   /** For all of `devices` or for none: one that has no way to some of the memory voids the others. */
-  setAccess(ptr: number, bytes: number, devices: readonly SimulatedDevice[]): void {
+  setAccess(ptr: number, bytes: number, devices: readonly SimulatedDevice[], flags: number): void {
     if (devices.length === 0) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the list of devices is empty')
+    if (flags !== CU_MEM_ACCESS_FLAGS_PROT_NONE && flags !== CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `access flags ${flags} are not simulated`)
+    }
     const { reservation } = this.rangeOf(ptr, bytes)
     const mappings = this.wholeMappings(reservation, ptr, bytes)
     for (const { memory } of mappings) for (const device of devices) this.peers.checkWay(device, memory)
@@ -176,7 +179,8 @@ export class VirtualMemory {
       for (const device of devices) {
         this.gate.pay(priceOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
         if (this.peers.isFirstMeeting(device, mapping.memory)) this.gate.pay(FIRST_PEER_ACCESS_US)
-        mapping.access.devices |= bitOf(device)
+        if (flags === CU_MEM_ACCESS_FLAGS_PROT_NONE) mapping.access.devices &= ~bitOf(device)
+        else mapping.access.devices |= bitOf(device)
       }
     }
   }

@@ -1,0 +1,38 @@
+// Two GPUs: a batch is copied from one to the other, and when the first runs full its streams go on with memory of the
+// second. Without a GPU two simulated ones do it; with one GPU it says what it needs.
+// Run: npm run build && node dist/examples/two-devices.js
+
+import { formatBytes, MiB, openDevices, withFallback } from 'cuda-mempool'
+
+const devices = openDevices(process.env.CUDA_MEMPOOL_DEVICE === 'simulated' ? 'simulated' : 'auto')
+if (devices.length < 2) {
+  console.log(`${devices[0].name}: this needs two GPUs, or CUDA_MEMPOOL_DEVICE=simulated for two in memory`)
+} else if (!devices[0].canAccessPeer(devices[1])) {
+  console.log('GPU 0 and GPU 1 have no way to each other: copyFrom still works, sharing a pool does not')
+} else {
+  const [first, second] = devices
+  using firstPool = first.createPool({ maxPoolBytes: 64 * MiB })
+  using secondPool = second.createPool({ maxPoolBytes: 256 * MiB })
+  console.log(`${first.name}, and beside it ${second.name}`)
+
+  // A copy runs in the target's stream; an event orders it behind the work on the source.
+  using produced = first.createEvent()
+  using batch = firstPool.allocate(16 * MiB)
+  using copy = secondPool.allocate(16 * MiB)
+  batch.fill(7)
+  produced.record(batch.stream)
+  copy.stream.wait(produced)
+  copy.copyFrom(batch)
+  batch.recordUse(copy.stream) // the first pool gives its memory to nobody before the copy is done
+  console.log(`copied ${formatBytes(copy.byteLength)} between them: ${(await copy.read(0, 4)).join(' ')}`)
+
+  // What the first pool has no room for comes from the second one, for streams of the first device.
+  using shared = withFallback(firstPool, secondPool)
+  const stream = first.createStream()
+  const buffers = Array.from({ length: 6 }, () => shared.allocate(16 * MiB, stream))
+  for (const [index, buffer] of buffers.entries()) buffer.fill(index)
+  const found = buffers.map(buffer => `${buffer.readSync(0, 1)[0]} on device ${buffer.device}`)
+  console.log(`six buffers of ${formatBytes(16 * MiB)} for one stream: ${found.join(', ')}`)
+  for (const buffer of buffers) buffer.free()
+}
+for (const device of devices) device.close()

@@ -1,0 +1,407 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../base/bytes.js'
+import { CudaError, PoolError } from '../base/errors.js'
+import { CU_MEM_LOCATION_TYPE_DEVICE } from '../driver/constants.js'
+import { registerSimulatedKernel } from '../driver/simulated/kernels.js'
+import type { SimulatedOptions } from '../driver/simulated/options.js'
+import { Module } from '../kernel/module.js'
+import { Event } from '../order/event.js'
+import type { AccessChange, AccessLocation, PoolAccess } from './access.js'
+import { aligned } from './aligned.js'
+import type { DeviceBuffer } from './buffer.js'
+import { withFallback } from './fallback.js'
+import type { PoolOptions } from './options.js'
+import type { Pool } from './pool.js'
+import { assertConsistent, TestDevice, twoDevices } from './pool-fixture.suite.js'
+
+const PTX = `
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry access_test_touch(.param .u64 target, .param .u32 bytes) { ret; }`
+
+/** Every granule is touched, and the last byte. */
+const placesIn = (bytes: number) =>
+  [...Array(Math.ceil(bytes / MiB)).keys()].map(index => index * MiB).concat(bytes - 1)
+
+registerSimulatedKernel('access_test_touch', ({ args, memory }) => {
+  for (const place of placesIn(args.uint32(1))) memory.store(args.pointer(0) + place, Uint8Array.of(1))
+})
+
+function setUp(poolOptions: PoolOptions = {}, options: SimulatedOptions = {}) {
+  const [home, peer] = twoDevices(options)
+  const pool = home.createPool({ maxPoolBytes: '100%', ...poolOptions })
+  const kernel = new Module(peer.context, peer.defaultStream, PTX).kernel('access_test_touch')
+  /** Writes 1 here and there into a buffer, in a kernel of the other device, and waits for it. */
+  const touch = (buffer: DeviceBuffer) => {
+    kernel.launch({ grid: 1, block: 1 }, buffer, buffer.byteLength)
+    peer.context.finishWork()
+  }
+  return { home, peer, pool, driver: home.driver, kernel, touch }
+}
+
+/** Whether a kernel of the other device reaches a buffer; false when it is refused before the driver hears of it. */
+function reaches({ touch, driver }: ReturnType<typeof setUp>, buffer: DeviceBuffer): boolean {
+  buffer.fill(0)
+  buffer.stream.synchronize()
+  const launches = driver.calls.get('cuLaunchKernel')
+  try {
+    touch(buffer)
+  } catch (error) {
+    assert.ok(error instanceof PoolError && /belongs to another device: .*setAccess/.test(error.message), `${error}`)
+    assert.equal(driver.calls.get('cuLaunchKernel'), launches)
+    return false
+  }
+  for (const place of placesIn(buffer.byteLength)) assert.equal(buffer.readSync(place, 1)[0], 1)
+  return true
+}
+
+describe('access to a pool', () => {
+  for (const backing of ['virtual', 'segments'] as const) {
+    it(`lets another device use what is there and what comes, ${backing}`, () => {
+      const opened = setUp({ backing })
+      const { pool, peer } = opened
+      const before = [100, 3 * MiB].map(bytes => pool.allocate(bytes))
+      assert.ok(before.every(buffer => !reaches(opened, buffer)))
+      pool.setAccess(peer, 'readWrite')
+      pool.setAccess(peer, 'readWrite')
+      const after = [400 * KiB, 9 * MiB].map(bytes => pool.allocate(bytes))
+      for (const buffer of [...before, ...after]) assert.ok(reaches(opened, buffer))
+      assert.equal(before[0].reachableFrom(peer.context), true)
+      assertConsistent(pool)
+    })
+  }
+
+  it('covers granules that moved', () => {
+    const opened = setUp({ backing: 'virtual' })
+    const { pool, peer, home } = opened
+    pool.setAccess(peer, 'readWrite')
+    const buffers = Array.from({ length: 15 }, () => pool.allocate(4 * MiB))
+    for (const buffer of buffers.filter((_, index) => index % 2 === 1)) buffer.free()
+    home.context.finishWork()
+    const creates = home.calls('cuMemCreate')
+    const large = pool.allocate(24 * MiB)
+    assert.ok(home.calls('cuMemCreate') - creates <= 2 && home.calls('cuMemUnmap') > 0, 'memory moved')
+    assert.ok(reaches(opened, large))
+    assertConsistent(pool)
+  })
+
+  it('costs one call a newly mapped range, for all devices, and one a range when it is given', () => {
+    const { pool, home, peer } = setUp({ backing: 'virtual' }, { devices: 3 })
+    const third = new TestDevice(home.driver, 2)
+    const calls = () => home.calls('cuMemSetAccess')
+    pool.allocate(100)
+    pool.allocate(10 * MiB)
+    let before = calls()
+    pool.setAccess([
+      { location: peer, access: 'readWrite' },
+      { location: third, access: 'readWrite' },
+    ])
+    assert.equal(calls(), before + 4)
+    before = calls()
+    const buffer = pool.allocate(20 * MiB)
+    assert.equal(calls(), before + 1)
+    for (const { context } of [peer, third]) {
+      context.activate().cuMemsetD8(buffer.ptr, 7, 20 * MiB)
+      context.finishWork()
+    }
+  })
+
+  it('can be taken away again, and given again', () => {
+    const opened = setUp({ backing: 'virtual' })
+    const { pool, peer, home } = opened
+    const buffer = pool.allocate(3 * MiB)
+    for (const access of ['readWrite', 'none', 'readWrite', 'none'] as const) {
+      pool.setAccess(peer, access)
+      assert.equal(reaches(opened, buffer), access === 'readWrite')
+      assert.equal(reaches(opened, pool.allocate(3 * MiB)), access === 'readWrite')
+    }
+    assert.equal(buffer.readSync()[0], 0, 'its own device keeps it')
+    peer.context.activate().cuMemsetD8(buffer.ptr, 1, 4)
+    assert.throws(() => peer.context.activate().cuCtxSynchronize(), { name: 'CudaError', code: 700 })
+    assert.equal(home.context.released, false)
+  })
+
+  it('of plain allocations is that of their device, and stays', () => {
+    for (const open of [
+      (device: TestDevice): Pool => device.createPool({ backing: 'segments' }),
+      (device: TestDevice): Pool => device.createPlainPool(),
+      (device: TestDevice): Pool => device.createArenaPool({ bytes: 1 * MiB }),
+      (device: TestDevice): Pool => device.createBlockPool({ blockBytes: 4096, count: 4 }),
+    ]) {
+      const opened = setUp()
+      const { home, peer } = opened
+      const [pool, other] = [open(home), home.createPlainPool().allocate(100)]
+      const buffer = pool.allocate(4000)
+      pool.setAccess(peer, 'none')
+      assert.deepEqual([reaches(opened, buffer), reaches(opened, other)], [false, false])
+      pool.setAccess(peer, 'readWrite')
+      assert.deepEqual([reaches(opened, buffer), reaches(opened, other)], [true, true])
+      assert.equal(home.calls('cuCtxEnablePeerAccess'), 1)
+      const expected = { name: 'PoolError', message: /device 0 .*device 1 all or none.*'virtual'/ }
+      assert.throws(() => pool.setAccess(peer, 'none'), expected)
+      assert.ok(reaches(opened, buffer))
+    }
+  })
+
+  it('of plain allocations follows enablePeerAccess; that of virtual memory does not', () => {
+    const opened = setUp({ backing: 'virtual' })
+    const { home, peer, pool } = opened
+    const segments = home.createPool({ backing: 'segments' })
+    peer.context.enablePeerAccess(home.context)
+    assert.equal(reaches(opened, segments.allocate(100)), true)
+    assert.equal(reaches(opened, pool.allocate(100)), false)
+  })
+
+  it('of managed memory every device has', () => {
+    const opened = setUp({ backing: 'managed' })
+    const { pool, peer } = opened
+    const buffer = pool.allocate(100)
+    assert.ok(reaches(opened, buffer))
+    pool.setAccess(peer, 'readWrite')
+    assert.throws(() => pool.setAccess(peer, 'none'), { name: 'PoolError', message: /managed.*every device/ })
+  })
+
+  it('of a driver pool is what the driver says, whoever changed it', () => {
+    const opened = setUp()
+    const { peer, home, driver } = opened
+    const pool = home.createDriverPool({})
+    const buffer = pool.allocate(100)
+    assert.equal(reaches(opened, buffer), false)
+    for (const access of ['readWrite', 'none', 'readWrite'] as const) {
+      pool.setAccess(peer, access)
+      assert.equal(reaches(opened, buffer), access === 'readWrite')
+    }
+    home.context.activate()
+    const ofDevice = home.defaultDriverPool()
+    driver.cuMemPoolSetAccess(driver.cuDeviceGetDefaultMemPool(0), CU_MEM_LOCATION_TYPE_DEVICE, 1, 3)
+    assert.equal(reaches(opened, ofDevice.allocate(100)), true)
+    assert.equal(buffer.reachableFrom(new TestDevice().context), false)
+    pool.close()
+    assert.equal(pool.reachableFrom(peer.context), false)
+    assert.ok(reaches(opened, home.createDriverPool({ allocationType: 'managed' }).allocate(100)))
+  })
+
+  it('passes through wrappers', () => {
+    const opened = setUp({ maxPoolBytes: 8 * MiB, backing: 'virtual' })
+    const { pool, peer, home } = opened
+    const wrapped = aligned(withFallback(pool, home.createPlainPool()), 512)
+    wrapped.setAccess(peer, 'readWrite')
+    for (const buffer of [wrapped.allocate(8 * MiB), wrapped.allocate(8 * MiB)]) assert.ok(reaches(opened, buffer))
+  })
+
+  it('ends with the device that had it, and is given anew', () => {
+    const opened = setUp({ backing: 'virtual' })
+    const { pool, peer, driver } = opened
+    const buffer = pool.allocate(100)
+    pool.setAccess(peer, 'readWrite')
+    const again = new TestDevice(driver, 1)
+    assert.equal(buffer.reachableFrom(again.context), false)
+    pool.setAccess(again, 'readWrite')
+    assert.equal(buffer.reachableFrom(again.context), true)
+    peer.context.release()
+    assert.throws(() => pool.setAccess(peer, 'readWrite'), { name: 'PoolError', message: /device 1 is closed/ })
+  })
+})
+
+describe('access that cannot be', () => {
+  it('refuses what is no location, no access and no device of this driver, and changes nothing', () => {
+    const opened = setUp()
+    const { pool, home, peer } = opened
+    for (const location of [undefined, null, 1, 'gpu', {}, { context: 5 }]) {
+      const act = () => pool.setAccess(location as unknown as AccessLocation, 'readWrite')
+      assert.throws(act, { name: 'TypeError', message: /location must be a device or 'host'/ })
+    }
+    for (const access of [undefined, null, 'read', 3, '']) {
+      const act = () => pool.setAccess(peer, access as PoolAccess)
+      assert.throws(act, { name: 'TypeError', message: /access must be 'readWrite' or 'none'/ })
+    }
+    const expected = { name: 'PoolError', message: /two drivers; open both with openDevices/ }
+    assert.throws(() => pool.setAccess(new TestDevice(), 'readWrite'), expected)
+    pool.setAccess(home, 'readWrite')
+    assert.throws(() => pool.setAccess(home, 'none'), { name: 'PoolError', message: /device 0 is the pool's own/ })
+    pool.setAccess('host', 'none')
+    assert.throws(() => pool.setAccess('host', 'readWrite'), { name: 'PoolError', message: /not the host's.*managed/ })
+    assert.equal(home.calls('cuMemSetAccess') + home.calls('cuCtxEnablePeerAccess'), 1, 'that of the probe')
+    assert.equal(reaches(opened, pool.allocate(100)), false)
+    pool.close()
+    assert.throws(() => pool.setAccess(peer, 'readWrite'), { name: 'PoolError', message: /pool is closed/ })
+  })
+
+  it('says which devices have no way to each other', () => {
+    for (const backing of ['virtual', 'segments'] as const) {
+      const { pool, peer, home } = setUp({ backing }, { peerAccess: false })
+      pool.allocate(100)
+      const expected = { name: 'PoolError', message: /setAccess: device 1 cannot .*device 0.*copyFrom/ }
+      assert.throws(() => pool.setAccess(peer, 'readWrite'), expected)
+      assert.equal(home.calls('cuCtxEnablePeerAccess'), 0)
+    }
+  })
+
+  it('an arena that grows opens what it maps later, too, and closes all of it', () => {
+    const opened = setUp()
+    const pool = opened.home.createArenaPool({ bytes: 1 * MiB, maxBytes: 64 * MiB })
+    const early = pool.allocate(100)
+    assert.equal(reaches(opened, early), false)
+    pool.setAccess(opened.peer, 'readWrite')
+    const late = pool.allocate(40 * MiB)
+    assert.deepEqual([reaches(opened, early), reaches(opened, late)], [true, true])
+    assert.equal(late.reachableFrom(opened.peer.context), true)
+    pool.setAccess(opened.peer, 'none')
+    assert.deepEqual([reaches(opened, early), reaches(opened, late)], [false, false])
+    assert.equal(late.reachableFrom(opened.peer.context), false)
+    pool.close()
+  })
+
+  it('a growable buffer is opened with what it grows by, also while it is empty', () => {
+    const opened = setUp()
+    const buffer = opened.home.createGrowableBuffer({ bytes: 0, capacityBytes: 64 * MiB })
+    buffer.setAccess(opened.peer, 'readWrite')
+    buffer.grow(4 * MiB)
+    assert.equal(reaches(opened, buffer), true)
+    buffer.setAccess(opened.peer, 'none')
+    buffer.grow(8 * MiB)
+    assert.equal(reaches(opened, buffer), false)
+    assert.throws(() => buffer.setAccess('host', 'readWrite'), { name: 'PoolError', message: /not the host's/ })
+    assert.throws(() => buffer.setAccess(opened.peer, 'all' as never), { name: 'TypeError', message: /access must be/ })
+    buffer.free()
+    assert.throws(() => buffer.setAccess(opened.peer, 'readWrite'), { name: 'PoolError', message: /freed/ })
+  })
+
+  it('of a list, a bad entry is named and does not void the others', () => {
+    const opened = setUp({ backing: 'virtual' }, { devices: 3 })
+    const { pool, peer, home } = opened
+    const third = new TestDevice(home.driver, 2)
+    const buffer = pool.allocate(100)
+    const changes = [
+      { location: peer, access: 'readWrite' },
+      { location: home, access: 'none' },
+      null,
+      { location: peer, access: 'all' },
+      { location: third, access: 'readWrite' },
+    ] as unknown as AccessChange[]
+    assert.throws(
+      () => pool.setAccess(changes),
+      (error: unknown) => {
+        assert.ok(error instanceof PoolError)
+        assert.match(error.message, /3 of 5 changes failed, the others are made: entry 1: .*; entry 2: .*; entry 3: /)
+        assert.deepEqual(
+          (error.cause as Error[]).map(one => one.name),
+          ['PoolError', 'TypeError', 'TypeError'],
+        )
+        return true
+      },
+    )
+    assert.ok(reaches(opened, buffer) && buffer.reachableFrom(third.context))
+    pool.setAccess([])
+    peer.driver.failCall({ call: 'cuMemSetAccess', code: 999 })
+    const one = [peer, third].map(location => ({ location, access: 'none' as const }))
+    assert.throws(() => pool.setAccess(one), { name: 'PoolError', message: /1 of 2 .*entry 0: cuMemSetAccess/ })
+    assert.deepEqual(
+      [peer, third].map(({ context }) => buffer.reachableFrom(context)),
+      [false, false],
+    )
+  })
+
+  it('each call that fails leaves the pool as it was, or access closed, and can be repeated', () => {
+    for (const backing of ['virtual', 'segments'] as const) {
+      for (const access of ['readWrite', 'none'] as const) {
+        for (const onwards of [false, true]) {
+          for (let nth = 1, failed = true; failed; nth++) {
+            const opened = setUp({ backing })
+            const { pool, peer, driver } = opened
+            const buffers = [100, 4 * MiB, 100, 4 * MiB].map(bytes => pool.allocate(bytes))
+            buffers[1].free()
+            pool.trimTo(0)
+            pool.allocate(1.5 * MiB)
+            if (access === 'none' && backing === 'virtual') pool.setAccess(peer, 'readWrite')
+            driver.failCall({ call: '*', nth, code: 999, onwards })
+            failed = throwsCudaError(() => pool.setAccess(peer, access))
+            driver.clearFaults()
+            assertConsistent(pool)
+            const isOpen = buffers[0].reachableFrom(peer.context)
+            assert.ok(!failed || access === 'none' || !isOpen)
+            assert.equal(reaches(opened, buffers[0]), isOpen)
+            pool.setAccess(peer, access)
+            for (const buffer of [buffers[0], buffers[3], pool.allocate(20 * MiB)]) {
+              assert.equal(reaches(opened, buffer), access === 'readWrite')
+            }
+            pool.close()
+            assert.equal(driver.usedBytes(0), 0)
+          }
+        }
+      }
+    }
+  })
+
+  it('what was opened before a call failed is closed again', () => {
+    const { pool, peer, driver } = setUp({ backing: 'virtual' })
+    const [small, large] = [pool.allocate(100), pool.allocate(4 * MiB)]
+    driver.failCall({ call: 'cuMemSetAccess', nth: 2, code: 999 })
+    assert.throws(() => pool.setAccess(peer, 'readWrite'), CudaError)
+    assert.equal(small.reachableFrom(peer.context) || large.reachableFrom(peer.context), false)
+    peer.context.activate().cuMemsetD8(small.ptr, 1, 4)
+    assert.throws(() => peer.context.activate().cuCtxSynchronize(), { name: 'CudaError', code: 700 })
+  })
+
+  it('a growth that fails between mapping and access loses nothing', () => {
+    const opened = setUp({ backing: 'virtual' })
+    const { pool, peer, driver } = opened
+    pool.setAccess(peer, 'readWrite')
+    driver.failCall({ call: 'cuMemSetAccess', code: 999 })
+    assert.throws(() => pool.allocate(8 * MiB), CudaError)
+    assert.ok(reaches(opened, pool.allocate(8 * MiB)))
+    assertConsistent(pool)
+  })
+})
+
+describe('closing a pool that others have access to', () => {
+  const pools = {
+    'virtual memory': device => device.createPool({ backing: 'virtual' }),
+    segments: device => device.createPool({ backing: 'segments' }),
+    managed: device => device.createPool({ backing: 'managed' }),
+    plain: device => device.createPlainPool(),
+    'driver pool': device => device.createDriverPool({}),
+    arena: device => device.createArenaPool({ bytes: 1 * MiB }),
+    blocks: device => device.createBlockPool({ blockBytes: 4 * KiB, count: 1 }),
+  } satisfies Record<string, (device: TestDevice) => Pool>
+
+  for (const [kind, open] of Object.entries(pools)) {
+    it(`waits for their work: ${kind}`, () => {
+      const { home, peer, kernel } = setUp()
+      const pool = open(home)
+      const buffer = pool.allocate(4 * KiB)
+      pool.setAccess(peer, 'readWrite')
+      const stream = peer.createStream()
+      peer.hold(stream)
+      kernel.launch({ grid: 1, block: 1, stream }, buffer, 1024)
+      pool.close()
+      assert.equal(stream.query(), true)
+      peer.context.activate().cuCtxSynchronize()
+      assert.equal(home.driver.usedBytes(0), 0)
+    })
+  }
+
+  it('does not mind one that is lost', () => {
+    const { pool, peer, home } = setUp({ backing: 'virtual' })
+    pool.setAccess(peer, 'readWrite')
+    pool.allocate(100)
+    const event = new Event(peer.context)
+    event.record(peer.defaultStream)
+    home.driver.failCall({ call: 'cuEventQuery', code: 700 })
+    assert.throws(() => event.query(), CudaError)
+    pool.close()
+    assert.equal(home.driver.usedBytes(0), 0)
+  })
+})
+
+function throwsCudaError(step: () => void): boolean {
+  try {
+    step()
+    return false
+  } catch (error) {
+    assert.ok(error instanceof CudaError, `${error}`)
+    return true
+  }
+}

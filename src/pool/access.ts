@@ -1,0 +1,108 @@
+// Who may use the memory of a pool besides its own device: what is the same for every kind of pool.
+
+import { describe } from '../base/bytes.js'
+import { CudaError, PoolError } from '../base/errors.js'
+import { Context, unreachable } from '../driver/context.js'
+import { Stream } from '../order/stream.js'
+import type { BufferHome } from './home.js'
+
+/** A device, or anything that knows its device; or the processors of the host. */
+export type AccessLocation = { readonly context: Context } | 'host'
+
+export type PoolAccess = 'readWrite' | 'none'
+
+export interface AccessChange {
+  readonly location: AccessLocation
+  readonly access: PoolAccess
+}
+
+/** Makes one change, or of a list every one that can be made; a PoolError then says which cannot, its cause is their errors. */
+export function changeEach(
+  what: AccessLocation | readonly AccessChange[],
+  access: PoolAccess | undefined,
+  change: (location: AccessLocation, access: PoolAccess) => void,
+): void {
+  if (!isList(what)) {
+    checkWords(what, access)
+    change(what, access)
+    return
+  }
+  const errors = what.flatMap((entry, index) => {
+    try {
+      checkWords(entry?.location, entry?.access)
+      change(entry.location, entry.access)
+      return []
+    } catch (error) {
+      if (!isAboutOne(error)) throw error
+      return [{ index, error }]
+    }
+  })
+  if (errors.length === 0) return
+  const reasons = errors
+    .map(({ index, error }) => `entry ${index}: ${error.message.replace('setAccess: ', '')}`)
+    .join('; ')
+  throw new PoolError(`setAccess: ${errors.length} of ${what.length} changes failed, the others are made: ${reasons}`, {
+    cause: errors.map(({ error }) => error),
+  })
+}
+
+/**
+ * The context that is to reach device memory of `owner`, or no longer; null when that is its own device, which always does.
+ * Throws PoolError for what cannot be.
+ */
+export function peerOf(owner: Context, location: AccessLocation, access: PoolAccess): Context | null {
+  if (location === 'host') {
+    if (access === 'none') return null
+    throw new PoolError(
+      `setAccess: memory of device ${owner.ordinal} is not the host's to use; read and write through buffers, or use a pool with backing 'managed'`,
+    )
+  }
+  const { context } = location
+  if (!context.sharesDevice(owner)) {
+    context.checkCanAccess('setAccess', owner)
+    return context
+  }
+  if (access === 'readWrite') return null
+  throw new PoolError(`setAccess: device ${owner.ordinal} is the pool's own and keeps access; close the pool instead`)
+}
+
+/**
+ * `setAccess` for plain allocations, of which the driver gives a device all or none: it is the peer access of `peer` to
+ * `owner`, which other plain allocations have from then on, too.
+ */
+export function changePlainAccess(owner: Context, peer: Context, access: PoolAccess): void {
+  if (access === 'readWrite') peer.enablePeerAccess(owner)
+  else if (peer.hasPeerAccess(owner)) {
+    throw new PoolError(
+      `setAccess: plain allocations of device ${owner.ordinal} are open to device ${peer.ordinal} all or none, by enablePeerAccess, and stay so; use a pool with backing 'virtual' to take access away`,
+    )
+  }
+}
+
+/** Refuses a stream, in the name of `call`, whose work cannot have used memory of `home`. */
+export function checkUser(call: string, stream: Stream, home: BufferHome): void {
+  if (!(stream instanceof Stream)) {
+    throw new PoolError(
+      `${call}: the stream belongs to another device, or is no stream; pass one of the buffer's device`,
+    )
+  }
+  if (!home.reachableFrom(stream.context)) throw unreachable(`${call}: the stream`, stream.context, home.context)
+}
+
+function checkWords(location: unknown, access: unknown): asserts access is PoolAccess {
+  if (location !== 'host' && !((location as { context?: unknown } | null)?.context instanceof Context)) {
+    throw new TypeError(`setAccess: location must be a device or 'host', not ${describe(location)}`)
+  }
+  if (access !== 'readWrite' && access !== 'none') {
+    throw new TypeError(`setAccess: access must be 'readWrite' or 'none', not ${describe(access)}`)
+  }
+}
+
+function isList(what: AccessLocation | readonly AccessChange[]): what is readonly AccessChange[] {
+  return Array.isArray(what)
+}
+
+/** Whether an error says nothing of the other entries, as that of a lost device would. */
+function isAboutOne(error: unknown): error is Error {
+  return [TypeError, PoolError, CudaError].some(kind => error instanceof kind)
+}

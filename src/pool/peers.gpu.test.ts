@@ -1,0 +1,186 @@
+// Two GPUs, each with a driver object of its own, as openDevice(0) and openDevice(1) give: what one does with memory of the
+// other is judged by kernels. Without a GPU it fails; with one it is skipped, saying so.
+
+import assert from 'node:assert/strict'
+import { after, describe, it } from 'node:test'
+import { MiB } from '../base/bytes.js'
+import { Random } from '../base/random.js'
+import { NativeDriver } from '../driver/native/native-driver.js'
+import { Event } from '../order/event.js'
+import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
+import { withFallback } from './fallback.js'
+import { GpuDevice } from './gpu-device.suite.js'
+import { assertConsistent } from './pool-fixture.suite.js'
+
+/** Why the tests cannot run here; false when they can. */
+function obstacle(): string | false {
+  const driver = NativeDriver.open()
+  driver.cuInit()
+  const count = driver.cuDeviceGetCount()
+  if (count < 2) return `this needs two GPUs, and the driver finds ${count}`
+  const [first, second] = [driver.cuDeviceGet(0), driver.cuDeviceGet(1)]
+  const both = driver.cuDeviceCanAccessPeer(first, second) && driver.cuDeviceCanAccessPeer(second, first)
+  return both ? false : 'GPU 0 and GPU 1 have no way to each other'
+}
+
+function order(earlier: Stream, later: Stream): void {
+  using event = new Event(earlier.context)
+  event.record(earlier)
+  later.wait(event)
+}
+
+const skip = obstacle()
+
+describe('two GPUs', { skip }, () => {
+  if (skip !== false) return
+  const [home, peer] = [new GpuDevice(0), new GpuDevice(1)]
+  after(() => {
+    for (const gpu of [home, peer]) gpu.close()
+  })
+  const assertIntact = () => assert.deepEqual([...home.damages(), ...peer.damages()], [])
+
+  it('work side by side in one thread', () => {
+    const gpus = [home, peer]
+    const buffers = gpus.map(gpu => gpu.createPool().allocate(64 * MiB, gpu.createStream()))
+    for (let round = 1; round <= 20; round++) {
+      for (const [index, gpu] of gpus.entries()) gpu.stamp(buffers[index], 10 * round + index)
+      for (const [index, gpu] of gpus.entries()) gpu.compare(buffers[index], 10 * round + index)
+    }
+    assertIntact()
+    assert.deepEqual(
+      buffers.map(({ device }) => device),
+      [0, 1],
+    )
+    for (const [index, gpu] of gpus.entries()) {
+      const { freeBytes, totalBytes } = gpu.context.activate().cuMemGetInfo()
+      assert.ok(totalBytes - freeBytes >= 64 * MiB, `GPU ${index}`)
+    }
+  })
+
+  it('copy between each other without access, in order', () => {
+    using stream = home.createStream()
+    using peerStream = peer.createStream()
+    const source = home.createPool().allocate(32 * MiB, stream)
+    const target = peer.createPool().allocate(32 * MiB, peerStream)
+    const back = home.createPool().allocate(32 * MiB, stream)
+    for (let round = 1; round <= 10; round++) {
+      home.spin(stream, 1)
+      home.stamp(source, round)
+      order(stream, peerStream)
+      target.copyFrom(source)
+      order(peerStream, stream)
+      home.stamp(source, 1000)
+      peer.compare(target, round)
+      peer.spin(peerStream, 1)
+      back.copyFrom(target)
+      home.compare(back, round)
+      order(stream, peerStream)
+    }
+    assertIntact()
+    target.copyFromSync(source)
+    peer.compare(target, 1000)
+    assertIntact()
+    assert.throws(() => peer.stamp(source, 1), { name: 'PoolError', message: /device 1 has no access .* device 0/ })
+  })
+
+  it('memory that a stream of the other one uses is given to nobody before that is done', () => {
+    using stream = home.createStream()
+    using peerStream = peer.createStream()
+    const pool = home.createPool()
+    const source = pool.allocate(64 * MiB, stream)
+    const target = peer.createPool().allocate(64 * MiB, peerStream)
+    home.stamp(source, 7)
+    order(stream, peerStream)
+    const release = peer.hold(peerStream)
+    target.copyFrom(source)
+    source.recordUse(peerStream)
+    const { ptr } = source
+    source.free()
+    const other = pool.allocate(64 * MiB, stream)
+    assert.notEqual(other.ptr, ptr)
+    home.stamp(other, 8)
+    release()
+    peer.compare(target, 7)
+    assertIntact()
+    pool.processDeferred()
+    assert.equal(pool.stats().pendingBytes, 0)
+    assertConsistent(pool)
+  })
+
+  it('reach a pool that was opened to them: what is there, what comes, and what moves', () => {
+    using stream = peer.createStream()
+    const pool = home.createPool({ maxPoolBytes: 64 * MiB, backing: 'virtual' })
+    const early = pool.allocate(8 * MiB)
+    pool.setAccess(peer, 'readWrite')
+    const used = [early, ...Array.from({ length: 6 }, () => pool.allocate(8 * MiB))]
+    const touch = (buffer: DeviceBuffer, stamp: number) => {
+      peer.stamp(buffer, stamp, stream)
+      peer.synchronize()
+      home.compare(buffer, stamp)
+    }
+    for (const [index, buffer] of used.entries()) touch(buffer, index + 1)
+    for (const buffer of used.filter((_, index) => index % 2 === 1)) buffer.free()
+    home.synchronize()
+    touch(pool.allocate(24 * MiB), 99)
+    assertIntact()
+    pool.setAccess(peer, 'none')
+    home.stamp(early, 5)
+    home.compare(early, 5)
+    assert.throws(() => peer.stamp(early, 1, stream), { name: 'PoolError', message: /setAccess/ })
+    assertIntact()
+    pool.setAccess(peer, 'readWrite')
+    touch(early, 6)
+    assertIntact()
+    assertConsistent(pool)
+  })
+
+  it('reach plain allocations by peer access, which is enabled once', () => {
+    const pool = home.createPool({ backing: 'segments' })
+    const early = pool.allocate(8 * MiB)
+    for (let round = 0; round < 2; round++) peer.context.enablePeerAccess(home.context)
+    for (const buffer of [early, pool.allocate(100 * MiB), home.createPlainPool().allocate(8 * MiB)]) {
+      peer.stamp(buffer, 3, peer.defaultStream)
+      peer.synchronize()
+      home.compare(buffer, 3)
+    }
+    assertIntact()
+  })
+
+  for (const backing of ['virtual', 'segments'] as const) {
+    it(`share a pool when one runs full, also with work pending: ${backing}`, () => {
+      const random = new Random(3)
+      const streams = [home.defaultStream, home.createStream(), home.createStream()]
+      const lender = peer.createPool({ backing })
+      const theirs = peer.createStream()
+      using pool = withFallback(home.createPool({ maxPoolBytes: 2 * MiB }), lender)
+      const held: { buffer: DeviceBuffer; stamp: number }[] = []
+      for (let step = 1; step <= 300; step++) {
+        const stream = streams[random.below(streams.length)]
+        if (random.below(4) === 0) home.spin(stream, random.fraction())
+        const buffer = pool.allocate(4 * random.logUniform(256, 8 * MiB), stream)
+        home.stamp(buffer, step)
+        held.push({ buffer, stamp: step })
+        // The lending device goes on with memory of the same pool.
+        const own = lender.allocate(4 * random.logUniform(256, 8 * MiB), theirs)
+        peer.stamp(own, step)
+        peer.compare(own, step)
+        own.free()
+        while (held.length > 6) {
+          const [one] = held.splice(random.below(held.length), 1)
+          home.compare(one.buffer, one.stamp)
+          one.buffer.free()
+        }
+      }
+      assert.ok(pool.fallbacks > 50, `${pool.fallbacks} fallbacks`)
+      assertIntact()
+      for (const { buffer, stamp } of held) {
+        home.compare(buffer, stamp)
+        assert.equal(buffer.readSync(0, 1)[0], stamp & 255)
+        buffer.free()
+      }
+      assertIntact()
+      assert.equal(lender.stats().liveBuffers, 0)
+    })
+  }
+})
