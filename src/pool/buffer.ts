@@ -160,9 +160,10 @@ export class DeviceBuffer implements Disposable {
   ): void {
     const from = this.sourceOf('copyFrom', source, sourceOffset, byteLength)
     const target = this.rangeOf('copyFrom', byteOffset, byteLength)
+    const reaches = source.reachableFrom(this.stream.context) // first, since it may ask a driver of another context
     const driver = this.driver('copyFrom')
     if (byteLength === 0) return
-    if (this.isBeside(source)) driver.cuMemcpyDtoDAsync(target, from, byteLength, this.stream.handle)
+    if (reaches) driver.cuMemcpyDtoDAsync(target, from, byteLength, this.stream.handle)
     else this.copyFromPeer(driver, target, source, from, byteLength)
   }
 
@@ -175,11 +176,12 @@ export class DeviceBuffer implements Disposable {
   ): void {
     const from = this.sourceOf('copyFromSync', source, sourceOffset, byteLength)
     const target = this.rangeOf('copyFromSync', byteOffset, byteLength)
+    const reaches = source.reachableFrom(this.stream.context)
     this.driver('copyFromSync')
     source.stream.synchronize()
     this.stream.synchronize()
     const driver = this.stream.context.activate()
-    if (byteLength > 0 && this.isBeside(source)) driver.cuMemcpyDtoD(target, from, byteLength)
+    if (byteLength > 0 && reaches) driver.cuMemcpyDtoD(target, from, byteLength)
     else if (byteLength > 0) this.copyFromPeer(driver, target, source, from, byteLength)
     driver.cuCtxSynchronize()
   }
@@ -224,12 +226,7 @@ export class DeviceBuffer implements Disposable {
     return context.activate()
   }
 
-  /** Whether `source`, this buffer and its stream are all of one device. */
-  private isBeside(source: DeviceBuffer): boolean {
-    return source.context.sharesDevice(this.context) && this.stream.context.sharesDevice(this.context)
-  }
-
-  /** In this buffer's stream; works without access of either device to the other's memory. */
+  /** In this buffer's stream; works without access to the source. Where there is access, it is the slower call for small ones. */
   private copyFromPeer(driver: Driver, target: number, source: DeviceBuffer, from: number, bytes: number): void {
     const { context, stream } = this
     driver.cuMemcpyPeerAsync(target, context.handle, from, source.context.handle, bytes, stream.handle)
