@@ -72,8 +72,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private readonly smallMask: number
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
-  /** the open streams by slot, which are the ones to allocate for; none once closed */
-  private streams: Clocks['streams']
+  /** those of the streams to allocate for; null once closed */
+  private acceptedClocks: Clocks | null
   private givenBack = false
 
   /** Made by the device: `device.createPool(options)`. */
@@ -92,7 +92,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
-    this.streams = clocks.streams
+    this.acceptedClocks = clocks
   }
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
@@ -106,19 +106,23 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
-    const records = this.records
     const slot = stream.slot
-    let record = 0
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
-    if (this.streams[slot] === stream && (bytes & this.smallMask) === bytes && alignment === undefined) {
+    if (
+      stream.clocks === this.acceptedClocks &&
+      slot >= 0 &&
+      (bytes & this.smallMask) === bytes &&
+      alignment === undefined
+    ) {
       const mask = this.roundingMask
-      record = this.slots.take(records.words, slot, ((bytes + mask) & ~mask) >>> Shift.units)
+      const record = this.slots.take(this.records.words, slot, ((bytes + mask) & ~mask) >>> Shift.units)
+      if (record !== 0) return this.handOut(record, bytes, stream)
     }
-    if (record === 0) {
-      record = this.takeSlowly(bytes, stream, alignment)
-      if (record === 0) return null
-    }
-    const { words, doubles } = records
+    return this.takeSlowly(bytes, stream, alignment)
+  }
+
+  private handOut(record: number, bytes: number, stream: Stream): DeviceBuffer {
+    const { words, doubles } = this.records
     const tag = (words[record << 4] | Tag.stateMask) + (1 + State.live)
     words[record << 4] = tag
     // Most programs ask for what they asked for before.
@@ -285,7 +289,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
-    this.streams = []
+    this.acceptedClocks = null
     this.slots.clear()
     if (!this.givenBack) {
       this.reserve.finishPeers()
@@ -372,19 +376,20 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     } else this.reserve.free(record, slot, stamp)
   }
 
-  /** A block for what the fast path leaves alone or the slot cache did not have; 0 when nothing helps. */
-  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): number {
-    if (this.streams[stream.slot] !== stream) this.refuse('allocate', stream)
+  /** What the fast path leaves alone: a special wish, or a size of which the cache has no block on top; null when nothing helps. */
+  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+    if (stream.clocks !== this.acceptedClocks || stream.slot < 0) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     else {
-      const cached = this.slots.take(this.records.words, stream.slot, units)
-      if (cached !== 0) return cached
+      const cached = this.slots.takeAny(stream.slot, units)
+      if (cached !== 0) return this.handOut(cached, bytes, stream)
     }
     this.records.doubles[Counter.misses]++
     const record = this.reserve.allocate(units, Math.max(1, (alignment ?? 1) / UNIT_BYTES), stream.slot)
-    if (record !== 0) this.addresses.note(record)
-    return record
+    if (record === 0) return null
+    this.addresses.note(record)
+    return this.handOut(record, bytes, stream)
   }
 
   /** Sizes that the fast path leaves alone: large ones, powers of two, and bad ones, which throw. */
@@ -397,7 +402,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   private get isClosed(): boolean {
-    return this.streams.length === 0
+    return this.acceptedClocks === null
   }
 
   private outOfMemory(bytes: number): OutOfMemoryError {
