@@ -136,19 +136,22 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const record = buffer.record
-    const words = this.records.words
+    const { record } = buffer
+    const { words, doubles } = this.records
     const tag = words[record << 4]
-    const slot = buffer.stream.slot
-    if (tag !== buffer.tag || tag > Tag.last || slot < 0 || stream !== undefined) {
+    const { slot } = buffer.stream
+    if (
+      tag !== buffer.tag ||
+      tag > Tag.last ||
+      slot < 0 ||
+      stream !== undefined ||
+      !this.slots.put(words, slot, record)
+    ) {
       this.releaseSlowly(buffer, stream)
       return
     }
-    const stamp = this.marked[slot] + 1
-    if (this.slots.put(words, slot, record)) {
-      words[record << 4] = tag - (State.live - State.cached)
-      this.records.doubles[(record << 3) | Double.stamp] = stamp
-    } else this.reserve.free(record, slot, stamp)
+    words[record << 4] = tag - (State.live - State.cached)
+    doubles[(record << 3) | Double.stamp] = this.marked[slot] + 1
   }
 
   /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
@@ -347,7 +350,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     )
   }
 
-  /** A free on a named or closed stream, of a block that other streams use, or of one whose record is spent. */
+  /** A free on a named or closed stream, of a block that other streams use, whose record is spent, or that the cache has no place for. */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const record = buffer.record
     if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
