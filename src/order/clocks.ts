@@ -254,8 +254,13 @@ export class Clocks {
     const marks = this.marks[slot]
     if (marks.length === 0) return false
     const driver = this.context.activate()
+    // Marks complete in their order: all before `done` have, those from `end` on have not. Mostly the newest one tells all.
     let done = 0
-    while (done < marks.length && driver.cuEventQuery(marks[done].event)) done++
+    let end = marks.length
+    for (let asked = end - 1; done < end; asked = (done + end) >> 1) {
+      if (driver.cuEventQuery(marks[asked].event)) done = asked + 1
+      else end = asked
+    }
     if (done === 0) return false
     this.learn(marks[done - 1].reach, false)
     return true

@@ -385,7 +385,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     else {
-      const cached = this.slots.takeAny(stream.slot, units)
+      const cached = this.slots.takeAny(stream.slot, units) || this.reserve.others.takeTop(units, stream.slot)
       if (cached !== 0) return this.handOut(cached, bytes, stream)
     }
     this.records.doubles[Counter.misses]++

@@ -45,6 +45,53 @@ function orderCalls({ driver }: TestDevice, action: () => void): Record<string, 
   return Object.fromEntries(made.filter(([, count]) => count > 0))
 }
 
+describe('cached blocks that go round between streams', () => {
+  const SIZES = [4 * KiB, 64 * KiB, 1 * MiB, 2 * MiB]
+
+  it('need no driver call, no miss and no memory of their own', () => {
+    const { device, pool, a, b, c } = setUp()
+    const ring = [a, b, c]
+    let held: DeviceBuffer[] = []
+    const turn = (step: number) => {
+      const stream = ring[step % ring.length]
+      signal(ring[(step + 2) % ring.length], stream)
+      const calls = orderCalls(device, () => {
+        const taken = SIZES.map(bytes => pool.allocate(bytes, stream))
+        for (const buffer of held) buffer.free(stream)
+        held = taken
+      })
+      for (const buffer of held) buffer.fill(step)
+      return calls
+    }
+    for (let step = 0; step < 6; step++) turn(step)
+    const { cacheMisses, reservedBytes, peakLiveBytes } = pool.stats()
+    for (let step = 6; step < 60; step++) assert.deepEqual(turn(step), {}, `step ${step}`)
+    const after = pool.stats()
+    assert.deepEqual(
+      [after.cacheMisses, after.reservedBytes, after.peakLiveBytes],
+      [cacheMisses, reservedBytes, peakLiveBytes],
+    )
+    for (const buffer of held) buffer.free()
+    assertConsistent(pool)
+  })
+
+  it('raise the peak of what is live when another stream takes them', () => {
+    const { pool, a, b, c } = setUp()
+    pool.allocate(512 * KiB, a).free()
+    signal(a, b)
+    const held = [pool.allocate(512 * KiB, b), pool.allocate(512 * KiB, c)]
+    assert.equal(pool.stats().peakLiveBytes, 1 * MiB)
+    assert.deepEqual(
+      pool.live().map(({ stream }) => stream),
+      [b.handle, c.handle],
+    )
+    const { ptr } = held[0]
+    held[0].free()
+    assert.equal(pool.allocate(512 * KiB, b).ptr, ptr)
+    assertConsistent(pool)
+  })
+})
+
 for (const backing of ['virtual', 'segments'] as const) {
   for (const [kind, bytes] of [
     ['cached', 512 * KiB],

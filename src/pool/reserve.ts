@@ -23,7 +23,7 @@ import { VirtualBacking } from './virtual-backing.js'
  * Large blocks given back to the heap between two marks. Marks tell how old the last use of idle memory is, so that it
  * can be moved when a miss comes; small blocks hardly ever leave a granule idle.
  */
-const LARGE_FREES_PER_MARK = 8
+const LARGE_FREES_PER_MARK = 32
 /** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
 const MOST_SLACK = 1.2
 const LEAST_SLACK_BYTES = 32 * MiB
@@ -38,7 +38,7 @@ export class Reserve {
   /** by stream slot: the latest stamp that a block waits for */
   private readonly awaited = new Float64Array(MOST_STREAMS)
   private readonly deferred: Deferred
-  private readonly others: OtherStreams
+  readonly others: OtherStreams
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   private readonly seen: Float64Array
   private unmarkedFrees = 0

@@ -188,6 +188,18 @@ export class SlotCache {
     return 0
   }
 
+  /** The block on top of a class of another stream, if it has exactly `units` and waits for at most `stamp`; 0 otherwise. */
+  takeTop(slot: number, sizeClass: number, units: number, stamp: number): number {
+    const { words, doubles } = this.records
+    const stack = (slot << Shift.stream) | (sizeClass << Shift.class)
+    const record = words[stack | words[stack]]
+    if (words[(record << 4) | Word.units] !== units || doubles[(record << 3) | Double.stamp] > stamp) return 0
+    words[stack]--
+    words[stack | Slot.cached] -= units
+    if (words[stack | Slot.cached] < words[stack | Slot.watched]) this.notePeak()
+    return record
+  }
+
   /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
   takeOlder(slot: number, units: number, stamp: number): number {
     const { words, doubles } = this.records
