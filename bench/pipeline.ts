@@ -1,6 +1,6 @@
 // Memory that goes from stream to stream: a ring of stages, each on a stream of its own, in which a stage waits for the one
 // before, takes buffers, and gives back those that the one before took. So every block that is reused was freed on another
-// stream, whose work is known to come before. The same ring without memory is taken off. Beside it the driver's own pool.
+// stream, whose work is known to come before. Beside it the driver's own pool in the same ring.
 // Run: node dist/bench/pipeline.js [--device D] [--smoke] [--save DIR]
 
 import { parseArgs } from 'node:util'
@@ -28,6 +28,11 @@ interface Subject<B> {
   free(buffer: B, stream: Stream): void
 }
 
+interface Times {
+  readonly allocateNs: number
+  readonly freeNs: number
+}
+
 class Ring {
   private readonly stages: readonly { stream: Stream; done: Event }[]
   private step = 0
@@ -40,29 +45,34 @@ class Ring {
     for (const { stream, done } of this.stages) done.record(stream)
   }
 
-  /** Nanoseconds of each step. */
-  run<B>(subject: Subject<B> | null, steps: number): number {
+  /** Nanoseconds of an allocation and of a free, the ring's own work left out. */
+  run<B>(subject: Subject<B> | null, steps: number): Times {
     this.opened.synchronize()
     let held: B[] = []
     let taken: B[] = []
-    const start = performance.now()
+    let allocateMs = 0
+    let freeMs = 0
     for (const end = this.step + steps; this.step < end; this.step++) {
       const before = this.stages[(this.step + this.stages.length - 1) % this.stages.length]
       const { stream, done } = this.stages[this.step % this.stages.length]
       stream.wait(before.done)
       if (subject !== null) {
+        const start = performance.now()
         for (let index = 0; index < BUFFERS; index++) {
           taken[index] = subject.allocate(SIZES[index % SIZES.length], stream)
         }
+        const middle = performance.now()
         for (let index = 0; index < held.length; index++) subject.free(held[index], stream)
+        allocateMs += middle - start
+        freeMs += performance.now() - middle
       }
       ;[held, taken] = [taken, held]
       done.record(stream)
     }
-    const ns = ((performance.now() - start) * 1e6) / steps
     const last = this.stages[(this.step - 1 + this.stages.length) % this.stages.length].stream
     for (const buffer of held) subject?.free(buffer, last)
-    return ns
+    const count = steps * BUFFERS
+    return { allocateNs: (allocateMs * 1e6) / count, freeNs: (freeMs * 1e6) / count }
   }
 
   close(): void {
@@ -118,40 +128,38 @@ const rows = [2, 4].map(width => {
     driverSubject(device.driver) as Subject<DeviceBuffer | number>,
   ]
   const ring = new Ring(device, width)
-  const times = subjects.map((): number[] => [])
+  const times = subjects.map((): Times[] => [])
   for (let batch = 0; batch <= BATCHES; batch++) {
     for (const [index, subject] of subjects.entries()) {
-      const bare = ring.run(null, STEPS)
-      const ns = (ring.run(subject, STEPS) - bare) / BUFFERS
+      const time = ring.run(subject, STEPS)
       // The first batch of each warms up and does not count.
-      if (batch > 0) times[index].push(ns)
+      if (batch > 0) times[index].push(time)
     }
   }
   const { insertedWaits, reservedBytes } = pool.stats()
   ring.close()
   pool.close()
-  const [oursNs, driverNs] = times.map(median)
-  return {
-    streams: width,
-    oursNs: Number(oursNs.toFixed(1)),
-    oursLeastNs: Number(Math.min(...times[0]).toFixed(1)),
-    driverNs: Number(driverNs.toFixed(1)),
-    timesOurs: Number((driverNs / oursNs).toFixed(1)),
-    driverCallsPer64Frees: Number(callsPer64Frees(OPTIONS, width).toFixed(3)),
-    insertedWaits,
-    reservedBytes,
-  }
+  const results = subjects.map(({ name }, index) => {
+    const [allocates, frees] = [times[index].map(time => time.allocateNs), times[index].map(time => time.freeNs)]
+    const rounded = [median(allocates), Math.min(...allocates), median(frees), Math.min(...frees)].map(ns =>
+      Number(ns.toFixed(1)),
+    )
+    return { name, allocateNs: rounded[0], leastAllocateNs: rounded[1], freeNs: rounded[2], leastFreeNs: rounded[3] }
+  })
+  const driverCallsPer64Frees = Number(callsPer64Frees(OPTIONS, width).toFixed(3))
+  return { streams: width, driverCallsPer64Frees, insertedWaits, reservedBytes, subjects: results }
 })
 
 const machine = machineOf(device)
 console.log(
   `${machine.device}${machine.simulated ? ' (simulated: the driver rows are not a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
 )
-console.log(`medians of ${BATCHES} batches of ${STEPS} steps, ns per allocate + free, ${BUFFERS} buffers a step`)
-for (const { streams, oursNs, oursLeastNs, driverNs, timesOurs, driverCallsPer64Frees, insertedWaits } of rows) {
+console.log(`medians of ${BATCHES} batches of ${STEPS} steps, ${BUFFERS} buffers a step; ns, and the least in brackets`)
+for (const { streams, driverCallsPer64Frees, insertedWaits, subjects } of rows) {
   console.log(`\n${streams} streams in a ring`)
-  console.log(`  cuda-mempool            ${oursNs.toFixed(1).padStart(8)}  (least ${oursLeastNs.toFixed(1)})`)
-  console.log(`  cuMemAllocAsync         ${driverNs.toFixed(1).padStart(8)}  ${timesOurs}×`)
+  for (const { name, allocateNs, leastAllocateNs, freeNs, leastFreeNs } of subjects) {
+    console.log(`  ${name.padEnd(48)}allocate ${allocateNs} (${leastAllocateNs}), free ${freeNs} (${leastFreeNs})`)
+  }
   console.log(`  calls of the driver for 64 frees: ${driverCallsPer64Frees}; waits inserted: ${insertedWaits}`)
 }
 save(values.save, 'pipeline', { machine, parameters: { batches: BATCHES, steps: STEPS, buffers: BUFFERS }, rows })

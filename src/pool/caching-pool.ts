@@ -385,7 +385,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     else {
-      const cached = this.slots.takeAny(stream.slot, units) || this.reserve.others.takeTop(units, stream.slot)
+      const { slot } = stream
+      const sizeClass = classOf(units)
+      const cached = this.slots.takeAny(slot, sizeClass, units) || this.reserve.others.takeTop(slot, sizeClass, units)
       if (cached !== 0) return this.handOut(cached, bytes, stream)
     }
     this.records.doubles[Counter.misses]++
@@ -397,6 +399,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Sizes that the fast path leaves alone: large ones, powers of two, and bad ones, which throw. */
   private unitsOf(bytes: number): number {
+    const mask = this.roundingMask
+    if (bytes > 0 && (bytes & this.smallMask) === bytes) return classUnits(((bytes + mask) & ~mask) >>> Shift.units)
     checkByteCount(bytes, 'bytes')
     const { minBlockBytes } = this.config
     const units = Math.ceil(bytes / minBlockBytes) * (minBlockBytes / UNIT_BYTES)

@@ -10,7 +10,6 @@
 import { blocksOf, findAdmitted, findStretch, startIn } from '../heap/other-keys.js'
 import { Double, type RecordTable, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
-import { classOf } from '../heap/size-classes.js'
 import type { Admission } from '../heap/window.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Backing } from './backing.js'
@@ -48,11 +47,10 @@ export class OtherStreams {
     return admission
   }
 
-  /** A block of exactly `units` that is safe for the stream of `slot`, handed from another stream's cache to that stream; 0 for none. */
-  takeTop(units: number, slot: number): number {
+  /** A block of exactly `units`, of `sizeClass`, that is safe for the stream of `slot`, handed from another stream's cache to that stream; 0 for none. */
+  takeTop(slot: number, sizeClass: number, units: number): number {
     const { slots, seen, records } = this
     const { known } = this.clocks
-    const sizeClass = classOf(units)
     const row = slot * MOST_STREAMS
     for (let other = 0; other < slots.slotLimit; other++) {
       if (other === slot) continue

@@ -93,10 +93,11 @@ export class SlotCache {
     return record
   }
 
-  /** A cached block that wastes little: of the class of `units` or of the next, so at most an eighth or one unit too large; 0 for none. */
-  takeAny(slot: number, units: number): number {
+  /** A cached block that wastes little: of `sizeClass`, that of `units`, or of the next, so at most an eighth or one unit too large; 0 for none. */
+  takeAny(slot: number, sizeClass: number, units: number): number {
     const { words } = this.records
-    const stack = (slot << Shift.stream) | (classOf(units) << Shift.class)
+    const stack = (slot << Shift.stream) | (sizeClass << Shift.class)
+    if ((words[stack] | words[stack + CLASS_WORDS]) === 0) return 0
     const record = this.search(words, stack, units)
     if (record === 0) return 0
     const counter = stack | Slot.cached
