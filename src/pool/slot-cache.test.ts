@@ -30,7 +30,8 @@ class NumberedCache {
   /** 0 for none */
   take(slot: number, units: number): number {
     return this.numberOf(
-      this.cache.take(this.records.words, slot, units) || this.cache.takeAny(slot, classOf(units), classUnits(units)),
+      this.cache.take(this.records.words, slot, units) ||
+        this.cache.takeAny(slot, classOf(classUnits(units)), classUnits(units)),
     )
   }
 
