@@ -7,6 +7,30 @@ export class PoolError extends Error {
   override name = 'PoolError'
 }
 
+/** What a pool in debug mode has found. */
+export type Fault = 'outOfBounds' | 'useAfterFree' | 'useBeforeAllocation' | 'freeBeforeUse' | 'writeAfterFree'
+
+/** Where the program made the calls that a fault is about: `where (file:line:column)`, or that it was not remembered. */
+export interface FaultSites {
+  readonly allocatedAt: string
+  /** for faults that have to do with a free before this call */
+  readonly freedAt?: string
+  /** for a use before this call */
+  readonly usedAt?: string
+}
+
+/** A fault of the program in its use of memory, found by a pool in debug mode. The stack is that of the call that found it. */
+export class DebugError extends PoolError {
+  override name = 'DebugError'
+  constructor(
+    readonly fault: Fault,
+    message: string,
+    readonly sites: FaultSites,
+  ) {
+    super(message)
+  }
+}
+
 /** A GPU could not be opened because there is none, or no driver for it. The message says what was tried and the remedy. */
 export class NoDeviceError extends Error {
   override name = 'NoDeviceError'

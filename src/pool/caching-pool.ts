@@ -153,11 +153,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const range = Number.isSafeInteger(ptr) ? this.reserve.backing.rangeAt(ptr) : -1
     const unit = range === -1 ? 0 : (ptr - this.reserve.backing.bases[range]) / UNIT_BYTES
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
-    if (record === 0) {
-      throw new PoolError(
-        `deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`,
-      )
-    }
+    if (record === 0) throw unknownAddress(ptr)
     const slot = this.records.words[record * Stride.words + Word.key] - 1
     const owner = stream ?? this.clocks.streams[slot]
     // The last mark of a closed stream covers all that was submitted to it.
@@ -400,7 +396,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return this.streams.length === 0
   }
 
-  private outOfMemory(bytes: number): OutOfMemoryError {
+  protected outOfMemory(bytes: number): OutOfMemoryError {
     const { leaveFreeBytes } = this.config
     const deviceFreeBytes = this.context.activate().cuMemGetInfo().freeBytes
     return outOfMemory({
@@ -412,7 +408,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     })
   }
 
-  private checkOpen(call: string): void {
+  protected checkOpen(call: string): void {
     if (this.isClosed) throw new PoolError(`${call}: the pool is closed; create another`)
   }
 
@@ -428,6 +424,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }
+}
+
+/** The error for what `deallocate` does not know. */
+export function unknownAddress(ptr: number): PoolError {
+  return new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
 }
 
 /** Powers of two from 512 B to 2 GiB; exact above. */

@@ -113,6 +113,17 @@ export class Reserve {
     for (const use of this.deferred.add(record, slot, stamp, bytes)) this.await(use.slot, use.stamp)
   }
 
+  /** A freed block is kept from use until `takeAside`. */
+  setAside(record: number): void {
+    this.slots.handBack(record)
+    this.records.setState(record, State.deferred)
+  }
+
+  /** A block that was set aside goes to the heap, to be used again after `stamp` of the stream slot. */
+  takeAside(record: number, slot: number, stamp: number): void {
+    this.giveToHeap(record, slot, stamp)
+  }
+
   /** Settles, then gives back what is idle above the release threshold; returns how many blocks were settled. */
   processDeferred(): number {
     const settled = this.settle()
