@@ -8,16 +8,17 @@ const PACKAGE = new URL('..', import.meta.url).href
 export class CallSite {
   private readonly trace: { stack?: string } = {}
 
-  private constructor() {
+  private constructor(inText: boolean) {
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = MOST_FRAMES
     Error.captureStackTrace(this.trace, CallSite.here)
     Error.stackTraceLimit = stackTraceLimit
+    if (inText) void this.trace.stack
   }
 
-  /** The call that is running now. */
-  static here(): CallSite {
-    return new CallSite()
+  /** The call that is running now. A stack not yet in text keeps what its functions were called on from the garbage collector. */
+  static here(inText: boolean): CallSite {
+    return new CallSite(inText)
   }
 
   /** The innermost call that is not this package's: `function (file:line:column)`, or without a function. */

@@ -162,7 +162,7 @@ export class DebugAllocation implements BufferHome {
   }
 
   private here(): CallSite | null {
-    return this.isSampled ? CallSite.here() : null
+    return this.isSampled ? CallSite.here(this.pool.debug.warnOnLeak) : null
   }
 
   private fault(fault: Fault, what: string, usedAt?: CallSite | null): DebugError {

@@ -132,18 +132,26 @@ export class DebugPool extends CachingPool {
   /** As ever; looks at the redzones of what is still held and at what is in quarantine first. */
   override close(): DebugCloseReport {
     const faults: DebugError[] = []
-    if (!this.closed) this.context.giveBack(() => faults.push(...this.lastFaults()))
     const lost = this.live()
+    let report: CloseReport
+    try {
+      if (!this.closed) this.context.giveBack(() => faults.push(...this.lastFaults()))
+    } finally {
+      this.forgetAll()
+      report = super.close()
+    }
+    for (const fault of faults) process.emitWarning(fault)
+    if (this.debug.warnOnLeak && lost.length > 0) warnOfHeld(lost)
+    return { ...report, lost, faults }
+  }
+
+  private forgetAll(): void {
     for (const allocation of this.held.values()) {
       allocation.isLost = true
       this.registry?.unregister(allocation)
     }
     this.held.clear()
     this.quarantine.clear()
-    const report = { ...super.close(), lost, faults }
-    for (const fault of faults) process.emitWarning(fault)
-    if (this.debug.warnOnLeak && lost.length > 0) warnOfHeld(lost)
-    return report
   }
 
   /** Everything that is looked at comes before the first change, so that a refused free leaves the buffer as it was. */
