@@ -10,16 +10,14 @@ export class PoolError extends Error {
 /** What a pool in debug mode has found. */
 export type Fault = 'outOfBounds' | 'useAfterFree' | 'useBeforeAllocation' | 'freeBeforeUse' | 'writeAfterFree'
 
-/** Where the program made the calls that a fault is about: `where (file:line:column)`, or that it was not remembered. */
+/** Where the program made the calls that a fault is about: `function (file:line:column)`, or that it was not remembered. */
 export interface FaultSites {
   readonly allocatedAt: string
-  /** for faults that have to do with a free before this call */
-  readonly freedAt?: string
-  /** for a use before this call */
   readonly usedAt?: string
+  readonly freedAt?: string
 }
 
-/** A fault of the program in its use of memory, found by a pool in debug mode. The stack is that of the call that found it. */
+/** A mistake of the program in its use of memory, found by a pool in debug mode. */
 export class DebugError extends PoolError {
   override name = 'DebugError'
   constructor(

@@ -16,6 +16,9 @@ import { CallSite } from './call-site.js'
 import type { DebugPool } from './debug-pool.js'
 import type { BufferHome } from './home.js'
 
+/** Null where it was not remembered, undefined where there is none. */
+type Place = CallSite | null | undefined
+
 interface Use {
   readonly call: string
   readonly slot: number
@@ -95,7 +98,10 @@ export class DebugAllocation implements BufferHome {
   checkLive(call: string): void {
     if (this.isLost) throw new PoolError(`${call}: the buffer's pool is closed`)
     if (this.freed)
-      throw this.fault('useAfterFree', `${call}: the buffer was already freed; keep no reference to it after free()`)
+      throw this.fault('useAfterFree', `${call}: the buffer was already freed; keep no reference to it after free()`, {
+        freedAt: this.freedAt,
+        usedAt: thisCall(),
+      })
   }
 
   /** Refuses a free on `stream` that does not come after the allocation and after every use. */
@@ -112,20 +118,20 @@ export class DebugAllocation implements BufferHome {
       throw this.fault(
         'freeBeforeUse',
         `free: a use (${use.call}) on ${nameOf(user)} may come after the free on ${nameOf(stream)}; ${remedy}`,
-        use.site,
+        { usedAt: use.site, freedAt: thisCall() },
       )
     }
   }
 
   /** The error for a byte found changed; `offset` is counted from the start of the buffer. */
   damage(fault: 'outOfBounds' | 'writeAfterFree', call: string, offset: number): DebugError {
-    const { byteLength } = this
-    const side = offset < 0 ? `${-offset} before its start` : `${offset - byteLength} behind its end`
+    const side = offset < 0 ? `${-offset} before the start` : `${offset - this.byteLength + 1} past the end`
     const what =
       fault === 'writeAfterFree'
         ? `byte ${offset} was written after the free`
-        : `byte ${offset}, ${side}, was written; free it again to let it go`
-    return this.fault(fault, `${call}: ${what}`)
+        : `byte ${offset} was written, ${side}; the buffer is left as it is, free it again to let it go`
+    const freedAt = fault === 'writeAfterFree' ? this.freedAt : call === 'free' ? thisCall() : undefined
+    return this.fault(fault, `${call}: ${what}`, { freedAt })
   }
 
   /** Remembers where its free was called. */
@@ -145,6 +151,7 @@ export class DebugAllocation implements BufferHome {
       'useBeforeAllocation',
       `${call}: ${nameOf(stream)} may come before the allocation on ${nameOf(this.stream)}; record an event there since, ` +
         'and let this stream wait for it (stream.wait(event))',
+      call === 'free' ? { freedAt: thisCall() } : { usedAt: thisCall() },
     )
   }
 
@@ -165,20 +172,22 @@ export class DebugAllocation implements BufferHome {
     return this.isSampled ? CallSite.here(this.pool.debug.warnOnLeak) : null
   }
 
-  private fault(fault: Fault, what: string, usedAt?: CallSite | null): DebugError {
+  private fault(fault: Fault, what: string, calls: { freedAt?: Place; usedAt?: Place }): DebugError {
+    const { freedAt, usedAt } = calls
     const sites: FaultSites = {
       allocatedAt: siteText(this.allocatedAt),
-      ...(this.freed ? { freedAt: siteText(this.freedAt) } : {}),
       ...(usedAt === undefined ? {} : { usedAt: siteText(usedAt) }),
+      ...(freedAt === undefined ? {} : { freedAt: siteText(freedAt) }),
     }
-    const places = [
-      `allocated at ${sites.allocatedAt}`,
-      ...(sites.usedAt === undefined ? [] : [`used at ${sites.usedAt}`]),
-      ...(sites.freedAt === undefined ? [] : [`freed at ${sites.freedAt}`]),
-    ]
+    const places = Object.entries(sites).map(([call, site]) => `${call.replace('At', ' at')} ${site}`)
     const buffer = `${this.byteLength} bytes at 0x${this.ptr.toString(16)}`
     return new DebugError(fault, `${what}. Buffer of ${buffer}, ${places.join(', ')}`, sites)
   }
+}
+
+/** Of the call that finds a fault, whose stack is at hand. */
+function thisCall(): CallSite {
+  return CallSite.here(true)
 }
 
 function nameOf(stream: Stream): string {

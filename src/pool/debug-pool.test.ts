@@ -84,18 +84,18 @@ async function warningsOf(action: () => unknown): Promise<string[]> {
 
 describe('debug mode: writes out of bounds', () => {
   for (const [where, offset, message] of [
-    ['behind the end, within the rounding', 1000, /byte 1000, 0 behind its end/],
-    ['behind the end, in the redzone', 1250, /byte 1250, 250 behind its end/],
-    ['before the start', -1, /byte -1, 1 before its start/],
-    ['at the start of the redzone', -256, /byte -256, 256 before its start/],
+    ['behind the end, within the rounding', 1000, /byte 1000 was written, 1 past the end/],
+    ['behind the end, in the redzone', 1250, /byte 1250 was written, 251 past the end/],
+    ['before the start', -1, /byte -1 was written, 1 before the start/],
+    ['at the start of the redzone', -256, /byte -256 was written, 256 before the start/],
   ] as const) {
     it(`${where} are found at the free, once, and the buffer is left as it is until then`, () => {
       const { pool, a, poke } = setUp()
       const place = here()
       const buffer = pool.allocate(1000, a) // on the line after `place`
       poke({ ptr: buffer.ptr + offset }, 0, a)
-      const { sites } = faultOf(() => buffer.free(), 'outOfBounds', message)
-      assert.equal(lineOf(sites.allocatedAt), lineOf(place) + 1)
+      const { sites } = faultOf(() => buffer.free(), 'outOfBounds', message) // three lines after `place`
+      assert.deepEqual([lineOf(sites.allocatedAt), lineOf(sites.freedAt!)], [lineOf(place) + 1, lineOf(place) + 3])
       assert.equal(buffer.freed, false)
       assert.equal(buffer.readSync(999)[0], 0xff)
       assertConsistent(pool)
@@ -267,6 +267,7 @@ describe('debug mode: uses after the free', () => {
     ]) {
       const { sites } = faultOf(use, 'useAfterFree', /already freed/)
       assert.deepEqual([lineOf(sites.allocatedAt), lineOf(sites.freedAt!)], [lineOf(place) + 1, lineOf(place) + 2])
+      assert.ok(lineOf(sites.usedAt!) > 0)
     }
     buffer[Symbol.dispose]()
   })
@@ -313,6 +314,7 @@ describe('debug mode: uses on another stream', () => {
       signal(b, a) // the wrong way round
       const { sites } = faultOf(() => use(buffer, b, opened), 'useBeforeAllocation', /stream\.wait\(event\)/)
       assert.equal(lineOf(sites.allocatedAt), lineOf(place) + 1)
+      assert.ok(lineOf((name === 'a free' ? sites.freedAt : sites.usedAt)!) > 0)
       assert.equal(buffer.freed, false)
       signal(a, b)
       use(buffer, b, opened)
@@ -357,7 +359,7 @@ describe('debug mode: uses on another stream', () => {
     const place = here()
     buffer.noteUse(b, 'my library')
     const { sites } = faultOf(() => buffer.free(), 'freeBeforeUse', /my library/)
-    assert.equal(lineOf(sites.usedAt!), lineOf(place) + 1)
+    assert.deepEqual([lineOf(sites.usedAt!), lineOf(sites.freedAt!)], [lineOf(place) + 1, lineOf(place) + 2])
     assert.equal(buffer.freed, false)
     signal(a, c)
     faultOf(() => buffer.free(c), 'freeBeforeUse')
