@@ -14,6 +14,8 @@ export {
   OutOfMemoryError,
   type OutOfMemoryFigures,
   PoolError,
+  type Remedy,
+  type StreamMemory,
 } from './base/errors.js'
 export { Device, type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device.js'
 export type { Driver } from './driver/driver.js'

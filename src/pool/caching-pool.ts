@@ -396,14 +396,18 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return this.streams.length === 0
   }
 
-  protected outOfMemory(bytes: number): OutOfMemoryError {
-    const { leaveFreeBytes } = this.config
-    const deviceFreeBytes = this.context.activate().cuMemGetInfo().freeBytes
+  /** `blockBytes` is what was asked of the heaps for a buffer of `bytes`. */
+  protected outOfMemory(bytes: number, blockBytes = bytes): OutOfMemoryError {
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     return outOfMemory({
       bytes,
+      blockBytes: Math.max(blockBytes, this.unitsOf(blockBytes) * UNIT_BYTES),
       stats: this.stats(),
-      deviceFreeBytes,
-      leaveFreeBytes,
+      streams: this.reserve.byStream(),
+      largestFreeBytes: this.reserve.longestFreeBytes(),
+      deviceFreeBytes: freeBytes,
+      deviceTotalBytes: totalBytes,
+      config: this.config,
       backing: this.reserve.backing.kind,
     })
   }

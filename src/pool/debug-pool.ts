@@ -55,18 +55,17 @@ export class DebugPool extends CachingPool {
 
   override allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
     const buffer = this.tryAllocate(bytes, stream, alignment)
-    if (buffer === null) throw this.outOfMemory(bytes)
+    if (buffer === null) throw this.outOfMemory(bytes, this.redzonedBytes(bytes, alignment))
     return buffer
   }
 
   override tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
     checkByteCount(bytes, 'bytes')
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
-    const { redzoneBytes, quarantineBytes, sites } = this.debug
+    const { quarantineBytes, sites } = this.debug
     this.quarantine.shrinkTo(quarantineBytes, 'allocate')
-    const step = alignment ?? UNIT_BYTES
-    const frontBytes = Math.ceil(redzoneBytes / step) * step
-    const blockBytes = Math.min(frontBytes + bytes + redzoneBytes, Number.MAX_SAFE_INTEGER)
+    const frontBytes = this.frontBytes(alignment)
+    const blockBytes = this.redzonedBytes(bytes, alignment)
     let block = super.tryAllocate(blockBytes, stream, alignment)
     if (block === null && this.quarantine.shrinkTo(0, 'allocate'))
       block = super.tryAllocate(blockBytes, stream, alignment)
@@ -227,6 +226,15 @@ export class DebugPool extends CachingPool {
     if (!stream.closed) return stream
     stream.clocks.waitFor(stream.lastSlot, stream.lastStamp)
     return this.defaultStream
+  }
+
+  /** The redzone before a buffer, which keeps the buffer aligned. */
+  private frontBytes(alignment = UNIT_BYTES): number {
+    return Math.ceil(this.debug.redzoneBytes / alignment) * alignment
+  }
+
+  private redzonedBytes(bytes: number, alignment: number | undefined): number {
+    return Math.min(this.frontBytes(alignment) + bytes + this.debug.redzoneBytes, Number.MAX_SAFE_INTEGER)
   }
 
   private tailBytes({ block, frontBytes, byteLength }: DebugAllocation): number {

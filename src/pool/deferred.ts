@@ -90,6 +90,11 @@ export class Deferred {
     return settled.map(block => ({ ...block, stamp: this.stampNow(block) }))
   }
 
+  /** Bytes waiting that were freed on a slot. */
+  bytesOf(slot: number): number {
+    return this.blocks.reduce((sum, block) => sum + (block.slot === slot ? block.bytes : 0), 0)
+  }
+
   /** The smallest waiting block of at least `leastBytes` and less than `endBytes`; null for none. */
   smallest(leastBytes: number, endBytes: number): DeferredBlock | null {
     let best: DeferredBlock | null = null

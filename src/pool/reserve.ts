@@ -4,7 +4,7 @@
 // one's block; waiting on the host, for the oldest work first. No step that a former one makes needless is taken.
 
 import { MiB } from '../base/bytes.js'
-import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+import { CudaError, DeviceLostError, PoolError, type StreamMemory } from '../base/errors.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
 import { CLASSES, classFloorUnits, classOf, UNIT_BYTES } from '../heap/size-classes.js'
@@ -156,6 +156,35 @@ export class Reserve {
     const heaps = [this.small, this.large]
     const classes = heaps.flatMap(heap => Array.from(heap.unitsByKey, (_, key) => heap.largestClass(key)))
     return classFloorUnits(Math.max(0, ...classes)) * UNIT_BYTES
+  }
+
+  /** What is kept that each stream used last; walks the waiting blocks. */
+  byStream(): StreamMemory[] {
+    const slots = Array.from({ length: this.slots.slotLimit }, (_, slot) => {
+      const free = (this.small.unitsByKey[slot + 1] ?? 0) + (this.large.unitsByKey[slot + 1] ?? 0)
+      return {
+        stream: this.clocks.streams[slot]?.handle ?? null,
+        pendingBytes: free * UNIT_BYTES + this.deferred.bytesOf(slot),
+        cachedBytes: this.slots.cachedUnits(slot) * UNIT_BYTES,
+      }
+    })
+    return slots.filter(({ pendingBytes, cachedBytes }) => pendingBytes + cachedBytes > 0)
+  }
+
+  /** The longest stretch of free blocks, whatever they wait for; walks every block. */
+  longestFreeBytes(): number {
+    const { words } = this.records
+    let longest = 0
+    for (const heap of [this.small, this.large]) {
+      for (const first of heap.firstRecords.values()) {
+        let units = 0
+        for (let record = first; record !== 0; record = words[(record << 4) | Word.next]) {
+          units = this.records.state(record) === State.free ? units + words[(record << 4) | Word.units] : 0
+          longest = Math.max(longest, units)
+        }
+      }
+    }
+    return longest * UNIT_BYTES
   }
 
   check(): void {
