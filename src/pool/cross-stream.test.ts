@@ -263,6 +263,26 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
+    it('neighbours of several streams are waited for when they are enough together', () => {
+      const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
+      pool.allocate(64 * MiB, a).free()
+      a.synchronize()
+      pool.processDeferred()
+      const parts = [a, a, b, c].map((stream, index) => pool.allocate([24, 4, 18, 18][index] * MiB, stream))
+      const first = parts[0].ptr
+      for (const index of [0, 2, 3]) {
+        freePending(device, parts[index])
+        device.clocks.mark(parts[index].stream.slot)
+      }
+      const waited = [a, c].map(({ slot }) => device.clocks.completed[slot])
+      const again = pool.allocate(36 * MiB, device.createStream())
+      const [isA, isC] = [a, c].map(({ slot }, index) => device.clocks.completed[slot] > waited[index])
+      // Memory that moves need not be neighbours: what a and b have freed is older, and enough.
+      assert.deepEqual([isA, isC], backing === 'segments' ? [false, true] : [true, false])
+      if (backing === 'segments') assert.equal(again.ptr, first + 28 * MiB)
+      assertConsistent(pool)
+    })
+
     it('a block that others use is waited for when those uses are enough, and nothing else is', () => {
       const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
       const [used, freed] = [pool.allocate(40 * MiB, a), pool.allocate(24 * MiB, c)]
