@@ -234,10 +234,11 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
     it('frees on a stream of the caller, which comes after that of the allocation', () => {
       const { pool, device, check } = open()
       const stream = device.createStream()
-      const [first, second] = [pool.allocate(1 * KiB), pool.allocate(2 * MiB, stream)]
+      const first = pool.allocate(1 * KiB)
       device.defaultStream.synchronize()
-      stream.synchronize()
       pool.free(first, stream)
+      const second = pool.allocate(2 * MiB, stream)
+      stream.synchronize()
       second.free(device.defaultStream)
       const buffer = pool.allocateAsync(1 * KiB, stream)
       assert.equal(buffer.stream, stream)
