@@ -21,8 +21,9 @@ const MOST_MARKS = 64
 /** By slot: the marks that are complete once some mark is. Slots beyond its end were unused when it was taken. */
 export type Reach = Float64Array
 
-interface Mark {
+export interface Mark {
   readonly event: number
+  readonly slot: number
   readonly stamp: number
   readonly reach: Reach
   /** counted over all streams: which of two marks is older */
@@ -97,7 +98,7 @@ export class Clocks {
     if (isFull) marks.pop()
     else this.spareEvents.pop()
     const stamp = reach[slot]
-    marks.push({ event, stamp, reach, number: ++this.placed })
+    marks.push({ event, slot, stamp, reach, number: ++this.placed })
     return stamp
   }
 
@@ -153,25 +154,26 @@ export class Clocks {
     if (this.completed[slot] >= stamp) return
     this.cover(slot)
     const mark = this.marks[slot].find(candidate => candidate.stamp >= stamp)
-    if (mark !== undefined) this.await(mark)
+    if (mark !== undefined) this.waitForMark(mark)
   }
 
-  /** The number of the oldest watched mark of a slot, which tells its age among those of all slots; Infinity for none. */
-  oldestMark(slot: number): number {
+  /** The watched marks of a slot, the oldest first. */
+  watched(slot: number): readonly Mark[] {
     this.cover(slot)
-    return this.marks[slot].length === 0 ? Infinity : this.marks[slot][0].number
+    return this.marks[slot]
   }
 
-  /** Waits on the host for the oldest watched mark of a slot. */
-  waitForOldest(slot: number): void {
-    this.await(this.marks[slot][0])
+  /** Waits on the host for a watched mark. */
+  waitForMark(mark: Mark): void {
+    this.context.activate().cuEventSynchronize(mark.event)
+    this.learn(mark.reach, true)
   }
 
   /** Waits on the host for all that was submitted to a slot's stream. */
   waitForAll(slot: number): void {
     if (this.streams[slot] !== null) this.mark(slot)
     const last = this.marks[slot].at(-1)
-    if (last !== undefined) this.await(last)
+    if (last !== undefined) this.waitForMark(last)
     else this.learn(this.reachOf(slot), true) // of a closed stream: what was known to it when it was closed
   }
 
@@ -237,11 +239,6 @@ export class Clocks {
     const reach = this.known.slice(slot * MOST_STREAMS, slot * MOST_STREAMS + this.slotLimit)
     reach[slot] = this.marked[slot]
     return reach
-  }
-
-  private await(mark: Mark): void {
-    this.context.activate().cuEventSynchronize(mark.event)
-    this.learn(mark.reach, true)
   }
 
   /** Ticks that placed no mark of ours (a query, an event of the user's, a refused record) are watched by a new one. */

@@ -19,7 +19,8 @@ export class Stream implements Disposable {
     readonly clocks: Clocks,
     /** the driver's handle, for any other library */
     readonly handle: number,
-    private readonly owned: boolean,
+    /** made here, so that its work is ordered with that of other streams by nothing but our calls */
+    readonly owned: boolean,
     private readonly onClose: (stream: Stream) => void = () => {},
   ) {
     this.context = clocks.context

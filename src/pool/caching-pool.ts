@@ -160,11 +160,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const range = Number.isSafeInteger(ptr) ? this.reserve.backing.rangeAt(ptr) : -1
     const unit = range === -1 ? 0 : (ptr - this.reserve.backing.bases[range]) / UNIT_BYTES
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
-    if (record === 0) {
-      throw new PoolError(
-        `deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`,
-      )
-    }
+    if (record === 0) throw unknownAddress(ptr)
     const slot = this.records.words[record * Stride.words + Word.key] - 1
     const owner = stream ?? this.clocks.streams[slot]
     // The last mark of a closed stream covers all that was submitted to it.
@@ -412,19 +408,23 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return this.acceptedClocks === null
   }
 
-  private outOfMemory(bytes: number): OutOfMemoryError {
-    const { leaveFreeBytes } = this.config
-    const deviceFreeBytes = this.context.activate().cuMemGetInfo().freeBytes
+  /** `blockBytes` is what was asked of the heaps for a buffer of `bytes`. */
+  protected outOfMemory(bytes: number, blockBytes = bytes): OutOfMemoryError {
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     return outOfMemory({
       bytes,
+      blockBytes: Math.max(blockBytes, this.unitsOf(blockBytes) * UNIT_BYTES),
       stats: this.stats(),
-      deviceFreeBytes,
-      leaveFreeBytes,
+      streams: this.reserve.byStream(),
+      largestFreeBytes: this.reserve.longestFreeBytes(),
+      deviceFreeBytes: freeBytes,
+      deviceTotalBytes: totalBytes,
+      config: this.config,
       backing: this.reserve.backing.kind,
     })
   }
 
-  private checkOpen(call: string): void {
+  protected checkOpen(call: string): void {
     if (this.isClosed) throw new PoolError(`${call}: the pool is closed; create another`)
   }
 
@@ -440,6 +440,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }
+}
+
+/** The error for what `deallocate` does not know. */
+export function unknownAddress(ptr: number): PoolError {
+  return new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
 }
 
 /** Powers of two from 512 B to 2 GiB; exact above. */
