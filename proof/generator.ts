@@ -1,0 +1,145 @@
+// Draws the operations of a program one by one, with an eye on what there is.
+
+import type { Random } from '../src/base/random.js'
+import type { Operation, StreamKind } from './operation.js'
+import { CAPACITY_BYTES, drawSize } from './settings.js'
+import type { World } from './world.js'
+
+/** How often each operation is drawn, in parts of their sum. */
+const WEIGHTS: Readonly<Record<Operation['do'], number>> = {
+  allocate: 52,
+  free: 40,
+  use: 18,
+  announce: 4,
+  record: 13,
+  wait: 15,
+  'query event': 4,
+  'synchronise event': 1,
+  query: 4,
+  synchronise: 2,
+  'synchronise device': 0.4,
+  hold: 6,
+  release: 6,
+  open: 6,
+  close: 5,
+  'process deferred': 4,
+  trim: 1.5,
+  refuse: 3,
+}
+const KINDS = ['own', 'own', 'own', 'adopted', 'adopted blocking', 'per-thread default'] as const
+const EVENTS = 5
+/** Calls that can be refused without the program itself getting out of step. */
+const CALLS = [
+  'cuEventCreate',
+  'cuEventRecord',
+  'cuEventQuery',
+  'cuEventSynchronize',
+  'cuStreamWaitEvent',
+  'cuStreamQuery',
+  'cuStreamSynchronize',
+  'cuCtxSynchronize',
+  'cuMemCreate',
+  'cuMemMap',
+  'cuMemSetAccess',
+  'cuMemUnmap',
+  'cuMemRelease',
+  'cuMemAlloc',
+  'cuMemFree',
+] as const
+
+export class Generator {
+  private named = 0
+  private readonly verbs: readonly Operation['do'][] = (Object.keys(WEIGHTS) as Operation['do'][]).flatMap(verb =>
+    Array<Operation['do']>(WEIGHTS[verb] * 10).fill(verb),
+  )
+
+  constructor(
+    private readonly random: Random,
+    private readonly world: World,
+  ) {}
+
+  next(): Operation {
+    const { random, world } = this
+    const verb = this.one(this.verbs)
+    switch (verb) {
+      case 'open': {
+        const kind: StreamKind = this.one(KINDS)
+        if (world.streams.size < world.settings.mostStreams) return { do: verb, stream: ++this.named, kind }
+        return { do: 'close', stream: this.stream() }
+      }
+      case 'close':
+        return { do: verb, stream: this.stream() }
+      case 'allocate': {
+        const { sizes, mostHeld } = world.settings
+        if (world.held.size >= mostHeld) return this.free()
+        return {
+          do: verb,
+          buffer: ++this.named,
+          pool: this.pool(),
+          stream: this.stream(),
+          bytes: random.below(4) > 0 ? this.one(sizes) : drawSize(random),
+          alignment: random.below(12) === 0 ? 2 ** random.below(22) : 0,
+          fill: random.below(8) > 0,
+        }
+      }
+      case 'free':
+        return this.free()
+      case 'use':
+        return { do: verb, buffer: this.buffer(), stream: this.stream(), write: random.below(3) === 0 }
+      case 'announce':
+        return { do: verb, buffer: this.buffer(), stream: this.stream() }
+      case 'record':
+      case 'wait':
+        return { do: verb, event: random.below(EVENTS), stream: this.stream() }
+      case 'query event':
+      case 'synchronise event':
+        return { do: verb, event: random.below(EVENTS) }
+      case 'query':
+      case 'synchronise':
+      case 'hold':
+        return { do: verb, stream: this.stream() }
+      case 'synchronise device':
+      case 'release':
+        return { do: verb }
+      case 'process deferred':
+        return { do: verb, pool: this.pool() }
+      case 'trim':
+        return { do: verb, pool: this.pool(), bytes: random.below(2) * random.below(CAPACITY_BYTES / 4) }
+      case 'refuse':
+        return { do: verb, call: this.one(CALLS), nth: 1 + random.below(3) }
+    }
+  }
+
+  private free(): Operation {
+    const { random } = this
+    const operation = {
+      do: 'free',
+      buffer: this.buffer(),
+      announce: random.below(2) === 0,
+      byAddress: random.below(6) === 0,
+    } as const
+    return random.below(4) > 0 ? operation : { ...operation, stream: this.stream() }
+  }
+
+  private pool(): number {
+    return this.random.below(this.world.pools.length)
+  }
+
+  private stream(): number {
+    return this.key(this.world.streams)
+  }
+
+  private buffer(): number {
+    return this.key(this.world.held)
+  }
+
+  private key(map: ReadonlyMap<number, unknown>): number {
+    let rest = this.random.below(map.size)
+    for (const key of map.keys()) if (rest-- === 0) return key
+    return 0
+  }
+
+  private one<T>(choices: readonly T[]): T {
+    return choices[this.random.below(choices.length)]
+  }
+}

@@ -1,0 +1,103 @@
+// Who may use which memory, by the exact order of work that the simulated driver knows. For every freed span the work that
+// used it is remembered, and each grant and each unmapping is judged: that work has merely run by now, without anybody
+// knowing, is no excuse.
+
+import type { SimulatedDriver } from '../src/driver/simulated/index.js'
+import type { WorkPoint } from '../src/driver/simulated/stream-queue.js'
+
+/** Memory was handed out, or unmapped, while work that nothing puts before may use it. */
+export class WrongGrant extends Error {
+  override name = 'WrongGrant'
+}
+
+interface Span {
+  readonly start: number
+  readonly end: number
+}
+
+interface Freed extends Span {
+  readonly uses: readonly WorkPoint[]
+  /** the pool that it was given back to, and the size of the block; the latter 0 once a part is gone */
+  readonly pool: number
+  readonly units: number
+}
+
+export class Judge {
+  /** grants so far, and those of memory that another stream used last */
+  grants = 0
+  takeovers = 0
+  private freed: Freed[] = []
+  private readonly held = new Map<number, Span>()
+  /** a stream that waits for nothing: what comes before its work is what the host was told */
+  private readonly witness: number
+
+  constructor(private readonly driver: SimulatedDriver) {
+    this.witness = driver.cuStreamCreate(1)
+  }
+
+  /** Memory is handed to the stream with this handle; returns the work that used it before. */
+  grant(start: number, end: number, stream: number): WorkPoint[] {
+    this.grants++
+    for (const other of this.held.values()) {
+      if (other.start < end && start < other.end) throw new WrongGrant(`${where(start, end)} is in use already`)
+    }
+    const own = this.driver.submitted(stream).queue
+    const before: WorkPoint[] = []
+    this.take(start, end, old => {
+      for (const use of old.uses) {
+        if (this.driver.happensBefore(use, stream)) continue
+        throw new WrongGrant(`${where(start, end)} was given to ${own.id} while work of ${use.queue.id} may use it`)
+      }
+      before.push(...old.uses)
+    })
+    if (before.some(use => use.queue !== own)) this.takeovers++
+    this.held.set(start, { start, end })
+    return before
+  }
+
+  /** Memory went back to a pool after these uses. */
+  free(start: number, uses: readonly WorkPoint[], pool: number, units: number): void {
+    const { end } = this.held.get(start)!
+    this.held.delete(start)
+    this.freed.push({ start, end, uses, pool, units })
+  }
+
+  /** Memory was unmapped or given back to the device, which is in no stream's order. */
+  leave(start: number, end: number): void {
+    this.take(start, end, old => {
+      for (const use of old.uses) {
+        if (this.driver.happensBefore(use, this.witness)) continue
+        throw new WrongGrant(`${where(start, end)} was unmapped while work of ${use.queue.id} may use it`)
+      }
+    })
+  }
+
+  /** Whether a block of exactly this size lies in a pool, all of whose uses come before what the stream does next. */
+  isReady(pool: number, units: number, stream: number): boolean {
+    return this.freed.some(
+      old =>
+        old.units === units && old.pool === pool && old.uses.every(use => this.driver.happensBefore(use, stream)),
+    )
+  }
+
+  /** Takes out what lies between, after a look at all that overlaps it. */
+  private take(start: number, end: number, look: (old: Freed) => void): void {
+    let kept = 0
+    const parts: Freed[] = []
+    for (const old of this.freed) {
+      if (old.end <= start || end <= old.start) {
+        this.freed[kept++] = old
+        continue
+      }
+      look(old)
+      if (old.start < start) parts.push({ ...old, end: start, units: 0 })
+      if (end < old.end) parts.push({ ...old, start: end, units: 0 })
+    }
+    this.freed.length = kept
+    this.freed.push(...parts)
+  }
+}
+
+function where(start: number, end: number): string {
+  return `${end - start} bytes at 0x${start.toString(16)}`
+}
