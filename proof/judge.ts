@@ -17,6 +17,8 @@ interface Span {
 
 interface Freed extends Span {
   readonly uses: readonly WorkPoint[]
+  /** all that was submitted before the free to the streams that it names, whether it uses the memory or not */
+  readonly covered: readonly WorkPoint[]
   /** the pool that it was given back to, and the size of the block; the latter 0 once a part is gone */
   readonly pool: number
   readonly units: number
@@ -56,10 +58,10 @@ export class Judge {
   }
 
   /** Memory went back to a pool after these uses. */
-  free(start: number, uses: readonly WorkPoint[], pool: number, units: number): void {
+  free(start: number, uses: readonly WorkPoint[], covered: readonly WorkPoint[], pool: number, units: number): void {
     const { end } = this.held.get(start)!
     this.held.delete(start)
-    this.freed.push({ start, end, uses, pool, units })
+    this.freed.push({ start, end, uses, covered, pool, units })
   }
 
   /** Memory was unmapped or given back to the device, which is in no stream's order. */
@@ -72,12 +74,19 @@ export class Judge {
     })
   }
 
-  /** Whether a block of exactly this size lies in a pool, all of whose uses come before what the stream does next. */
-  isReady(pool: number, units: number, stream: number): boolean {
-    return this.freed.some(
-      old =>
-        old.units === units && old.pool === pool && old.uses.every(use => this.driver.happensBefore(use, stream)),
-    )
+  /** A freed block of exactly this size in a pool, whose free comes before what the stream does next; undefined for none. */
+  findReady(pool: number, units: number, stream: number): number | undefined {
+    const isReady = (old: Freed) => old.units === units && old.pool === pool && this.isCovered(old, stream)
+    return this.freed.find(isReady)?.start
+  }
+
+  /** Whether all that was freed between comes before what the stream does next. */
+  isSafe(start: number, end: number, stream: number): boolean {
+    return this.freed.every(old => old.end <= start || end <= old.start || this.isCovered(old, stream))
+  }
+
+  private isCovered(old: Freed, stream: number): boolean {
+    return old.covered.every(point => this.driver.happensBefore(point, stream))
   }
 
   /** Takes out what lies between, after a look at all that overlaps it. */

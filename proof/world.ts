@@ -7,6 +7,7 @@ import { CudaError, PoolError } from '../src/base/errors.js'
 import { RESULT } from '../src/driver/constants.js'
 import { registerSimulatedKernel, SimulatedDriver } from '../src/driver/simulated/index.js'
 import type { WorkPoint } from '../src/driver/simulated/stream-queue.js'
+import { Stride, Word } from '../src/heap/records.js'
 import { UNIT_BYTES } from '../src/heap/size-classes.js'
 import { type Device, type DeviceBuffer, type Event, openDevice, type Stream } from '../src/index.js'
 import type { Kernel } from '../src/kernel/kernel.js'
@@ -132,7 +133,7 @@ export class World {
     for (const held of this.held.values()) if (held.uses.length > 0) this.launch(this.compareKernel, held, this.streams.get(0)!)
     this.device.synchronize()
     if (corruptions.length > 0) assert.fail(corruptions[0])
-    for (const { buffer } of this.held.values()) buffer.free()
+    for (const name of [...this.held.keys()]) this.free({ do: 'free', buffer: name, announce: true, byAddress: false })
     this.check()
     this.device.close()
     assert.equal(this.driver.usedBytes(), 0, 'all memory is given back')
@@ -252,7 +253,7 @@ export class World {
     const units = classUnits(Math.ceil(bytes / UNIT_BYTES))
     // What it was answered, a deterministic pool is to forget.
     const counts = alignment === 0 && !this.pools[pool].config.deterministic
-    const isReady = counts && this.judge.isReady(pool, units, stream.handle)
+    const isReady = counts && this.isReady(pool, units, stream)
     const before = this.driver.modelledSeconds
     const buffer = this.pools[pool].tryAllocate(bytes, stream, alignment === 0 ? undefined : alignment)
     if (isReady) {
@@ -269,6 +270,23 @@ export class World {
     if (fill && bytes >= 4) this.write(held, stream)
   }
 
+  /**
+   * Whether a freed block of this size lies in a pool that the stream may have, by the exact order. Neighbours that have
+   * become one block count as one.
+   */
+  private isReady(pool: number, units: number, stream: Stream): boolean {
+    const start = this.judge.findReady(pool, units, stream.handle)
+    if (start === undefined) return false
+    const block = blockAt(this.pools[pool], start)
+    return this.judge.isSafe(block.start, block.end, stream.handle)
+  }
+
+  /** All that was submitted to a stream, and the free itself: an event recorded before does not cover it. */
+  private freePoint(stream: Stream): WorkPoint {
+    const point = this.driver.submitted(stream.handle)
+    return { ...point, position: point.position + 0.5 }
+  }
+
   private free({ buffer: name, stream: streamName, announce, byAddress }: Operation & { do: 'free' }): void {
     const held = this.held.get(name)
     if (held === undefined) return
@@ -282,12 +300,13 @@ export class World {
       if (announce || on.closed) this.announce(held, use.stream)
       else this.order(use.stream, on)
     }
+    this.held.delete(name)
+    const uses = held.uses.length > 0 ? held.uses.map(use => use.point) : held.inherited
+    const covered = [on, ...held.announced].flatMap(each => (each.closed ? [] : [this.freePoint(each)]))
+    this.judge.free(held.start, uses, [...uses, ...covered], held.pool, held.aligned ? 0 : held.units)
     if (byAddress && on === own) this.pools[held.pool].deallocate(held.start)
     else if (on === own) buffer.free()
     else buffer.free(on)
-    this.held.delete(name)
-    const uses = held.uses.length > 0 ? held.uses.map(use => use.point) : held.inherited
-    this.judge.free(held.start, uses, held.pool, held.aligned ? 0 : held.units)
     assert.throws(() => buffer.free(), PoolError)
   }
 
@@ -346,4 +365,16 @@ export class World {
       judge.leave(ptr, ptr + bytes)
     }
   }
+}
+
+/** The extent of the block that an address lies in. */
+function blockAt({ records, reserve }: CachingPool, ptr: number): { start: number; end: number } {
+  const { words } = records
+  const range = reserve.backing.rangeAt(ptr)
+  const unit = (ptr - reserve.backing.bases[range]) / UNIT_BYTES
+  const first = reserve.small.firstRecords.get(range) ?? reserve.large.firstRecords.get(range)!
+  let at = first * Stride.words
+  while (words[at + Word.offset] + words[at + Word.units] <= unit) at = words[at + Word.next] * Stride.words
+  const start = ptr + (words[at + Word.offset] - unit) * UNIT_BYTES
+  return { start, end: start + words[at + Word.units] * UNIT_BYTES }
 }

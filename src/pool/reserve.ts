@@ -165,6 +165,7 @@ export class Reserve {
     if (record === 0 && heap === this.small && this.breakLarger(units, slot))
       record = heap.allocate(units, alignUnits, key)
     if (record === 0) record = others.takeFree(heap, units, alignUnits, false)
+    if (record === 0 && this.settleKnown() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
     if (record === 0 && this.settle() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
     if (record === 0 && this.drain(heap) > 0) {
       this.settle()
@@ -265,18 +266,24 @@ export class Reserve {
   /** Asks how far the streams have come and frees their blocks of what has completed; returns how many blocks that were. */
   private settle(): number {
     const { clocks, seen } = this
-    let settled = 0
     this.placeMarks()
     // All are asked before any block is settled: an answer says something of other streams, too.
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       if (this.awaited[slot] > seen[slot] && !this.config.deterministic) clocks.poll(slot)
     }
+    this.deferred.pollPeers(false)
+    return this.settleKnown()
+  }
+
+  /** Frees the blocks of what is known to have completed, without asking the driver; returns how many that were. */
+  private settleKnown(): number {
+    const { seen } = this
+    let settled = 0
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       if (this.awaited[slot] === 0) continue
       settled += this.small.settle(slot + 1, seen[slot])
       settled += this.large.settle(slot + 1, seen[slot])
     }
-    this.deferred.pollPeers(false)
     for (const block of this.deferred.takeSettled()) {
       this.giveToHeap(block.record, block.slot, block.stamp)
       settled++
