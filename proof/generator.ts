@@ -24,31 +24,33 @@ const WEIGHTS: Readonly<Record<Operation['do'], number>> = {
   close: 5,
   'process deferred': 4,
   trim: 1.5,
-  refuse: 3,
+  refuse: 6,
 }
 const KINDS = ['own', 'own', 'own', 'adopted', 'adopted blocking', 'per-thread default'] as const
 const EVENTS = 5
-/** Calls that can be refused without the program itself getting out of step. */
-const CALLS = [
-  'cuEventCreate',
-  'cuEventRecord',
-  'cuEventQuery',
-  'cuEventSynchronize',
-  'cuStreamWaitEvent',
-  'cuStreamQuery',
-  'cuStreamSynchronize',
-  'cuCtxSynchronize',
-  'cuMemCreate',
-  'cuMemMap',
-  'cuMemSetAccess',
-  'cuMemUnmap',
-  'cuMemRelease',
-  'cuMemAlloc',
-  'cuMemFree',
+/** Calls that can be refused without the program itself getting out of step, and the operations that make them. */
+const REFUSED = [
+  ['cuEventCreate', ['process deferred', 'allocate']],
+  ['cuEventRecord', ['record', 'close', 'allocate']],
+  ['cuEventQuery', ['query event', 'process deferred', 'allocate']],
+  ['cuEventSynchronize', ['synchronise event', 'allocate']],
+  ['cuStreamWaitEvent', ['wait', 'wait', 'allocate']],
+  ['cuStreamQuery', ['query']],
+  ['cuStreamSynchronize', ['synchronise']],
+  ['cuCtxSynchronize', ['synchronise device']],
+  ['cuMemCreate', ['allocate']],
+  ['cuMemMap', ['allocate']],
+  ['cuMemSetAccess', ['allocate']],
+  ['cuMemUnmap', ['trim', 'allocate']],
+  ['cuMemRelease', ['trim']],
+  ['cuMemAlloc', ['allocate']],
+  ['cuMemFree', ['trim', 'allocate']],
 ] as const
 
 export class Generator {
   private named = 0
+  /** what comes next, whatever the dice say */
+  private forced: Operation['do'] | null = null
   private readonly verbs: readonly Operation['do'][] = (Object.keys(WEIGHTS) as Operation['do'][]).flatMap(verb =>
     Array<Operation['do']>(WEIGHTS[verb] * 10).fill(verb),
   )
@@ -60,7 +62,8 @@ export class Generator {
 
   next(): Operation {
     const { random, world } = this
-    const verb = this.one(this.verbs)
+    const verb = this.forced ?? this.one(this.verbs)
+    this.forced = null
     switch (verb) {
       case 'open': {
         const kind: StreamKind = this.one(KINDS)
@@ -105,8 +108,11 @@ export class Generator {
         return { do: verb, pool: this.pool() }
       case 'trim':
         return { do: verb, pool: this.pool(), bytes: random.below(2) * random.below(CAPACITY_BYTES / 4) }
-      case 'refuse':
-        return { do: verb, call: this.one(CALLS), nth: 1 + random.below(3) }
+      case 'refuse': {
+        const [call, verbs] = this.one(REFUSED)
+        this.forced = this.one<Operation['do']>(verbs)
+        return { do: verb, call, nth: random.below(3) === 0 ? 2 : 1 }
+      }
     }
   }
 

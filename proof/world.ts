@@ -25,6 +25,9 @@ const PTX = `
 .visible .entry proof_stamp(.param .u64 words, .param .u64 count, .param .u32 stamp) { ret; }
 .visible .entry proof_compare(.param .u64 words, .param .u64 count, .param .u32 stamp) { ret; }`
 
+/** Waits of the host in one operation; each ends the wait for a mark, of which there are 64 a stream. */
+const MOST_WAITS = 64 * MOST_STREAMS
+
 /** What kernels found that was not as it should be. */
 const corruptions: string[] = []
 
@@ -87,6 +90,8 @@ export class World {
   private readonly foreign = new Map<Stream, number>()
   private holds: { stream: Stream; ticket: number }[] = []
   private stamps = 0
+  /** how often the host waited in this operation */
+  private waits = 0
 
   constructor(
     readonly settings: Settings,
@@ -102,7 +107,7 @@ export class World {
     })
     this.device = openDevice(this.driver)
     this.judge = new Judge(this.driver)
-    this.watchMemory()
+    this.watchDriver()
     this.pools = settings.pools.map(options => this.device.createPool(options))
     const module = this.device.loadModule(PTX)
     this.stampKernel = module.kernel('proof_stamp')
@@ -113,6 +118,7 @@ export class World {
 
   /** Carries out one operation. A refusal that the program asked for is survived; everything else that is thrown is a failure. */
   run(operation: Operation): void {
+    this.waits = 0
     try {
       this.take(operation)
     } catch (error) {
@@ -346,11 +352,15 @@ export class World {
     held.announced.add(stream)
   }
 
-  /** Lets the judge see what leaves the address space. */
-  private watchMemory(): void {
+  /** Lets the judge see what leaves the address space, and notices waits without end. */
+  private watchDriver(): void {
     const { driver, judge } = this
     const sizes = new Map<number, number>()
-    const { cuMemAlloc, cuMemFree, cuMemUnmap } = driver
+    const { cuMemAlloc, cuMemFree, cuMemUnmap, cuEventSynchronize } = driver
+    driver.cuEventSynchronize = event => {
+      assert.ok(++this.waits < MOST_WAITS, 'one operation waits without end')
+      cuEventSynchronize.call(driver, event)
+    }
     driver.cuMemAlloc = bytes => {
       const ptr = cuMemAlloc.call(driver, bytes)
       sizes.set(ptr, bytes)
