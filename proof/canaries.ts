@@ -1,6 +1,7 @@
 // The rules of stream order, each of which can be broken: a proof that would not notice proves nothing. A rule is broken by
 // replacing a method for as long as a program runs; the product knows nothing of this.
 
+import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import { Double, State, Word } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import { Clocks, MOST_STREAMS, type Reach } from '../src/order/clocks.js'
@@ -310,18 +311,15 @@ export const CANARIES = {
           },
       ),
   },
-  'a slot starts knowing nothing': {
-    broken: 'a new stream takes over what the former stream of its slot knew',
+  'adopted streams are known by their id': {
+    broken: 'an adopted stream is known by its handle, which serves another one after it',
     break: () =>
       replace(
-        Clocks.prototype,
-        'open',
-        original =>
-          function (this: Clocks, stream: Stream): number {
-            const known = this.known.slice()
-            const slot = original.call(this, stream)
-            this.known.set(known)
-            return slot
+        SimulatedDriver.prototype,
+        'cuStreamGetId',
+        () =>
+          function (stream: number): number {
+            return stream
           },
       ),
   },

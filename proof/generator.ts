@@ -11,17 +11,18 @@ const WEIGHTS: Readonly<Record<Operation['do'], number>> = {
   free: 40,
   use: 18,
   announce: 4,
-  record: 13,
-  wait: 15,
+  record: 20,
+  wait: 24,
   'query event': 4,
   'synchronise event': 1,
   query: 4,
   synchronise: 2,
   'synchronise device': 0.4,
-  hold: 6,
-  release: 6,
+  hold: 16,
+  release: 5,
   open: 6,
   close: 5,
+  replace: 2,
   'process deferred': 4,
   trim: 1.5,
   refuse: 6,
@@ -31,10 +32,12 @@ const EVENTS = 5
 /** Calls that can be refused without the program itself getting out of step, and the operations that make them. */
 const REFUSED = [
   ['cuEventCreate', ['process deferred', 'allocate']],
-  ['cuEventRecord', ['record', 'close', 'allocate']],
+  ['cuEventRecord', ['record', 'close', 'use', 'allocate']],
   ['cuEventQuery', ['query event', 'process deferred', 'allocate']],
   ['cuEventSynchronize', ['synchronise event', 'allocate']],
-  ['cuStreamWaitEvent', ['wait', 'wait', 'allocate']],
+  ['cuStreamWaitEvent', ['wait', 'use', 'allocate']],
+  ['cuStreamWaitEvent', ['wait']],
+  ['cuStreamWaitEvent', ['wait']],
   ['cuStreamQuery', ['query']],
   ['cuStreamSynchronize', ['synchronise']],
   ['cuCtxSynchronize', ['synchronise device']],
@@ -72,6 +75,8 @@ export class Generator {
       }
       case 'close':
         return { do: verb, stream: this.stream() }
+      case 'replace':
+        return { do: verb, stream: this.stream(), by: ++this.named }
       case 'allocate': {
         const { sizes, mostHeld } = world.settings
         if (world.held.size >= mostHeld) return this.free()

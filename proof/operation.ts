@@ -10,6 +10,8 @@ export type StreamKind = 'own' | 'adopted' | 'adopted blocking' | 'per-thread de
 export type Operation =
   | { do: 'open'; stream: number; kind: StreamKind }
   | { do: 'close'; stream: number }
+  /** an adopted stream is destroyed by its owner, who did not close it here, and its handle serves another one */
+  | { do: 'replace'; stream: number; by: number }
   | { do: 'allocate'; buffer: number; pool: number; stream: number; bytes: number; alignment: number; fill: boolean }
   /** on the stream of the allocation where none is named; uses that nothing puts before are announced, or put before */
   | { do: 'free'; buffer: number; stream?: number; announce: boolean; byAddress: boolean }

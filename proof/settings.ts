@@ -22,7 +22,7 @@ export function drawSettings(random: Random): Settings {
   const one = <T>(choices: readonly T[]): T => choices[random.below(choices.length)]
   return {
     progress: one(['eager', 'seeded']),
-    mostStreams: one([2, 3, 4, 6, 12, 70]),
+    mostStreams: one([2, 3, 4, 5, 6, 12, 70]),
     mostHeld: one([6, 12, 40]),
     sizes: Array.from({ length: one([1, 2, 4]) }, () => drawSize(random)),
     pools: Array.from({ length: one([1, 1, 2, 3]) }, () => ({

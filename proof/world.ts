@@ -153,6 +153,9 @@ export class World {
       case 'close':
         this.close(operation.stream)
         break
+      case 'replace':
+        this.replace(operation)
+        break
       case 'allocate':
         this.allocate(operation)
         break
@@ -235,10 +238,35 @@ export class World {
     assert.ok(this.streams.size <= MOST_STREAMS)
   }
 
-  /** A stream ends with its work pending; buffers of others that it uses are told. The legacy default stream stays. */
+  /** A stream ends with its work pending. The legacy default stream stays. */
   private close(name: number): void {
     const stream = this.streams.get(name)
     if (stream === undefined || name === 0) return
+    this.announceUsesOf(stream)
+    stream.close()
+    this.streams.delete(name)
+    this.holds = this.holds.filter(hold => hold.stream !== stream)
+    const handle = this.foreign.get(stream)
+    if (handle !== undefined) this.driver.cuStreamDestroy(handle)
+  }
+
+  private replace({ stream: name, by }: Operation & { do: 'replace' }): void {
+    const stream = this.streams.get(name)
+    const handle = stream && this.foreign.get(stream)
+    if (handle === undefined) return
+    this.announceUsesOf(stream!)
+    this.streams.delete(name)
+    this.holds = this.holds.filter(hold => hold.stream !== stream)
+    this.driver.cuStreamDestroy(handle)
+    const recycled = this.driver.cuStreamCreate(1)
+    assert.equal(recycled, handle)
+    const successor = this.device.adoptStream(recycled)
+    this.streams.set(by, successor)
+    this.foreign.set(successor, recycled)
+  }
+
+  /** Before a stream ends, buffers of other streams that it uses are told of it. */
+  private announceUsesOf(stream: Stream): void {
     for (const held of this.held.values()) {
       const own = held.buffer.stream
       if (own === stream || !held.uses.some(use => use.stream === stream)) continue
@@ -246,11 +274,6 @@ export class World {
         this.announce(held, stream)
       }
     }
-    stream.close()
-    this.streams.delete(name)
-    this.holds = this.holds.filter(hold => hold.stream !== stream)
-    const handle = this.foreign.get(stream)
-    if (handle !== undefined) this.driver.cuStreamDestroy(handle)
   }
 
   private allocate({ buffer: name, pool, stream: streamName, bytes, alignment, fill }: Operation & { do: 'allocate' }): void {

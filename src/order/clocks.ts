@@ -73,6 +73,11 @@ export class Clocks {
   /** A stream is about to be closed: a last mark covers all that was submitted to it. */
   retire(slot: number): void {
     this.mark(slot)
+    this.vacate(slot)
+  }
+
+  /** A slot has no stream any more, and serves another one once its marks are known complete. */
+  vacate(slot: number): void {
     this.streams[slot] = null
     this.retired.push(slot)
   }
