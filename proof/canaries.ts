@@ -234,7 +234,7 @@ export const CANARIES = {
           },
       ),
   },
-  'a merge keeps both dependencies': {
+  'transitivity through merges': {
     broken: 'a block that depends on nothing frees its neighbour from its dependency',
     break: () =>
       replace(
@@ -311,7 +311,7 @@ export const CANARIES = {
           },
       ),
   },
-  'adopted streams are known by their id': {
+  'stream id recycling': {
     broken: 'an adopted stream is known by its handle, which serves another one after it',
     break: () =>
       replace(

@@ -6,7 +6,7 @@ import { CAPACITY_BYTES, drawSize } from './settings.js'
 import type { World } from './world.js'
 
 /** How often each operation is drawn, in parts of their sum. */
-const WEIGHTS: Readonly<Record<Operation['do'], number>> = {
+const WEIGHTS: Readonly<Record<Operation['do'] | 'hand over', number>> = {
   allocate: 52,
   free: 40,
   use: 18,
@@ -26,6 +26,7 @@ const WEIGHTS: Readonly<Record<Operation['do'], number>> = {
   'process deferred': 4,
   trim: 1.5,
   refuse: 6,
+  'hand over': 6,
 }
 const KINDS = ['own', 'own', 'own', 'adopted', 'adopted blocking', 'per-thread default'] as const
 const EVENTS = 5
@@ -50,12 +51,14 @@ const REFUSED = [
   ['cuMemFree', ['trim', 'allocate']],
 ] as const
 
+type Verb = keyof typeof WEIGHTS
+
 export class Generator {
   private named = 0
   /** what comes next, whatever the dice say */
-  private forced: Operation['do'] | null = null
-  private readonly verbs: readonly Operation['do'][] = (Object.keys(WEIGHTS) as Operation['do'][]).flatMap(verb =>
-    Array<Operation['do']>(WEIGHTS[verb] * 10).fill(verb),
+  private readonly planned: Operation[] = []
+  private readonly verbs: readonly Verb[] = (Object.keys(WEIGHTS) as Verb[]).flatMap(verb =>
+    Array<Verb>(WEIGHTS[verb] * 10).fill(verb),
   )
 
   constructor(
@@ -64,9 +67,11 @@ export class Generator {
   ) {}
 
   next(): Operation {
+    return this.planned.shift() ?? this.draw(this.one(this.verbs))
+  }
+
+  private draw(verb: Verb): Operation {
     const { random, world } = this
-    const verb = this.forced ?? this.one(this.verbs)
-    this.forced = null
     switch (verb) {
       case 'open': {
         const kind: StreamKind = this.one(KINDS)
@@ -115,10 +120,40 @@ export class Generator {
         return { do: verb, pool: this.pool(), bytes: random.below(2) * random.below(CAPACITY_BYTES / 4) }
       case 'refuse': {
         const [call, verbs] = this.one(REFUSED)
-        this.forced = this.one<Operation['do']>(verbs)
+        this.planned.push(this.draw(this.one<Verb>(verbs)))
         return { do: verb, call, nth: random.below(3) === 0 ? 2 : 1 }
       }
+      case 'hand over':
+        return this.handOver()
     }
+  }
+
+  /**
+   * A buffer goes from its stream to another one and on to a third, which asks for as much; often two steps come in the
+   * wrong order, so that it must not have it, or one of the waits is refused.
+   */
+  private handOver(): Operation {
+    const { random, world } = this
+    const buffer = this.buffer()
+    const held = world.held.get(buffer)
+    if (held === undefined) return this.draw('allocate')
+    const first = [...world.streams].find(([, stream]) => stream === held.buffer.stream)?.[0] ?? 0
+    const [second, third, event, other] = [this.stream(), this.stream(), random.below(EVENTS), random.below(EVENTS)]
+    const { pool, bytes } = held
+    const steps: Operation[] = [
+      { do: 'free', buffer, announce: true, byAddress: false },
+      { do: 'record', event, stream: first },
+      { do: 'wait', event, stream: second },
+      { do: 'record', event: other, stream: second },
+      { do: 'wait', event: other, stream: third },
+      { do: 'allocate', buffer: ++this.named, pool, stream: third, bytes, alignment: 0, fill: true },
+    ]
+    const at = random.below(steps.length - 1)
+    const twist = random.below(4)
+    if (twist === 0) steps.splice(at, 2, steps[at + 1], steps[at])
+    if (twist === 1) steps.splice(this.one([2, 4]), 0, { do: 'refuse', call: 'cuStreamWaitEvent', nth: 1 })
+    this.planned.push(...steps.slice(1))
+    return steps[0]
   }
 
   private free(): Operation {
