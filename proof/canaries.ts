@@ -77,7 +77,8 @@ export const CANARIES = {
         () =>
           function (this: Clocks): void {
             this.context.activate().cuCtxSynchronize()
-            this.learn(this.marked.slice(0, this.slotLimit).map(stamp => stamp + 1), true)
+            const isOpen = (slot: number) => Number(this.streams[slot] !== null)
+            this.learn(this.marked.slice(0, this.slotLimit).map((stamp, slot) => stamp + isOpen(slot)), true)
           },
       ),
   },

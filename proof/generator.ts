@@ -64,7 +64,9 @@ export class Generator {
   constructor(
     private readonly random: Random,
     private readonly world: World,
-  ) {}
+  ) {
+    for (let count = random.below(world.settings.mostStreams); count > 0; count--) this.planned.push(this.open())
+  }
 
   next(): Operation {
     return this.planned.shift() ?? this.draw(this.one(this.verbs))
@@ -73,11 +75,8 @@ export class Generator {
   private draw(verb: Verb): Operation {
     const { random, world } = this
     switch (verb) {
-      case 'open': {
-        const kind: StreamKind = this.one(KINDS)
-        if (world.streams.size < world.settings.mostStreams) return { do: verb, stream: ++this.named, kind }
-        return { do: 'close', stream: this.stream() }
-      }
+      case 'open':
+        return world.streams.size < world.settings.mostStreams ? this.open() : this.draw('close')
       case 'close':
         return { do: verb, stream: this.stream() }
       case 'replace':
@@ -126,6 +125,11 @@ export class Generator {
       case 'hand over':
         return this.handOver()
     }
+  }
+
+  private open(): Operation {
+    const kind: StreamKind = this.one(KINDS)
+    return { do: 'open', stream: ++this.named, kind }
   }
 
   /**

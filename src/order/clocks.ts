@@ -182,7 +182,8 @@ export class Clocks {
 
   /** Waits on the host for all work on the context. */
   synchronize(): void {
-    for (let slot = 0; slot < this.slotLimit; slot++) this.marked[slot]++
+    // A closed stream has its last mark; a tick that the driver then refuses would be covered by none.
+    for (let slot = 0; slot < this.slotLimit; slot++) if (this.streams[slot] !== null) this.marked[slot]++
     const reach = this.marked.slice(0, this.slotLimit)
     this.context.activate().cuCtxSynchronize()
     this.learn(reach, true)
