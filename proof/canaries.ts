@@ -78,7 +78,10 @@ export const CANARIES = {
           function (this: Clocks): void {
             this.context.activate().cuCtxSynchronize()
             const isOpen = (slot: number) => Number(this.streams[slot] !== null)
-            this.learn(this.marked.slice(0, this.slotLimit).map((stamp, slot) => stamp + isOpen(slot)), true)
+            this.learn(
+              this.marked.slice(0, this.slotLimit).map((stamp, slot) => stamp + isOpen(slot)),
+              true,
+            )
           },
       ),
   },
@@ -117,7 +120,10 @@ export const CANARIES = {
         original =>
           function (this: Clocks, later: number, reach: Reach): void {
             original.call(this, later, reach)
-            const own = reach.reduce((best, stamp, slot) => (stamp > 0 && this.marked[slot] === stamp ? slot : best), -1)
+            const own = reach.reduce(
+              (best, stamp, slot) => (stamp > 0 && this.marked[slot] === stamp ? slot : best),
+              -1,
+            )
             if (own !== -1 && own !== later) original.call(this, own, this['reachOf'](later))
           },
       ),
@@ -263,7 +269,8 @@ export const CANARIES = {
             const { words, doubles } = this.records
             let earliest = stamp
             for (const next of [words[(record << 4) | Word.previous], words[(record << 4) | Word.next]]) {
-              if (next === 0 || this.records.state(next) !== State.free || words[(next << 4) | Word.key] !== key) continue
+              if (next === 0 || this.records.state(next) !== State.free || words[(next << 4) | Word.key] !== key)
+                continue
               earliest = Math.min(earliest, doubles[(next << 3) | Double.stamp])
             }
             const block = original.call(this, record, key, stamp)
@@ -319,9 +326,8 @@ export const CANARIES = {
         SimulatedDriver.prototype,
         'cuStreamGetId',
         () =>
-          function (stream: number): number {
-            return stream
-          },
+          (stream: number): number =>
+            stream,
       ),
   },
   'a slot is used again when its work is done': {

@@ -23,7 +23,9 @@ describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PR
     const { failing, ...sums } = runCampaign(SEED, PROGRAMS, OPERATIONS)
     assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
     const { operations, takeovers, ready, recognised } = sums
-    t.diagnostic(`${JSON.stringify(sums)}: ${((100 * recognised) / ready).toFixed(2)} % recognised without a driver call`)
+    t.diagnostic(
+      `${JSON.stringify(sums)}: ${((100 * recognised) / ready).toFixed(2)} % recognised without a driver call`,
+    )
     assert.equal(operations, PROGRAMS * OPERATIONS)
     assert.ok(takeovers > operations / 50, 'streams got memory of other ones')
     assert.ok(ready > operations / 50 && recognised >= 0.99 * ready, `${recognised} of ${ready} recognised`)
@@ -74,7 +76,10 @@ describe('a failing program', () => {
   it('is shrunk until nothing can be taken out', () => {
     const { operations, failure } = shrink(failing, rule)
     assert.equal(failure!.name, 'WrongGrant')
-    assert.ok(operations.length <= 6 && operations.length < failing.operations.length, `${operations.length} operations`)
+    assert.ok(
+      operations.length <= 6 && operations.length < failing.operations.length,
+      `${operations.length} operations`,
+    )
     for (const index of operations.keys()) {
       assert.notEqual(replayProgram(SEED, operations.toSpliced(index, 1), rule).failure?.name, failure!.name)
     }

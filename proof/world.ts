@@ -136,7 +136,8 @@ export class World {
   finish(): void {
     this.driver.clearFaults()
     this.device.synchronize()
-    for (const held of this.held.values()) if (held.uses.length > 0) this.launch(this.compareKernel, held, this.streams.get(0)!)
+    for (const held of this.held.values())
+      if (held.uses.length > 0) this.launch(this.compareKernel, held, this.streams.get(0)!)
     this.device.synchronize()
     if (corruptions.length > 0) assert.fail(corruptions[0])
     for (const name of [...this.held.keys()]) this.free({ do: 'free', buffer: name, announce: true, byAddress: false })
@@ -276,7 +277,14 @@ export class World {
     }
   }
 
-  private allocate({ buffer: name, pool, stream: streamName, bytes, alignment, fill }: Operation & { do: 'allocate' }): void {
+  private allocate({
+    buffer: name,
+    pool,
+    stream: streamName,
+    bytes,
+    alignment,
+    fill,
+  }: Operation & { do: 'allocate' }): void {
     const stream = this.streams.get(streamName)
     if (stream === undefined) return
     const units = classUnits(Math.ceil(bytes / UNIT_BYTES))

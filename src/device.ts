@@ -181,7 +181,7 @@ export class Device implements Disposable {
       throw new RangeError(`adoptStream: handle must be a driver's stream handle, not ${describe(handle)}`)
     }
     if (handle === CU_STREAM_LEGACY_DEFAULT || handle === CU_STREAM_LEGACY) return this.defaultStream
-    const own = this.clocks.streams.find(stream => stream !== null && stream.owned && stream.handle === handle)
+    const own = this.clocks.streams.find(stream => stream?.owned === true && stream.handle === handle)
     if (own) return own
     if (handle > CU_STREAM_PER_THREAD && driver.cuStreamGetCtx(handle) !== this.context.handle) {
       throw new PoolError('adoptStream: the stream belongs to another device or context')
