@@ -63,7 +63,7 @@ export class Generator {
 
   constructor(
     private readonly random: Random,
-    private readonly world: World,
+    private readonly world: World<unknown>,
   ) {
     for (let count = random.below(world.settings.mostStreams); count > 0; count--) this.planned.push(this.open())
   }

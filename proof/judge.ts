@@ -4,6 +4,7 @@
 
 import type { SimulatedDriver } from '../src/driver/simulated/index.js'
 import type { WorkPoint } from '../src/driver/simulated/stream-queue.js'
+import type { CachingPool } from '../src/pool/caching-pool.js'
 
 /** Memory was handed out, or unmapped, while work that nothing puts before may use it. */
 export class WrongGrant extends Error {
@@ -20,7 +21,7 @@ interface Freed extends Span {
   /** all that was submitted before the free to the streams that it names, whether it uses the memory or not */
   readonly covered: readonly WorkPoint[]
   /** the pool that it was given back to, and the size of the block; the latter 0 once a part is gone */
-  readonly pool: number
+  readonly pool: CachingPool
   readonly units: number
 }
 
@@ -58,7 +59,7 @@ export class Judge {
   }
 
   /** Memory went back to a pool after these uses. */
-  free(start: number, uses: readonly WorkPoint[], covered: readonly WorkPoint[], pool: number, units: number): void {
+  free(start: number, uses: readonly WorkPoint[], covered: readonly WorkPoint[], pool: CachingPool, units: number): void {
     const { end } = this.held.get(start)!
     this.held.delete(start)
     this.freed.push({ start, end, uses, covered, pool, units })
@@ -75,7 +76,7 @@ export class Judge {
   }
 
   /** A freed block of exactly this size in a pool, whose free comes before what the stream does next; undefined for none. */
-  findReady(pool: number, units: number, stream: number): number | undefined {
+  findReady(pool: CachingPool, units: number, stream: number): number | undefined {
     const isReady = (old: Freed) => old.units === units && old.pool === pool && this.isCovered(old, stream)
     return this.freed.find(isReady)?.start
   }

@@ -5,6 +5,7 @@ import { breakRule, type Rule } from './canaries.js'
 import { Generator } from './generator.js'
 import type { Operation } from './operation.js'
 import { drawSettings } from './settings.js'
+import { SimulatedMachine } from './simulated-machine.js'
 import { World } from './world.js'
 
 const CHECK_EVERY = 50
@@ -40,13 +41,15 @@ export function replayProgram(seed: number, operations: readonly Operation[], ru
 function carryOut(
   seed: number,
   rule: Rule | undefined,
-  source: (world: World, random: Random) => () => Operation | undefined,
+  source: (world: World<unknown>, random: Random) => () => Operation | undefined,
 ): Outcome {
   const restore = rule === undefined ? () => {} : breakRule(rule)
   const random = new Random(seed)
   const operations: Operation[] = []
   let failure: Error | null = null
-  const world = new World(drawSettings(random), seed)
+  const settings = drawSettings(random)
+  const machine = new SimulatedMachine(settings.progress, seed)
+  const world = new World(settings, machine)
   try {
     const next = source(world, random)
     for (let operation = next(); operation !== undefined; operation = next()) {
@@ -61,6 +64,6 @@ function carryOut(
   } finally {
     restore()
   }
-  const { judge, ready, recognised } = world
+  const { judge, ready, recognised } = machine
   return { seed, operations, failure, grants: judge.grants, takeovers: judge.takeovers, ready, recognised }
 }
