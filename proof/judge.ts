@@ -59,7 +59,13 @@ export class Judge {
   }
 
   /** Memory went back to a pool after these uses. */
-  free(start: number, uses: readonly WorkPoint[], covered: readonly WorkPoint[], pool: CachingPool, units: number): void {
+  free(
+    start: number,
+    uses: readonly WorkPoint[],
+    covered: readonly WorkPoint[],
+    pool: CachingPool,
+    units: number,
+  ): void {
     const { end } = this.held.get(start)!
     this.held.delete(start)
     this.freed.push({ start, end, uses, covered, pool, units })

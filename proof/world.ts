@@ -217,7 +217,12 @@ export class World<Point> {
     }
   }
 
-  private allocate({ buffer: name, pool: index, stream: streamName, ...request }: Operation & { do: 'allocate' }): void {
+  private allocate({
+    buffer: name,
+    pool: index,
+    stream: streamName,
+    ...request
+  }: Operation & { do: 'allocate' }): void {
     const stream = this.streams.get(streamName)
     if (stream === undefined) return
     const { bytes, alignment, fill } = request
