@@ -31,7 +31,7 @@ export interface Machine<Point> {
   /** A request is about to be made; of `units` exactly, or 0 for one that is not counted. */
   requested(pool: CachingPool, units: number, stream: Stream): void
   /** What came of it; returns what used that memory before. */
-  granted(buffer: DeviceBuffer | null, bytes: number, stream: Stream): Point[]
+  granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): Point[]
   /** A buffer is about to be freed after these uses; the free covers these points besides. */
   freed(start: number, uses: readonly Point[], covered: readonly Point[], pool: CachingPool, units: number): void
   /** Everything was given back. */

@@ -30,6 +30,8 @@ export function drawSettings(random: Random): Settings {
       backing: one(['virtual', 'segments']),
       crossStreamReuse: one(['ordered', 'wait-before-grow', 'wait-before-oom']),
       deterministic: random.below(5) === 0,
+      sizeClasses: one(['sixteenPerOctave', 'sixteenPerOctave', 'powerOfTwo']),
+      minBlockBytes: one([256, 256, 4 * KiB]),
       releaseThresholdBytes: one([Infinity, Infinity, 2 * MiB]),
     })),
   }

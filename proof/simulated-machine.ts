@@ -132,12 +132,14 @@ export class SimulatedMachine implements Machine<WorkPoint> {
     this.secondsBefore = this.driver.modelledSeconds
   }
 
-  granted(buffer: DeviceBuffer | null, bytes: number, stream: Stream): WorkPoint[] {
+  granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): WorkPoint[] {
     if (this.isReady) {
       this.ready++
       if (this.driver.modelledSeconds === this.secondsBefore) this.recognised++ // every call costs something
     }
-    return buffer === null ? [] : this.judge.grant(buffer.ptr, buffer.ptr + bytes, stream.handle)
+    if (buffer === null) return []
+    const units = pool.records.words[buffer.record * Stride.words + Word.units]
+    return this.judge.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, stream.handle)
   }
 
   freed(

@@ -43,6 +43,8 @@ export class World<Point> {
   private readonly carrier: Event
   /** adopted streams that were made here */
   private readonly foreign = new Map<Stream, number>()
+  /** by stream that is no more: all that was submitted to it */
+  private readonly ended = new Map<Stream, Point>()
   private stamps = 0
 
   constructor(
@@ -187,6 +189,7 @@ export class World<Point> {
     const stream = this.streams.get(name)
     if (stream === undefined || name === 0) return
     this.announceUsesOf(stream)
+    this.ended.set(stream, this.machine.pointOf(stream))
     stream.close()
     this.streams.delete(name)
     this.machine.closed(stream)
@@ -199,6 +202,7 @@ export class World<Point> {
     const handle = stream && this.foreign.get(stream)
     if (handle === undefined || !this.machine.recyclesHandles) return
     this.announceUsesOf(stream!)
+    this.ended.set(stream!, this.machine.pointOf(stream!))
     this.streams.delete(name)
     this.machine.closed(stream!)
     this.machine.device.context.activate().cuStreamDestroy(handle)
@@ -230,7 +234,7 @@ export class World<Point> {
     const units = classUnits(Math.ceil(bytes / UNIT_BYTES))
     this.machine.requested(pool, alignment === 0 ? units : 0, stream)
     const buffer = pool.tryAllocate(bytes, stream, alignment === 0 ? undefined : alignment)
-    const inherited = this.machine.granted(buffer, bytes, stream)
+    const inherited = this.machine.granted(buffer, pool, stream)
     if (buffer === null) return
     const aligned = alignment > UNIT_BYTES
     const held: Held<Point> = {
@@ -262,7 +266,7 @@ export class World<Point> {
     }
     this.held.delete(name)
     const uses = held.uses.length > 0 ? held.uses.map(use => use.point) : held.inherited
-    const covered = [on, ...held.announced].flatMap(each => (each.closed ? [] : [this.machine.pointOf(each)]))
+    const covered = [on, ...held.announced].map(each => this.ended.get(each) ?? this.machine.pointOf(each))
     const pool = this.pools[held.pool]
     this.machine.freed(buffer.ptr, uses, covered, pool, held.units)
     if (byAddress && on === own) pool.deallocate(buffer.ptr)
