@@ -41,9 +41,7 @@ export class Judge {
   /** Memory is handed to the stream with this handle; returns the work that used it before. */
   grant(start: number, end: number, stream: number): WorkPoint[] {
     this.grants++
-    for (const other of this.held.values()) {
-      if (other.start < end && start < other.end) throw new WrongGrant(`${where(start, end)} is in use already`)
-    }
+    this.refuseHeld(start, end)
     const own = this.driver.submitted(stream).queue
     const before: WorkPoint[] = []
     this.take(start, end, old => {
@@ -73,6 +71,7 @@ export class Judge {
 
   /** Memory was unmapped or given back to the device, which is in no stream's order. */
   leave(start: number, end: number): void {
+    this.refuseHeld(start, end)
     this.take(start, end, old => {
       for (const use of old.uses) {
         if (this.driver.happensBefore(use, this.witness)) continue
@@ -90,6 +89,12 @@ export class Judge {
   /** Whether all that was freed between comes before what the stream does next. */
   isSafe(start: number, end: number, stream: number): boolean {
     return this.freed.every(old => old.end <= start || end <= old.start || this.isCovered(old, stream))
+  }
+
+  private refuseHeld(start: number, end: number): void {
+    for (const held of this.held.values()) {
+      if (held.start < end && start < held.end) throw new WrongGrant(`${where(start, end)} is in use`)
+    }
   }
 
   private isCovered(old: Freed, stream: number): boolean {
