@@ -77,7 +77,7 @@ describe('a failing program', () => {
     const { operations, failure } = shrink(failing, rule)
     assert.equal(failure!.name, 'WrongGrant')
     assert.ok(
-      operations.length <= 10 && operations.length < failing.operations.length,
+      operations.length <= 20 && operations.length < failing.operations.length,
       `${operations.length} operations`,
     )
     for (const index of operations.keys()) {
