@@ -1,6 +1,8 @@
 // A device on which the operations of a program are carried out, as a careful user would: whatever order between
 // streams the contract asks of the user, and is not there already, is made. So every list of operations is a right
 // program, and what goes wrong is the pool's fault.
+//
+// The file is long because there are many operations, and all of them look at the same buffers and streams.
 
 import assert from 'node:assert/strict'
 import { CudaError, PoolError } from '../src/base/errors.js'
