@@ -74,6 +74,11 @@ export class Clocks {
   /** A stream is about to be closed: a last mark covers all that was submitted to it. */
   retire(slot: number): void {
     this.mark(slot)
+    this.vacate(slot)
+  }
+
+  /** A slot has no stream any more, and serves another one once its marks are known complete. */
+  vacate(slot: number): void {
     this.streams[slot] = null
     this.retired.push(slot)
   }
@@ -179,7 +184,8 @@ export class Clocks {
 
   /** Waits on the host for all work on the context. */
   synchronize(): void {
-    for (let slot = 0; slot < this.slotLimit; slot++) this.marked[slot]++
+    // A closed stream has its last mark; a tick that the driver then refuses would be covered by none.
+    for (let slot = 0; slot < this.slotLimit; slot++) if (this.streams[slot] !== null) this.marked[slot]++
     const reach = this.marked.slice(0, this.slotLimit)
     this.context.activate().cuCtxSynchronize()
     this.learn(reach, true)

@@ -19,7 +19,7 @@ export class Stream implements Disposable {
     readonly clocks: Clocks,
     /** the driver's handle, for any other library */
     readonly handle: number,
-    /** made here, so that its work is ordered with that of other streams by nothing but our calls */
+    /** made here: ended by `close`, and ordered with other streams by nothing but our calls; else adopted */
     readonly owned: boolean,
     private readonly onClose: (stream: Stream) => void = () => {},
   ) {
@@ -92,18 +92,32 @@ export class Stream implements Disposable {
   close(): void {
     if (this.slot === -1) return
     this.context.giveBack(() => this.clocks.retire(this.slot))
-    this.lastSlot = this.slot
-    this.lastStamp = this.clocks.marked[this.slot]
-    this.slot = -1
     try {
-      this.onClose(this)
+      this.end()
     } finally {
       if (this.owned) this.context.giveBack(driver => driver.cuStreamDestroy(this.handle))
     }
   }
 
+  /**
+   * For an adopted stream that was destroyed elsewhere before it was closed here, so that its handle may mean another one:
+   * nothing can be asked of it any more, and all work on the device is waited for.
+   */
+  abandon(): void {
+    this.clocks.synchronize()
+    this.clocks.vacate(this.slot)
+    this.end()
+  }
+
   [Symbol.dispose](): void {
     this.close()
+  }
+
+  private end(): void {
+    this.lastSlot = this.slot
+    this.lastStamp = this.clocks.marked[this.slot]
+    this.slot = -1
+    this.onClose(this)
   }
 
   /** Refuses a closed stream in the name of `call`. */
