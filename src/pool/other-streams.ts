@@ -47,21 +47,9 @@ export class OtherStreams {
     return admission
   }
 
-  /** A block of exactly `units`, of `sizeClass`, that is safe for the stream of `slot`, handed from another stream's cache to that stream; 0 for none. */
+  /** A block of exactly `units`, of `sizeClass`, that another stream caches and that is safe for the stream of `slot`; 0 for none. */
   takeTop(slot: number, sizeClass: number, units: number): number {
-    const { slots, seen, records } = this
-    const { known } = this.clocks
-    const row = slot * MOST_STREAMS
-    for (let other = 0; other < slots.slotLimit; other++) {
-      if (other === slot) continue
-      const stamp = Math.max(known[row + other], seen[other])
-      const record = slots.takeTop(other, sizeClass, units, stamp)
-      if (record === 0) continue
-      slots.meet(slot)
-      records.words[(record << 4) | Word.key] = slot + 1
-      return record
-    }
-    return 0
+    return this.slots.takeTop(slot, sizeClass, units, this.clocks.known, this.seen)
   }
 
   /** Whether what `stamp` of another stream covers is known to come before everything that a slot's stream does from now on. */

@@ -189,16 +189,28 @@ export class SlotCache {
     return 0
   }
 
-  /** The block on top of a class of another stream, if it has exactly `units` and waits for at most `stamp`; 0 otherwise. */
-  takeTop(slot: number, sizeClass: number, units: number, stamp: number): number {
+  /**
+   * A block of exactly `units`, of `sizeClass`, on top of another stream's stack, handed to the stream of `slot`; 0 for none.
+   * It is safe there if its stamp is at most what `known` or `seen`, as of the clocks, says of the stream that it is from.
+   */
+  takeTop(slot: number, sizeClass: number, units: number, known: Float64Array, seen: Float64Array): number {
     const { words, doubles } = this.records
-    const stack = (slot << Shift.stream) | (sizeClass << Shift.class)
-    const record = words[stack | words[stack]]
-    if (words[(record << 4) | Word.units] !== units || doubles[(record << 3) | Double.stamp] > stamp) return 0
-    words[stack]--
-    words[stack | Slot.cached] -= units
-    if (words[stack | Slot.cached] < words[stack | Slot.watched]) this.notePeak()
-    return record
+    for (let other = 0; other < this.slotLimit; other++) {
+      const stack = (other << Shift.stream) | (sizeClass << Shift.class)
+      const height = words[stack]
+      if (height === 0 || other === slot) continue
+      const record = words[stack | height]
+      if (words[(record << 4) | Word.units] !== units) continue
+      const stamp = doubles[(record << 3) | Double.stamp]
+      if (known[slot * MOST_STREAMS + other] < stamp && seen[other] < stamp) continue
+      words[stack] = height - 1
+      words[stack | Slot.cached] -= units
+      if (words[stack | Slot.cached] < words[stack | Slot.watched]) this.notePeak()
+      this.meet(slot)
+      words[(record << 4) | Word.key] = slot + 1
+      return record
+    }
+    return 0
   }
 
   /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
