@@ -81,7 +81,10 @@ describe('two GPUs', { skip }, () => {
     target.copyFromSync(source)
     peer.compare(target, 1000)
     assertIntact()
-    assert.throws(() => peer.stamp(source, 1, peerStream), { name: 'PoolError', message: /device 1 has no access .* device 0/ })
+    assert.throws(() => peer.stamp(source, 1, peerStream), {
+      name: 'PoolError',
+      message: /device 1 has no access .* device 0/,
+    })
   })
 
   it('memory that a stream of the other one uses is given to nobody before that is done', () => {
