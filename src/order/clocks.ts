@@ -11,15 +11,15 @@
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, FATAL_RESULTS } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
+import type { Capture } from './capture.js'
+import type { Graph } from './graph.js'
+import { KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
 import type { Stream } from './stream.js'
 
-/** Streams that one device can have open at a time. */
-export const MOST_STREAMS = 64
+export { MOST_STREAMS, type Reach }
+
 /** Marks of one stream that are watched at a time; a further one takes the place of the newest. */
 const MOST_MARKS = 64
-
-/** By slot: the marks that are complete once some mark is. Slots beyond its end were unused when it was taken. */
-export type Reach = Float64Array
 
 interface Mark {
   readonly event: number
@@ -29,17 +29,17 @@ interface Mark {
   readonly number: number
 }
 
-export class Clocks {
-  /** by stream slot: marks placed so far, and the latest one known complete */
-  readonly marked = new Float64Array(MOST_STREAMS)
+export class Clocks extends KnownOrder {
+  /** by stream slot: the latest mark known complete */
   readonly completed = new Float64Array(MOST_STREAMS)
   /** as `completed`, but learnt by waiting on the host alone, so that it does not depend on how fast the device is */
   readonly waited = new Float64Array(MOST_STREAMS)
-  /** at `later * MOST_STREAMS + earlier`: the latest mark of one slot that everything submitted to the other from now on comes after */
-  readonly known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
-  /** slots that are or were in use are below this */
-  slotLimit = 0
-  /** the open stream that has a slot */
+  /** by slot: streams that get no marks before a capture has ended */
+  readonly suspended = new Map<number, Stream>()
+  /** captures that are under way, and graphs that can be launched */
+  readonly captures = new Set<Capture>()
+  readonly graphs = new Set<Graph>()
+  /** the open stream that has a slot, unless it is being captured */
   readonly streams: (Stream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
   private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
   private placed = 0
@@ -48,7 +48,9 @@ export class Clocks {
   /** slots of closed streams whose last mark is not known complete yet */
   private readonly retired: number[] = []
 
-  constructor(readonly context: Context) {}
+  constructor(readonly context: Context) {
+    super()
+  }
 
   /**
    * A slot for a new stream; one of a closed stream is used again once that stream's work is known complete. Stamps of a
@@ -70,17 +72,21 @@ export class Clocks {
     return slot
   }
 
-  /** A stream is about to be closed: a last mark covers all that was submitted to it. */
-  retire(slot: number): void {
+  /** A stream is about to be closed or captured: a last mark covers all that was submitted to it. */
+  suspend(slot: number): void {
     this.mark(slot)
     this.streams[slot] = null
+  }
+
+  /** A stream is about to be closed. */
+  retire(slot: number): void {
+    this.suspend(slot)
     this.retired.push(slot)
   }
 
-  /** The clock ticks; the reach of a mark that is placed now. To be called before the driver is. */
-  tick(slot: number): Reach {
-    this.marked[slot]++
-    return this.reachOf(slot)
+  /** The stream that has a slot and is not closed, captured or not. */
+  streamOf(slot: number): Stream | null {
+    return this.streams[slot] ?? this.suspended.get(slot) ?? null
   }
 
   /** Places a mark on the open stream that has `slot`, and returns its stamp; its completion is noticed by `poll`. */
@@ -99,14 +105,6 @@ export class Clocks {
     const stamp = reach[slot]
     marks.push({ event, stamp, reach, number: ++this.placed })
     return stamp
-  }
-
-  /** The stream of a slot has been made to wait for a mark of this reach. */
-  follow(later: number, reach: Reach): void {
-    const row = later * MOST_STREAMS
-    for (let slot = 0; slot < reach.length; slot++) {
-      if (reach[slot] > this.known[row + slot]) this.known[row + slot] = reach[slot]
-    }
   }
 
   /**
@@ -177,6 +175,11 @@ export class Clocks {
 
   /** Waits on the host for all work on the context. */
   synchronize(): void {
+    if (this.captures.size > 0) {
+      throw new PoolError(
+        'synchronize: a stream is being captured, which a wait for all work would break; end that first',
+      )
+    }
     for (let slot = 0; slot < this.slotLimit; slot++) this.marked[slot]++
     const reach = this.marked.slice(0, this.slotLimit)
     this.context.activate().cuCtxSynchronize()
@@ -231,12 +234,6 @@ export class Clocks {
       driver.cuEventDestroy(event)
       this.spareEvents.pop()
     }
-  }
-
-  private reachOf(slot: number): Reach {
-    const reach = this.known.slice(slot * MOST_STREAMS, slot * MOST_STREAMS + this.slotLimit)
-    reach[slot] = this.marked[slot]
-    return reach
   }
 
   private await(mark: Mark): void {

@@ -73,7 +73,8 @@ export class DeviceBuffer implements Disposable {
   /** Work submitted to `stream` before the free uses this buffer too: its memory then waits for that work as well. */
   recordUse(stream: Stream): void {
     if (!(stream instanceof Stream)) throw new TypeError(`recordUse: stream must be a Stream, not ${describe(stream)}`)
-    stream.checkOpen('recordUse')
+    if (this.home.servesCaptures === true) stream.checkUsable('recordUse')
+    else stream.checkOpen('recordUse')
     this.home.recordUse(this.record, this.tag, stream)
   }
 

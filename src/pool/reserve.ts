@@ -5,18 +5,24 @@
 
 import { MiB } from '../base/bytes.js'
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
+import type { Driver } from '../driver/driver.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
 import { CLASSES, classFloorUnits, classOf, UNIT_BYTES } from '../heap/size-classes.js'
+import type { Admission } from '../heap/window.js'
+import type { Capture } from '../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type Backing, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
-import { Deferred } from './deferred.js'
+import { CaptureArena } from './capture-arena.js'
+import { Deferred, type Use } from './deferred.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import { SegmentBacking } from './segment-backing.js'
 import { deviceSegments, managedSegments, type SegmentSource } from './segment-source.js'
-import type { SlotCache } from './slot-cache.js'
+import { FULL_CLASS, type SlotCache } from './slot-cache.js'
 import { VirtualBacking } from './virtual-backing.js'
 
 /**
@@ -28,6 +34,8 @@ const LARGE_FREES_PER_MARK = 8
 const MOST_SLACK = 1.2
 const LEAST_SLACK_BYTES = 32 * MiB
 const SMALL_CLASSES = classOf(SMALL_UNITS)
+/** By key: only blocks that depend on nothing are admitted. */
+const NONE: Admission = Float64Array.of(Infinity)
 
 export class Reserve {
   readonly small: SegregatedFit
@@ -42,6 +50,8 @@ export class Reserve {
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   private readonly seen: Float64Array
   private unmarkedFrees = 0
+  /** what captures, and their graphs, have of the memory */
+  private readonly arenas = new Set<CaptureArena>()
 
   constructor(
     private readonly records: RecordTable,
@@ -76,6 +86,10 @@ export class Reserve {
   /** Takes a block back, to be used again after `stamp` of the stream slot. */
   free(record: number, slot: number, stamp: number): void {
     this.slots.handBack(record)
+    if (this.records.words[(record << 4) | Word.sizeClass] === FULL_CLASS) {
+      this.takeBack(record, [{ clocks: this.clocks, slot, stamp }, ...this.deferred.takeUses(record)])
+      return
+    }
     this.giveToHeap(record, slot, stamp)
     const aboveThreshold = this.backing.reservedBytes > this.config.releaseThresholdBytes
     if (this.unmarkedFrees < LARGE_FREES_PER_MARK && !aboveThreshold) return
@@ -96,7 +110,82 @@ export class Reserve {
 
   /** A stream other than its own uses a live block: until `stamp` of its clock, or until the free. */
   announceUse(record: number, stream: Stream, stamp = Infinity): void {
-    this.deferred.announce(record, stream, stamp)
+    const arena = stream.capture === null ? null : this.arenaOf(stream.capture)
+    if (arena === null || arena.owns(record)) this.deferred.announce(record, stream, stamp)
+    else arena.borrowed.add(record)
+  }
+
+  /** A block for a captured stream, as by `allocate`, at an address that stays. */
+  allocateCaptured(units: number, alignUnits: number, stream: Stream): number {
+    return this.arenaOf(stream.capture!).allocate(units, alignUnits, stream.lastSlot)
+  }
+
+  /** Takes a block back on a captured stream: one of the capture for its further work, any other when the graph was closed. */
+  freeCaptured(record: number, stream: Stream): void {
+    this.slots.handBack(record)
+    const arena = this.arenaOf(stream.capture!)
+    const uses = this.deferred.takeUses(record)
+    if (arena.owns(record)) {
+      arena.freeCaptured(record, stream.lastSlot, uses)
+      return
+    }
+    const { clocks } = this
+    const owner = this.records.words[(record << 4) | Word.key] - 1
+    const ownStamp = clocks.marked[owner] + (clocks.streams[owner] === null ? 0 : 1)
+    uses.push({ clocks, slot: stream.lastSlot, stamp: stream.lastStamp }, { clocks, slot: owner, stamp: ownStamp })
+    arena.keep(record, uses)
+  }
+
+  /** Whether a graph uses a live block that is not of its own arena, or has it of its own. */
+  isCaptured(record: number): boolean {
+    if (this.records.words[(record << 4) | Word.sizeClass] === FULL_CLASS) return true
+    return this.borrowerOf(record) !== undefined
+  }
+
+  /** Takes back a block that is captured, or was: it goes to whom it belongs when all of `uses` are complete. */
+  takeBack(record: number, uses: readonly Use[]): void {
+    const borrower = this.borrowerOf(record)
+    const arena = this.find(candidate => candidate.owns(record))
+    if (borrower !== undefined) borrower.keep(record, uses)
+    else if (arena !== undefined) arena.free(record, uses)
+    else this.giveBackAfter(record, uses)
+    for (const candidate of this.arenas) if (candidate.empty) this.arenas.delete(candidate)
+  }
+
+  /** A large block without any dependency, taken; 0 when nothing helps. */
+  takeIdle(units: number): number {
+    if (units * UNIT_BYTES > this.backing.limitBytes) return 0
+    const { large } = this
+    let record = large.allocate(units, 1, 0)
+    if (record === 0) {
+      this.drain(large)
+      this.drain(this.small)
+      this.settle()
+      record = large.allocate(units, 1, 0)
+    }
+    if (record === 0) {
+      this.growths++
+      record = this.backing.grow(large, units, 1, NONE, Infinity)
+    }
+    while (record === 0 && this.waitOnHost()) {
+      record = large.allocate(units, 1, 0)
+      if (record === 0) record = this.backing.grow(large, units, 1, NONE, Infinity)
+    }
+    return record
+  }
+
+  /** The heap inside a captured block; undefined for one that is kept whole. */
+  heapIn(record: number): SegregatedFit | undefined {
+    for (const arena of this.arenas) {
+      const heap = arena.heapIn(record)
+      if (heap !== undefined) return heap
+    }
+    return undefined
+  }
+
+  /** The memory goes away with all graphs that have some of it. */
+  loseArenas(): void {
+    for (const arena of this.arenas) arena.lost = true
   }
 
   /** Whether all announced uses of a live block, about to be freed on `slot`, are known to come before; they are forgotten then. */
@@ -151,6 +240,34 @@ export class Reserve {
     this.small.check()
     this.large.check()
     this.backing.check()
+    for (const arena of this.arenas) arena.check()
+  }
+
+  private arenaOf(capture: Capture): CaptureArena {
+    const known = this.find(arena => arena.capture === capture)
+    if (known !== undefined) return known
+    const arena = new CaptureArena(capture, this.records, this.slots, this)
+    this.arenas.add(arena)
+    return arena
+  }
+
+  private borrowerOf(record: number): CaptureArena | undefined {
+    return this.find(arena => arena.borrowed.has(record))
+  }
+
+  private find(condition: (arena: CaptureArena) => boolean): CaptureArena | undefined {
+    for (const arena of this.arenas) if (condition(arena)) return arena
+    return undefined
+  }
+
+  private giveBackAfter(record: number, uses: readonly Use[]): void {
+    const { clocks } = this
+    const own = uses.filter(use => use.clocks === clocks)
+    const first = own[0] ?? { slot: 0, stamp: 0 }
+    const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
+    this.records.setState(record, State.deferred)
+    for (const use of own) this.await(use.slot, use.stamp)
+    this.deferred.addAfter({ record, slot: first.slot, stamp: first.stamp, bytes, uses })
   }
 
   private allocateAfterMiss(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
@@ -158,14 +275,35 @@ export class Reserve {
     if (units * UNIT_BYTES > this.backing.limitBytes) return 0
     const { others } = this
     const slot = key - 1
-    const { crossStreamReuse } = this.config
     let record = 0
     others.look(slot)
     if (alignUnits === 1) record = others.takeCached(units, slot)
     if (record === 0 && heap === this.small && this.breakLarger(units, slot))
       record = heap.allocate(units, alignUnits, key)
     if (record === 0) record = others.takeFree(heap, units, alignUnits, false)
-    if (record === 0 && this.settle() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
+    if (record !== 0) return record
+    const driver = this.clocks.context.activate()
+    return relaxed(driver, () => {
+      this.checkAnnounced(driver, slot)
+      return this.allocateByDriver(heap, units, alignUnits, slot)
+    })
+  }
+
+  /** Refuses a stream that another library captures without our knowledge: its memory would be used again under the graph. */
+  private checkAnnounced(driver: Driver, slot: number): void {
+    const { handle } = this.clocks.streams[slot]!
+    if (handle === CU_STREAM_LEGACY_DEFAULT || !driver.cuStreamIsCapturing(handle)) return
+    throw new PoolError(
+      'allocate: the stream is being captured by another library; call pool.beginCapture(stream) before the capture begins',
+    )
+  }
+
+  /** The steps that may need the driver. */
+  private allocateByDriver(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+    const { others } = this
+    const { crossStreamReuse } = this.config
+    let record = 0
+    if (this.settle() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
     if (record === 0 && this.drain(heap) > 0) {
       this.settle()
       record = this.takeKnown(heap, units, alignUnits, slot)

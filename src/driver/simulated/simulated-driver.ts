@@ -421,7 +421,10 @@ export class SimulatedDriver implements Driver {
     const queue = this.streams.queue(this.enter(CALL.cuStreamWaitEvent), stream)
     const recorded = this.streams.event(event)
     this.captures.checkSubmit(queue)
-    if (recorded.capture !== null) return this.captures.follow(queue, recorded.capture, recorded.tails)
+    if (recorded.capture !== null) {
+      this.captures.follow(queue, recorded.capture, recorded.tails)
+      return
+    }
     if (recorded.queue === null) return
     if (queue.capture !== null) this.captures.refuseIsolated(queue.capture)
     this.scheduler.wait(queue, recorded.queue, recorded.position)
@@ -454,7 +457,6 @@ export class SimulatedDriver implements Driver {
 
   cuStreamIsCapturing(stream: number): boolean {
     const queue = this.streams.queue(this.enter(CALL.cuStreamIsCapturing), stream)
-    if (queue.kind === 'legacy') this.captures.checkSubmit(queue)
     return queue.capture !== null
   }
 
