@@ -161,6 +161,13 @@ export class Stream implements Disposable {
     if (this.slot === -1 && this.capture === null) throw this.refusal(call)
   }
 
+  /** Refuses, in the name of `call`, a captured stream, for pools that cannot keep memory for a graph. */
+  checkUncaptured(call: string): void {
+    if (this.capture === null) return
+    const fact = 'the stream is being captured, and only a caching pool keeps memory for a graph'
+    throw new PoolError(`${call}: ${fact}; do it when the capture has ended`)
+  }
+
   private refusal(call: string): PoolError {
     if (this.capture !== null) return new PoolError(`${call}: the stream is being captured; end the capture first`)
     if (this.blockedBy === null) return new PoolError(`${call}: the stream is closed; use an open one`)

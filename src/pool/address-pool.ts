@@ -96,6 +96,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
+    stream.checkUncaptured('free')
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       this.recordUse(buffer.record, buffer.tag, stream)

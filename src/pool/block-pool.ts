@@ -241,6 +241,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream): void {
     const { record } = buffer
     if (!this.blocks.isLive(record, buffer.tag)) this.refuseStale('free')
+    stream.checkUncaptured('free')
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       this.recordUse(record, buffer.tag, stream)

@@ -144,7 +144,7 @@ export class DeviceBuffer implements Disposable {
       throw new RangeError(`fill: value must be a whole number from 0 to 255, not ${describe(value)}`)
     }
     const target = this.rangeOf('fill', byteOffset, byteLength)
-    if (byteLength > 0) this.driver('fill').cuMemsetD8Async(target, value, byteLength, this.stream.handle)
+    if (byteLength > 0) this.driver('fill', true).cuMemsetD8Async(target, value, byteLength, this.stream.handle)
   }
 
   /**
@@ -162,7 +162,7 @@ export class DeviceBuffer implements Disposable {
     const from = this.sourceOf('copyFrom', source, sourceOffset, byteLength)
     const target = this.rangeOf('copyFrom', byteOffset, byteLength)
     const reaches = source.reachableFrom(this.stream.context) // first, since it may ask a driver of another context
-    const driver = this.driver('copyFrom')
+    const driver = this.driver('copyFrom', true)
     if (byteLength === 0) return
     if (reaches) driver.cuMemcpyDtoDAsync(target, from, byteLength, this.stream.handle)
     else this.copyFromPeer(driver, target, source, from, byteLength)
@@ -220,8 +220,9 @@ export class DeviceBuffer implements Disposable {
   }
 
   /** The driver, with the context of the buffer's stream current. */
-  private driver(call: string): Driver {
-    this.stream.checkOpen(call)
+  private driver(call: string, canBeCaptured = false): Driver {
+    if (canBeCaptured) this.stream.checkUsable(call)
+    else this.stream.checkOpen(call)
     const { context } = this.stream
     if (!this.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, this.context)
     return context.activate()

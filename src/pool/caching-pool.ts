@@ -395,7 +395,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.slots.meet(slot)
     const stamp = this.config.streamOrdered ? covering : 0
     const isShared = this.records.state(record) === State.shared
-    if (isShared && this.reserve.isCaptured(record)) this.reserve.free(record, slot, stamp)
+    if (isShared && this.reserve.isCaptured(record)) this.reserve.freeLater(record, slot, stamp)
     else if (isShared && !this.reserve.forgetUses(record, slot)) this.reserve.defer(record, slot, stamp)
     else if (tag <= Tag.last && isOpen && this.slots.put(words, slot, record)) {
       this.records.setState(record, State.cached)

@@ -54,6 +54,7 @@ export class PeerOverflow extends Wrapper {
 
   override release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const { lent } = buffer as LentBuffer
+    stream.checkUncaptured('free')
     if (stream.clocks !== this.borrower.clocks) {
       this.upstream.release(lent, stream)
     } else if (this.closed || stream.closed) {

@@ -87,7 +87,7 @@ export class Reserve {
   free(record: number, slot: number, stamp: number): void {
     this.slots.handBack(record)
     if (this.records.words[(record << 4) | Word.sizeClass] === FULL_CLASS) {
-      this.takeBack(record, [{ clocks: this.clocks, slot, stamp }, ...this.deferred.takeUses(record)])
+      this.giveToGraph(record, slot, stamp)
       return
     }
     this.giveToHeap(record, slot, stamp)
@@ -136,7 +136,13 @@ export class Reserve {
     arena.keep(record, uses)
   }
 
-  /** Whether a graph uses a live block that is not of its own arena, or has it of its own. */
+  /** Takes back a captured block on a stream that is not: after `stamp` of its slot. */
+  freeLater(record: number, slot: number, stamp: number): void {
+    this.slots.handBack(record)
+    this.giveToGraph(record, slot, stamp)
+  }
+
+  /** Whether a live block is of the arena of a graph, or used by one. */
   isCaptured(record: number): boolean {
     if (this.records.words[(record << 4) | Word.sizeClass] === FULL_CLASS) return true
     return this.borrowerOf(record) !== undefined
@@ -258,6 +264,10 @@ export class Reserve {
   private find(condition: (arena: CaptureArena) => boolean): CaptureArena | undefined {
     for (const arena of this.arenas) if (condition(arena)) return arena
     return undefined
+  }
+
+  private giveToGraph(record: number, slot: number, stamp: number): void {
+    this.takeBack(record, [{ clocks: this.clocks, slot, stamp }, ...this.deferred.takeUses(record)])
   }
 
   private giveBackAfter(record: number, uses: readonly Use[]): void {
