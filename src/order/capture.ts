@@ -65,7 +65,9 @@ export class Capture extends KnownOrder {
 
   /** `stream` is about to be made to wait for captured work, and so becomes part of the capture. */
   join(stream: Stream): void {
-    if (stream.capture === this) return
+    if (stream.handle === CU_STREAM_LEGACY_DEFAULT) {
+      throw new PoolError('wait: the default stream cannot be captured; create another one for captured work')
+    }
     if (this.isOrderedWithLegacy(stream)) this.block(stream)
     stream.suspend()
     stream.capture = this
