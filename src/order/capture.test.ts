@@ -97,7 +97,11 @@ describe('a capture', () => {
       clocks.waitForAll(slot)
     }
     const [records, waits, queries] = calls()
-    assert.deepEqual([records - before[0], waits - before[1], queries - before[2]], [1, 0, 0], 'one, of the default stream')
+    assert.deepEqual(
+      [records - before[0], waits - before[1], queries - before[2]],
+      [1, 0, 0],
+      'one, of the default stream',
+    )
     a.wait(mark(b))
     a.endCapture().close()
   })
@@ -171,7 +175,11 @@ describe('a capture', () => {
     const release = order.hold(legacy)
     blocking.beginCapture()
     fill(4, blocking)
-    for (const refused of [() => legacy.query(), () => new Event(legacy.context).record(legacy), () => legacy.close()]) {
+    for (const refused of [
+      () => legacy.query(),
+      () => new Event(legacy.context).record(legacy),
+      () => legacy.close(),
+    ]) {
       assert.throws(refused, /ordered with the default stream is being captured/)
     }
     for (let slot = 0; slot < clocks.slotLimit; slot++) clocks.poll(slot)

@@ -478,7 +478,10 @@ function randomCapture(seed: number): number {
         const buffer = pool.allocate(1 + random.below(2) * random.below(300 * KiB), stream)
         const [from, to] = [buffer.ptr, buffer.ptr + buffer.byteLength]
         for (const other of held) {
-          assert.ok(to <= other.buffer.ptr || from >= other.buffer.ptr + other.buffer.byteLength, 'live buffers overlap')
+          assert.ok(
+            to <= other.buffer.ptr || from >= other.buffer.ptr + other.buffer.byteLength,
+            'live buffers overlap',
+          )
         }
         for (const earlier of freed) {
           if (to <= earlier.from || from >= earlier.to) continue
