@@ -112,7 +112,13 @@ test('each rule has its code, and breaking one invalidates the capture', () => {
     [900, (driver, a) => driver.cuStreamDestroy(a)],
     [900, (driver, a) => driver.cuMemcpyHtoDAsync(driver.cuMemAllocAsync(BYTES, 0), new Uint8Array(8), a)],
     [902, (driver, a, b) => join(driver, b, a)],
-    [903, (driver, a, _b, c) => driver.cuStreamEndCapture((join(driver, a, c), c))],
+    [
+      903,
+      (driver, a, _b, c) => {
+        join(driver, a, c)
+        driver.cuStreamEndCapture(c)
+      },
+    ],
     [906, (driver, a) => join(driver, a, 0)],
     [907, (driver, a, _b, c) => relax(driver).cuEventQuery(join(driver, a, c))],
     [907, (driver, a, _b, c) => relax(driver).cuEventSynchronize(join(driver, a, c))],
