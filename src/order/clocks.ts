@@ -14,6 +14,7 @@ import type { Context } from '../driver/context.js'
 import type { Capture } from './capture.js'
 import type { Graph } from './graph.js'
 import { KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
+import { relaxed } from './relaxed.js'
 import type { Stream } from './stream.js'
 
 export { MOST_STREAMS, type Reach }
@@ -237,7 +238,8 @@ export class Clocks extends KnownOrder {
   }
 
   private await(mark: Mark): void {
-    this.context.activate().cuEventSynchronize(mark.event)
+    const driver = this.context.activate()
+    relaxed(driver, () => driver.cuEventSynchronize(mark.event))
     this.learn(mark.reach, true)
   }
 
@@ -252,7 +254,9 @@ export class Clocks extends KnownOrder {
     if (marks.length === 0) return false
     const driver = this.context.activate()
     let done = 0
-    while (done < marks.length && driver.cuEventQuery(marks[done].event)) done++
+    relaxed(driver, () => {
+      while (done < marks.length && driver.cuEventQuery(marks[done].event)) done++
+    })
     if (done === 0) return false
     this.learn(marks[done - 1].reach, false)
     return true

@@ -96,13 +96,13 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
-    stream.checkUncaptured('free')
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       this.recordUse(buffer.record, buffer.tag, stream)
       this.release(buffer)
       return
     }
+    stream.checkUncaptured('free')
     // A closed stream's work is ordered before the default stream's by nothing: let the host wait for it.
     if (stream.closed) this.context.activate().cuCtxSynchronize()
     this.drop(buffer.record, stream.closed ? this.defaultStream : stream)

@@ -120,8 +120,8 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
   /** The buffer is stale from now on; its memory comes back with the next reset, or when the arena is rewound to below it. */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     if (!this.bump.isLive(buffer.record, buffer.tag)) this.refuseStale('free')
-    stream.checkUncaptured('free')
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
+    stream.checkUncaptured('free')
     if (stream.slot >= 0 || stream.clocks !== this.clocks) this.turns.use(stream)
     this.bump.free(buffer.record)
   }

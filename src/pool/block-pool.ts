@@ -241,12 +241,12 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream): void {
     const { record } = buffer
     if (!this.blocks.isLive(record, buffer.tag)) this.refuseStale('free')
-    stream.checkUncaptured('free')
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       this.recordUse(record, buffer.tag, stream)
       stream = buffer.stream
     }
+    stream.checkUncaptured('free')
     const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
     const stamp = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
     if (this.blocks.isShared(record)) this.defer(record, slot, stamp, stream)

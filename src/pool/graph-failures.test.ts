@@ -72,9 +72,10 @@ class Workload {
   }
 
   private signal(earlier: Stream, later: Stream): void {
-    using event = new Event(earlier.context)
+    const event = new Event(earlier.context)
     event.record(earlier)
     later.wait(event)
+    event.close()
   }
 
   /** After a call that failed others are refused for it: the stream is not captured, or still is. */

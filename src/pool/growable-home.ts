@@ -98,7 +98,6 @@ export class GrowableHome implements BufferHome, BufferOwner {
     this.checkLive(buffer.record, 'free')
     if (stream !== undefined) {
       checkUser('free', stream, this)
-      stream.checkUncaptured('free')
       this.addUser(stream)
     }
     if (buffer.record !== WHOLE) {

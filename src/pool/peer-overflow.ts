@@ -54,10 +54,12 @@ export class PeerOverflow extends Wrapper {
 
   override release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const { lent } = buffer as LentBuffer
-    stream.checkUncaptured('free')
     if (stream.clocks !== this.borrower.clocks) {
       this.upstream.release(lent, stream)
-    } else if (this.closed || stream.closed) {
+      return
+    }
+    stream.checkUncaptured('free')
+    if (this.closed || stream.closed) {
       // Without a companion the pool looks itself when the stream is done.
       lent.home.recordUse(lent.record, lent.tag, stream)
       this.upstream.release(lent)

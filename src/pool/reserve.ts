@@ -212,7 +212,9 @@ export class Reserve {
   processDeferred(): number {
     const settled = this.settle()
     const threshold = this.config.releaseThresholdBytes
-    if (this.backing.reservedBytes > threshold) this.backing.trim(threshold)
+    if (this.backing.reservedBytes > threshold) {
+      relaxed(this.clocks.context.activate(), () => this.backing.trim(threshold))
+    }
     return settled
   }
 
@@ -221,7 +223,7 @@ export class Reserve {
     this.drain(this.small)
     this.drain(this.large)
     this.settle()
-    this.backing.trim(bytes)
+    relaxed(this.clocks.context.activate(), () => this.backing.trim(bytes))
   }
 
   /** How often a stream was made to wait for another one's memory. */
