@@ -76,8 +76,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private readonly smallMask: number
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
-  /** the open streams by slot, which are the ones to allocate for; none once closed */
-  private streams: Clocks['streams']
+  /** those of the streams to allocate for; null once closed */
+  private acceptedClocks: Clocks | null
   private givenBack = false
 
   /** Made by the device: `device.createPool(options)`. */
@@ -96,7 +96,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
-    this.streams = clocks.streams
+    this.acceptedClocks = clocks
   }
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
@@ -110,19 +110,23 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
-    const records = this.records
     const slot = stream.slot
-    let record = 0
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
-    if (this.streams[slot] === stream && (bytes & this.smallMask) === bytes && alignment === undefined) {
+    if (
+      stream.clocks === this.acceptedClocks &&
+      slot >= 0 &&
+      (bytes & this.smallMask) === bytes &&
+      alignment === undefined
+    ) {
       const mask = this.roundingMask
-      record = this.slots.take(records.words, slot, ((bytes + mask) & ~mask) >>> Shift.units)
+      const record = this.slots.take(this.records.words, slot, ((bytes + mask) & ~mask) >>> Shift.units)
+      if (record !== 0) return this.handOut(record, bytes, stream)
     }
-    if (record === 0) {
-      record = this.takeSlowly(bytes, stream, alignment)
-      if (record === 0) return null
-    }
-    const { words, doubles } = records
+    return this.takeSlowly(bytes, stream, alignment)
+  }
+
+  private handOut(record: number, bytes: number, stream: Stream): DeviceBuffer {
+    const { words, doubles } = this.records
     const tag = (words[record << 4] | Tag.stateMask) + (1 + State.live)
     words[record << 4] = tag
     // Most programs ask for what they asked for before.
@@ -136,19 +140,22 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const record = buffer.record
-    const words = this.records.words
+    const { record } = buffer
+    const { words, doubles } = this.records
     const tag = words[record << 4]
-    const slot = buffer.stream.slot
-    if (tag !== buffer.tag || tag > Tag.last || slot < 0 || stream !== undefined) {
+    const { slot } = buffer.stream
+    if (
+      tag !== buffer.tag ||
+      tag > Tag.last ||
+      slot < 0 ||
+      stream !== undefined ||
+      !this.slots.put(words, slot, record)
+    ) {
       this.releaseSlowly(buffer, stream)
       return
     }
-    const stamp = this.marked[slot] + 1
-    if (this.slots.put(words, slot, record)) {
-      words[record << 4] = tag - (State.live - State.cached)
-      this.records.doubles[(record << 3) | Double.stamp] = stamp
-    } else this.reserve.free(record, slot, stamp)
+    words[record << 4] = tag - (State.live - State.cached)
+    doubles[(record << 3) | Double.stamp] = this.marked[slot] + 1
   }
 
   /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
@@ -314,7 +321,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       throw new PoolError('close: a stream is being captured, which a wait for all work would break; end that first')
     }
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
-    this.streams = []
+    this.acceptedClocks = null
     this.slots.clear()
     this.reserve.loseArenas()
     if (!this.givenBack) {
@@ -373,7 +380,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     )
   }
 
-  /** A free on a named or closed stream, of a block that other streams use, or of one whose record is spent. */
+  /** A free on a named or closed stream, of a block that other streams use, whose record is spent, or that the cache has no place for. */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const record = buffer.record
     if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
@@ -404,23 +411,25 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     } else this.reserve.free(record, slot, stamp)
   }
 
-  /** A block for what the fast path leaves alone or the slot cache did not have; 0 when nothing helps. */
-  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): number {
-    const isCaptured = stream.clocks === this.clocks && stream.capture !== null && !this.isClosed
-    if (this.streams[stream.slot] !== stream && !isCaptured) this.refuse('allocate', stream)
+  /** What the fast path leaves alone: a special wish, or a size of which the cache has no block on top; null when nothing helps. */
+  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+    const isOurs = stream.clocks === this.acceptedClocks
+    const isCaptured = isOurs && stream.capture !== null
+    if (!isOurs || (stream.slot < 0 && !isCaptured)) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     else if (!isCaptured) {
-      const cached = this.slots.take(this.records.words, stream.slot, units)
-      if (cached !== 0) return cached
+      const cached = this.slots.takeAny(stream.slot, units)
+      if (cached !== 0) return this.handOut(cached, bytes, stream)
     }
     this.records.doubles[Counter.misses]++
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
     const record = isCaptured
       ? this.reserve.allocateCaptured(units, alignUnits, stream)
       : this.reserve.allocate(units, alignUnits, stream.slot)
-    if (record !== 0) this.addresses.note(record)
-    return record
+    if (record === 0) return null
+    this.addresses.note(record)
+    return this.handOut(record, bytes, stream)
   }
 
   /** Sizes that the fast path leaves alone: large ones, powers of two, and bad ones, which throw. */
@@ -433,7 +442,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   private get isClosed(): boolean {
-    return this.streams.length === 0
+    return this.acceptedClocks === null
   }
 
   private outOfMemory(bytes: number): OutOfMemoryError {

@@ -83,19 +83,28 @@ export class SlotCache {
   }
 
   /**
-   * A cached block that wastes little: of the class of `units` or of the next, so at most an eighth or one unit too large.
-   * 0 for none. The class is that of `classUnits`, worked out here together with it (see heap/size-classes.ts).
+   * The block on top of the class of `units`, if it has that size and no more is live then than ever before; 0 otherwise,
+   * and `takeAny` may find one. Calls nothing, so that what the compiler knows of its caller holds behind it. The class is
+   * that of `classUnits`, worked out here together with it (see heap/size-classes.ts).
    */
   take(words: Int32Array, slot: number, units: number): number {
     const shift = 27 - Math.clz32(units | 16)
     if (units < Limit.large) units = (((units - 1) >> shift) + 1) << shift
     const stack = (slot << Shift.stream) | (((shift << 4) + (units >>> shift)) << Shift.class)
-    let record = words[stack | words[stack]]
-    if (words[(record << 4) | Word.units] === units) words[stack]--
-    else {
-      record = this.search(words, stack, units)
-      if (record === 0) return 0
-    }
+    const record = words[stack | words[stack]]
+    const left = words[stack | Slot.cached] - units
+    if (words[(record << 4) | Word.units] !== units || left < words[stack | Slot.watched]) return 0
+    words[stack]--
+    words[stack | Slot.cached] = left
+    return record
+  }
+
+  /** A cached block that wastes little: of the class of `units` or of the next, so at most an eighth or one unit too large; 0 for none. */
+  takeAny(slot: number, units: number): number {
+    const { words } = this.records
+    const stack = (slot << Shift.stream) | (classOf(units) << Shift.class)
+    const record = this.search(words, stack, units)
+    if (record === 0) return 0
     const counter = stack | Slot.cached
     words[counter] -= words[(record << 4) | Word.units]
     if (words[counter] < words[counter ^ 1]) this.notePeak()
@@ -250,7 +259,7 @@ export class SlotCache {
     }
   }
 
-  /** Takes out a block that is not on top of its class: of a large size the exact one, or a larger one, or one of the next class; 0 for none. */
+  /** Takes out a block: of a large size the exact one, or a larger one, or one of the next class; 0 for none. */
   private search(words: Int32Array, stack: number, units: number): number {
     if (units === 0) return 0
     let larger = 0
@@ -261,7 +270,8 @@ export class SlotCache {
         if (size > units) larger = place
       }
     }
-    return larger !== 0 ? this.remove(words, stack, larger) : this.pop(words, stack + CLASS_WORDS)
+    if (larger !== 0) return this.remove(words, stack, larger)
+    return (units < Limit.large && this.pop(words, stack)) || this.pop(words, stack + CLASS_WORDS)
   }
 
   private pop(words: Int32Array, stack: number): number {
