@@ -234,7 +234,13 @@ test('the walkthrough tells the numbers and driver calls that there are', () => 
 
   const calls = callsOf(() => pool.allocate(3 * MiB, stream).free())
   const told = { cuMemCreate: 'is called twice', cuMemMap: 'is called twice', cuMemSetAccess: 'once' }
-  assert.deepEqual(Object.fromEntries(calls), { cuMemCreate: 2, cuMemMap: 2, cuMemSetAccess: 1 })
+  assert.deepEqual(Object.fromEntries(calls), {
+    cuMemCreate: 2,
+    cuMemMap: 2,
+    cuMemSetAccess: 1,
+    cuStreamIsCapturing: 1,
+    cuThreadExchangeStreamCaptureMode: 2,
+  })
   for (const [call, often] of Object.entries(told)) assert.ok(text.includes(`\`${call}\` ${often}`), call)
   assert.deepEqual(
     callsOf(() => pool.allocate(3 * MiB, stream).free()),

@@ -103,6 +103,27 @@ for (const backing of ['virtual', 'segments'] as const) {
       })
     })
 
+    it('memory that other streams use, or that was freed outside of the capture, is not used again in it', () => {
+      const { device, pool, a, b, c } = setUp({ backing })
+      using _graph = capture(a, () => {
+        signal(a, b)
+        const shared = pool.allocate(MiB, a)
+        shared.recordUse(b)
+        const freedOutside = pool.allocate(MiB, a)
+        const usedOutside = pool.allocate(MiB, a)
+        usedOutside.recordUse(c)
+        const taken = [shared, freedOutside, usedOutside].map(({ ptr }) => ptr)
+        shared.free()
+        device.hold(c)
+        freedOutside.free(c)
+        usedOutside.free()
+        for (let count = 0; count < 12; count++) assert.ok(!taken.includes(pool.allocate(MiB, a).ptr), `${count}`)
+        signal(b, a)
+      })
+      for (const { ptr } of pool.live()) pool.deallocate(ptr)
+      assertConsistent(pool)
+    })
+
     it('what a graph has is never handed out while it lives, and goes back when it is closed', () => {
       const { device, pool, a, b } = setUp({ backing })
       const graph = capture(a, () => pool.allocate(20 * MiB, a).free())

@@ -129,11 +129,7 @@ export class Reserve {
       arena.freeCaptured(record, stream.lastSlot, uses)
       return
     }
-    const { clocks } = this
-    const owner = this.records.words[(record << 4) | Word.key] - 1
-    const ownStamp = clocks.marked[owner] + (clocks.streams[owner] === null ? 0 : 1)
-    uses.push({ clocks, slot: stream.lastSlot, stamp: stream.lastStamp }, { clocks, slot: owner, stamp: ownStamp })
-    arena.keep(record, uses)
+    arena.keep(record, [...uses, { clocks: this.clocks, slot: stream.lastSlot, stamp: stream.lastStamp }])
   }
 
   /** Takes back a captured block on a stream that is not: after `stamp` of its slot. */
