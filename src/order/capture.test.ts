@@ -160,7 +160,7 @@ describe('a capture', () => {
     assert.throws(() => inside.query(), /has ended/)
     graph.launch(a)
     assert.equal(first(), 7)
-    assert.throws(() => graph.launch(foreign), PoolError)
+    for (const stream of [foreign, undefined as never]) assert.throws(() => graph.launch(stream), PoolError)
     b.beginCapture()
     assert.throws(() => graph.launch(b), /being captured/)
     b.abortCapture()

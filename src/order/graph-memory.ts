@@ -26,7 +26,9 @@ export class GraphMemory implements Disposable {
   /** The graph was launched on `stream`: `close` then gives nothing back before what was submitted to it has completed. */
   noteLaunch(stream: Stream): void {
     this.check('noteLaunch')
-    if (stream.clocks !== this.clocks) throw new PoolError('noteLaunch: the stream belongs to another device')
+    if (stream?.clocks !== this.clocks) {
+      throw new PoolError('noteLaunch: the stream belongs to another device, or is no stream')
+    }
     stream.checkOpen('noteLaunch')
     this.launchedOn.add(stream)
   }

@@ -20,7 +20,9 @@ export class Graph implements Disposable {
    */
   launch(stream: Stream): void {
     this.memory.check('launch')
-    if (stream.clocks !== this.clocks) throw new PoolError('launch: the stream belongs to another device')
+    if (stream?.clocks !== this.clocks) {
+      throw new PoolError('launch: the stream belongs to another device, or is no stream')
+    }
     stream.checkOpen('launch')
     this.memory.noteLaunch(stream)
     this.clocks.context.activate().cuGraphLaunch(this.executable, stream.handle)

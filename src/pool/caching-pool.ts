@@ -323,7 +323,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
     this.slots.clear()
-    this.reserve.loseArenas()
+    this.reserve.arenas.lose()
     if (!this.givenBack) {
       this.reserve.finishPeers()
       this.context.giveBack(driver => {
@@ -389,7 +389,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       this.recordUse(record, buffer.tag, stream)
       stream = buffer.stream
     }
-    if (stream.capture !== null) this.reserve.freeCaptured(record, stream)
+    if (stream.capture !== null) this.reserve.arenas.free(record, stream)
     else if (stream.slot < 0) this.takeBack(record, stream.lastSlot, stream.lastStamp, false)
     else this.takeBack(record, stream.slot, this.marked[stream.slot] + 1, true)
   }
@@ -402,7 +402,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.slots.meet(slot)
     const stamp = this.config.streamOrdered ? covering : 0
     const isShared = this.records.state(record) === State.shared
-    if (isShared && this.reserve.isCaptured(record)) this.reserve.freeLater(record, slot, stamp)
+    if (isShared && this.reserve.arenas.isCaptured(record)) this.reserve.arenas.freeLater(record, slot, stamp)
     else if (isShared && !this.reserve.forgetUses(record, slot)) this.reserve.defer(record, slot, stamp)
     else if (tag <= Tag.last && isOpen && this.slots.put(words, slot, record)) {
       this.records.setState(record, State.cached)
@@ -425,7 +425,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.records.doubles[Counter.misses]++
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
     const record = isCaptured
-      ? this.reserve.allocateCaptured(units, alignUnits, stream)
+      ? this.reserve.arenas.allocate(units, alignUnits, stream)
       : this.reserve.allocate(units, alignUnits, stream.slot)
     if (record === 0) return null
     this.addresses.note(record)

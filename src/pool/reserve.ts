@@ -11,18 +11,17 @@ import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
 import { CLASSES, classFloorUnits, classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Admission } from '../heap/window.js'
-import type { Capture } from '../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type Backing, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
-import { CaptureArena } from './capture-arena.js'
 import { Deferred, type Use } from './deferred.js'
+import { GraphArenas } from './graph-arenas.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import { SegmentBacking } from './segment-backing.js'
 import { deviceSegments, managedSegments, type SegmentSource } from './segment-source.js'
-import { FULL_CLASS, type SlotCache } from './slot-cache.js'
+import type { SlotCache } from './slot-cache.js'
 import { VirtualBacking } from './virtual-backing.js'
 
 /**
@@ -51,7 +50,7 @@ export class Reserve {
   private readonly seen: Float64Array
   private unmarkedFrees = 0
   /** what captures, and their graphs, have of the memory */
-  private readonly arenas = new Set<CaptureArena>()
+  readonly arenas: GraphArenas
 
   constructor(
     private readonly records: RecordTable,
@@ -64,6 +63,7 @@ export class Reserve {
     this.seen = config.deterministic ? clocks.waited : clocks.completed
     this.deferred = new Deferred(clocks, this.seen, config.streamOrdered)
     this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic)
+    this.arenas = new GraphArenas(records, slots, clocks, this.deferred, this)
     this.backing = this.chooseBacking()
   }
 
@@ -85,11 +85,11 @@ export class Reserve {
 
   /** Takes a block back, to be used again after `stamp` of the stream slot. */
   free(record: number, slot: number, stamp: number): void {
-    this.slots.handBack(record)
-    if (this.records.words[(record << 4) | Word.sizeClass] === FULL_CLASS) {
-      this.giveToGraph(record, slot, stamp)
+    if (this.arenas.isOfArena(record)) {
+      this.arenas.freeLater(record, slot, stamp)
       return
     }
+    this.slots.handBack(record)
     this.giveToHeap(record, slot, stamp)
     const aboveThreshold = this.backing.reservedBytes > this.config.releaseThresholdBytes
     if (this.unmarkedFrees < LARGE_FREES_PER_MARK && !aboveThreshold) return
@@ -110,48 +110,19 @@ export class Reserve {
 
   /** A stream other than its own uses a live block: until `stamp` of its clock, or until the free. */
   announceUse(record: number, stream: Stream, stamp = Infinity): void {
-    const arena = stream.capture === null ? null : this.arenaOf(stream.capture)
-    if (arena === null || arena.owns(record)) this.deferred.announce(record, stream, stamp)
-    else arena.borrowed.add(record)
+    if (stream.capture === null) this.deferred.announce(record, stream, stamp)
+    else this.arenas.announceUse(record, stream)
   }
 
-  /** A block for a captured stream, as by `allocate`, at an address that stays. */
-  allocateCaptured(units: number, alignUnits: number, stream: Stream): number {
-    return this.arenaOf(stream.capture!).allocate(units, alignUnits, stream.lastSlot)
-  }
-
-  /** Takes a block back on a captured stream: one of the capture for its further work, any other when the graph was closed. */
-  freeCaptured(record: number, stream: Stream): void {
-    this.slots.handBack(record)
-    const arena = this.arenaOf(stream.capture!)
-    const uses = this.deferred.takeUses(record)
-    if (arena.owns(record)) {
-      arena.freeCaptured(record, stream.lastSlot, uses)
-      return
-    }
-    arena.keep(record, [...uses, { clocks: this.clocks, slot: stream.lastSlot, stamp: stream.lastStamp }])
-  }
-
-  /** Takes back a captured block on a stream that is not: after `stamp` of its slot. */
-  freeLater(record: number, slot: number, stamp: number): void {
-    this.slots.handBack(record)
-    this.giveToGraph(record, slot, stamp)
-  }
-
-  /** Whether a live block is of the arena of a graph, or used by one. */
-  isCaptured(record: number): boolean {
-    if (this.records.words[(record << 4) | Word.sizeClass] === FULL_CLASS) return true
-    return this.borrowerOf(record) !== undefined
-  }
-
-  /** Takes back a block that is captured, or was: it goes to whom it belongs when all of `uses` are complete. */
-  takeBack(record: number, uses: readonly Use[]): void {
-    const borrower = this.borrowerOf(record)
-    const arena = this.find(candidate => candidate.owns(record))
-    if (borrower !== undefined) borrower.keep(record, uses)
-    else if (arena !== undefined) arena.free(record, uses)
-    else this.giveBackAfter(record, uses)
-    for (const candidate of this.arenas) if (candidate.empty) this.arenas.delete(candidate)
+  /** Takes back a block that was captured, to be used again after all of `uses`. */
+  giveBackAfter(record: number, uses: readonly Use[]): void {
+    const { clocks } = this
+    const own = uses.filter(use => use.clocks === clocks)
+    const first = own[0] ?? { slot: 0, stamp: 0 }
+    const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
+    this.records.setState(record, State.deferred)
+    for (const use of own) this.await(use.slot, use.stamp)
+    this.deferred.addAfter({ record, slot: first.slot, stamp: first.stamp, bytes, uses })
   }
 
   /** A large block without any dependency, taken; 0 when nothing helps. */
@@ -174,20 +145,6 @@ export class Reserve {
       if (record === 0) record = this.backing.grow(large, units, 1, NONE, Infinity)
     }
     return record
-  }
-
-  /** The heap inside a captured block; undefined for one that is kept whole. */
-  heapIn(record: number): SegregatedFit | undefined {
-    for (const arena of this.arenas) {
-      const heap = arena.heapIn(record)
-      if (heap !== undefined) return heap
-    }
-    return undefined
-  }
-
-  /** The memory goes away with all graphs that have some of it. */
-  loseArenas(): void {
-    for (const arena of this.arenas) arena.lost = true
   }
 
   /** Whether all announced uses of a live block, about to be freed on `slot`, are known to come before; they are forgotten then. */
@@ -244,38 +201,7 @@ export class Reserve {
     this.small.check()
     this.large.check()
     this.backing.check()
-    for (const arena of this.arenas) arena.check()
-  }
-
-  private arenaOf(capture: Capture): CaptureArena {
-    const known = this.find(arena => arena.capture === capture)
-    if (known !== undefined) return known
-    const arena = new CaptureArena(capture, this.records, this.slots, this)
-    this.arenas.add(arena)
-    return arena
-  }
-
-  private borrowerOf(record: number): CaptureArena | undefined {
-    return this.find(arena => arena.borrowed.has(record))
-  }
-
-  private find(condition: (arena: CaptureArena) => boolean): CaptureArena | undefined {
-    for (const arena of this.arenas) if (condition(arena)) return arena
-    return undefined
-  }
-
-  private giveToGraph(record: number, slot: number, stamp: number): void {
-    this.takeBack(record, [{ clocks: this.clocks, slot, stamp }, ...this.deferred.takeUses(record)])
-  }
-
-  private giveBackAfter(record: number, uses: readonly Use[]): void {
-    const { clocks } = this
-    const own = uses.filter(use => use.clocks === clocks)
-    const first = own[0] ?? { slot: 0, stamp: 0 }
-    const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
-    this.records.setState(record, State.deferred)
-    for (const use of own) this.await(use.slot, use.stamp)
-    this.deferred.addAfter({ record, slot: first.slot, stamp: first.stamp, bytes, uses })
+    this.arenas.check()
   }
 
   private allocateAfterMiss(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {

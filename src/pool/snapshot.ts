@@ -44,7 +44,7 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
     for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
       const at = record * Stride.words
       const state = pool.records.state(record)
-      const inside = state === State.captured ? pool.reserve.heapIn(record) : undefined
+      const inside = state === State.captured ? pool.reserve.arenas.heapIn(record) : undefined
       if (inside !== undefined) {
         for (const start of inside.firstRecords.values()) blocks.push(...blocksOf(start, base, true))
         continue
