@@ -496,7 +496,8 @@ function randomCapture(seed: number): number {
       const choice = random.below(5)
       if (choice === 0) signal(stream, streams[random.below(3)])
       else if (choice < 3 || held.length === 0) {
-        const buffer = pool.allocate(1 + random.below(2) * random.below(300 * KiB), stream)
+        const alignment = random.below(6) === 0 ? 4096 : undefined
+        const buffer = pool.allocate(1 + random.below(2) * random.below(300 * KiB), stream, alignment)
         const [from, to] = [buffer.ptr, buffer.ptr + buffer.byteLength]
         for (const other of held) {
           assert.ok(
@@ -513,8 +514,10 @@ function randomCapture(seed: number): number {
         held.push({ buffer, stream })
       } else {
         const [{ buffer, stream: own }] = held.splice(random.below(held.length), 1)
-        freed.push({ from: buffer.ptr, to: buffer.ptr + buffer.byteLength, point: driver.submitted(own.handle) })
-        buffer.free()
+        const on = random.below(3) === 0 ? stream : own
+        if (on !== own) signal(own, on)
+        freed.push({ from: buffer.ptr, to: buffer.ptr + buffer.byteLength, point: driver.submitted(on.handle) })
+        buffer.free(on)
       }
     }
     for (const other of [b, c]) signal(other, a)
