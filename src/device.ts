@@ -15,7 +15,8 @@ import type { Graph } from './order/graph.js'
 import { Stream } from './order/stream.js'
 import { type ArenaOptions, ArenaPool } from './pool/arena-pool.js'
 import { type BlockOptions, BlockPool } from './pool/block-pool.js'
-import { CachingPool } from './pool/caching-pool.js'
+import type { CachingPool } from './pool/caching-pool.js'
+import type { DebugPool } from './pool/debug-pool.js'
 import { DriverPool } from './pool/driver-pool.js'
 import type { DriverPoolOptions } from './pool/driver-pool-options.js'
 import { GrowableBuffer, type GrowableOptions } from './pool/growable-buffer.js'
@@ -23,8 +24,9 @@ import type { PassOptions } from './pool/handover.js'
 import type { HostPoolOptions } from './pool/host-options.js'
 import { HostPool } from './pool/host-pool.js'
 import { ImportedPool } from './pool/imported-pool.js'
+import { makeCachingPool, type WithDebug } from './pool/make-caching-pool.js'
 import type { MappedBuffer } from './pool/mapped-buffer.js'
-import { type PoolOptions, parsePoolOptions } from './pool/options.js'
+import type { PoolOptions } from './pool/options.js'
 import { PlainPool } from './pool/plain-pool.js'
 import { type OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
 import { Staging } from './pool/staging.js'
@@ -230,9 +232,11 @@ export class Device implements Disposable {
   }
 
   /** The caching pool: for most uses the only one needed. */
+  createPool(options: WithDebug): DebugPool
+  createPool(options?: PoolOptions): CachingPool
   createPool(options: PoolOptions = {}): CachingPool {
     this.open('createPool')
-    return this.keep(new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes)))
+    return this.keep(makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes))
   }
 
   /**
@@ -249,8 +253,7 @@ export class Device implements Disposable {
       if (options === undefined) return known
       throw new PoolError('poolFor: the stream has its pool already; give options at the first call only')
     }
-    const config = parsePoolOptions(options ?? {}, this.totalBytes)
-    const pool = this.keep(new CachingPool(this.clocks, stream, config))
+    const pool = this.keep(makeCachingPool(this.clocks, stream, options ?? {}, this.totalBytes))
     this.streamPools.set(stream, pool)
     return pool
   }

@@ -3,14 +3,19 @@
 export { formatBytes, GiB, KiB, MiB, TiB } from './base/bytes.js'
 export {
   CudaError,
+  DebugError,
   DescriptorError,
   DeviceLostError,
+  type Fault,
+  type FaultSites,
   FormatError,
   NoDeviceError,
   NoLibraryError,
   OutOfMemoryError,
   type OutOfMemoryFigures,
   PoolError,
+  type Remedy,
+  type StreamMemory,
 } from './base/errors.js'
 export { Device, type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device.js'
 export type { Driver } from './driver/driver.js'
@@ -30,6 +35,8 @@ export type { BlockOptions, BlockPool } from './pool/block-pool.js'
 export type { DeviceBuffer } from './pool/buffer.js'
 export type { CachingPool, CloseReport, LiveBlock } from './pool/caching-pool.js'
 export type { Counter, Counters } from './pool/counters.js'
+export type { DebugOptions } from './pool/debug-options.js'
+export type { DebugCloseReport, DebugLiveBlock, DebugPool } from './pool/debug-pool.js'
 export type { DriverPool } from './pool/driver-pool.js'
 export type { DriverPoolAttribute } from './pool/driver-pool-attributes.js'
 export type { DriverPoolOptions } from './pool/driver-pool-options.js'

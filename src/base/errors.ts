@@ -7,6 +7,28 @@ export class PoolError extends Error {
   override name = 'PoolError'
 }
 
+/** What a pool in debug mode has found. */
+export type Fault = 'outOfBounds' | 'useAfterFree' | 'useBeforeAllocation' | 'freeBeforeUse' | 'writeAfterFree'
+
+/** Where the program made the calls that a fault is about: `function (file:line:column)`, or that it was not remembered. */
+export interface FaultSites {
+  readonly allocatedAt: string
+  readonly usedAt?: string
+  readonly freedAt?: string
+}
+
+/** A mistake of the program in its use of memory, found by a pool in debug mode. */
+export class DebugError extends PoolError {
+  override name = 'DebugError'
+  constructor(
+    readonly fault: Fault,
+    message: string,
+    readonly sites: FaultSites,
+  ) {
+    super(message)
+  }
+}
+
 /** A GPU could not be opened because there is none, or no driver for it. The message says what was tried and the remedy. */
 export class NoDeviceError extends Error {
   override name = 'NoDeviceError'
@@ -64,13 +86,33 @@ export interface OutOfMemoryFigures {
   readonly pendingBytes: number
   /** obtained from the device */
   readonly reservedBytes: number
+  /** freed and kept as whole blocks for their stream, where the pool does that */
+  readonly cachedBytes?: number
   /** the largest block that the pool could have handed out */
   readonly largestFreeBytes: number
   /** what the pool may reserve at most */
   readonly limitBytes: number
   /** free on the device, as the driver says */
   readonly deviceFreeBytes: number
+  /** on the device, of other programs and of others in this one, where the pool knows */
+  readonly heldElsewhereBytes?: number
 }
+
+/** What a pool keeps that one stream used last. */
+export interface StreamMemory {
+  /** the driver's handle; null for a stream that is closed */
+  readonly stream: number | null
+  /** freed, but still waiting for work on it to complete */
+  readonly pendingBytes: number
+  /** freed, and kept as whole blocks for it */
+  readonly cachedBytes: number
+}
+
+/**
+ * What would have helped: a higher `maxPoolBytes`, or less held; memory on the device, by whomever it is held; a lower
+ * `leaveFreeBytes`; the work that freed memory waits for; or idle memory in one piece.
+ */
+export type Remedy = 'raiseLimit' | 'freeDeviceMemory' | 'lowerLeaveFree' | 'awaitPending' | 'joinPieces'
 
 /** No memory for a request, after everything that would have helped was tried. The pool works on afterwards. */
 export class OutOfMemoryError extends Error {
@@ -78,6 +120,10 @@ export class OutOfMemoryError extends Error {
   constructor(
     message: string,
     readonly figures: OutOfMemoryFigures,
+    /** of a caching pool: the streams that it keeps memory for, the most pending first */
+    readonly streams: readonly StreamMemory[] = [],
+    /** of a caching pool: what the message advises; null of others */
+    readonly remedy: Remedy | null = null,
   ) {
     super(message)
   }

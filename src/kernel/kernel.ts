@@ -23,6 +23,8 @@ export interface DevicePointer {
   readonly context?: Context
   /** whether kernels of another context can use the memory; where this is missing they cannot */
   reachableFrom?(context: Context): boolean
+  /** told before work on `stream` is submitted that uses the memory; throws where that is a mistake */
+  noteUse?(stream: Stream, call: string): void
 }
 
 /** What may be passed for a parameter: device memory, a number, or the bytes of a structure passed by value. */
@@ -64,6 +66,9 @@ export class Kernel {
       grid: extentOf(options.grid, 'grid'),
       block: extentOf(options.block, 'block'),
       sharedBytes: options.sharedBytes === undefined ? 0 : countOf(options.sharedBytes, 'sharedBytes', 0),
+    }
+    for (const value of values) {
+      if (typeof value === 'object' && 'noteUse' in value) value.noteUse?.(stream, 'launch')
     }
     this.module.context.activate().cuLaunchKernel(this.handle, shape, stream.handle, this.args)
   }

@@ -22,8 +22,9 @@ export { MOST_STREAMS, type Reach }
 /** Marks of one stream that are watched at a time; a further one takes the place of the newest. */
 const MOST_MARKS = 64
 
-interface Mark {
+export interface Mark {
   readonly event: number
+  readonly slot: number
   readonly stamp: number
   readonly reach: Reach
   /** counted over all streams: which of two marks is older */
@@ -104,7 +105,7 @@ export class Clocks extends KnownOrder {
     if (isFull) marks.pop()
     else this.spareEvents.pop()
     const stamp = reach[slot]
-    marks.push({ event, stamp, reach, number: ++this.placed })
+    marks.push({ event, slot, stamp, reach, number: ++this.placed })
     return stamp
   }
 
@@ -152,25 +153,27 @@ export class Clocks extends KnownOrder {
     if (this.completed[slot] >= stamp) return
     this.cover(slot)
     const mark = this.marks[slot].find(candidate => candidate.stamp >= stamp)
-    if (mark !== undefined) this.await(mark)
+    if (mark !== undefined) this.waitForMark(mark)
   }
 
-  /** The number of the oldest watched mark of a slot, which tells its age among those of all slots; Infinity for none. */
-  oldestMark(slot: number): number {
+  /** The watched marks of a slot, the oldest first. */
+  watched(slot: number): readonly Mark[] {
     this.cover(slot)
-    return this.marks[slot].length === 0 ? Infinity : this.marks[slot][0].number
+    return this.marks[slot]
   }
 
-  /** Waits on the host for the oldest watched mark of a slot. */
-  waitForOldest(slot: number): void {
-    this.await(this.marks[slot][0])
+  /** Waits on the host for a watched mark. */
+  waitForMark(mark: Mark): void {
+    const driver = this.context.activate()
+    relaxed(driver, () => driver.cuEventSynchronize(mark.event))
+    this.learn(mark.reach, true)
   }
 
   /** Waits on the host for all that was submitted to a slot's stream. */
   waitForAll(slot: number): void {
     if (this.streams[slot] !== null) this.mark(slot)
     const last = this.marks[slot].at(-1)
-    if (last !== undefined) this.await(last)
+    if (last !== undefined) this.waitForMark(last)
     else this.learn(this.reachOf(slot), true) // of a closed stream: what was known to it when it was closed
   }
 
@@ -237,12 +240,6 @@ export class Clocks extends KnownOrder {
     }
   }
 
-  private await(mark: Mark): void {
-    const driver = this.context.activate()
-    relaxed(driver, () => driver.cuEventSynchronize(mark.event))
-    this.learn(mark.reach, true)
-  }
-
   /** Ticks that placed no mark of ours (a query, an event of the user's, a refused record) are watched by a new one. */
   private cover(slot: number): void {
     const watched = this.marks[slot].at(-1)?.stamp ?? this.completed[slot]
@@ -253,9 +250,14 @@ export class Clocks extends KnownOrder {
     const marks = this.marks[slot]
     if (marks.length === 0) return false
     const driver = this.context.activate()
+    // Marks complete in their order: all before `done` have, those from `end` on have not. Mostly the newest one tells all.
     let done = 0
+    let end = marks.length
     relaxed(driver, () => {
-      while (done < marks.length && driver.cuEventQuery(marks[done].event)) done++
+      for (let asked = end - 1; done < end; asked = (done + end) >> 1) {
+        if (driver.cuEventQuery(marks[asked].event)) done = asked + 1
+        else end = asked
+      }
     })
     if (done === 0) return false
     this.learn(marks[done - 1].reach, false)

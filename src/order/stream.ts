@@ -25,6 +25,7 @@ export class Stream implements Disposable {
     readonly clocks: Clocks,
     /** the driver's handle, for any other library */
     readonly handle: number,
+    /** made here, so that its work is ordered with that of other streams by nothing but our calls */
     readonly owned: boolean,
     private readonly onClose: (stream: Stream) => void = () => {},
   ) {
@@ -164,7 +165,7 @@ export class Stream implements Disposable {
   /** Refuses, in the name of `call`, a captured stream, for pools that cannot keep memory for a graph. */
   checkUncaptured(call: string): void {
     if (this.capture === null) return
-    const fact = 'the stream is being captured, and only a caching pool keeps memory for a graph'
+    const fact = 'the stream is being captured, and only ordinary caching pools keep memory for a graph'
     throw new PoolError(`${call}: ${fact}; do it when the capture has ended`)
   }
 

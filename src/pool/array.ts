@@ -62,6 +62,11 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return this.buffer.reachableFrom(context)
   }
 
+  /** As `DeviceBuffer.noteUse`. */
+  noteUse(stream: Stream, call: string): void {
+    this.buffer.noteUse(stream, call)
+  }
+
   get byteLength(): number {
     return this.length * this.type.BYTES_PER_ELEMENT
   }

@@ -42,6 +42,18 @@ export interface Backing {
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number
   /** Where `grow` would put such a block among free blocks and gaps; null where it takes a segment of its own. */
   windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null
+  /**
+   * Whether `grow` would find memory with `newBytes` from the device, if the host had seen complete, by key, all stamps up to
+   * `settled`. May say yes where the driver would not.
+   */
+  couldGrow(
+    heap: SegregatedFit,
+    units: number,
+    alignUnits: number,
+    admission: Admission,
+    settled: Admission,
+    newBytes: number,
+  ): boolean
   /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */
   noteFree(record: number, key: number, stamp: number): void
   /** Gives idle memory back to the device until at most `keepBytes` are reserved, or nothing more is idle. */

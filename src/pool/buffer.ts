@@ -79,6 +79,14 @@ export class DeviceBuffer implements Disposable {
   }
 
   /**
+   * Tells a pool in debug mode that work on `stream` is about to use the buffer, for work that this package does not submit
+   * itself; `call` is its name for messages. Copies and launches tell it by themselves; other pools do nothing.
+   */
+  noteUse(stream: Stream, call: string): void {
+    this.home.noteUse?.(stream, call)
+  }
+
+  /**
    * Copies `source` to the device, from byte `byteOffset` of the buffer on. The source may be changed after the call.
    * The driver takes a copy first, and lets a large one (16 MiB, say) wait on the host while the stream is busy.
    * Pinned memory is read when the copy runs instead: use `HostBuffer.copyTo`, or announce it with `recordUse`.
@@ -164,6 +172,7 @@ export class DeviceBuffer implements Disposable {
     const reaches = source.reachableFrom(this.stream.context) // first, since it may ask a driver of another context
     const driver = this.driver('copyFrom', true)
     if (byteLength === 0) return
+    source.noteUse(this.stream, 'copyFrom')
     if (reaches) driver.cuMemcpyDtoDAsync(target, from, byteLength, this.stream.handle)
     else this.copyFromPeer(driver, target, source, from, byteLength)
   }
@@ -179,6 +188,7 @@ export class DeviceBuffer implements Disposable {
     const target = this.rangeOf('copyFromSync', byteOffset, byteLength)
     const reaches = source.reachableFrom(this.stream.context)
     this.driver('copyFromSync')
+    source.noteUse(source.stream, 'copyFromSync')
     source.stream.synchronize()
     this.stream.synchronize()
     const driver = this.stream.context.activate()
@@ -225,6 +235,7 @@ export class DeviceBuffer implements Disposable {
     else this.stream.checkOpen(call)
     const { context } = this.stream
     if (!this.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, this.context)
+    this.noteUse(this.stream, call)
     return context.activate()
   }
 

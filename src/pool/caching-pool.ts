@@ -66,7 +66,7 @@ export interface CloseReport {
 
 export class CachingPool extends Pool implements BufferHome, Disposable {
   readonly context: Context
-  readonly servesCaptures = true
+  readonly servesCaptures: boolean = true
   readonly records = new RecordTable(OWNER_WORDS)
   readonly reserve: Reserve
   private readonly slots: SlotCache
@@ -164,11 +164,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const range = Number.isSafeInteger(ptr) ? this.reserve.backing.rangeAt(ptr) : -1
     const unit = range === -1 ? 0 : (ptr - this.reserve.backing.bases[range]) / UNIT_BYTES
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
-    if (record === 0) {
-      throw new PoolError(
-        `deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`,
-      )
-    }
+    if (record === 0) throw unknownAddress(ptr)
     const slot = this.records.words[record * Stride.words + Word.key] - 1
     const owner = stream ?? this.clocks.streamOf(slot)
     // The last mark of a closed stream covers all that was submitted to it.
@@ -317,9 +313,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
-    if (this.clocks.captures.size > 0 && !this.givenBack) {
-      throw new PoolError('close: a stream is being captured, which a wait for all work would break; end that first')
-    }
+    this.checkNoCapture('close')
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
     this.slots.clear()
@@ -414,12 +408,14 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   /** What the fast path leaves alone: a special wish, or a size of which the cache has no block on top; null when nothing helps. */
   private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
     const isOurs = stream.clocks === this.acceptedClocks
-    const isCaptured = isOurs && stream.capture !== null
+    const isCaptured = isOurs && stream.capture !== null && this.servesCaptures
     if (!isOurs || (stream.slot < 0 && !isCaptured)) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     else if (!isCaptured) {
-      const cached = this.slots.takeAny(stream.slot, units)
+      const { slot } = stream
+      const sizeClass = classOf(units)
+      const cached = this.slots.takeAny(slot, sizeClass, units) || this.reserve.others.takeTop(slot, sizeClass, units)
       if (cached !== 0) return this.handOut(cached, bytes, stream)
     }
     this.records.doubles[Counter.misses]++
@@ -434,6 +430,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Sizes that the fast path leaves alone: large ones, powers of two, and bad ones, which throw. */
   private unitsOf(bytes: number): number {
+    const mask = this.roundingMask
+    if (bytes > 0 && (bytes & this.smallMask) === bytes) return classUnits(((bytes + mask) & ~mask) >>> Shift.units)
     checkByteCount(bytes, 'bytes')
     const { minBlockBytes } = this.config
     const units = Math.ceil(bytes / minBlockBytes) * (minBlockBytes / UNIT_BYTES)
@@ -445,20 +443,29 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     return this.acceptedClocks === null
   }
 
-  private outOfMemory(bytes: number): OutOfMemoryError {
-    const { leaveFreeBytes } = this.config
-    const deviceFreeBytes = this.context.activate().cuMemGetInfo().freeBytes
+  /** `blockBytes` is what was asked of the heaps for a buffer of `bytes`. */
+  protected outOfMemory(bytes: number, blockBytes = bytes): OutOfMemoryError {
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     return outOfMemory({
       bytes,
+      blockBytes: Math.max(blockBytes, this.unitsOf(blockBytes) * UNIT_BYTES),
       stats: this.stats(),
-      deviceFreeBytes,
-      leaveFreeBytes,
+      streams: this.reserve.byStream(),
+      largestFreeBytes: this.reserve.longestFreeBytes(),
+      deviceFreeBytes: freeBytes,
+      deviceTotalBytes: totalBytes,
+      config: this.config,
       backing: this.reserve.backing.kind,
     })
   }
 
-  private checkOpen(call: string): void {
+  protected checkOpen(call: string): void {
     if (this.isClosed) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  protected checkNoCapture(call: string): void {
+    if (this.clocks.captures.size === 0 || this.givenBack) return
+    throw new PoolError(`${call}: a stream is being captured, which a wait for all work would break; end that first`)
   }
 
   private checkCapturable(call: string, stream: Stream): void {
@@ -481,6 +488,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }
+}
+
+/** The error for what `deallocate` does not know. */
+export function unknownAddress(ptr: number): PoolError {
+  return new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
 }
 
 /** Powers of two from 512 B to 2 GiB; exact above. */

@@ -45,6 +45,56 @@ function orderCalls({ driver }: TestDevice, action: () => void): Record<string, 
   return Object.fromEntries(made.filter(([, count]) => count > 0))
 }
 
+describe('cached blocks that go round between streams', () => {
+  const SIZES = [4 * KiB, 16 * KiB, 64 * KiB, 256 * KiB]
+
+  it('need no driver call, no miss and no memory of their own', () => {
+    const { device, pool, a, b, c } = setUp()
+    const ring = [a, b, c]
+    let held: DeviceBuffer[] = []
+    const turn = (step: number) => {
+      const stream = ring[step % ring.length]
+      signal(ring[(step + 2) % ring.length], stream)
+      const calls = orderCalls(device, () => {
+        const taken = SIZES.map(bytes => pool.allocate(bytes, stream))
+        for (const buffer of held) buffer.free(stream)
+        held = taken
+      })
+      for (const buffer of held) buffer.fill(step)
+      return calls
+    }
+    for (let step = 0; step < 6; step++) turn(step)
+    const { cacheMisses, reservedBytes, peakLiveBytes } = pool.stats()
+    for (let step = 6; step < 60; step++) assert.deepEqual(turn(step), {}, `step ${step}`)
+    const after = pool.stats()
+    assert.deepEqual(
+      [after.cacheMisses, after.reservedBytes, after.peakLiveBytes],
+      [cacheMisses, reservedBytes, peakLiveBytes],
+    )
+    for (const buffer of held) buffer.free()
+    assertConsistent(pool)
+  })
+
+  it('raise the peak of what is live when another stream takes them', () => {
+    const { pool, a, b, c } = setUp()
+    pool.allocate(512 * KiB, a).free()
+    signal(a, b)
+    const held = [pool.allocate(256 * KiB, c), pool.allocate(512 * KiB, b)]
+    assert.equal(pool.stats().peakLiveBytes, 768 * KiB)
+    assert.deepEqual(
+      pool.live().map(({ byteLength, stream }) => [byteLength, stream]),
+      [
+        [512 * KiB, b.handle],
+        [256 * KiB, c.handle],
+      ],
+    )
+    const { ptr } = held[1]
+    held[1].free()
+    assert.equal(pool.allocate(512 * KiB, b).ptr, ptr)
+    assertConsistent(pool)
+  })
+})
+
 for (const backing of ['virtual', 'segments'] as const) {
   for (const [kind, bytes] of [
     ['cached', 512 * KiB],
@@ -217,6 +267,82 @@ for (const backing of ['virtual', 'segments'] as const) {
       device.clocks.mark(b.slot)
       pool.allocate(32 * MiB, c)
       assert.deepEqual([a.query(), b.query()], [true, false])
+      assertConsistent(pool)
+    })
+
+    it('older work that is not enough is not waited for', () => {
+      const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
+      for (const [stream, size] of [
+        [a, 24],
+        [b, 40],
+      ] as const) {
+        freePending(device, pool.allocate(size * MiB, stream))
+        device.clocks.mark(stream.slot)
+      }
+      pool.allocate(32 * MiB, c)
+      assert.deepEqual([a.query(), b.query()], [false, true])
+      assertConsistent(pool)
+    })
+
+    it('of the marks of one stream the first that is enough is waited for', () => {
+      const { device, pool, a, b } = setUp({ backing, crossStreamReuse: 'ordered' })
+      const buffers = [16, 32, 16].map(size => pool.allocate(size * MiB, a))
+      const stamps = buffers.map(buffer => {
+        freePending(device, buffer)
+        return device.clocks.mark(a.slot)
+      })
+      pool.allocate(32 * MiB, b)
+      assert.equal(device.clocks.completed[a.slot], stamps[1])
+    })
+
+    it('the work of several streams is waited for when it takes all of them, and of no other', () => {
+      const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
+      const other = device.createStream()
+      for (const [stream, size] of [
+        [a, 16],
+        [b, 20],
+        [c, 28],
+      ] as const) {
+        freePending(device, pool.allocate(size * MiB, stream))
+        device.clocks.mark(stream.slot)
+      }
+      pool.allocate(48 * MiB, other)
+      // Not asked of the streams, since cuMemFree has waited for all of them where memory is in segments.
+      const seen = [a, b, c].map(({ slot }) => device.clocks.completed[slot] > 0)
+      assert.deepEqual(seen, [false, true, true])
+      assertConsistent(pool)
+    })
+
+    it('neighbours of several streams are waited for when they are enough together', () => {
+      const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
+      pool.allocate(64 * MiB, a).free()
+      a.synchronize()
+      pool.processDeferred()
+      const parts = [a, a, b, c].map((stream, index) => pool.allocate([24, 4, 18, 18][index] * MiB, stream))
+      const first = parts[0].ptr
+      for (const index of [0, 2, 3]) {
+        freePending(device, parts[index])
+        device.clocks.mark(parts[index].stream.slot)
+      }
+      const waited = [a, c].map(({ slot }) => device.clocks.completed[slot])
+      const again = pool.allocate(36 * MiB, device.createStream())
+      const [isA, isC] = [a, c].map(({ slot }, index) => device.clocks.completed[slot] > waited[index])
+      // Memory that moves need not be neighbours: what a and b have freed is older, and enough.
+      assert.deepEqual([isA, isC], backing === 'segments' ? [false, true] : [true, false])
+      if (backing === 'segments') assert.equal(again.ptr, first + 28 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('a block that others use is waited for when those uses are enough, and nothing else is', () => {
+      const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
+      const [used, freed] = [pool.allocate(40 * MiB, a), pool.allocate(24 * MiB, c)]
+      freePending(device, freed)
+      device.clocks.mark(c.slot)
+      device.hold(b)
+      used.recordUse(b)
+      used.free()
+      pool.allocate(32 * MiB, device.defaultStream)
+      assert.deepEqual([b.query(), c.query()], [true, false])
       assertConsistent(pool)
     })
   })

@@ -101,6 +101,22 @@ export class Deferred {
     return settled.map(block => ({ ...block, stamp: this.stampNow(block) }))
   }
 
+  /** Whether a waiting block of those sizes would be free if the host had seen complete, by key, all stamps up to `settled`. */
+  wouldFree(leastBytes: number, endBytes: number, settled: Float64Array): boolean {
+    return this.blocks.some(
+      ({ bytes, slot, stamp, uses }) =>
+        bytes >= leastBytes &&
+        bytes < endBytes &&
+        stamp <= settled[slot + 1] &&
+        uses.every(use => this.isSeen(use) || (use.clocks === this.clocks && use.stamp <= settled[use.slot + 1])),
+    )
+  }
+
+  /** Bytes waiting that were freed on a slot. */
+  bytesOf(slot: number): number {
+    return this.blocks.reduce((sum, block) => sum + (block.slot === slot ? block.bytes : 0), 0)
+  }
+
   /** The smallest waiting block of at least `leastBytes` and less than `endBytes`; null for none. */
   smallest(leastBytes: number, endBytes: number): DeferredBlock | null {
     let best: DeferredBlock | null = null

@@ -10,11 +10,13 @@ import type { Stream } from '../order/stream.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
 import { type BlockOptions, BlockPool } from './block-pool.js'
 import type { DeviceBuffer } from './buffer.js'
-import { CachingPool } from './caching-pool.js'
+import type { CachingPool } from './caching-pool.js'
+import type { DebugPool } from './debug-pool.js'
 import { DriverPool } from './driver-pool.js'
 import type { DriverPoolOptions } from './driver-pool-options.js'
 import { GrowableBuffer, type GrowableOptions } from './growable-buffer.js'
-import { type PoolOptions, parsePoolOptions } from './options.js'
+import { makeCachingPool, type WithDebug } from './make-caching-pool.js'
+import type { PoolOptions } from './options.js'
 import { PlainPool } from './plain-pool.js'
 import { Staging } from './staging.js'
 
@@ -98,8 +100,10 @@ export class GpuDevice extends TestGpu {
     this.clearCounters()
   }
 
+  createPool(options: WithDebug): DebugPool
+  createPool(options?: PoolOptions): CachingPool
   createPool(options: PoolOptions = {}): CachingPool {
-    return this.opened(new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes)))
+    return this.opened(makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes))
   }
 
   createArenaPool(options: ArenaOptions): ArenaPool {

@@ -419,6 +419,8 @@ describe('graphs and the rest of the pool', () => {
     const blocks = device.createBlockPool({ blockBytes: MiB, count: 1 })
     const arena = device.createArenaPool({ bytes: MiB })
     const plain = device.createPlainPool()
+    const debug = device.createPool({ debug: true })
+    const fromDebug = debug.allocate(MiB, a)
     const fromBlocks = blocks.allocate(MiB, a)
     const fromArena = arena.allocate(MiB, a)
     const fromPlain = plain.allocate(MiB, a)
@@ -426,6 +428,10 @@ describe('graphs and the rest of the pool', () => {
     const buffer = pool.allocate(MiB, a)
     for (const refused of [
       () => pool.close(),
+      () => debug.close(),
+      () => debug.allocate(1, a),
+      () => fromDebug.free(),
+      () => fromDebug.recordUse(a),
       () => buffer.write(new Uint8Array(4)),
       () => buffer.readSync(),
       () => buffer.writeSync(new Uint8Array(4)),
@@ -447,7 +453,7 @@ describe('graphs and the rest of the pool', () => {
     assert.throws(() => pool.allocate(1, a, 3), RangeError)
     assert.throws(() => pool.beginCapture(new TestDevice().createStream()), PoolError)
     const graph = a.endCapture()
-    for (const held of [fromBlocks, fromArena, fromPlain, buffer]) held.free()
+    for (const held of [fromBlocks, fromArena, fromPlain, fromDebug, buffer]) held.free()
     graph.close()
   })
 

@@ -21,4 +21,6 @@ export interface BufferHome {
   recordUse(record: number, tag: number, stream: Stream): void
   /** whether work of `context` can use the memory: that of its own device, and of others that were given access */
   reachableFrom(context: Context): boolean
+  /** told before work on an open `stream` is submitted that uses a live block: of pools that look for mistakes */
+  noteUse?(stream: Stream, call: string): void
 }

@@ -65,6 +65,7 @@ export class HostBuffer implements Disposable {
     const source = this.part('copyTo', sourceOffset, byteLength)
     const address = this.addressOn('copyTo', target, byteOffset, byteLength)
     if (byteLength === 0) return
+    target.noteUse(target.stream, 'copyTo')
     this.pool.noteCopy(this.block, target.stream)
     this.pool.context.activate().cuMemcpyHtoDAsync(address, source, target.stream.handle)
   }
@@ -82,6 +83,7 @@ export class HostBuffer implements Disposable {
     const target = this.part('copyFrom', byteOffset, byteLength)
     const address = this.addressOn('copyFrom', source, sourceOffset, byteLength)
     if (byteLength === 0) return
+    source.noteUse(source.stream, 'copyFrom')
     this.pool.noteCopy(this.block, source.stream)
     this.pool.context.activate().cuMemcpyDtoHAsync(target, address, source.stream.handle)
   }

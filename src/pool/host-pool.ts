@@ -47,6 +47,7 @@ export class HostPool implements Disposable {
       deterministic: false,
       releaseThresholdBytes: Infinity,
       backing: this.memory,
+      debug: null,
     })
   }
 

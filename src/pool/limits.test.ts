@@ -121,9 +121,11 @@ for (const backing of ['virtual', 'segments'] as const) {
             liveBytes: 10 * MiB,
             pendingBytes: 0,
             reservedBytes: 10 * MiB,
+            cachedBytes: 0,
             largestFreeBytes: 0,
             limitBytes: 16 * MiB,
             deviceFreeBytes: 54 * MiB,
+            heldElsewhereBytes: 0,
           })
           return true
         },

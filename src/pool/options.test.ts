@@ -17,6 +17,7 @@ test('the defaults', () => {
     deterministic: false,
     releaseThresholdBytes: Infinity,
     backing: 'auto',
+    debug: null,
   })
 })
 

@@ -1,5 +1,6 @@
 import { checkByteCount, describe, formatBytes, GiB, MiB } from '../base/bytes.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
+import { type DebugConfig, type DebugOptions, parseDebugOptions } from './debug-options.js'
 import type { SegmentSource } from './segment-source.js'
 
 const CROSS_STREAM_REUSE = ['ordered', 'wait-before-grow', 'wait-before-oom'] as const
@@ -37,6 +38,8 @@ export interface PoolOptions {
    * says so more of it than the device has ('auto')
    */
   readonly backing?: 'auto' | 'virtual' | 'segments' | 'managed'
+  /** looks for mistakes in the use of memory, at the price of speed: `true`, or how; see DebugOptions (false) */
+  readonly debug?: boolean | DebugOptions
 }
 
 /** The same with everything decided; sizes in bytes. */
@@ -51,6 +54,8 @@ export interface PoolConfig {
   readonly releaseThresholdBytes: number
   /** a source of segments: of a pool in other memory than the device's */
   readonly backing: 'auto' | 'virtual' | 'segments' | 'managed' | SegmentSource
+  /** null: nothing is looked for */
+  readonly debug: DebugConfig | null
 }
 
 const KEYS = [
@@ -63,6 +68,7 @@ const KEYS = [
   'deterministic',
   'releaseThresholdBytes',
   'backing',
+  'debug',
 ]
 
 /** Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option. */
@@ -91,6 +97,7 @@ export function parsePoolOptions(options: PoolOptions, deviceBytes: number): Poo
     deterministic: choice(options.deterministic ?? false, 'deterministic', [true, false]),
     releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes ?? Infinity, 'releaseThresholdBytes'),
     backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments', 'managed'] as const),
+    debug: parseDebugOptions(options.debug ?? false, Math.min(limitBytes, deviceBytes)),
   }
 }
 

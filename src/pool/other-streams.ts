@@ -8,8 +8,7 @@
 // forgotten. The same holds for a granule of memory, whose last use is then B's. A part that B does not take keeps a.
 
 import { blocksOf, findAdmitted, findStretch, startIn } from '../heap/other-keys.js'
-import type { RecordTable } from '../heap/records.js'
-import { Double, Word } from '../heap/records.js'
+import { Double, type RecordTable, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import type { Admission } from '../heap/window.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
@@ -46,6 +45,23 @@ export class OtherStreams {
     }
     admission[slot + 1] = Infinity
     return admission
+  }
+
+  /** A block of exactly `units`, of `sizeClass`, that is safe for the stream of `slot`, handed from another stream's cache to that stream; 0 for none. */
+  takeTop(slot: number, sizeClass: number, units: number): number {
+    const { slots, seen, records } = this
+    const { known } = this.clocks
+    const row = slot * MOST_STREAMS
+    for (let other = 0; other < slots.slotLimit; other++) {
+      if (other === slot) continue
+      const stamp = Math.max(known[row + other], seen[other])
+      const record = slots.takeTop(other, sizeClass, units, stamp)
+      if (record === 0) continue
+      slots.meet(slot)
+      records.words[(record << 4) | Word.key] = slot + 1
+      return record
+    }
+    return 0
   }
 
   /** A block that is safe for the stream looked at last, out of another one's cache; taken as by `heap.allocate`, 0 for none. */

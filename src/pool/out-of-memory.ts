@@ -1,21 +1,53 @@
 import { formatBytes } from '../base/bytes.js'
-import { OutOfMemoryError } from '../base/errors.js'
+import { OutOfMemoryError, type OutOfMemoryFigures, type Remedy, type StreamMemory } from '../base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Backing } from './backing.js'
+import type { PoolConfig } from './options.js'
 import type { Pool, PoolStats } from './pool.js'
 
 /** What a caching pool knows when a request of `bytes` got nothing. */
 export interface Shortage {
   readonly bytes: number
+  /** with what the pool adds to it */
+  readonly blockBytes: number
   readonly stats: PoolStats
+  readonly streams: readonly StreamMemory[]
+  /** the longest stretch of free blocks */
+  readonly largestFreeBytes: number
   readonly deviceFreeBytes: number
-  readonly leaveFreeBytes: number
+  readonly deviceTotalBytes: number
+  readonly config: Pick<PoolConfig, 'leaveFreeBytes' | 'crossStreamReuse'>
   readonly backing: Backing['kind']
 }
 
 /** The error for a request that got nothing: the numbers, and what would help. */
 export function outOfMemory(shortage: Shortage): OutOfMemoryError {
-  return shortageOf(shortage.bytes, shortage.stats, shortage.deviceFreeBytes, remedy(shortage))
+  const { bytes, stats, deviceFreeBytes, deviceTotalBytes, largestFreeBytes } = shortage
+  const streams = [...shortage.streams].sort((a, b) => b.pendingBytes - a.pendingBytes)
+  const heldElsewhereBytes = Math.max(0, deviceTotalBytes - deviceFreeBytes - stats.reservedBytes)
+  const [remedy, advice] = remedyFor({ ...shortage, streams }, heldElsewhereBytes)
+  const pending = streams.filter(stream => stream.pendingBytes > 0)
+  const facts = [
+    `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
+    ...(stats.cachedBytes > 0 ? [`${formatBytes(stats.cachedBytes)} cached`] : []),
+    ...pending.map(stream => `${formatBytes(stream.pendingBytes)} pending on ${streamName(stream.stream)}`),
+    `limit ${formatBytes(stats.limitBytes)}`,
+    `${formatBytes(deviceFreeBytes)} free on the device`,
+    `largest free piece ${formatBytes(largestFreeBytes)}`,
+  ]
+  const figures = {
+    ...figuresOf(bytes, stats, deviceFreeBytes),
+    cachedBytes: stats.cachedBytes,
+    largestFreeBytes,
+    heldElsewhereBytes,
+  }
+  return new OutOfMemoryError(
+    `no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${advice}`,
+    figures,
+    streams,
+    remedy,
+  )
 }
 
 /** The same for any pool, which knows the remedy itself. */
@@ -31,15 +63,10 @@ export function shortageOf(
     `${formatBytes(deviceFreeBytes)} free on the device`,
     `largest free block at least ${formatBytes(stats.largestFreeBytes)}`,
   ]
-  return new OutOfMemoryError(`no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${whatHelps}`, {
-    requestedBytes: bytes,
-    liveBytes: stats.liveBytes,
-    pendingBytes: stats.pendingBytes,
-    reservedBytes: stats.reservedBytes,
-    largestFreeBytes: stats.largestFreeBytes,
-    limitBytes: stats.limitBytes,
-    deviceFreeBytes,
-  })
+  return new OutOfMemoryError(
+    `no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${whatHelps}`,
+    figuresOf(bytes, stats, deviceFreeBytes),
+  )
 }
 
 /** The error for a request that a limit around `upstream` refuses; `holder` is whose limit it is, if not all of the wrapper's. */
@@ -83,14 +110,57 @@ export function noRoomToBegin(call: string, bytes: number, context: Context): Ou
   )
 }
 
-function remedy({ bytes, stats, deviceFreeBytes, leaveFreeBytes, backing }: Shortage): string {
-  const missing = stats.liveBytes + bytes - stats.limitBytes
-  if (missing > 0) return `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`
-  const idleBytes = stats.reservedBytes - stats.liveBytes
-  if (idleBytes + deviceFreeBytes < bytes) return 'the device itself is full: free memory, here or in other programs'
-  if (idleBytes + Math.max(0, deviceFreeBytes - leaveFreeBytes) < bytes) {
-    return `leaveFreeBytes keeps ${formatBytes(leaveFreeBytes)} of the device free: lower it, or free memory`
+function figuresOf(bytes: number, stats: PoolStats, deviceFreeBytes: number): OutOfMemoryFigures {
+  const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes, limitBytes } = stats
+  return {
+    requestedBytes: bytes,
+    liveBytes,
+    pendingBytes,
+    reservedBytes,
+    largestFreeBytes,
+    limitBytes,
+    deviceFreeBytes,
   }
-  const pieces = 'there is enough in all but not in one piece: free a neighbour of a free block'
-  return backing === 'segments' ? `${pieces}, or use backing 'virtual'` : `${pieces}, or leave some slack`
+}
+
+/** The first of the limits that the request would still meet if all before it were gone. */
+function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, string] {
+  const { blockBytes: bytes, stats, streams, deviceFreeBytes, largestFreeBytes, config, backing } = shortage
+  const { leaveFreeBytes, crossStreamReuse } = config
+  const missing = stats.liveBytes + bytes - stats.limitBytes
+  if (missing > 0) return ['raiseLimit', `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`]
+  const idleBytes = stats.reservedBytes - stats.liveBytes
+  if (idleBytes + deviceFreeBytes < bytes) {
+    const held = heldElsewhereBytes > 0 ? `: ${formatBytes(heldElsewhereBytes)} of it are held elsewhere` : ''
+    return ['freeDeviceMemory', `the device itself is full${held}; free memory, here or in other programs`]
+  }
+  const spareBytes = Math.max(0, deviceFreeBytes - leaveFreeBytes)
+  if (idleBytes + spareBytes < bytes) {
+    return [
+      'lowerLeaveFree',
+      `leaveFreeBytes keeps ${formatBytes(leaveFreeBytes)} of the device free: lower it, or free memory`,
+    ]
+  }
+  if (stats.pendingBytes > 0) {
+    const [most] = streams
+    const where = most === undefined || most.pendingBytes === 0 ? 'other devices' : streamName(most.stream)
+    const waits = crossStreamReuse === 'ordered' ? ', or let streams wait for each other with crossStreamReuse' : ''
+    return [
+      'awaitPending',
+      `${formatBytes(stats.pendingBytes)} are pending, most on ${where}: synchronise it first${waits}`,
+    ]
+  }
+  const growthBytes = Math.min(stats.limitBytes - stats.reservedBytes, spareBytes)
+  const idle = `${formatBytes(idleBytes)} are idle but in pieces of at most ${formatBytes(largestFreeBytes)}`
+  const slack =
+    spareBytes > growthBytes
+      ? `raise maxPoolBytes by at least ${formatBytes(Math.min(bytes, spareBytes) - growthBytes)}`
+      : `leave that much of the device free`
+  const virtual = backing === 'segments' ? ", or use backing 'virtual'" : ''
+  return ['joinPieces', `${idle}: free what lies between them, or ${slack}${virtual}`]
+}
+
+function streamName(stream: number | null): string {
+  if (stream === null) return 'a closed stream'
+  return stream <= CU_STREAM_LEGACY_DEFAULT ? 'the default stream' : `stream 0x${stream.toString(16)}`
 }

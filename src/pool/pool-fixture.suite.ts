@@ -10,7 +10,8 @@ import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
 import { type BlockOptions, BlockPool } from './block-pool.js'
-import { CachingPool } from './caching-pool.js'
+import type { CachingPool } from './caching-pool.js'
+import type { DebugPool } from './debug-pool.js'
 import { DriverPool } from './driver-pool.js'
 import type { DriverPoolOptions } from './driver-pool-options.js'
 import { GrowableBuffer, type GrowableOptions } from './growable-buffer.js'
@@ -18,7 +19,8 @@ import type { PassOptions } from './handover.js'
 import type { HostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
 import { ImportedPool } from './imported-pool.js'
-import { type PoolOptions, parsePoolOptions } from './options.js'
+import { makeCachingPool, type WithDebug } from './make-caching-pool.js'
+import type { PoolOptions } from './options.js'
 import { PlainPool } from './plain-pool.js'
 import { type OpenOptions, SharedBuffer } from './shared-buffer.js'
 
@@ -46,8 +48,10 @@ export class TestDevice {
     return Stream.create(this.clocks)
   }
 
+  createPool(options: WithDebug): DebugPool
+  createPool(options?: PoolOptions): CachingPool
   createPool(options: PoolOptions = {}): CachingPool {
-    return new CachingPool(this.clocks, this.defaultStream, parsePoolOptions(options, this.totalBytes))
+    return makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes)
   }
 
   createArenaPool(options: ArenaOptions): ArenaPool {

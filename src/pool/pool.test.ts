@@ -33,6 +33,17 @@ poolSuite('caching pool, powers of two', () => caching({ sizeClasses: 'powerOfTw
 poolSuite('caching pool, blocks of 4 KiB', () => caching({ minBlockBytes: 4096 }))
 poolSuite('caching pool, giving back at once', () => caching({ releaseThresholdBytes: 0 }))
 
+poolSuite('caching pool in debug mode', () => caching({ debug: true }))
+poolSuite('caching pool in debug mode, segments', () => caching({ debug: true, backing: 'segments' }))
+poolSuite('caching pool in debug mode, not stream-ordered', () => caching({ debug: true, streamOrdered: false }))
+poolSuite('caching pool in debug mode, no more than it must', () =>
+  caching({ debug: { sites: 0, redzoneBytes: 0, quarantineBytes: 0 }, crossStreamReuse: 'wait-before-grow' }),
+)
+poolSuite('limited caching pool in debug mode', () => {
+  const { device, pool, check, close } = caching({ debug: { quarantineBytes: Infinity }, maxPoolBytes: 48 * MiB })
+  return { device, pool: limited(pool, 32 * MiB), check, close }
+})
+
 poolSuite('arena', () => arena({ bytes: 32 * MiB }))
 poolSuite('arena that grows', () => arena({ bytes: 300_000, maxBytes: 48 * MiB }))
 poolSuite('limited arena', () => arena({ bytes: 32 * MiB }, pool => limited(pool, 32 * MiB)))

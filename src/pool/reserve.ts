@@ -1,17 +1,18 @@
 // What stands behind the slot cache: two heaps, the memory under them, and when a freed block may be used again. A
 // request goes down a ladder: the heap; a larger cached block; blocks of other streams that are known to be safe; what has
 // completed meanwhile; the slot caches given back; idle memory moved and new memory; making the stream wait for another
-// one's block; waiting on the host, for the oldest work first. No step that a former one makes needless is taken.
+// one's block; waiting on the host, for the oldest work that is enough. No step that a former one makes needless is taken.
 
 import { MiB } from '../base/bytes.js'
-import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+import { CudaError, DeviceLostError, PoolError, type StreamMemory } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Driver } from '../driver/driver.js'
+import { findAdmitted, findStretch } from '../heap/other-keys.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
 import { CLASSES, classFloorUnits, classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Admission } from '../heap/window.js'
-import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import { type Clocks, type Mark, MOST_STREAMS } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type Backing, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
@@ -28,13 +29,15 @@ import { VirtualBacking } from './virtual-backing.js'
  * Large blocks given back to the heap between two marks. Marks tell how old the last use of idle memory is, so that it
  * can be moved when a miss comes; small blocks hardly ever leave a granule idle.
  */
-const LARGE_FREES_PER_MARK = 8
+const LARGE_FREES_PER_MARK = 32
 /** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
 const MOST_SLACK = 1.2
 const LEAST_SLACK_BYTES = 32 * MiB
 const SMALL_CLASSES = classOf(SMALL_UNITS)
 /** By key: only blocks that depend on nothing are admitted. */
-const NONE: Admission = Float64Array.of(Infinity)
+const NONE: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity, 0, 1)
+/** Instead of a slot: memory for whoever it may be. */
+const ANYBODY = -1
 
 export class Reserve {
   readonly small: SegregatedFit
@@ -45,7 +48,7 @@ export class Reserve {
   /** by stream slot: the latest stamp that a block waits for */
   private readonly awaited = new Float64Array(MOST_STREAMS)
   private readonly deferred: Deferred
-  private readonly others: OtherStreams
+  readonly others: OtherStreams
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   private readonly seen: Float64Array
   private unmarkedFrees = 0
@@ -140,7 +143,7 @@ export class Reserve {
       this.growths++
       record = this.backing.grow(large, units, 1, NONE, Infinity)
     }
-    while (record === 0 && this.waitOnHost()) {
+    while (record === 0 && this.waitOnHost(large, units, 1, ANYBODY)) {
       record = large.allocate(units, 1, 0)
       if (record === 0) record = this.backing.grow(large, units, 1, NONE, Infinity)
     }
@@ -159,6 +162,17 @@ export class Reserve {
     this.records.setState(record, State.deferred)
     this.await(slot, stamp)
     for (const use of this.deferred.add(record, slot, stamp, bytes)) this.await(use.slot, use.stamp)
+  }
+
+  /** A freed block is kept from use until `takeAside`. */
+  setAside(record: number): void {
+    this.slots.handBack(record)
+    this.records.setState(record, State.deferred)
+  }
+
+  /** A block that was set aside goes to the heap, to be used again after `stamp` of the stream slot. */
+  takeAside(record: number, slot: number, stamp: number): void {
+    this.giveToHeap(record, slot, stamp)
   }
 
   /** Settles, then gives back what is idle above the release threshold; returns how many blocks were settled. */
@@ -195,6 +209,35 @@ export class Reserve {
     const heaps = [this.small, this.large]
     const classes = heaps.flatMap(heap => Array.from(heap.unitsByKey, (_, key) => heap.largestClass(key)))
     return classFloorUnits(Math.max(0, ...classes)) * UNIT_BYTES
+  }
+
+  /** What is kept that each stream used last; walks the waiting blocks. */
+  byStream(): StreamMemory[] {
+    const slots = Array.from({ length: this.slots.slotLimit }, (_, slot) => {
+      const free = (this.small.unitsByKey[slot + 1] ?? 0) + (this.large.unitsByKey[slot + 1] ?? 0)
+      return {
+        stream: this.clocks.streams[slot]?.handle ?? null,
+        pendingBytes: free * UNIT_BYTES + this.deferred.bytesOf(slot),
+        cachedBytes: this.slots.cachedUnits(slot) * UNIT_BYTES,
+      }
+    })
+    return slots.filter(({ pendingBytes, cachedBytes }) => pendingBytes + cachedBytes > 0)
+  }
+
+  /** The longest stretch of free blocks, whatever they wait for; walks every block. */
+  longestFreeBytes(): number {
+    const { words } = this.records
+    let longest = 0
+    for (const heap of [this.small, this.large]) {
+      for (const first of heap.firstRecords.values()) {
+        let units = 0
+        for (let record = first; record !== 0; record = words[(record << 4) | Word.next]) {
+          units = this.records.state(record) === State.free ? units + words[(record << 4) | Word.units] : 0
+          longest = Math.max(longest, units)
+        }
+      }
+    }
+    return longest * UNIT_BYTES
   }
 
   check(): void {
@@ -260,7 +303,7 @@ export class Reserve {
         record = this.grow(heap, units, alignUnits, slot)
       }
     }
-    while (record === 0 && this.waitOnHost()) {
+    while (record === 0 && this.waitOnHost(heap, units, alignUnits, slot)) {
       record = this.takeKnown(heap, units, alignUnits, slot)
       if (record === 0) record = this.grow(heap, units, alignUnits, slot)
     }
@@ -296,7 +339,7 @@ export class Reserve {
     const usedUnits = Math.max(this.slots.peakUnits, this.slots.liveUnits + units)
     const mostBytes = Math.max(usedUnits * UNIT_BYTES * MOST_SLACK, usedUnits * UNIT_BYTES + LEAST_SLACK_BYTES)
     let record = this.grow(heap, units, alignUnits, slot, mostBytes)
-    while (record === 0 && this.waitOnHost()) {
+    while (record === 0 && this.waitOnHost(heap, units, alignUnits, slot, mostBytes)) {
       record = this.takeKnown(heap, units, alignUnits, slot)
       if (record === 0) record = this.grow(heap, units, alignUnits, slot, mostBytes)
     }
@@ -378,30 +421,69 @@ export class Reserve {
   }
 
   /**
-   * Waits on the host for the oldest mark of a stream that a freed block depends on, and frees blocks of what has completed
-   * then; false when nothing is left to wait for. Without polling it waits for all of a stream, since which mark is the
-   * oldest depends on what has completed.
+   * Waits on the host for the work that would give room for the request, as little and as old as possible, or for the oldest
+   * that freed blocks depend on, and frees blocks of what has completed then; false when nothing is left to wait for.
+   * Without polling it waits for all of a stream, since which mark is the oldest depends on what has completed.
    */
-  private waitOnHost(): boolean {
+  private waitOnHost(
+    heap: SegregatedFit,
+    units: number,
+    alignUnits: number,
+    slot: number,
+    mostBytes = Infinity,
+  ): boolean {
     const { clocks, seen } = this
     this.placeMarks()
-    let oldest = -1
-    let age = Infinity
-    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (this.awaited[slot] <= seen[slot]) continue
-      const number = this.config.deterministic ? slot : clocks.oldestMark(slot)
-      if (number >= age) continue
-      oldest = slot
-      age = number
+    const awaited = Array.from({ length: this.slots.slotLimit }, (_, other) => other).filter(
+      other => this.awaited[other] > seen[other],
+    )
+    if (this.config.deterministic && awaited.length > 0) clocks.waitForAll(awaited[0])
+    else {
+      const marks = awaited.flatMap(other => clocks.watched(other)).sort((a, b) => a.number - b.number)
+      if (marks.length === 0) {
+        const waited = this.deferred.pollPeers(true)
+        return this.settle() > 0 || waited // by an answer that came since
+      }
+      const newBytes = this.newBytes(mostBytes)
+      const chosen = leastOf(marks, some => this.wouldHelp(some, heap, units, alignUnits, slot, newBytes))
+      for (const mark of chosen) clocks.waitFor(mark.slot, mark.stamp) // of two, the first may have told of the second
     }
-    if (oldest === -1) {
-      const waited = this.deferred.pollPeers(true)
-      return this.settle() > 0 || waited // by an answer that came since
-    }
-    if (this.config.deterministic) clocks.waitForAll(oldest)
-    else clocks.waitForOldest(oldest)
     this.settle()
     return true
+  }
+
+  /** Whether the request could be served once the host had seen some marks complete. */
+  private wouldHelp(
+    marks: readonly Mark[],
+    heap: SegregatedFit,
+    units: number,
+    alignUnits: number,
+    slot: number,
+    newBytes: number,
+  ): boolean {
+    const settled: Admission = new Float64Array(MOST_STREAMS + 1)
+    settled[0] = Infinity
+    settled.set(this.seen.subarray(0, this.slots.slotLimit), 1)
+    for (const { reach } of marks) {
+      for (let other = 0; other < reach.length; other++) settled[other + 1] = Math.max(settled[other + 1], reach[other])
+    }
+    const known = slot === ANYBODY ? NONE : this.others.look(slot)
+    const admission = known.map((stamp, key) => Math.max(stamp, settled[key]))
+    const end = heap === this.small ? SMALL_UNITS : Infinity
+    return (
+      findAdmitted(heap, units, alignUnits, admission) !== 0 ||
+      findStretch(heap, units, alignUnits, admission) !== null ||
+      this.deferred.wouldFree((units + alignUnits - 1) * UNIT_BYTES, end * UNIT_BYTES, settled) ||
+      this.backing.couldGrow(heap, units, alignUnits, admission, settled, newBytes)
+    )
+  }
+
+  /** What may still be reserved, as far as limit and device go. */
+  private newBytes(mostBytes: number): number {
+    const { leaveFreeBytes } = this.config
+    const { limitBytes, reservedBytes } = this.backing
+    const { freeBytes } = this.clocks.context.activate().cuMemGetInfo()
+    return Math.max(0, Math.min(Math.min(limitBytes, mostBytes) - reservedBytes, freeBytes - leaveFreeBytes))
   }
 
   private chooseBacking(): Backing {
@@ -419,4 +501,23 @@ export class Reserve {
     }
     return inSegments(deviceSegments(context))
   }
+}
+
+/** Of marks in order of age, a few that are enough, with none older or more than it takes; the oldest one where all are not enough. */
+function leastOf(marks: readonly Mark[], isEnough: (some: readonly Mark[]) => boolean): readonly Mark[] {
+  const oldest = marks.slice(0, 1)
+  if (!isEnough(marks)) return oldest
+  let [tooFew, count] = [0, marks.length]
+  while (count - tooFew > 1) {
+    const middle = (tooFew + count) >> 1
+    if (isEnough(marks.slice(0, middle))) count = middle
+    else tooFew = middle
+  }
+  const newest = new Map(marks.slice(0, count).map(mark => [mark.slot, mark]))
+  let chosen = [...newest.values()]
+  for (const mark of newest.values()) {
+    const others = chosen.filter(other => other !== mark)
+    if (isEnough(others)) chosen = others
+  }
+  return chosen.length === 0 ? oldest : chosen
 }

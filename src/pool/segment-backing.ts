@@ -7,7 +7,7 @@ import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
-import type { Admission } from '../heap/window.js'
+import { type Admission, isAdmitted } from '../heap/window.js'
 import { changePlainAccess, type PoolAccess } from './access.js'
 import {
   type Backing,
@@ -62,6 +62,17 @@ export class SegmentBacking implements Backing {
 
   windowFor(): null {
     return null
+  }
+
+  couldGrow(
+    _heap: SegregatedFit,
+    units: number,
+    alignUnits: number,
+    _admission: Admission,
+    settled: Admission,
+    newBytes: number,
+  ): boolean {
+    return newBytes + this.idleAfter(settled) >= (units + alignUnits - 1) * UNIT_BYTES
   }
 
   /** A segment is idle when its heap says so; nothing finer is needed. */
@@ -135,6 +146,21 @@ export class SegmentBacking implements Backing {
       assert(units * UNIT_BYTES === segment.bytes, 'blocks tile their segment')
     }
     assert(bytes === this.reservedBytes, 'reserved bytes are the segments held')
+  }
+
+  /** Bytes of whole segments of free blocks that wait for nothing but what is settled. */
+  private idleAfter(settled: Admission): number {
+    let bytes = 0
+    for (const heap of [this.heaps.small, this.heaps.large]) {
+      for (const [range, first] of heap.firstRecords) {
+        let record = first
+        while (record !== 0 && isAdmitted(heap.records, record, settled)) {
+          record = heap.records.words[record * Stride.words + Word.next]
+        }
+        if (record === 0) bytes += this.segments[range]!.bytes
+      }
+    }
+    return bytes
   }
 
   /** A new segment, if need be after giving idle ones back; 0 when the device has no room for it. */

@@ -30,7 +30,8 @@ class NumberedCache {
   /** 0 for none */
   take(slot: number, units: number): number {
     return this.numberOf(
-      this.cache.take(this.records.words, slot, units) || this.cache.takeAny(slot, classUnits(units)),
+      this.cache.take(this.records.words, slot, units) ||
+        this.cache.takeAny(slot, classOf(classUnits(units)), classUnits(units)),
     )
   }
 
@@ -161,7 +162,7 @@ describe('slot cache', () => {
       // Rising, then falling, so that new peaks come in between.
       if (held.length === 0 || random.below(100) < (step % 2000 < 1000 ? 52 : 48)) {
         const units = classUnits(random.logUniform(1, 200))
-        let record = cache.take(records.words, slot, units) || cache.takeAny(slot, units)
+        let record = cache.take(records.words, slot, units) || cache.takeAny(slot, classOf(units), units)
         if (record === 0) {
           record = records.acquire()
           records.words[(record << 4) | Word.units] = units

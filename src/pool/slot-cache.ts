@@ -99,10 +99,11 @@ export class SlotCache {
     return record
   }
 
-  /** A cached block that wastes little: of the class of `units` or of the next, so at most an eighth or one unit too large; 0 for none. */
-  takeAny(slot: number, units: number): number {
+  /** A cached block that wastes little: of `sizeClass`, that of `units`, or of the next, so at most an eighth or one unit too large; 0 for none. */
+  takeAny(slot: number, sizeClass: number, units: number): number {
     const { words } = this.records
-    const stack = (slot << Shift.stream) | (classOf(units) << Shift.class)
+    const stack = (slot << Shift.stream) | (sizeClass << Shift.class)
+    if ((words[stack] | words[stack + CLASS_WORDS]) === 0) return 0
     const record = this.search(words, stack, units)
     if (record === 0) return 0
     const counter = stack | Slot.cached
@@ -192,6 +193,18 @@ export class SlotCache {
       return record
     }
     return 0
+  }
+
+  /** The block on top of a class of another stream, if it has exactly `units` and waits for at most `stamp`; 0 otherwise. */
+  takeTop(slot: number, sizeClass: number, units: number, stamp: number): number {
+    const { words, doubles } = this.records
+    const stack = (slot << Shift.stream) | (sizeClass << Shift.class)
+    const record = words[stack | words[stack]]
+    if (words[(record << 4) | Word.units] !== units || doubles[(record << 3) | Double.stamp] > stamp) return 0
+    words[stack]--
+    words[stack | Slot.cached] -= units
+    if (words[stack | Slot.cached] < words[stack | Slot.watched]) this.notePeak()
+    return record
   }
 
   /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */

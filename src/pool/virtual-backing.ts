@@ -9,7 +9,7 @@ import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
-import type { Admission, Window } from '../heap/window.js'
+import { type Admission, isAdmitted, type Window } from '../heap/window.js'
 import type { Clocks } from '../order/clocks.js'
 import type { PoolAccess } from './access.js'
 import {
@@ -131,6 +131,21 @@ export class VirtualBacking implements Backing {
 
   windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null {
     return heap.findWindow(units + alignUnits - 1, admission, this.granuleUnits)
+  }
+
+  couldGrow(
+    heap: SegregatedFit,
+    units: number,
+    alignUnits: number,
+    admission: Admission,
+    settled: Admission,
+    newBytes: number,
+  ): boolean {
+    const window = this.windowFor(heap, units, alignUnits, admission)
+    if (window === null) return false
+    const missing = this.uncommitted(this.reservations[window.range], window).length
+    const more = Math.floor(newBytes / this.granuleBytes) + this.spare.length + this.stranded.length
+    return more >= missing || more + this.idleAfter(window, settled) >= missing
   }
 
   noteFree(record: number, key: number, stamp: number): void {
@@ -390,6 +405,35 @@ export class VirtualBacking implements Backing {
       if (count === most) return { record, granule: granule - count + 1, count }
     }
     return count === 0 ? null : { record, granule: end - count, count }
+  }
+
+  /** Whole granules of free blocks outside the window whose last use is among what is settled. */
+  private idleAfter(window: Window, settled: Admission): number {
+    let idle = 0
+    const from = Math.floor(window.start / this.granuleUnits)
+    const to = Math.ceil((window.start + window.units) / this.granuleUnits)
+    this.reservations.forEach(({ heap, useKeys, useStamps }, range) => {
+      const { words } = heap.records
+      for (
+        let record = heap.firstRecords.get(range)!;
+        record !== 0;
+        record = words[record * Stride.words + Word.next]
+      ) {
+        if (heap.records.state(record) !== State.free) continue
+        const start = words[record * Stride.words + Word.offset]
+        const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)
+        for (let granule = Math.ceil(start / this.granuleUnits); granule < end; granule++) {
+          if (range === window.range && granule >= from && granule < to) continue
+          const key = useKeys[granule]
+          const isIdle =
+            key === SEVERAL
+              ? isAdmitted(heap.records, record, settled)
+              : key === 0 || useStamps[granule] <= settled[key]
+          if (isIdle) idle++
+        }
+      }
+    })
+    return idle
   }
 
   private isSettled(key: number, stamp: number): boolean {

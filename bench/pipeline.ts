@@ -1,0 +1,167 @@
+// Memory that goes from stream to stream: a ring of stages, each on a stream of its own, in which a stage waits for the one
+// before, takes buffers, and gives back those that the one before took. So every block that is reused was freed on another
+// stream, whose work is known to come before. Beside it the driver's own pool in the same ring.
+// Run: node dist/bench/pipeline.js [--device D] [--smoke] [--save DIR]
+
+import { parseArgs } from 'node:util'
+import { KiB } from '../src/base/bytes.js'
+import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
+import type { Driver } from '../src/driver/driver.js'
+import { SimulatedDriver } from '../src/driver/simulated/index.js'
+import type { DeviceBuffer, Event, Pool, PoolOptions, Stream } from '../src/index.js'
+import { machineOf, median, save } from './machine.js'
+
+const { values } = parseArgs({
+  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
+})
+const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const BATCHES = values.smoke ? 3 : 25
+const STEPS = values.smoke ? 20 : 200
+const SIZES = Array.from({ length: 32 }, (_, index) => 4 * KiB * Math.ceil(2 ** (index / 3)))
+/** buffers that a stage takes */
+const BUFFERS = 64
+
+/** What a stage takes and gives back, whatever a buffer is. */
+interface Subject<B> {
+  readonly name: string
+  allocate(bytes: number, stream: Stream): B
+  free(buffer: B, stream: Stream): void
+}
+
+interface Times {
+  readonly allocateNs: number
+  readonly freeNs: number
+}
+
+class Ring {
+  private readonly stages: readonly { stream: Stream; done: Event }[]
+  private step = 0
+
+  constructor(
+    private readonly opened: Device,
+    count: number,
+  ) {
+    this.stages = Array.from({ length: count }, () => ({ stream: opened.createStream(), done: opened.createEvent() }))
+    for (const { stream, done } of this.stages) done.record(stream)
+  }
+
+  /** Nanoseconds of an allocation and of a free, the ring's own work left out. */
+  run<B>(subject: Subject<B> | null, steps: number): Times {
+    this.opened.synchronize()
+    let held: B[] = []
+    let taken: B[] = []
+    let allocateMs = 0
+    let freeMs = 0
+    for (const end = this.step + steps; this.step < end; this.step++) {
+      const before = this.stages[(this.step + this.stages.length - 1) % this.stages.length]
+      const { stream, done } = this.stages[this.step % this.stages.length]
+      stream.wait(before.done)
+      if (subject !== null) {
+        const start = performance.now()
+        for (let index = 0; index < BUFFERS; index++) {
+          taken[index] = subject.allocate(SIZES[index % SIZES.length], stream)
+        }
+        const middle = performance.now()
+        for (let index = 0; index < held.length; index++) subject.free(held[index], stream)
+        allocateMs += middle - start
+        freeMs += performance.now() - middle
+      }
+      ;[held, taken] = [taken, held]
+      done.record(stream)
+    }
+    const last = this.stages[(this.step - 1 + this.stages.length) % this.stages.length].stream
+    for (const buffer of held) subject?.free(buffer, last)
+    const count = steps * BUFFERS
+    return { allocateNs: (allocateMs * 1e6) / count, freeNs: (freeMs * 1e6) / count }
+  }
+
+  close(): void {
+    for (const { stream, done } of this.stages) {
+      done.close()
+      stream.close()
+    }
+  }
+}
+
+function poolSubject(name: string, pool: Pool): Subject<DeviceBuffer> {
+  return {
+    name,
+    allocate: (bytes, stream) => pool.allocate(bytes, stream),
+    free: (buffer, stream) => buffer.free(stream),
+  }
+}
+
+function driverSubject(driver: Driver): Subject<number> {
+  return {
+    name: 'cuMemAllocAsync/cuMemFreeAsync, threshold max',
+    allocate: (bytes, stream) => driver.cuMemAllocAsync(bytes, stream.handle),
+    free: (ptr, stream) => driver.cuMemFreeAsync(ptr, stream.handle),
+  }
+}
+
+/** Calls of the driver that the pool makes for 64 frees, the ring's own taken off: counted on the simulated device. */
+function callsPer64Frees(options: PoolOptions, width: number): number {
+  const driver = new SimulatedDriver()
+  using simulated = openDevice(driver)
+  const pool = simulated.createPool(options)
+  const ring = new Ring(simulated, width)
+  const total = () => [...driver.calls.values()].reduce((sum, count) => sum + count, 0)
+  const callsOf = (subject: Subject<DeviceBuffer> | null) => {
+    const before = total()
+    ring.run(subject, STEPS)
+    return total() - before
+  }
+  callsOf(poolSubject('', pool))
+  const calls = callsOf(poolSubject('', pool)) - callsOf(null)
+  return (calls * 64) / (STEPS * BUFFERS)
+}
+
+const OPTIONS = { maxPoolBytes: '90%' } as const
+const driverPool = device.defaultDriverPool()
+const { releaseThresholdBytes } = driverPool
+driverPool.releaseThresholdBytes = Infinity
+const rows = [2, 4].map(width => {
+  const pool = device.createPool(OPTIONS)
+  const ours = poolSubject('cuda-mempool', pool)
+  const subjects: readonly Subject<DeviceBuffer | number>[] = [
+    ours as Subject<DeviceBuffer | number>,
+    driverSubject(device.driver) as Subject<DeviceBuffer | number>,
+  ]
+  const ring = new Ring(device, width)
+  const times = subjects.map((): Times[] => [])
+  for (let batch = 0; batch <= BATCHES; batch++) {
+    for (const [index, subject] of subjects.entries()) {
+      const time = ring.run(subject, STEPS)
+      // The first batch of each warms up and does not count.
+      if (batch > 0) times[index].push(time)
+    }
+  }
+  const { insertedWaits, reservedBytes } = pool.stats()
+  ring.close()
+  pool.close()
+  const results = subjects.map(({ name }, index) => {
+    const [allocates, frees] = [times[index].map(time => time.allocateNs), times[index].map(time => time.freeNs)]
+    const rounded = [median(allocates), Math.min(...allocates), median(frees), Math.min(...frees)].map(ns =>
+      Number(ns.toFixed(1)),
+    )
+    return { name, allocateNs: rounded[0], leastAllocateNs: rounded[1], freeNs: rounded[2], leastFreeNs: rounded[3] }
+  })
+  const driverCallsPer64Frees = Number(callsPer64Frees(OPTIONS, width).toFixed(3))
+  return { streams: width, driverCallsPer64Frees, insertedWaits, reservedBytes, subjects: results }
+})
+
+const machine = machineOf(device)
+console.log(
+  `${machine.device}${machine.simulated ? ' (simulated: the driver rows are not a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
+)
+console.log(`medians of ${BATCHES} batches of ${STEPS} steps, ${BUFFERS} buffers a step; ns, and the least in brackets`)
+for (const { streams, driverCallsPer64Frees, insertedWaits, subjects } of rows) {
+  console.log(`\n${streams} streams in a ring`)
+  for (const { name, allocateNs, leastAllocateNs, freeNs, leastFreeNs } of subjects) {
+    console.log(`  ${name.padEnd(48)}allocate ${allocateNs} (${leastAllocateNs}), free ${freeNs} (${leastFreeNs})`)
+  }
+  console.log(`  calls of the driver for 64 frees: ${driverCallsPer64Frees}; waits inserted: ${insertedWaits}`)
+}
+save(values.save, 'pipeline', { machine, parameters: { batches: BATCHES, steps: STEPS, buffers: BUFFERS }, rows })
+driverPool.releaseThresholdBytes = releaseThresholdBytes
+device.close()

@@ -1,0 +1,62 @@
+// A pool in debug mode finds four mistakes: a kernel that writes one word too many, a use of freed memory, work on a stream
+// that does not wait for the allocation, and a buffer that is never freed. See docs/debugging.md.
+// Run: npm run build && node dist/examples/debug.js
+
+import { DebugError, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { registerSimulatedKernel, threadCount } from 'cuda-mempool/simulated'
+
+/** One thread a word: writes the number of the thread. */
+const PTX = `
+.version 6.3
+.target sm_70
+.address_size 64
+.visible .entry count_up(.param .u64 words)
+{
+  .reg .b32 %thread;
+  .reg .b64 %words, %at;
+  ld.param.u64 %words, [words];
+  mov.u32 %thread, %tid.x;
+  mul.wide.u32 %at, %thread, 4;
+  add.u64 %at, %words, %at;
+  st.u32 [%at], %thread;
+  ret;
+}
+`
+registerSimulatedKernel('count_up', ({ shape, args, memory }) => {
+  memory.store(
+    args.pointer(0),
+    Uint32Array.from({ length: threadCount(shape) }, (_, thread) => thread),
+  )
+})
+
+using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+const pool = device.createPool({ debug: true })
+using stream = device.createStream()
+using other = device.createStream()
+using module = device.loadModule(PTX)
+const countUp = module.kernel('count_up')
+
+/** Says what the pool finds, without the folders that this program lies in. */
+function attempt(mistake: () => void): void {
+  try {
+    mistake()
+    console.log('nothing was found')
+  } catch (error) {
+    if (!(error instanceof DebugError)) throw error
+    console.log(`${error.fault}: ${error.message.replace(/\w+:\/\/\S*\//g, '')}\n`)
+  }
+}
+
+const words = pool.allocateArray(Uint32Array, 100, stream)
+countUp.launch({ grid: 1, block: 101, stream }, words)
+attempt(() => words.free())
+words.free() // a fault is reported once
+
+attempt(() => words.fill(0))
+
+const late = pool.allocate(400, stream)
+attempt(() => countUp.launch({ grid: 1, block: 100, stream: other }, late))
+
+for (const { byteLength, allocatedAt } of pool.close().lost) {
+  console.log(`never freed: ${byteLength} bytes allocated at ${allocatedAt.replace(/\w+:\/\/\S*\//g, '')}`)
+}

@@ -1,0 +1,44 @@
+// Memory that holds one byte value everywhere, to be found changed later. The values are unlikely data: fresh memory is NaN
+// for every kind of float, and freed memory NaN or huge, and far beyond any array when taken for an index.
+
+import { MiB } from '../base/bytes.js'
+import type { Stream } from '../order/stream.js'
+import { Staging } from './staging.js'
+
+export const enum Pattern {
+  fresh = 0xff,
+  freed = 0x7f,
+  redzone = 0xbd,
+}
+
+/** Read back at a time. */
+const CHUNK_BYTES = 4 * MiB
+
+/** Fills memory in the order of `stream`. */
+export function fillPattern(ptr: number, bytes: number, pattern: Pattern, stream: Stream): void {
+  if (bytes > 0) stream.context.activate().cuMemsetD8Async(ptr, pattern, bytes, stream.handle)
+}
+
+/** Waits on the host for `stream`, of which the clocks are told nothing: the program has not waited. */
+export function waitUnnoticed(stream: Stream): void {
+  stream.context.activate().cuStreamSynchronize(stream.handle)
+}
+
+/** The offset of the first byte that is not the pattern's, -1 for none, as of now in the order of `stream`; waits for it. */
+export function firstChange(ptr: number, bytes: number, pattern: Pattern, stream: Stream): number {
+  const driver = stream.context.activate()
+  const staging = Staging.of(stream.context)
+  const memory = staging.take(Math.min(bytes, CHUNK_BYTES))
+  try {
+    for (let done = 0; done < bytes; done += CHUNK_BYTES) {
+      const part = memory.subarray(0, Math.min(CHUNK_BYTES, bytes - done))
+      driver.cuMemcpyDtoHAsync(part, ptr + done, stream.handle)
+      waitUnnoticed(stream)
+      const same = Buffer.alloc(part.byteLength, pattern)
+      if (same.compare(part) !== 0) return done + part.findIndex(byte => byte !== Number(pattern))
+    }
+    return -1
+  } finally {
+    staging.giveBack(memory)
+  }
+}
