@@ -294,6 +294,39 @@ describe('a device', () => {
     assert.throws(() => device.adoptStream(123_456), { name: 'CudaError' })
   })
 
+  it('adopts no stream twice: neither one of its own, nor the default stream by its other handle', () => {
+    using device = openDevice(new SimulatedDriver())
+    const own = device.createStream()
+    assert.equal(device.adoptStream(own.handle), own)
+    assert.equal(device.adoptStream(1), device.defaultStream)
+    const { handle } = own
+    own.close()
+    const driver = device.driver
+    assert.equal(driver.cuStreamCreate(1), handle)
+    const adopted = device.adoptStream(handle)
+    assert.notEqual(adopted, own)
+    assert.equal(adopted.owned, false)
+  })
+
+  it('an adopted stream that was destroyed elsewhere is closed when its handle serves another one', () => {
+    const driver = new SimulatedDriver({ progress: 'eager' })
+    using device = openDevice(driver)
+    const stream = device.adoptStream(driver.cuStreamCreate(1))
+    const { handle } = stream
+    const pool = device.poolFor(stream)
+    driver.holdOperation(handle)
+    const work = driver.submitted(handle)
+    driver.cuStreamDestroy(handle)
+    assert.equal(driver.cuStreamCreate(1), handle)
+    const next = device.adoptStream(handle)
+    assert.deepEqual([stream.closed, pool.closed, next.closed], [true, true, false])
+    assert.ok(driver.happensBefore(work, handle), 'its work was waited for')
+    assert.ok(device.clocks.completed[stream.lastSlot] >= stream.lastStamp)
+    stream.close()
+    next.close()
+    assert.equal(driver.calls.get('cuStreamDestroy'), 1, 'both are left to their owners')
+  })
+
   it('refuses streams of another device', () => {
     const driver = new SimulatedDriver({ devices: 2 })
     using first = openDevice(driver, 0)

@@ -2,7 +2,7 @@
 
 import { describe } from './base/bytes.js'
 import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
-import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
+import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
 import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
 import { NativeDriver } from './driver/native/native-driver.js'
@@ -180,19 +180,25 @@ export class Device implements Disposable {
     return Stream.create(this.clocks, closed => this.closePoolOf(closed))
   }
 
-  /** A stream that another library made; the same one for the same handle until closed. Close it here before it is destroyed there. */
+  /**
+   * A stream that another library made; the same one for the same handle until closed. Close it here before it is destroyed
+   * there. One that was not, is found out when its handle is adopted anew, as of another stream: all work is waited for then.
+   */
   adoptStream(handle: number): Stream {
     const driver = this.open('adoptStream')
     if (!Number.isSafeInteger(handle) || handle < 0) {
       throw new RangeError(`adoptStream: handle must be a driver's stream handle, not ${describe(handle)}`)
     }
-    if (handle === CU_STREAM_LEGACY_DEFAULT) return this.defaultStream
+    if (handle === CU_STREAM_LEGACY_DEFAULT || handle === CU_STREAM_LEGACY) return this.defaultStream
+    const own = this.clocks.streams.find(stream => stream?.owned === true && stream.handle === handle)
+    if (own) return own
     if (handle > CU_STREAM_PER_THREAD && driver.cuStreamGetCtx(handle) !== this.context.handle) {
       throw new PoolError('adoptStream: the stream belongs to another device or context')
     }
     const id = driver.cuStreamGetId(handle)
     const known = this.adopted.get(id)
     if (known !== undefined) return known
+    for (const stale of this.adopted.values()) if (stale.handle === handle) stale.abandon()
     const stream = new Stream(this.clocks, handle, false, closed => {
       this.adopted.delete(id)
       this.closePoolOf(closed)

@@ -129,6 +129,7 @@ export const CU_STREAM_CAPTURE_STATUS_NONE = 0
 /** CUevent_flags: an event without a time stamp, ten times cheaper to record */
 export const CU_EVENT_DISABLE_TIMING = 2
 
-/** The legacy default stream, and the per-thread one. */
+/** The legacy default stream, by the handle that means it where none is given and by its own; and the per-thread one. */
 export const CU_STREAM_LEGACY_DEFAULT = 0
+export const CU_STREAM_LEGACY = 1
 export const CU_STREAM_PER_THREAD = 2

@@ -74,15 +74,21 @@ export class Clocks extends KnownOrder {
     return slot
   }
 
-  /** A stream is about to be closed or captured: a last mark covers all that was submitted to it. */
+  /** A stream is about to be captured: a last mark covers all that was submitted to it. */
   suspend(slot: number): void {
     this.mark(slot)
     this.streams[slot] = null
   }
 
-  /** A stream is about to be closed. */
+  /** A stream is about to be closed, with a last mark likewise. */
   retire(slot: number): void {
-    this.suspend(slot)
+    this.mark(slot)
+    this.vacate(slot)
+  }
+
+  /** A slot has no stream any more, and serves another one once its marks are known complete. */
+  vacate(slot: number): void {
+    this.streams[slot] = null
     this.retired.push(slot)
   }
 
@@ -184,7 +190,8 @@ export class Clocks extends KnownOrder {
         'synchronize: a stream is being captured, which a wait for all work would break; end that first',
       )
     }
-    for (let slot = 0; slot < this.slotLimit; slot++) this.marked[slot]++
+    // A closed stream has its last mark; a tick that the driver then refuses would be covered by none.
+    for (let slot = 0; slot < this.slotLimit; slot++) if (this.streams[slot] !== null) this.marked[slot]++
     const reach = this.marked.slice(0, this.slotLimit)
     this.context.activate().cuCtxSynchronize()
     this.learn(reach, true)

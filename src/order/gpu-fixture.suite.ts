@@ -11,7 +11,7 @@ import { Clocks } from './clocks.js'
 import { Stream } from './stream.js'
 
 /** Returns when `*gate` is not 0, or after `most_ns` nanoseconds. */
-const PTX = `
+export const WAIT_FOR_GATE = `
 .version 6.3
 .target sm_70
 .address_size 64
@@ -63,7 +63,7 @@ export class TestGpu implements Disposable {
     this.defaultStream = new Stream(this.clocks, 0, false)
     this.gatesAddress = library.addressOf(this.gates)
     this.driver.cuMemHostRegister(this.gates, DEVICE_MAP)
-    this.module = this.driver.cuModuleLoadData(PTX)
+    this.module = this.driver.cuModuleLoadData(WAIT_FOR_GATE)
     this.kernel = this.driver.cuModuleGetFunction(this.module, 'wait_for_gate')
     this.warmUp()
   }

@@ -25,7 +25,7 @@ export class Stream implements Disposable {
     readonly clocks: Clocks,
     /** the driver's handle, for any other library */
     readonly handle: number,
-    /** made here, so that its work is ordered with that of other streams by nothing but our calls */
+    /** made here: ended by `close`, and ordered with other streams by nothing but our calls; else adopted */
     readonly owned: boolean,
     private readonly onClose: (stream: Stream) => void = () => {},
   ) {
@@ -125,16 +125,30 @@ export class Stream implements Disposable {
     if (this.closed) return
     this.checkOpen('close')
     this.context.giveBack(() => this.clocks.retire(this.slot))
-    this.leaveSlot()
     try {
-      this.onClose(this)
+      this.end()
     } finally {
       if (this.owned) this.context.giveBack(driver => driver.cuStreamDestroy(this.handle))
     }
   }
 
+  /**
+   * For an adopted stream that was destroyed elsewhere before it was closed here, so that its handle may mean another one:
+   * nothing can be asked of it any more, and all work on the device is waited for.
+   */
+  abandon(): void {
+    this.clocks.synchronize()
+    this.clocks.vacate(this.slot)
+    this.end()
+  }
+
   [Symbol.dispose](): void {
     this.close()
+  }
+
+  private end(): void {
+    this.leaveSlot()
+    this.onClose(this)
   }
 
   /** For captures: this stream gets no marks until it is resumed. */

@@ -161,6 +161,23 @@ for (const backing of ['virtual', 'segments'] as const) {
         assertConsistent(pool)
       })
 
+      it('a block that others use is had without a driver call by a stream that comes after all of them', () => {
+        for (const knowsAll of [true, false]) {
+          const { device, pool, a, b, c } = setUpLast()
+          const buffer = pool.allocate(bytes, a)
+          const { ptr } = buffer
+          device.hold(b)
+          buffer.recordUse(b)
+          buffer.free()
+          signal(a, c)
+          if (knowsAll) signal(b, c)
+          const calls = orderCalls(device, () => assert.equal(pool.allocate(bytes, c).ptr, ptr))
+          assert.equal(Object.keys(calls).length === 0, knowsAll)
+          assert.equal(pool.stats().insertedWaits, knowsAll ? 0 : 1)
+          assertConsistent(pool)
+        }
+      })
+
       it('a block that others use is settled by a wait of its own stream, and safe for who waits for that one after it', () => {
         for (const settlesFirst of [true, false]) {
           const { device, pool, a, b, c } = setUpLast()

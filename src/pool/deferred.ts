@@ -117,12 +117,12 @@ export class Deferred {
     return this.blocks.reduce((sum, block) => sum + (block.slot === slot ? block.bytes : 0), 0)
   }
 
-  /** The smallest waiting block of at least `leastBytes` and less than `endBytes`; null for none. */
-  smallest(leastBytes: number, endBytes: number): DeferredBlock | null {
+  /** The smallest waiting block of at least `leastBytes` and less than `endBytes` that is suitable; null for none. */
+  smallest(leastBytes: number, endBytes: number, isSuitable: (block: DeferredBlock) => boolean): DeferredBlock | null {
     let best: DeferredBlock | null = null
     for (const block of this.blocks) {
       if (block.bytes < leastBytes || block.bytes >= endBytes) continue
-      if (best === null || block.bytes < best.bytes) best = block
+      if ((best === null || block.bytes < best.bytes) && isSuitable(block)) best = block
     }
     return best
   }

@@ -43,7 +43,7 @@ next:
   add.u64 %address, %data, %address;
   add.u64 %index, %index, %step;`
 
-const PTX = `
+export const STAMPS = `
 .version 6.3
 .target sm_70
 .address_size 64
@@ -90,7 +90,7 @@ export class GpuDevice extends TestGpu {
     super(ordinal)
     this.name = this.driver.cuDeviceGetName(this.context.device)
     this.totalBytes = this.driver.cuDeviceTotalMem(this.context.device)
-    this.kernels = this.loadModule(PTX)
+    this.kernels = this.loadModule(STAMPS)
     this.stampWords = this.kernels.kernel('stamp_words')
     this.countOtherWords = this.kernels.kernel('count_other_words')
     this.counters = this.driver.cuMemAlloc(COUNTERS * 4)

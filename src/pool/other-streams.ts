@@ -64,6 +64,11 @@ export class OtherStreams {
     return 0
   }
 
+  /** Whether what `stamp` of another stream covers is known to come before everything that a slot's stream does from now on. */
+  isSafe(slot: number, other: number, stamp: number): boolean {
+    return slot === other || this.clocks.known[slot * MOST_STREAMS + other] >= stamp || this.seen[other] >= stamp
+  }
+
   /** A block that is safe for the stream looked at last, out of another one's cache; taken as by `heap.allocate`, 0 for none. */
   takeCached(units: number, slot: number): number {
     for (let other = 0; other < this.slots.slotLimit; other++) {
@@ -123,9 +128,5 @@ export class OtherStreams {
       const key = words[(record << 4) | Word.key]
       if (key !== 0) this.waitFor(slot, key - 1, doubles[(record << 3) | Double.stamp])
     }
-  }
-
-  private isSafe(slot: number, other: number, stamp: number): boolean {
-    return slot === other || this.clocks.known[slot * MOST_STREAMS + other] >= stamp || this.seen[other] >= stamp
   }
 }

@@ -258,6 +258,8 @@ export class Reserve {
     if (record === 0 && heap === this.small && this.breakLarger(units, slot))
       record = heap.allocate(units, alignUnits, key)
     if (record === 0) record = others.takeFree(heap, units, alignUnits, false)
+    if (record === 0 && this.settleKnown() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
+    if (record === 0) record = this.takeDeferred(heap, units, alignUnits, slot, false)
     if (record !== 0) return record
     const driver = this.clocks.context.activate()
     return relaxed(driver, () => {
@@ -320,16 +322,26 @@ export class Reserve {
 
   private takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
     const record = this.others.takeByWaiting(heap, units, alignUnits, slot)
-    if (record !== 0) return record
+    return record === 0 ? this.takeDeferred(heap, units, alignUnits, slot, true) : record
+  }
+
+  /** A freed block that other streams use: one that the stream may use now, or with `wait` any, which it is made to wait for. */
+  private takeDeferred(heap: SegregatedFit, units: number, alignUnits: number, slot: number, wait: boolean): number {
+    const { deferred, others } = this
     const end = heap === this.small ? SMALL_UNITS : Infinity
-    const block = this.deferred.smallest((units + alignUnits - 1) * UNIT_BYTES, end * UNIT_BYTES)
+    const isSafe = (use: Use) => use.clocks === this.clocks && others.isSafe(slot, use.slot, use.stamp)
+    const block = deferred.smallest(
+      (units + alignUnits - 1) * UNIT_BYTES,
+      end * UNIT_BYTES,
+      candidate => wait || (others.isSafe(slot, candidate.slot, candidate.stamp) && candidate.uses.every(isSafe)),
+    )
     if (block === null) return 0
-    this.others.waitFor(slot, block.slot, block.stamp)
+    others.waitFor(slot, block.slot, block.stamp)
     for (const use of block.uses) {
-      if (use.clocks === this.clocks) this.others.waitFor(slot, use.slot, use.stamp)
-      else this.others.waitForPeer(slot, use)
+      if (use.clocks === this.clocks) others.waitFor(slot, use.slot, use.stamp)
+      else others.waitForPeer(slot, use)
     }
-    this.deferred.remove(block)
+    deferred.remove(block)
     this.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
     return heap.allocate(units, alignUnits, slot + 1)
   }
@@ -380,18 +392,24 @@ export class Reserve {
   /** Asks how far the streams have come and frees their blocks of what has completed; returns how many blocks that were. */
   private settle(): number {
     const { clocks, seen } = this
-    let settled = 0
     this.placeMarks()
     // All are asked before any block is settled: an answer says something of other streams, too.
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       if (this.awaited[slot] > seen[slot] && !this.config.deterministic) clocks.poll(slot)
     }
+    this.deferred.pollPeers(false)
+    return this.settleKnown()
+  }
+
+  /** Frees the blocks of what is known to have completed, without asking the driver; returns how many that were. */
+  private settleKnown(): number {
+    const { seen } = this
+    let settled = 0
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       if (this.awaited[slot] === 0) continue
       settled += this.small.settle(slot + 1, seen[slot])
       settled += this.large.settle(slot + 1, seen[slot])
     }
-    this.deferred.pollPeers(false)
     for (const block of this.deferred.takeSettled()) {
       this.giveToHeap(block.record, block.slot, block.stamp)
       settled++

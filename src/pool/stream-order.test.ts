@@ -127,7 +127,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         buffer.recordUse(b)
         buffer.free()
         assert.ok(pool.stats().pendingBytes >= bytes)
-        const blocks = [a, b, device.defaultStream].map(stream => pool.allocate(bytes, stream))
+        const blocks = [a, device.defaultStream].map(stream => pool.allocate(bytes, stream))
         for (const block of blocks) assert.ok(!overlap(span, spanOf(block)))
         assert.equal(pool.processDeferred(), 0)
         assertConsistent(pool)
@@ -136,6 +136,25 @@ for (const backing of ['virtual', 'segments'] as const) {
         assert.equal(pool.stats().pendingBytes, 0)
         for (const block of blocks) block.free()
         assertAllReusable(pool, [a, b])
+      })
+
+      it('a block recorded on a side stream is that one’s own when the stream of the free is done', () => {
+        const { device, pool, a, b } = setUp(backing)
+        while (pool.tryAllocate(bytes) !== null);
+        const [buffer] = pool.live()
+        const span = { ptr: buffer.ptr, end: buffer.ptr + bytes }
+        pool.deallocate(buffer.ptr)
+        device.defaultStream.synchronize()
+        const again = pool.allocate(bytes, a)
+        assert.ok(overlap(span, spanOf(again)))
+        device.hold(b)
+        again.recordUse(b)
+        again.free()
+        a.synchronize()
+        assert.ok(overlap(span, spanOf(pool.allocate(bytes, b))), 'what b does next comes after what it did')
+        assert.equal(pool.stats().insertedWaits, 0)
+        assert.equal(b.query(), false)
+        assertConsistent(pool)
       })
 
       it('a recorded block waits for its own stream and for every side stream', () => {

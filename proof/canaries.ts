@@ -1,0 +1,24 @@
+// The rules of stream order, each of which can be broken: a proof that would not notice proves nothing. A rule is broken by
+// replacing a method for as long as a program runs; the product knows nothing of this.
+
+import { MEMORY_CANARIES } from './memory-canaries.js'
+import { ORDER_CANARIES } from './order-canaries.js'
+
+interface Canary {
+  /** what the broken library does */
+  readonly broken: string
+  /** breaks the rule; returns what mends it */
+  readonly break: () => () => void
+}
+
+// Capture isolation joins with graph capture.
+export const CANARIES = { ...ORDER_CANARIES, ...MEMORY_CANARIES } satisfies Readonly<Record<string, Canary>>
+
+export type Rule = keyof typeof CANARIES
+
+export const RULES = Object.keys(CANARIES) as Rule[]
+
+/** Breaks a rule until the returned function is called. */
+export function breakRule(rule: Rule): () => void {
+  return CANARIES[rule].break()
+}

@@ -1,0 +1,195 @@
+// Draws the operations of a program one by one, with an eye on what there is.
+
+import type { Random } from '../src/base/random.js'
+import type { Operation, StreamKind } from './operation.js'
+import { CAPACITY_BYTES, drawSize } from './settings.js'
+import type { World } from './world.js'
+
+/** How often each operation is drawn, in parts of their sum. */
+const WEIGHTS: Readonly<Record<Operation['do'] | 'hand over', number>> = {
+  allocate: 52,
+  free: 40,
+  use: 18,
+  announce: 4,
+  record: 20,
+  wait: 24,
+  'query event': 4,
+  'synchronise event': 1,
+  query: 4,
+  synchronise: 2,
+  'synchronise device': 0.4,
+  hold: 16,
+  release: 5,
+  open: 6,
+  close: 5,
+  replace: 2,
+  'process deferred': 4,
+  trim: 1.5,
+  refuse: 6,
+  'hand over': 6,
+}
+const KINDS = ['own', 'own', 'own', 'adopted', 'adopted blocking', 'per-thread default'] as const
+const EVENTS = 5
+/** Calls that can be refused without the program itself getting out of step, and the operations that make them. */
+const REFUSED = [
+  ['cuEventCreate', ['process deferred', 'allocate']],
+  ['cuEventRecord', ['record', 'close', 'use', 'allocate']],
+  ['cuEventQuery', ['query event', 'process deferred', 'allocate']],
+  ['cuEventSynchronize', ['synchronise event', 'allocate']],
+  ['cuStreamWaitEvent', ['wait', 'use', 'allocate']],
+  ['cuStreamWaitEvent', ['wait']],
+  ['cuStreamWaitEvent', ['wait']],
+  ['cuStreamQuery', ['query']],
+  ['cuStreamSynchronize', ['synchronise']],
+  ['cuCtxSynchronize', ['synchronise device']],
+  ['cuMemCreate', ['allocate']],
+  ['cuMemMap', ['allocate']],
+  ['cuMemSetAccess', ['allocate']],
+  ['cuMemUnmap', ['trim', 'allocate']],
+  ['cuMemRelease', ['trim']],
+  ['cuMemAlloc', ['allocate']],
+  ['cuMemFree', ['trim', 'allocate']],
+] as const
+
+type Verb = keyof typeof WEIGHTS
+
+export class Generator {
+  private named = 0
+  /** what comes next, whatever the dice say */
+  private readonly planned: Operation[] = []
+  private readonly verbs: readonly Verb[] = (Object.keys(WEIGHTS) as Verb[]).flatMap(verb =>
+    Array<Verb>(WEIGHTS[verb] * 10).fill(verb),
+  )
+
+  constructor(
+    private readonly random: Random,
+    private readonly world: World<unknown>,
+  ) {
+    for (let count = random.below(world.settings.mostStreams); count > 0; count--) this.planned.push(this.open())
+  }
+
+  next(): Operation {
+    return this.planned.shift() ?? this.draw(this.one(this.verbs))
+  }
+
+  private draw(verb: Verb): Operation {
+    const { random, world } = this
+    switch (verb) {
+      case 'open':
+        return world.streams.size < world.settings.mostStreams ? this.open() : this.draw('close')
+      case 'close':
+        return { do: verb, stream: this.stream() }
+      case 'replace':
+        return { do: verb, stream: this.stream(), by: ++this.named }
+      case 'allocate': {
+        const { sizes, mostHeld } = world.settings
+        if (world.held.size >= mostHeld) return this.free()
+        return {
+          do: verb,
+          buffer: ++this.named,
+          pool: this.pool(),
+          stream: this.stream(),
+          bytes: random.below(4) > 0 ? this.one(sizes) : drawSize(random),
+          alignment: random.below(12) === 0 ? 2 ** random.below(22) : 0,
+          fill: random.below(8) > 0,
+        }
+      }
+      case 'free':
+        return this.free()
+      case 'use':
+        return { do: verb, buffer: this.buffer(), stream: this.stream(), write: random.below(3) === 0 }
+      case 'announce':
+        return { do: verb, buffer: this.buffer(), stream: this.stream() }
+      case 'record':
+      case 'wait':
+        return { do: verb, event: random.below(EVENTS), stream: this.stream() }
+      case 'query event':
+      case 'synchronise event':
+        return { do: verb, event: random.below(EVENTS) }
+      case 'query':
+      case 'synchronise':
+      case 'hold':
+        return { do: verb, stream: this.stream() }
+      case 'synchronise device':
+      case 'release':
+        return { do: verb }
+      case 'process deferred':
+        return { do: verb, pool: this.pool() }
+      case 'trim':
+        return { do: verb, pool: this.pool(), bytes: random.below(2) * random.below(CAPACITY_BYTES / 4) }
+      case 'refuse': {
+        const [call, verbs] = this.one(REFUSED)
+        this.planned.push(this.draw(this.one<Verb>(verbs)))
+        return { do: verb, call, nth: random.below(3) === 0 ? 2 : 1 }
+      }
+      case 'hand over':
+        return this.handOver()
+    }
+  }
+
+  private open(): Operation {
+    const kind: StreamKind = this.one(KINDS)
+    return { do: 'open', stream: ++this.named, kind }
+  }
+
+  /**
+   * A buffer goes from its stream to another one and on to a third, which asks for as much; often two steps come in the
+   * wrong order, so that it must not have it, or one of the waits is refused.
+   */
+  private handOver(): Operation {
+    const { random, world } = this
+    const buffer = this.buffer()
+    const held = world.held.get(buffer)
+    if (held === undefined) return this.draw('allocate')
+    const first = [...world.streams].find(([, stream]) => stream === held.buffer.stream)?.[0] ?? 0
+    const [second, third, event, other] = [this.stream(), this.stream(), random.below(EVENTS), random.below(EVENTS)]
+    const { pool, bytes } = held
+    const steps: Operation[] = [
+      { do: 'free', buffer, announce: true, byAddress: false },
+      { do: 'record', event, stream: first },
+      { do: 'wait', event, stream: second },
+      { do: 'record', event: other, stream: second },
+      { do: 'wait', event: other, stream: third },
+      { do: 'allocate', buffer: ++this.named, pool, stream: third, bytes, alignment: 0, fill: true },
+    ]
+    const at = random.below(steps.length - 1)
+    const twist = random.below(4)
+    if (twist === 0) steps.splice(at, 2, steps[at + 1], steps[at])
+    if (twist === 1) steps.splice(this.one([2, 4]), 0, { do: 'refuse', call: 'cuStreamWaitEvent', nth: 1 })
+    this.planned.push(...steps.slice(1))
+    return steps[0]
+  }
+
+  private free(): Operation {
+    const { random } = this
+    const operation = {
+      do: 'free',
+      buffer: this.buffer(),
+      announce: random.below(2) === 0,
+      byAddress: random.below(6) === 0,
+    } as const
+    return random.below(4) > 0 ? operation : { ...operation, stream: this.stream() }
+  }
+
+  private pool(): number {
+    return this.random.below(this.world.pools.length)
+  }
+
+  private stream(): number {
+    return this.key(this.world.streams)
+  }
+
+  private buffer(): number {
+    return this.key(this.world.held)
+  }
+
+  private key(map: ReadonlyMap<number, unknown>): number {
+    let rest = this.random.below(map.size)
+    for (const key of map.keys()) if (rest-- === 0) return key
+    return 0
+  }
+
+  private one<T>(choices: readonly T[]): T {
+    return choices[this.random.below(choices.length)]
+  }
+}

@@ -1,0 +1,39 @@
+import type { FaultRule } from '../src/driver/simulated/index.js'
+import type { Device, DeviceBuffer, Event, Stream } from '../src/index.js'
+import type { CachingPool } from '../src/pool/caching-pool.js'
+
+/** What programs run on: a device, kernels that mark memory, an opinion on what comes before what, and a judge of grants. */
+export interface Machine<Point> {
+  readonly device: Device
+  /** whether a stream can be destroyed behind the library's back; its handle serves the next one then */
+  readonly recyclesHandles: boolean
+  /** An operation begins. */
+  begin(): void
+  /** An operation has ended; throws when contents are not as they should be. */
+  end(): void
+  /** Writes a stamp all over a buffer, or compares it. */
+  stamp(buffer: DeviceBuffer, bytes: number, stamp: number, stream: Stream): void
+  compare(buffer: DeviceBuffer, bytes: number, stamp: number, stream: Stream): void
+  /** Keeps a stream busy, until the release of the oldest hold or for a while. */
+  hold(stream: Stream): void
+  release(): void
+  /** The driver refuses a call. */
+  refuse(rule: FaultRule): void
+  /** All that was submitted to an open stream so far. */
+  pointOf(stream: Stream): Point
+  /** Whether a point comes before what an open stream does next. */
+  comesBefore(point: Point, later: Stream): boolean
+  /** The user has ordered something, or was told of it. */
+  recorded(event: Event, stream: Stream): void
+  waited(stream: Stream, event: Event): void
+  told(of: Event | Stream | Device): void
+  closed(stream: Stream): void
+  /** A request is about to be made; of `units` exactly, or 0 for one that is not counted. */
+  requested(pool: CachingPool, units: number, stream: Stream): void
+  /** What came of it; returns what used that memory before. */
+  granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): Point[]
+  /** A buffer is about to be freed after these uses; the free covers these points besides. */
+  freed(start: number, uses: readonly Point[], covered: readonly Point[], pool: CachingPool, units: number): void
+  /** Everything was given back. */
+  finish(): void
+}

@@ -1,0 +1,180 @@
+// The rules of memory: what a free notes, what a merge keeps, what a grant asks for.
+
+import { Double, State, Word } from '../src/heap/records.js'
+import { SegregatedFit } from '../src/heap/segregated-fit.js'
+import { MOST_STREAMS } from '../src/order/clocks.js'
+import { CachingPool } from '../src/pool/caching-pool.js'
+import { Deferred, type Use } from '../src/pool/deferred.js'
+import { OtherStreams } from '../src/pool/other-streams.js'
+import { VirtualBacking } from '../src/pool/virtual-backing.js'
+import { replace, replacePrivate } from './replace-method.js'
+
+export const MEMORY_CANARIES = {
+  'inserted waits cover the stamp': {
+    broken: 'a stream is made to wait for the oldest mark, whether it covers the free or not',
+    break: () =>
+      replace(
+        OtherStreams.prototype,
+        'waitFor',
+        original =>
+          function (this: OtherStreams, slot: number, other: number, stamp: number): void {
+            original.call(this, slot, other, Math.min(stamp, this['clocks'].completed[other] + 1))
+          },
+      ),
+  },
+  'a free is stamped': {
+    broken: 'a freed block may be used by any stream at once',
+    break: () =>
+      replace(
+        CachingPool.prototype,
+        'release',
+        original =>
+          function (this: CachingPool, buffer, stream): void {
+            const marked = this['marked']
+            const unstamped = new Float64Array(MOST_STREAMS).fill(-1)
+            Object.assign(this, { marked: unstamped })
+            original.call(this, buffer, stream)
+            Object.assign(this, { marked })
+          },
+      ),
+  },
+  'a free is stamped with the mark to come': {
+    broken: 'a free is stamped with the last mark of its stream, which was placed before',
+    break: () =>
+      replace(
+        CachingPool.prototype,
+        'release',
+        original =>
+          function (this: CachingPool, buffer, stream): void {
+            const marked = this['marked']
+            Object.assign(this, { marked: marked.map(stamp => stamp - 1) })
+            original.call(this, buffer, stream)
+            Object.assign(this, { marked })
+          },
+      ),
+  },
+  'announced uses are waited for': {
+    broken: 'recordUse does nothing',
+    break: () => replace(Deferred.prototype, 'announce', () => () => {}),
+  },
+  'announced uses last until the free': {
+    broken: 'an announced use is covered by the last mark before the free',
+    break: () =>
+      replacePrivate(
+        Deferred.prototype,
+        'usesOf',
+        original =>
+          function (this: Deferred, record: number): Use[] {
+            const uses = Reflect.apply(original, this, [record]) as Use[]
+            return uses.map(use => ({ ...use, stamp: Math.min(use.stamp, use.clocks.marked[use.slot]) }))
+          },
+      ),
+  },
+  'a settled deferred block has a new stamp': {
+    broken: 'a block that others used keeps the stamp of its free, though its stream waited for them later',
+    break: () =>
+      replacePrivate(
+        Deferred.prototype,
+        'stampNow',
+        () =>
+          function (this: Deferred, block: { stamp: number }): number {
+            return block.stamp
+          },
+      ),
+  },
+  'transitivity through merges': {
+    broken: 'a block that depends on nothing frees its neighbour from its dependency',
+    break: () =>
+      replace(
+        SegregatedFit.prototype,
+        'free',
+        original =>
+          function (this: SegregatedFit, record: number, key: number, stamp: number): number {
+            const block = original.call(this, record, key, stamp)
+            if (key === 0 && this.records.words[(block << 4) | Word.key] !== 0) {
+              this['remove'](block)
+              this['insert'](block, 0, 0)
+            }
+            return block
+          },
+      ),
+  },
+  'a merge keeps the later stamp': {
+    broken: 'of two neighbours freed on one stream the earlier stamp counts',
+    break: () =>
+      replace(
+        SegregatedFit.prototype,
+        'free',
+        original =>
+          function (this: SegregatedFit, record: number, key: number, stamp: number): number {
+            const { words, doubles } = this.records
+            let earliest = stamp
+            for (const next of [words[(record << 4) | Word.previous], words[(record << 4) | Word.next]]) {
+              if (next === 0 || this.records.state(next) !== State.free || words[(next << 4) | Word.key] !== key)
+                continue
+              earliest = Math.min(earliest, doubles[(next << 3) | Double.stamp])
+            }
+            const block = original.call(this, record, key, stamp)
+            if (key !== 0) doubles[(block << 3) | Double.stamp] = earliest
+            return block
+          },
+      ),
+  },
+  'a part keeps the dependency': {
+    broken: 'what is cut off a block depends on nothing',
+    break: () =>
+      replacePrivate(
+        SegregatedFit.prototype,
+        'putBack',
+        original =>
+          function (this: SegregatedFit, record: number, absent: boolean): void {
+            if (absent) Reflect.apply(original, this, [record, absent])
+            else this['insert'](record, 0, 0)
+          },
+      ),
+  },
+  'a block settles when its stamp is complete': {
+    broken: 'a block settles when a mark that covers it was placed',
+    break: () =>
+      replace(
+        SegregatedFit.prototype,
+        'settle',
+        original =>
+          function (this: SegregatedFit, key: number): number {
+            return original.call(this, key, Infinity)
+          },
+      ),
+  },
+  'cached blocks of others are asked for their stamp': {
+    broken: 'what another stream caches is taken whatever it waits for',
+    break: () =>
+      replace(
+        OtherStreams.prototype,
+        'takeCached',
+        original =>
+          function (this: OtherStreams, units: number, slot: number): number {
+            this.admission.fill(Infinity)
+            const record = original.call(this, units, slot)
+            this.look(slot)
+            return record
+          },
+      ),
+  },
+  'a granule remembers its last use': {
+    broken: 'memory is unmapped though its last use is not known complete',
+    break: () => replacePrivate(VirtualBacking.prototype, 'isSettled', () => () => true),
+  },
+  'a granule of several streams is nobody’s': {
+    broken: 'of a granule that several streams used the last free counts',
+    break: () =>
+      replace(
+        VirtualBacking.prototype,
+        'noteFree',
+        original =>
+          function (this: VirtualBacking, record: number, key: number, stamp: number): void {
+            for (const reservation of this['reservations']) reservation.useKeys.fill(0)
+            original.call(this, record, key, stamp)
+          },
+      ),
+  },
+}

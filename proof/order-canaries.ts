@@ -1,0 +1,198 @@
+// The rules of what is known of the order of work: clocks, events, streams.
+
+import { SimulatedDriver } from '../src/driver/simulated/index.js'
+import { Clocks, type Reach } from '../src/order/clocks.js'
+import { Event } from '../src/order/event.js'
+import { Stream } from '../src/order/stream.js'
+import { replace, replacePrivate } from './replace-method.js'
+
+export const ORDER_CANARIES = {
+  'stamp before record': {
+    broken: 'the clock ticks after the mark is placed: what is freed in between is covered by it',
+    break: () => {
+      const late = new WeakMap<Clocks, Set<number>>()
+      return replace(
+        Clocks.prototype,
+        'tick',
+        () =>
+          function (this: Clocks, slot: number): Reach {
+            const slots = late.get(this) ?? new Set()
+            late.set(this, slots)
+            if (slots.has(slot)) this.marked[slot]++
+            slots.add(slot)
+            const reach = this['reachOf'](slot)
+            reach[slot]++
+            return reach
+          },
+      )
+    },
+  },
+  'wait before publish': {
+    broken: 'what a stream waits for is written down first, and stays though the driver refuses the wait',
+    break: () =>
+      replace(
+        Event.prototype,
+        'delay',
+        original =>
+          function (this: Event, stream: Stream): void {
+            if (this['clocks'] === stream.clocks) stream.clocks.follow(stream.slot, this['reach'])
+            original.call(this, stream)
+          },
+      ),
+  },
+  'mark before synchronise': {
+    broken: 'a stream is synchronised without a mark: what is freed next counts as complete',
+    break: () =>
+      replace(
+        Stream.prototype,
+        'synchronize',
+        () =>
+          function (this: Stream): void {
+            this.context.activate().cuStreamSynchronize(this.handle)
+            const reach = this.clocks['reachOf'](this.slot)
+            reach[this.slot]++
+            this.clocks.learn(reach, true)
+          },
+      ),
+  },
+  'mark before device synchronise': {
+    broken: 'the device is synchronised without marks: what is freed next counts as complete',
+    break: () =>
+      replace(
+        Clocks.prototype,
+        'synchronize',
+        () =>
+          function (this: Clocks): void {
+            this.context.activate().cuCtxSynchronize()
+            const isOpen = (slot: number) => Number(this.streams[slot] !== null)
+            this.learn(
+              this.marked.slice(0, this.slotLimit).map((stamp, slot) => stamp + isOpen(slot)),
+              true,
+            )
+          },
+      ),
+  },
+  'reach copied at the mark': {
+    broken: 'an event passes on what its stream has come to know since the record',
+    break: () =>
+      replace(
+        Event.prototype,
+        'delay',
+        original =>
+          function (this: Event, stream: Stream): void {
+            const recorded = this['reach']
+            const slot = recordedOn.get(this)
+            const row = slot === undefined ? recorded : this['clocks']!['reachOf'](slot)
+            this['reach'] = recorded.map((stamp, other) => (other === slot ? stamp : Math.max(stamp, row[other])))
+            original.call(this, stream)
+            this['reach'] = recorded
+          },
+        replace(
+          Event.prototype,
+          'record',
+          original =>
+            function (this: Event, stream: Stream): void {
+              original.call(this, stream)
+              recordedOn.set(this, stream.slot)
+            },
+        ),
+      ),
+  },
+  'order runs one way': {
+    broken: 'the stream that an event was recorded on comes to know what the one knows that waits for it',
+    break: () =>
+      replace(
+        Clocks.prototype,
+        'follow',
+        original =>
+          function (this: Clocks, later: number, reach: Reach): void {
+            original.call(this, later, reach)
+            const own = reach.reduce(
+              (best, stamp, slot) => (stamp > 0 && this.marked[slot] === stamp ? slot : best),
+              -1,
+            )
+            if (own !== -1 && own !== later) original.call(this, own, this['reachOf'](later))
+          },
+      ),
+  },
+  'an answer of no is no knowledge': {
+    broken: 'a stream that was asked counts as complete, whatever the driver answered',
+    break: () =>
+      replace(
+        Stream.prototype,
+        'query',
+        () =>
+          function (this: Stream): boolean {
+            const reach = this.clocks.tick(this.slot)
+            const answer = this.context.activate().cuStreamQuery(this.handle)
+            this.clocks.learn(reach, false)
+            return answer
+          },
+      ),
+  },
+  'inserted waits are made': {
+    broken: 'the pool notes that a stream waits for another one, and does not make it wait',
+    break: () =>
+      replace(
+        Clocks.prototype,
+        'order',
+        () =>
+          function (this: Clocks, later: number, earlier: number): boolean {
+            this.follow(later, this['reachOf'](earlier))
+            return true
+          },
+      ),
+  },
+  'a closed stream has a last mark': {
+    broken: 'a buffer freed after its stream was closed depends on nothing',
+    break: () =>
+      replace(
+        Stream.prototype,
+        'close',
+        original =>
+          function (this: Stream): void {
+            original.call(this)
+            this.lastStamp = 0
+          },
+      ),
+  },
+  'stream id recycling': {
+    broken: 'an adopted stream is known by its handle, which serves another one after it',
+    break: () =>
+      replace(
+        SimulatedDriver.prototype,
+        'cuStreamGetId',
+        () =>
+          (stream: number): number =>
+            stream,
+      ),
+  },
+  'a slot is used again when its work is done': {
+    broken: 'the slot of a closed stream serves the next one at once',
+    break: () =>
+      replacePrivate(
+        Clocks.prototype,
+        'reclaim',
+        () =>
+          function (this: Clocks): void {
+            this['freeSlots'].push(...this['retired'].splice(0))
+          },
+      ),
+  },
+  'stamps of a slot go on': {
+    broken: 'the clock of a slot that is used again starts at zero',
+    break: () =>
+      replace(
+        Clocks.prototype,
+        'open',
+        original =>
+          function (this: Clocks, stream: Stream): number {
+            const slot = original.call(this, stream)
+            this.marked[slot] = 0
+            return slot
+          },
+      ),
+  },
+}
+
+const recordedOn = new WeakMap<Event, number>()

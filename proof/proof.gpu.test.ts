@@ -1,0 +1,39 @@
+// The programs of the proof on a real GPU, judged by contents, with kernels that spin to stretch what is under way. Without a
+// GPU it fails. PROOF_SEED moves it.
+
+import assert from 'node:assert/strict'
+import { after, describe, it } from 'node:test'
+import { openDevice } from '../src/index.js'
+import { GpuMachine } from './gpu-machine.js'
+import { runOnGpu } from './gpu-program.js'
+
+const SEED = Number(process.env['PROOF_SEED'] ?? 1)
+const PROGRAMS = 100
+const CANARY_PROGRAMS = 50
+const OPERATIONS = 400
+const SPIN_NS = 200_000
+const MOST_MS = 12_000
+
+const device = openDevice(0)
+after(() => device.close())
+const machine = new GpuMachine(device, SPIN_NS)
+
+describe(`random programs on a GPU (PROOF_SEED=${SEED})`, () => {
+  it(`up to ${PROGRAMS} programs of ${OPERATIONS} operations, as many as ${MOST_MS / 1000} s have room for`, t => {
+    const started = performance.now()
+    let programs = 0
+    while (programs < PROGRAMS && performance.now() - started < MOST_MS)
+      runOnGpu(machine, SEED + programs++, OPERATIONS)
+    t.diagnostic(`${programs} programs in ${((performance.now() - started) / 1000).toFixed(1)} s`)
+    assert.ok(programs > 0)
+  })
+
+  // Last, since what the broken library leaves behind is not cleaned up.
+  it(`a library whose frees are not stamped is noticed within ${CANARY_PROGRAMS} programs`, () => {
+    assert.throws(() => {
+      for (let seed = SEED; seed < SEED + CANARY_PROGRAMS; seed++) {
+        runOnGpu(machine, seed, OPERATIONS, 'a free is stamped')
+      }
+    }, /words at 0x[0-9a-f]+ were not/)
+  })
+})

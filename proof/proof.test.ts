@@ -1,0 +1,123 @@
+// The proof as it runs each time: programs on the library as it is, of which none may fail, and on the library with one
+// rule broken, which must be noticed. PROOF_SEED and PROOF_PROGRAMS move and lengthen it; `node dist/proof/run.js` goes on
+// for as long as one likes.
+
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { describe, it } from 'node:test'
+import { runCampaign } from './campaign.js'
+import { CANARIES, RULES } from './canaries.js'
+import { replayProgram, runProgram } from './program.js'
+import { describeFailure, shrink } from './shrink.js'
+
+const SEED = Number(process.env['PROOF_SEED'] ?? 1)
+const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 500)
+/** of one program */
+const OPERATIONS = 400
+/** within which the breaking of any rule is noticed */
+const CANARY_PROGRAMS = 100
+
+describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PROGRAMS=${PROGRAMS})`, () => {
+  it(`${PROGRAMS * OPERATIONS} operations without a wrong grant, and hardly a safe block is missed`, t => {
+    const { failing, ...sums } = runCampaign(SEED, PROGRAMS, OPERATIONS)
+    assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
+    const { operations, takeovers, ready, recognised } = sums
+    t.diagnostic(
+      `${JSON.stringify(sums)}: ${((100 * recognised) / ready).toFixed(2)} % recognised without a driver call`,
+    )
+    assert.equal(operations, PROGRAMS * OPERATIONS)
+    assert.ok(takeovers > operations / 50, 'streams got memory of other ones')
+    assert.ok(ready > operations / 50 && recognised >= 0.99 * ready, `${recognised} of ${ready} recognised`)
+  })
+
+  it('the programs do everything there is to do, over more than 64 streams', () => {
+    const verbs = new Set<string>()
+    let mostStreams = 0
+    for (let seed = SEED; seed < SEED + 50; seed++) {
+      const { operations } = runProgram(seed, OPERATIONS)
+      for (const operation of operations) verbs.add(operation.do)
+      mostStreams = Math.max(mostStreams, operations.filter(operation => operation.do === 'open').length)
+    }
+    assert.equal(verbs.size, 19)
+    assert.ok(mostStreams > 64, `${mostStreams} streams`)
+  })
+
+  it('the same seed is the same program, and comes to the same end', () => {
+    for (const seed of [SEED, SEED + 1, SEED + 2]) {
+      const first = runProgram(seed, OPERATIONS)
+      assert.deepEqual(runProgram(seed, OPERATIONS), first)
+      assert.deepEqual(replayProgram(seed, first.operations), first)
+    }
+  })
+})
+
+describe(`canaries: each is caught within ${CANARY_PROGRAMS} programs of ${OPERATIONS} operations`, () => {
+  const table = readFileSync(new URL('../../docs/stream-order.md', import.meta.url), 'utf8')
+  for (const rule of RULES) {
+    it(`${rule}: ${CANARIES[rule].broken}`, t => {
+      const { failing, programs } = runCampaign(SEED, CANARY_PROGRAMS, OPERATIONS, rule)
+      assert.ok(failing !== null, `not noticed in ${programs} programs`)
+      t.diagnostic(`caught in program ${programs}: ${failing.failure!.message}`)
+      assert.ok(table.includes(`| ${rule} | ${CANARIES[rule].broken} |`), 'docs/stream-order.md lists it')
+    })
+  }
+
+  it('a rule that was broken is mended again', () => {
+    for (const rule of RULES) runProgram(SEED, 20, rule)
+    for (let seed = SEED; seed < SEED + 10; seed++) assert.equal(runProgram(seed, OPERATIONS).failure, null)
+  })
+})
+
+describe('a failing program', () => {
+  const rule = 'a free is stamped'
+  const failing = runProgram(SEED, OPERATIONS, rule)
+
+  it('is shrunk until nothing can be taken out', () => {
+    const { operations, failure } = shrink(failing, rule)
+    assert.equal(failure!.name, 'WrongGrant')
+    assert.ok(
+      operations.length <= 20 && operations.length < failing.operations.length,
+      `${operations.length} operations`,
+    )
+    for (const index of operations.keys()) {
+      assert.notEqual(replayProgram(SEED, operations.toSpliced(index, 1), rule).failure?.name, failure!.name)
+    }
+    assert.equal(replayProgram(SEED, operations).failure, null, 'it is a right program')
+  })
+
+  it('is printed with the command that replays it', () => {
+    const text = describeFailure(failing, OPERATIONS, rule)
+    const again = /^again: node (\S+) (.*) --rule '(.*)'$/m.exec(text)!
+    const { stdout, status } = spawnSync(process.execPath, [again[1], ...again[2].split(' '), '--rule', again[3]], {
+      cwd: new URL('../../', import.meta.url),
+      encoding: 'utf8',
+    })
+    assert.equal(status, 0)
+    assert.ok(stdout.includes(text), stdout)
+  })
+})
+
+describe('the command of the proof', () => {
+  const run = (...args: string[]) =>
+    spawnSync(process.execPath, [new URL('./run.js', import.meta.url).pathname, ...args], { encoding: 'utf8' })
+
+  it('succeeds when no program fails, and fails when a broken rule is not caught', () => {
+    const { status, stdout } = run('--programs', '5', '--operations', '100')
+    assert.equal(status, 0)
+    assert.match(stdout, /^seeds 1 to 5, .*"operations":500,.*\nrecognised without a driver call: \d+\.\d\d %\n$/)
+    assert.equal(run('--programs', '1', '--operations', '1', '--rule', 'transitivity through merges').status, 1)
+  })
+
+  it('refuses what it does not understand', () => {
+    for (const bad of [
+      ['--seed', '0'],
+      ['--programs', 'many'],
+      ['--rule', 'none'],
+    ]) {
+      const { status, stderr } = run(...bad)
+      assert.notEqual(status, 0)
+      assert.ok(stderr.includes(`${bad[0]} must be`), stderr)
+    }
+  })
+})

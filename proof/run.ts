@@ -1,0 +1,42 @@
+// The command of the proof: random programs from a seed on; or with --rule, programs on a library in which that rule is
+// broken, until one is caught; or with --canaries, that for every rule. A failing program is shrunk and printed.
+
+import { parseArgs } from 'node:util'
+import { runCampaign, runCanaries } from './campaign.js'
+import { CANARIES, RULES, type Rule } from './canaries.js'
+import { describeFailure } from './shrink.js'
+
+const { values } = parseArgs({
+  options: {
+    seed: { type: 'string', default: '1' },
+    programs: { type: 'string', default: '500' },
+    operations: { type: 'string', default: '400' },
+    rule: { type: 'string' },
+    canaries: { type: 'boolean', default: false },
+  },
+})
+const [seed, programs, count] = [values.seed, values.programs, values.operations].map((text, index) => {
+  const value = Number(text)
+  if (Number.isSafeInteger(value) && value > 0) return value
+  throw new RangeError(`--${['seed', 'programs', 'operations'][index]} must be a whole number from 1, not ${text}`)
+})
+const rule = values.rule as Rule | undefined
+if (rule !== undefined && !RULES.includes(rule)) {
+  throw new RangeError(`--rule must be one of ${RULES.map(name => `'${name}'`).join(', ')}`)
+}
+
+if (values.canaries) {
+  for (const [name, { failing, programs: tried }] of runCanaries(seed, programs, count)) {
+    const verdict = failing === null ? `not caught in ${tried}` : `caught in program ${tried}, ${failing.failure!.name}`
+    console.log(`${name}: ${CANARIES[name].broken}: ${verdict}`)
+    if (failing === null) process.exitCode = 1
+  }
+} else {
+  const started = performance.now()
+  const { failing, ...sums } = runCampaign(seed, programs, count, rule)
+  const seconds = (performance.now() - started) / 1000
+  console.log(`seeds ${seed} to ${seed + sums.programs - 1}, ${seconds.toFixed(0)} s: ${JSON.stringify(sums)}`)
+  console.log(`recognised without a driver call: ${((100 * sums.recognised) / sums.ready).toFixed(2)} %`)
+  if (failing !== null) console.log(describeFailure(failing, count, rule))
+  if ((failing !== null) !== (rule !== undefined)) process.exitCode = 1
+}

@@ -1,0 +1,44 @@
+// What a program runs on, drawn from its seed: a small device, pools with tight limits and any options, and how many
+// streams and sizes there are.
+
+import { KiB, MiB } from '../src/base/bytes.js'
+import type { Random } from '../src/base/random.js'
+import type { PoolOptions } from '../src/index.js'
+
+export interface Settings {
+  readonly progress: 'eager' | 'seeded'
+  readonly pools: readonly PoolOptions[]
+  readonly mostStreams: number
+  readonly mostHeld: number
+  /** sizes that most requests have; others are random */
+  readonly sizes: readonly number[]
+}
+
+export const CAPACITY_BYTES = 32 * MiB
+export const GRANULE_BYTES = 256 * KiB
+const LARGEST_BYTES = 3 * MiB
+
+export function drawSettings(random: Random): Settings {
+  const one = <T>(choices: readonly T[]): T => choices[random.below(choices.length)]
+  return {
+    progress: one(['eager', 'seeded']),
+    mostStreams: one([2, 3, 4, 5, 6, 12, 70]),
+    mostHeld: one([6, 12, 40]),
+    sizes: Array.from({ length: one([1, 2, 4]) }, () => drawSize(random)),
+    pools: Array.from({ length: one([1, 1, 2, 3]) }, () => ({
+      maxPoolBytes: one([4, 8, 16]) * MiB,
+      backing: one(['virtual', 'segments']),
+      crossStreamReuse: one(['ordered', 'wait-before-grow', 'wait-before-oom']),
+      deterministic: random.below(5) === 0,
+      sizeClasses: one(['sixteenPerOctave', 'sixteenPerOctave', 'powerOfTwo']),
+      minBlockBytes: one([256, 256, 4 * KiB]),
+      releaseThresholdBytes: one([Infinity, Infinity, 2 * MiB]),
+    })),
+  }
+}
+
+export function drawSize(random: Random): number {
+  return random.below(4) === 0
+    ? (1 + random.below(8)) * GRANULE_BYTES
+    : random.logUniform(4, random.below(2) === 0 ? 64 * KiB : LARGEST_BYTES)
+}

@@ -1,0 +1,36 @@
+// Delta debugging: takes out of a failing program whatever it fails without.
+
+import type { Rule } from './canaries.js'
+import { describeOperation } from './operation.js'
+import { type Outcome, replayProgram } from './program.js'
+
+/** A program that fails in the same way, out of which no single operation can be taken. */
+export function shrink(failing: Outcome, rule?: Rule): Outcome {
+  let smallest = failing
+  for (let size = Math.ceil(failing.operations.length / 2); ; size = Math.ceil(size / 2)) {
+    const before = smallest.operations.length
+    for (let start = 0; start < smallest.operations.length; ) {
+      const rest = smallest.operations.toSpliced(start, size)
+      const outcome = replayProgram(failing.seed, rest, rule)
+      if (outcome.failure?.name === failing.failure!.name) smallest = outcome
+      else start += size
+    }
+    if (size === 1 && smallest.operations.length === before) return smallest
+  }
+}
+
+/** A failing program for people: what went wrong, the operations that lead there, and how to run it again. */
+export function describeFailure(failing: Outcome, count: number, rule?: Rule): string {
+  const shrunk = shrink(failing, rule)
+  const { name, message } = shrunk.failure!
+  return [
+    `${name}: ${message}`,
+    ...shrunk.operations.map((operation, index) => `${String(index + 1).padStart(4)}  ${describeOperation(operation)}`),
+    `again: ${replayCommand(failing.seed, count, rule)}`,
+  ].join('\n')
+}
+
+function replayCommand(seed: number, count: number, rule?: Rule): string {
+  const broken = rule === undefined ? '' : ` --rule '${rule}'`
+  return `node dist/proof/run.js --seed ${seed} --programs 1 --operations ${count}${broken}`
+}

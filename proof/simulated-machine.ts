@@ -1,0 +1,208 @@
+// The simulated device, whose driver knows the exact order: every grant and every unmapping is judged by that.
+
+import assert from 'node:assert/strict'
+import { type FaultRule, registerSimulatedKernel, SimulatedDriver } from '../src/driver/simulated/index.js'
+import type { WorkPoint } from '../src/driver/simulated/stream-queue.js'
+import { Stride, Word } from '../src/heap/records.js'
+import { UNIT_BYTES } from '../src/heap/size-classes.js'
+import { type Device, type DeviceBuffer, openDevice, type Stream } from '../src/index.js'
+import type { Kernel } from '../src/kernel/kernel.js'
+import { MOST_STREAMS } from '../src/order/clocks.js'
+import type { CachingPool } from '../src/pool/caching-pool.js'
+import { Judge } from './judge.js'
+import type { Machine } from './machine.js'
+import { CAPACITY_BYTES, GRANULE_BYTES } from './settings.js'
+
+const PTX = `
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry proof_stamp(.param .u64 words, .param .u64 count, .param .u32 stamp) { ret; }
+.visible .entry proof_compare(.param .u64 words, .param .u64 count, .param .u32 stamp) { ret; }`
+
+/** Waits of the host in one operation; each ends the wait for a mark, of which there are 64 a stream. */
+const MOST_WAITS = 64 * MOST_STREAMS
+
+/** What kernels found that was not as it should be. */
+const corruptions: string[] = []
+
+/** The first, the middle and the last word stand for the whole buffer. */
+function placesOf(ptr: number, count: number): number[] {
+  return [ptr, ptr + 4 * (count >> 1), ptr + 4 * (count - 1)]
+}
+
+registerSimulatedKernel('proof_stamp', ({ args, memory }) => {
+  const stamp = Uint32Array.of(args.uint32(2))
+  for (const place of placesOf(args.pointer(0), args.pointer(1))) memory.store(place, stamp)
+})
+
+registerSimulatedKernel('proof_compare', ({ args, memory }) => {
+  const stamp = args.uint32(2)
+  for (const place of placesOf(args.pointer(0), args.pointer(1))) {
+    const [found] = memory.load(Uint32Array, place, 1)
+    if (found !== stamp) corruptions.push(`a word of 0x${args.pointer(0).toString(16)} is ${found}, not ${stamp}`)
+  }
+})
+
+export class SimulatedMachine implements Machine<WorkPoint> {
+  readonly device: Device
+  readonly recyclesHandles = true
+  readonly judge: Judge
+  /** requests for which a freed block of that size was there, safe by the exact order; and those served without a driver call */
+  ready = 0
+  recognised = 0
+  private readonly driver: SimulatedDriver
+  private readonly stampKernel: Kernel
+  private readonly compareKernel: Kernel
+  private holds: { stream: Stream; ticket: number }[] = []
+  /** how often the host waited in this operation */
+  private waits = 0
+  private isRefusing = false
+  private isReady = false
+  private secondsBefore = 0
+
+  constructor(progress: 'eager' | 'seeded', seed: number) {
+    corruptions.length = 0
+    const driver = new SimulatedDriver({
+      capacityBytes: CAPACITY_BYTES,
+      granularityBytes: GRANULE_BYTES,
+      progress,
+      seed,
+    })
+    this.driver = driver
+    this.device = openDevice(driver)
+    this.judge = new Judge(driver)
+    this.watchDriver()
+    const module = this.device.loadModule(PTX)
+    this.stampKernel = module.kernel('proof_stamp')
+    this.compareKernel = module.kernel('proof_compare')
+  }
+
+  begin(): void {
+    this.waits = 0
+    this.isRefusing = false
+  }
+
+  end(): void {
+    if (!this.isRefusing) this.driver.clearFaults()
+    if (corruptions.length > 0) assert.fail(corruptions[0])
+  }
+
+  stamp(buffer: DeviceBuffer, bytes: number, stamp: number, stream: Stream): void {
+    this.stampKernel.launch({ grid: 1, block: 1, stream }, buffer, bytes >> 2, stamp)
+  }
+
+  compare(buffer: DeviceBuffer, bytes: number, stamp: number, stream: Stream): void {
+    this.compareKernel.launch({ grid: 1, block: 1, stream }, buffer, bytes >> 2, stamp)
+  }
+
+  hold(stream: Stream): void {
+    this.holds.push({ stream, ticket: this.driver.holdOperation(stream.handle) })
+  }
+
+  release(): void {
+    const oldest = this.holds.shift()
+    if (oldest !== undefined) this.driver.releaseThrough(oldest.stream.handle, oldest.ticket)
+  }
+
+  refuse(rule: FaultRule): void {
+    this.driver.failCall(rule)
+    this.isRefusing = true
+  }
+
+  pointOf(stream: Stream): WorkPoint {
+    return this.driver.submitted(stream.handle)
+  }
+
+  comesBefore(point: WorkPoint, later: Stream): boolean {
+    return this.driver.happensBefore(point, later.handle)
+  }
+
+  recorded(): void {}
+  waited(): void {}
+  told(): void {}
+
+  closed(stream: Stream): void {
+    this.holds = this.holds.filter(hold => hold.stream !== stream)
+  }
+
+  /** What it was answered, a deterministic pool is to forget, so that its requests are not counted. */
+  requested(pool: CachingPool, units: number, stream: Stream): void {
+    this.isReady = units > 0 && !pool.config.deterministic && this.hasReady(pool, units, stream)
+    this.secondsBefore = this.driver.modelledSeconds
+  }
+
+  granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): WorkPoint[] {
+    if (this.isReady) {
+      this.ready++
+      if (this.driver.modelledSeconds === this.secondsBefore) this.recognised++ // every call costs something
+    }
+    if (buffer === null) return []
+    const units = pool.records.words[buffer.record * Stride.words + Word.units]
+    return this.judge.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, stream.handle)
+  }
+
+  freed(
+    start: number,
+    uses: readonly WorkPoint[],
+    covered: readonly WorkPoint[],
+    pool: CachingPool,
+    units: number,
+  ): void {
+    // An event that was recorded before does not cover a free of now, although nothing was submitted in between.
+    const after = covered.map(point => ({ ...point, position: point.position + 0.5 }))
+    this.judge.free(start, uses, [...uses, ...after], pool, units)
+  }
+
+  finish(): void {
+    this.device.close()
+    assert.equal(this.driver.usedBytes(), 0, 'all memory is given back')
+  }
+
+  /**
+   * Whether a freed block of this size lies in a pool that the stream may have, by the exact order. Neighbours that have
+   * become one block count as one.
+   */
+  private hasReady(pool: CachingPool, units: number, stream: Stream): boolean {
+    const start = this.judge.findReady(pool, units, stream.handle)
+    if (start === undefined) return false
+    const block = blockAt(pool, start)
+    return this.judge.isSafe(block.start, block.end, stream.handle)
+  }
+
+  /** Lets the judge see what leaves the address space, and notices waits without end. */
+  private watchDriver(): void {
+    const { driver, judge } = this
+    const sizes = new Map<number, number>()
+    const { cuMemAlloc, cuMemFree, cuMemUnmap, cuEventSynchronize } = driver
+    driver.cuEventSynchronize = event => {
+      assert.ok(++this.waits < MOST_WAITS, 'one operation waits without end')
+      cuEventSynchronize.call(driver, event)
+    }
+    driver.cuMemAlloc = bytes => {
+      const ptr = cuMemAlloc.call(driver, bytes)
+      sizes.set(ptr, bytes)
+      return ptr
+    }
+    driver.cuMemFree = ptr => {
+      cuMemFree.call(driver, ptr)
+      judge.leave(ptr, ptr + sizes.get(ptr)!)
+    }
+    driver.cuMemUnmap = (ptr, bytes) => {
+      cuMemUnmap.call(driver, ptr, bytes)
+      judge.leave(ptr, ptr + bytes)
+    }
+  }
+}
+
+/** The extent of the block that an address lies in. */
+function blockAt({ records, reserve }: CachingPool, ptr: number): { start: number; end: number } {
+  const { words } = records
+  const range = reserve.backing.rangeAt(ptr)
+  const unit = (ptr - reserve.backing.bases[range]) / UNIT_BYTES
+  const first = reserve.small.firstRecords.get(range) ?? reserve.large.firstRecords.get(range)!
+  let at = first * Stride.words
+  while (words[at + Word.offset] + words[at + Word.units] <= unit) at = words[at + Word.next] * Stride.words
+  const start = ptr + (words[at + Word.offset] - unit) * UNIT_BYTES
+  return { start, end: start + words[at + Word.units] * UNIT_BYTES }
+}

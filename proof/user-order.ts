@@ -1,0 +1,62 @@
+// What the user of a device without a judge knows of the order of work: only what the program itself has recorded, waited
+// for, or been told. That the library may know more, and may have added waits, is nothing to rely on.
+
+import type { Event, Stream } from '../src/index.js'
+
+/** By stream: how much of its work. */
+type Reach = ReadonlyMap<Stream, number>
+
+export interface UserPoint {
+  readonly stream: Stream
+  readonly position: number
+}
+
+export class UserOrder {
+  private readonly submitted = new Map<Stream, number>()
+  /** by stream: what everything submitted to it from now on comes after */
+  private readonly after = new Map<Stream, Reach>()
+  private readonly records = new Map<Event, Reach>()
+  private seen: Reach = new Map()
+
+  /** A point behind all work so far; another one comes later. */
+  pointOf(stream: Stream): UserPoint {
+    const position = (this.submitted.get(stream) ?? 0) + 1
+    this.submitted.set(stream, position)
+    return { stream, position }
+  }
+
+  comesBefore({ stream, position }: UserPoint, later: Stream): boolean {
+    if (stream === later || (this.seen.get(stream) ?? 0) >= position) return true
+    return (this.after.get(later)?.get(stream) ?? 0) >= position
+  }
+
+  recorded(event: Event, stream: Stream): void {
+    this.records.set(event, this.reachOf(stream))
+  }
+
+  waited(stream: Stream, event: Event): void {
+    this.after.set(stream, merge(this.after.get(stream), this.records.get(event)))
+  }
+
+  toldOfEvent(event: Event): void {
+    this.seen = merge(this.seen, this.records.get(event))
+  }
+
+  toldOfStream(stream: Stream): void {
+    this.seen = merge(this.seen, this.reachOf(stream))
+  }
+
+  toldOfAll(): void {
+    this.seen = new Map(this.submitted)
+  }
+
+  private reachOf(stream: Stream): Reach {
+    return merge(this.after.get(stream), new Map([[stream, this.submitted.get(stream) ?? 0]]))
+  }
+}
+
+function merge(first: Reach = new Map(), second: Reach = new Map()): Reach {
+  const merged = new Map(first)
+  for (const [stream, position] of second) merged.set(stream, Math.max(position, merged.get(stream) ?? 0))
+  return merged
+}
