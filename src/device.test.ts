@@ -5,6 +5,7 @@ import { NoDeviceError, PoolError } from './base/errors.js'
 import { type Device, type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device.js'
 import { registerSimulatedKernel } from './driver/simulated/kernels.js'
 import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
+import type { Stream } from './order/stream.js'
 import { withFallback } from './pool/fallback.js'
 
 /** Whether this machine has a GPU, which decides what some choices give. */
@@ -621,3 +622,70 @@ function assertRefusesAll(device: Device): void {
   ]
   for (const use of uses) assert.throws(use, { name: 'PoolError', message: /device is closed/ }, `${use}`)
 }
+
+describe('captures on a device', () => {
+  const setUp = () => {
+    const device = openDevice(new SimulatedDriver({ progress: 'eager' }))
+    return { device, pool: device.createPool(), stream: device.createStream() }
+  }
+
+  it('make a graph of what a function submits, which can be launched again and again', () => {
+    const { device, pool, stream } = setUp()
+    const input = pool.allocate(1024, stream)
+    let output = input
+    using graph = device.capture(stream, () => {
+      using scratch = pool.allocate(1024, stream)
+      scratch.copyFrom(input)
+      output = pool.allocate(1024, stream)
+      output.copyFrom(scratch)
+    })
+    for (const value of [3, 4]) {
+      input.fill(value)
+      graph.launch(stream)
+      assert.equal(output.readSync(1000, 1)[0], value)
+    }
+    device.close()
+    graph.close()
+    assert.throws(() => graph.launch(stream), PoolError)
+  })
+
+  it('leave nothing when the function throws, or is asynchronous', () => {
+    const { device, pool, stream } = setUp()
+    const fails = () => {
+      pool.allocate(1024, stream).free()
+      throw new RangeError('mine')
+    }
+    assert.throws(() => device.capture(stream, fails), /mine/)
+    assert.throws(() => device.capture(stream, async () => {}), /capture: work must not be asynchronous/)
+    assert.throws(() => device.capture(stream, () => stream.abortCapture()), /not being captured/)
+    assert.equal(stream.capture, null)
+    stream.synchronize()
+    pool.trimTo(0)
+    assert.equal(device.memoryInfo().freeBytes, device.totalBytes)
+    device.close()
+  })
+
+  it('refuse what is no stream of the device, no function or no mode', () => {
+    const { device, stream } = setUp()
+    const work = () => assert.fail('it should not run')
+    assert.throws(() => device.capture({} as Stream, work), TypeError)
+    assert.throws(() => device.capture(stream, 5 as never), TypeError)
+    assert.throws(() => device.capture(stream, work, 'none' as never), TypeError)
+    assert.throws(() => device.capture(setUp().stream, work), PoolError)
+    assert.throws(() => device.capture(device.defaultStream, work), PoolError)
+    device.close()
+    assert.throws(() => device.capture(stream, work), PoolError)
+  })
+
+  it('are ended by the close of the device, begun or launched', () => {
+    const { device, pool, stream } = setUp()
+    const other = device.createStream()
+    const graph = device.capture(other, () => pool.allocate(1024, other).fill(1))
+    graph.launch(stream)
+    stream.beginCapture()
+    pool.allocate(4096, stream).fill(1)
+    assert.throws(() => device.synchronize(), PoolError)
+    device.close()
+    assert.equal(device.context.released, true)
+  })
+})

@@ -8,8 +8,10 @@ import type { Driver } from './driver/driver.js'
 import { NativeDriver } from './driver/native/native-driver.js'
 import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
 import { Module } from './kernel/module.js'
+import { Capture, type CaptureMode } from './order/capture.js'
 import { Clocks } from './order/clocks.js'
 import { Event } from './order/event.js'
+import type { Graph } from './order/graph.js'
 import { Stream } from './order/stream.js'
 import { type ArenaOptions, ArenaPool } from './pool/arena-pool.js'
 import { type BlockOptions, BlockPool } from './pool/block-pool.js'
@@ -124,6 +126,11 @@ function checkIsDevice(call: string, other: Device): void {
   if (!(other instanceof Device)) throw new TypeError(`${call}: other must be a Device, not ${describe(other)}`)
 }
 
+function endEarly(part: Capture | Graph): void {
+  if (part instanceof Capture) part.abort()
+  else part.close()
+}
+
 /** What a device closes with itself. */
 interface Closable {
   readonly closed: boolean
@@ -203,6 +210,31 @@ export class Device implements Disposable {
   createEvent(): Event {
     this.open('createEvent')
     return new Event(this.context)
+  }
+
+  /**
+   * Records what `work` submits to `stream`, and to streams that it makes wait for it and joins again, as a graph to be
+   * launched: kernels, fills and copies between buffers. Nothing of it runs now. Memory that caching pools give it stays where
+   * it is until the graph is closed; buffers that are still held stay valid. What `work` throws is thrown on, and nothing is
+   * left. Throws TypeError for an asynchronous `work`, CudaError for a capture that a call has broken.
+   */
+  capture(stream: Stream, work: () => void, mode?: CaptureMode): Graph {
+    this.open('capture')
+    if (!(stream instanceof Stream)) throw new TypeError(`capture: stream must be a Stream, not ${describe(stream)}`)
+    if (typeof work !== 'function') throw new TypeError(`capture: work must be a function, not ${describe(work)}`)
+    if (stream.clocks !== this.clocks) throw new PoolError('capture: the stream belongs to another device')
+    stream.beginCapture(mode)
+    try {
+      const result: unknown = work()
+      if (result instanceof Promise) {
+        throw new TypeError(
+          'capture: work must not be asynchronous; call stream.beginCapture() and endCapture() instead',
+        )
+      }
+      return stream.endCapture()
+    } finally {
+      if (stream.capture?.origin === stream) stream.abortCapture()
+    }
   }
 
   /** The caching pool: for most uses the only one needed. */
@@ -349,6 +381,7 @@ export class Device implements Disposable {
   close(): void {
     if (this.context.released) return
     this.closed = true
+    for (const part of [...this.clocks.captures, ...this.clocks.graphs]) this.context.giveBack(() => endEarly(part))
     const streams = this.clocks.streams.filter(stream => stream !== null)
     for (const part of [...this.imports, ...this.pools, ...streams, this.clocks, Staging.of(this.context)]) {
       this.context.giveBack(() => part.close())

@@ -130,6 +130,18 @@ export const FEATURES: readonly Feature[] = [
     },
   },
   {
+    name: 'graphs',
+    functions: ['cuStreamBeginCapture', 'cuStreamEndCapture', 'cuGraphInstantiate', 'cuGraphLaunch'],
+    without: 'no captures',
+    use: device => {
+      using pool = device.createPool()
+      using stream = device.createStream()
+      using graph = device.capture(stream, () => pool.allocate(BYTES, stream).fill(0))
+      graph.launch(stream)
+      for (const { ptr } of pool.live()) pool.deallocate(ptr)
+    },
+  },
+  {
     name: 'adopted streams',
     functions: ['cuStreamGetCtx', 'cuStreamGetId'],
     without: 'no streams of other libraries',

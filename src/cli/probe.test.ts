@@ -20,6 +20,7 @@ describe('probe', () => {
         ['host NUMA pools', '11.2', true],
         ['sharing', '10.2', true],
         ['peer access', '4.0', false],
+        ['graphs', '11.4', true],
         ['adopted streams', '12.0', true],
       ],
     )

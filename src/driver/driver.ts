@@ -3,7 +3,7 @@
 // driver.suite.ts. A function that no code under src/ calls does not belong here.
 //
 // Shapes: device pointers, handles and sizes are JS numbers (exact below 2^53). A call returns its out-parameter and
-// throws CudaError when the driver refuses; only the two queries have a second ordinary answer and return a boolean.
+// throws CudaError when the driver refuses; only the queries have a second ordinary answer and return a boolean.
 // Host memory is passed as a typed array or DataView. As in CUDA, calls act on the context current in this thread.
 
 /** Where and how a kernel runs: blocks in the grid and threads in a block along x, y, z. */
@@ -96,6 +96,15 @@ export interface Driver {
   cuStreamGetCtx(stream: number): number
   /** unique while the process lives, unlike the handle, which is used again after a destroy (driver 12.0) */
   cuStreamGetId(stream: number): number
+  cuStreamGetFlags(stream: number): number
+  /** what is submitted to the stream from now on is recorded instead of run; `mode` is a CUstreamCaptureMode */
+  cuStreamBeginCapture(stream: number, mode: number): void
+  /** the graph of what was recorded; a capture that was invalidated ends with an error */
+  cuStreamEndCapture(stream: number): number
+  /** true also while a capture that was invalidated is not yet ended */
+  cuStreamIsCapturing(stream: number): boolean
+  /** sets how potentially unsafe calls of this thread are judged while there are captures; returns what it was */
+  cuThreadExchangeStreamCaptureMode(mode: number): number
   cuEventCreate(flags: number): number
   cuEventDestroy(event: number): void
   cuEventRecord(event: number, stream: number): void
@@ -146,4 +155,11 @@ export interface Driver {
   cuModuleUnload(module: number): void
   cuModuleGetFunction(module: number, name: string): number
   cuLaunchKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void
+
+  cuGraphDestroy(graph: number): void
+  /** an executable graph, which needs `graph` no longer */
+  cuGraphInstantiate(graph: number): number
+  /** runs after what was submitted to the stream, and after earlier launches of the same executable graph */
+  cuGraphLaunch(executable: number, stream: number): void
+  cuGraphExecDestroy(executable: number): void
 }

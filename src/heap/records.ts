@@ -56,6 +56,8 @@ export const enum State {
   shared = live | 1,
   /** freed, and waiting for work on other streams */
   deferred = 6,
+  /** in the hands of a captured graph: freed and kept for it, or divided into blocks of its own */
+  captured = 7,
 }
 
 const STATE_MASK = 7

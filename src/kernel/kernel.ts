@@ -54,7 +54,7 @@ export class Kernel {
   launch(options: LaunchOptions, ...values: readonly KernelArgument[]): void {
     this.module.openHandle('launch')
     const stream = options.stream ?? this.defaultStream
-    stream.checkOpen('launch')
+    stream.checkUsable('launch')
     if (stream.context !== this.module.context) throw new PoolError('launch: the stream belongs to another device')
     const { parameters, name } = this.signature
     if (values.length !== parameters.length) {

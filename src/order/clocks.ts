@@ -11,15 +11,16 @@
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, FATAL_RESULTS } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
+import type { Capture } from './capture.js'
+import type { Graph } from './graph.js'
+import { KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
+import { relaxed } from './relaxed.js'
 import type { Stream } from './stream.js'
 
-/** Streams that one device can have open at a time. */
-export const MOST_STREAMS = 64
+export { MOST_STREAMS, type Reach }
+
 /** Marks of one stream that are watched at a time; a further one takes the place of the newest. */
 const MOST_MARKS = 64
-
-/** By slot: the marks that are complete once some mark is. Slots beyond its end were unused when it was taken. */
-export type Reach = Float64Array
 
 export interface Mark {
   readonly event: number
@@ -30,17 +31,17 @@ export interface Mark {
   readonly number: number
 }
 
-export class Clocks {
-  /** by stream slot: marks placed so far, and the latest one known complete */
-  readonly marked = new Float64Array(MOST_STREAMS)
+export class Clocks extends KnownOrder {
+  /** by stream slot: the latest mark known complete */
   readonly completed = new Float64Array(MOST_STREAMS)
   /** as `completed`, but learnt by waiting on the host alone, so that it does not depend on how fast the device is */
   readonly waited = new Float64Array(MOST_STREAMS)
-  /** at `later * MOST_STREAMS + earlier`: the latest mark of one slot that everything submitted to the other from now on comes after */
-  readonly known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
-  /** slots that are or were in use are below this */
-  slotLimit = 0
-  /** the open stream that has a slot */
+  /** by slot: streams that get no marks before a capture has ended */
+  readonly suspended = new Map<number, Stream>()
+  /** captures that are under way, and graphs that can be launched */
+  readonly captures = new Set<Capture>()
+  readonly graphs = new Set<Graph>()
+  /** the open stream that has a slot, unless it is being captured */
   readonly streams: (Stream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
   private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
   private placed = 0
@@ -49,7 +50,9 @@ export class Clocks {
   /** slots of closed streams whose last mark is not known complete yet */
   private readonly retired: number[] = []
 
-  constructor(readonly context: Context) {}
+  constructor(readonly context: Context) {
+    super()
+  }
 
   /**
    * A slot for a new stream; one of a closed stream is used again once that stream's work is known complete. Stamps of a
@@ -71,7 +74,13 @@ export class Clocks {
     return slot
   }
 
-  /** A stream is about to be closed: a last mark covers all that was submitted to it. */
+  /** A stream is about to be captured: a last mark covers all that was submitted to it. */
+  suspend(slot: number): void {
+    this.mark(slot)
+    this.streams[slot] = null
+  }
+
+  /** A stream is about to be closed, with a last mark likewise. */
   retire(slot: number): void {
     this.mark(slot)
     this.vacate(slot)
@@ -83,10 +92,9 @@ export class Clocks {
     this.retired.push(slot)
   }
 
-  /** The clock ticks; the reach of a mark that is placed now. To be called before the driver is. */
-  tick(slot: number): Reach {
-    this.marked[slot]++
-    return this.reachOf(slot)
+  /** The stream that has a slot and is not closed, captured or not. */
+  streamOf(slot: number): Stream | null {
+    return this.streams[slot] ?? this.suspended.get(slot) ?? null
   }
 
   /** Places a mark on the open stream that has `slot`, and returns its stamp; its completion is noticed by `poll`. */
@@ -105,14 +113,6 @@ export class Clocks {
     const stamp = reach[slot]
     marks.push({ event, slot, stamp, reach, number: ++this.placed })
     return stamp
-  }
-
-  /** The stream of a slot has been made to wait for a mark of this reach. */
-  follow(later: number, reach: Reach): void {
-    const row = later * MOST_STREAMS
-    for (let slot = 0; slot < reach.length; slot++) {
-      if (reach[slot] > this.known[row + slot]) this.known[row + slot] = reach[slot]
-    }
   }
 
   /**
@@ -170,7 +170,8 @@ export class Clocks {
 
   /** Waits on the host for a watched mark. */
   waitForMark(mark: Mark): void {
-    this.context.activate().cuEventSynchronize(mark.event)
+    const driver = this.context.activate()
+    relaxed(driver, () => driver.cuEventSynchronize(mark.event))
     this.learn(mark.reach, true)
   }
 
@@ -184,6 +185,11 @@ export class Clocks {
 
   /** Waits on the host for all work on the context. */
   synchronize(): void {
+    if (this.captures.size > 0) {
+      throw new PoolError(
+        'synchronize: a stream is being captured, which a wait for all work would break; end that first',
+      )
+    }
     // A closed stream has its last mark; a tick that the driver then refuses would be covered by none.
     for (let slot = 0; slot < this.slotLimit; slot++) if (this.streams[slot] !== null) this.marked[slot]++
     const reach = this.marked.slice(0, this.slotLimit)
@@ -241,12 +247,6 @@ export class Clocks {
     }
   }
 
-  private reachOf(slot: number): Reach {
-    const reach = this.known.slice(slot * MOST_STREAMS, slot * MOST_STREAMS + this.slotLimit)
-    reach[slot] = this.marked[slot]
-    return reach
-  }
-
   /** Ticks that placed no mark of ours (a query, an event of the user's, a refused record) are watched by a new one. */
   private cover(slot: number): void {
     const watched = this.marks[slot].at(-1)?.stamp ?? this.completed[slot]
@@ -260,10 +260,12 @@ export class Clocks {
     // Marks complete in their order: all before `done` have, those from `end` on have not. Mostly the newest one tells all.
     let done = 0
     let end = marks.length
-    for (let asked = end - 1; done < end; asked = (done + end) >> 1) {
-      if (driver.cuEventQuery(marks[asked].event)) done = asked + 1
-      else end = asked
-    }
+    relaxed(driver, () => {
+      for (let asked = end - 1; done < end; asked = (done + end) >> 1) {
+        if (driver.cuEventQuery(marks[asked].event)) done = asked + 1
+        else end = asked
+      }
+    })
     if (done === 0) return false
     this.learn(marks[done - 1].reach, false)
     return true

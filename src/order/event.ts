@@ -1,6 +1,7 @@
 import { PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
+import { Capture } from './capture.js'
 import type { Clocks, Reach } from './clocks.js'
 import { untilDone } from './polling.js'
 import type { Stream } from './stream.js'
@@ -8,8 +9,8 @@ import type { Stream } from './stream.js'
 /** A point in the work of a stream that the host or another stream can wait for. */
 export class Event implements Disposable {
   private handle: number
-  /** the clocks of the last record's stream, and the reach of that mark; null before the first */
-  private clocks: Clocks | null = null
+  /** the clocks of the last record's stream, or of the capture it was part of, and the reach of that mark; null before the first */
+  private clocks: Clocks | Capture | null = null
   private reach: Reach = new Float64Array(0)
 
   /** Made by the device: `device.createEvent()`. */
@@ -20,34 +21,38 @@ export class Event implements Disposable {
   /** Moves the event to behind everything submitted to `stream` so far. */
   record(stream: Stream): void {
     const handle = this.openHandle('record')
-    stream.checkOpen('record')
+    stream.checkUsable('record')
     if (stream.context !== this.context) throw new PoolError('record: the stream belongs to another device')
-    const reach = stream.clocks.tick(stream.slot)
+    const clocks = stream.capture ?? stream.clocks
+    const reach = clocks.tick(stream.capture === null ? stream.slot : stream.lastSlot)
     this.context.activate().cuEventRecord(handle, stream.handle)
-    this.clocks = stream.clocks
+    this.clocks = clocks
     this.reach = reach
   }
 
   /** True when what was submitted before the last record has completed; an event never recorded is an error. */
   query(): boolean {
     const handle = this.recordedHandle('query')
-    const { clocks, reach } = this
+    const clocks = this.uncaptured('query')
+    const { reach } = this
     if (!this.context.activate().cuEventQuery(handle)) return false
-    clocks?.learn(reach, false)
+    clocks.learn(reach, false)
     return true
   }
 
   /** Blocks the thread until the last record has completed. */
   synchronize(): void {
     const handle = this.recordedHandle('synchronize')
-    const { clocks, reach } = this
+    const clocks = this.uncaptured('synchronize')
+    const { reach } = this
     this.context.activate().cuEventSynchronize(handle)
-    clocks?.learn(reach, true)
+    clocks.learn(reach, true)
   }
 
   /** Resolves when the last record has completed, without blocking Node. */
   async finished(): Promise<void> {
     this.recordedHandle('finished')
+    this.uncaptured('finished')
     await untilDone(() => this.query())
   }
 
@@ -66,8 +71,42 @@ export class Event implements Disposable {
   /** For streams: what is submitted to `stream` from now on starts after the last record. */
   delay(stream: Stream): void {
     const handle = this.recordedHandle('wait')
+    if (this.clocks instanceof Capture) {
+      this.delayCaptured(this.clocks, handle, stream)
+      return
+    }
+    stream.checkOpen('wait: the event was recorded outside of the capture')
     stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
     if (this.clocks === stream.clocks) stream.clocks.follow(stream.slot, this.reach)
+  }
+
+  private delayCaptured(capture: Capture, handle: number, stream: Stream): void {
+    this.checkUnended(capture, 'wait')
+    if (stream.context !== this.context) throw new PoolError('wait: a capture has streams of one device only')
+    if (stream.capture !== capture) {
+      stream.checkOpen('wait: the event belongs to another capture')
+      capture.join(stream)
+      try {
+        stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
+      } catch (error) {
+        capture.leave(stream)
+        throw error
+      }
+    } else stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
+    capture.follow(stream.lastSlot, this.reach)
+  }
+
+  private checkUnended(capture: Capture, call: string): void {
+    if (capture.ended)
+      throw new PoolError(`${call}: the event was recorded in a capture, which has ended; record it again`)
+  }
+
+  /** The clocks of the last record; throws PoolError where that was captured and so never happened. */
+  private uncaptured(call: string): Clocks {
+    const clocks = this.clocks!
+    if (!(clocks instanceof Capture)) return clocks
+    this.checkUnended(clocks, call)
+    throw new PoolError(`${call}: the event was recorded in a capture; wait for what launches the graph instead`)
   }
 
   private openHandle(call: string): number {

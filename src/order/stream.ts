@@ -1,18 +1,24 @@
 import { PoolError } from '../base/errors.js'
-import { CU_STREAM_NON_BLOCKING } from '../driver/constants.js'
+import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
+import { Capture, type CaptureMode } from './capture.js'
 import type { Clocks } from './clocks.js'
 import type { Event } from './event.js'
+import type { Graph } from './graph.js'
 import { untilDone } from './polling.js'
 
 /** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
 export class Stream implements Disposable {
   readonly context: Context
-  /** index into the clocks, -1 once closed */
+  /** index into the clocks, -1 once closed and while it is captured */
   slot: number
-  /** once closed: the slot that it had, and the stamp that covers everything submitted to it */
+  /** while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run */
   lastSlot = -1
   lastStamp = 0
+  /** the capture that it is part of */
+  capture: Capture | null = null
+  /** of the legacy default stream: the capture that any work for it would break */
+  blockedBy: Capture | null = null
 
   /** Made by the device: `device.createStream()`, `device.adoptStream(handle)`. */
   constructor(
@@ -40,7 +46,7 @@ export class Stream implements Disposable {
   }
 
   get closed(): boolean {
-    return this.slot === -1
+    return this.slot === -1 && this.capture === null && this.blockedBy === null
   }
 
   /**
@@ -48,7 +54,7 @@ export class Stream implements Disposable {
    * never recorded is an error. Nothing waits on the host.
    */
   wait(event: Event): void {
-    this.checkOpen('wait')
+    this.checkUsable('wait')
     if (!event.context.sharesAddresses(this.context)) {
       throw new PoolError('wait: the event belongs to another device, of another driver; open both with openDevices()')
     }
@@ -58,6 +64,32 @@ export class Stream implements Disposable {
   /** Slot and stamp of the first mark that will cover everything submitted so far, or of a closed stream did. */
   get covering(): readonly [slot: number, stamp: number] {
     return this.slot >= 0 ? [this.slot, this.clocks.marked[this.slot] + 1] : [this.lastSlot, this.lastStamp]
+  }
+
+  /**
+   * What is submitted to this stream from now on is recorded instead of run, until `endCapture`; so is work of other streams
+   * that are made to wait for it, which must be joined to it again, by an event, before the end. Memory for captured work
+   * comes from caching pools only. Throws PoolError for the default stream.
+   */
+  beginCapture(mode: CaptureMode = 'global'): void {
+    this.checkOpen('beginCapture')
+    if (this.handle === CU_STREAM_LEGACY_DEFAULT) {
+      throw new PoolError('beginCapture: the default stream cannot be captured; create one')
+    }
+    Capture.begin(this, mode)
+  }
+
+  /**
+   * Ends the capture that began on this stream, and makes a graph of it. Throws CudaError for a capture that a call has
+   * broken or of which a stream was not joined again; nothing of it is left then.
+   */
+  endCapture(): Graph {
+    return this.originated('endCapture').end()
+  }
+
+  /** Ends the capture that began on this stream without making anything of it. */
+  abortCapture(): void {
+    this.originated('abortCapture').abort()
   }
 
   /** True when everything submitted so far has completed. */
@@ -90,7 +122,8 @@ export class Stream implements Disposable {
 
   /** Ends the stream; work already submitted still completes. A second close does nothing. An adopted stream stays open for its owner. */
   close(): void {
-    if (this.slot === -1) return
+    if (this.closed) return
+    this.checkOpen('close')
     this.context.giveBack(() => this.clocks.retire(this.slot))
     try {
       this.end()
@@ -114,14 +147,59 @@ export class Stream implements Disposable {
   }
 
   private end(): void {
-    this.lastSlot = this.slot
-    this.lastStamp = this.clocks.marked[this.slot]
-    this.slot = -1
+    this.leaveSlot()
     this.onClose(this)
   }
 
-  /** Refuses a closed stream in the name of `call`. */
+  /** For captures: this stream gets no marks until it is resumed. */
+  suspend(): void {
+    this.clocks.suspend(this.slot)
+    this.clocks.suspended.set(this.slot, this)
+    this.leaveSlot()
+  }
+
+  /** For captures: ends `suspend`; a stream that was not suspended stays as it is. */
+  resume(): void {
+    if (this.slot !== -1) return
+    this.slot = this.lastSlot
+    this.clocks.suspended.delete(this.slot)
+    this.clocks.streams[this.slot] = this
+  }
+
+  /** Refuses, in the name of `call`, a stream that is closed or captured. */
   checkOpen(call: string): void {
-    if (this.slot === -1) throw new PoolError(`${call}: the stream is closed; use an open one`)
+    if (this.slot === -1) throw this.refusal(call)
+  }
+
+  /** Refuses, in the name of `call`, a stream that takes no work; a captured one does. */
+  checkUsable(call: string): void {
+    if (this.slot === -1 && this.capture === null) throw this.refusal(call)
+  }
+
+  /** Refuses, in the name of `call`, a captured stream, for pools that cannot keep memory for a graph. */
+  checkUncaptured(call: string): void {
+    if (this.capture === null) return
+    const fact = 'the stream is being captured, and only ordinary caching pools keep memory for a graph'
+    throw new PoolError(`${call}: ${fact}; do it when the capture has ended`)
+  }
+
+  private refusal(call: string): PoolError {
+    if (this.capture !== null) return new PoolError(`${call}: the stream is being captured; end the capture first`)
+    if (this.blockedBy === null) return new PoolError(`${call}: the stream is closed; use an open one`)
+    const fact = 'a stream that is ordered with the default stream is being captured'
+    return new PoolError(`${call}: ${fact}; end the capture first, or capture a stream of device.createStream()`)
+  }
+
+  private originated(call: string): Capture {
+    if (this.capture?.origin === this) return this.capture
+    if (this.capture !== null) throw new PoolError(`${call}: the capture began on another stream; end it there`)
+    this.checkOpen(call)
+    throw new PoolError(`${call}: the stream is not being captured; call beginCapture() first`)
+  }
+
+  private leaveSlot(): void {
+    this.lastSlot = this.slot
+    this.lastStamp = this.clocks.marked[this.slot]
+    this.slot = -1
   }
 }

@@ -86,6 +86,7 @@ export function checkUser(call: string, stream: Stream, home: BufferHome): void 
       `${call}: the stream belongs to another device, or is no stream; pass one of the buffer's device`,
     )
   }
+  if (home.servesCaptures !== true) stream.checkUncaptured(call)
   if (!home.reachableFrom(stream.context)) throw unreachable(`${call}: the stream`, stream.context, home.context)
 }
 

@@ -102,6 +102,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
       this.release(buffer)
       return
     }
+    stream.checkUncaptured('free')
     // A closed stream's work is ordered before the default stream's by nothing: let the host wait for it.
     if (stream.closed) this.context.activate().cuCtxSynchronize()
     this.drop(buffer.record, stream.closed ? this.defaultStream : stream)

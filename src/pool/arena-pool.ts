@@ -121,6 +121,7 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     if (!this.bump.isLive(buffer.record, buffer.tag)) this.refuseStale('free')
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
+    stream.checkUncaptured('free')
     if (stream.slot >= 0 || stream.clocks !== this.clocks) this.turns.use(stream)
     this.bump.free(buffer.record)
   }

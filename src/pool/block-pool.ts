@@ -246,6 +246,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
       this.recordUse(record, buffer.tag, stream)
       stream = buffer.stream
     }
+    stream.checkUncaptured('free')
     const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
     const stamp = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
     if (this.blocks.isShared(record)) this.defer(record, slot, stamp, stream)

@@ -73,7 +73,8 @@ export class DeviceBuffer implements Disposable {
   /** Work submitted to `stream` before the free uses this buffer too: its memory then waits for that work as well. */
   recordUse(stream: Stream): void {
     if (!(stream instanceof Stream)) throw new TypeError(`recordUse: stream must be a Stream, not ${describe(stream)}`)
-    stream.checkOpen('recordUse')
+    if (this.home.servesCaptures === true) stream.checkUsable('recordUse')
+    else stream.checkOpen('recordUse')
     this.home.recordUse(this.record, this.tag, stream)
   }
 
@@ -151,7 +152,7 @@ export class DeviceBuffer implements Disposable {
       throw new RangeError(`fill: value must be a whole number from 0 to 255, not ${describe(value)}`)
     }
     const target = this.rangeOf('fill', byteOffset, byteLength)
-    if (byteLength > 0) this.driver('fill').cuMemsetD8Async(target, value, byteLength, this.stream.handle)
+    if (byteLength > 0) this.driver('fill', true).cuMemsetD8Async(target, value, byteLength, this.stream.handle)
   }
 
   /**
@@ -169,7 +170,7 @@ export class DeviceBuffer implements Disposable {
     const from = this.sourceOf('copyFrom', source, sourceOffset, byteLength)
     const target = this.rangeOf('copyFrom', byteOffset, byteLength)
     const reaches = source.reachableFrom(this.stream.context) // first, since it may ask a driver of another context
-    const driver = this.driver('copyFrom')
+    const driver = this.driver('copyFrom', true)
     if (byteLength === 0) return
     source.noteUse(this.stream, 'copyFrom')
     if (reaches) driver.cuMemcpyDtoDAsync(target, from, byteLength, this.stream.handle)
@@ -229,8 +230,9 @@ export class DeviceBuffer implements Disposable {
   }
 
   /** The driver, with the context of the buffer's stream current. */
-  private driver(call: string): Driver {
-    this.stream.checkOpen(call)
+  private driver(call: string, canBeCaptured = false): Driver {
+    if (canBeCaptured) this.stream.checkUsable(call)
+    else this.stream.checkOpen(call)
     const { context } = this.stream
     if (!this.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, this.context)
     this.noteUse(this.stream, call)

@@ -6,11 +6,14 @@
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { Double, LAST_GENERATION, RecordTable, State, Stride, Word } from '../heap/records.js'
 import { classOf, MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../heap/size-classes.js'
+import { Capture } from '../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
-import type { Stream } from '../order/stream.js'
+import type { GraphMemory } from '../order/graph-memory.js'
+import { Stream } from '../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './access.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
@@ -63,6 +66,7 @@ export interface CloseReport {
 
 export class CachingPool extends Pool implements BufferHome, Disposable {
   readonly context: Context
+  readonly servesCaptures: boolean = true
   readonly records = new RecordTable(OWNER_WORDS)
   readonly reserve: Reserve
   private readonly slots: SlotCache
@@ -162,7 +166,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) throw unknownAddress(ptr)
     const slot = this.records.words[record * Stride.words + Word.key] - 1
-    const owner = stream ?? this.clocks.streams[slot]
+    const owner = stream ?? this.clocks.streamOf(slot)
     // The last mark of a closed stream covers all that was submitted to it.
     if (owner === null) this.takeBack(record, slot, this.clocks.marked[slot], false)
     else {
@@ -184,6 +188,28 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const before = this.reserve.backing.reservedBytes
     this.reserve.trimTo(bytes)
     return before - this.reserve.backing.reservedBytes
+  }
+
+  /**
+   * Another library is about to capture `stream`, an open one: from now on the pool, and every other caching pool of the
+   * device, gives it memory that stays at its place. Throws PoolError for a stream that is captured already.
+   */
+  beginCapture(stream: Stream): void {
+    this.checkCapturable('beginCapture', stream)
+    stream.checkOpen('beginCapture')
+    Capture.announce(stream)
+  }
+
+  /**
+   * The capture announced by `beginCapture` has ended. What is returned is told the launches of the graph, and closed when
+   * that is destroyed: then the memory goes back. Throws PoolError while the stream is still captured.
+   */
+  endCapture(stream: Stream): GraphMemory {
+    this.checkCapturable('endCapture', stream)
+    if (stream.capture?.origin === stream) return stream.capture.endAnnounced()
+    throw new PoolError(
+      'endCapture: no capture of the stream was announced; call pool.beginCapture(stream) before it begins',
+    )
   }
 
   stats(): PoolStats {
@@ -232,7 +258,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
         ptr: this.address(record),
         byteLength: this.records.doubles[record * Stride.doubles + Double.requested],
         blockBytes: this.records.words[base + Word.units] * UNIT_BYTES,
-        stream: this.clocks.streams[this.records.words[base + Word.key] - 1]?.handle ?? null,
+        stream: this.clocks.streamOf(this.records.words[base + Word.key] - 1)?.handle ?? null,
       })
     }
     return blocks
@@ -287,9 +313,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
+    this.checkNoCapture('close')
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
     this.slots.clear()
+    this.reserve.arenas.lose()
     if (!this.givenBack) {
       this.reserve.finishPeers()
       this.context.giveBack(driver => {
@@ -355,7 +383,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       this.recordUse(record, buffer.tag, stream)
       stream = buffer.stream
     }
-    if (stream.slot < 0) this.takeBack(record, stream.lastSlot, stream.lastStamp, false)
+    if (stream.capture !== null) this.reserve.arenas.free(record, stream)
+    else if (stream.slot < 0) this.takeBack(record, stream.lastSlot, stream.lastStamp, false)
     else this.takeBack(record, stream.slot, this.marked[stream.slot] + 1, true)
   }
 
@@ -366,8 +395,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const tag = words[base | Word.tag]
     this.slots.meet(slot)
     const stamp = this.config.streamOrdered ? covering : 0
-    const isInUse = this.records.state(record) === State.shared && !this.reserve.forgetUses(record, slot)
-    if (isInUse) this.reserve.defer(record, slot, stamp)
+    const isShared = this.records.state(record) === State.shared
+    if (isShared && this.reserve.arenas.isCaptured(record)) this.reserve.arenas.freeLater(record, slot, stamp)
+    else if (isShared && !this.reserve.forgetUses(record, slot)) this.reserve.defer(record, slot, stamp)
     else if (tag <= Tag.last && isOpen && this.slots.put(words, slot, record)) {
       this.records.setState(record, State.cached)
       words[base | Word.key] = slot + 1
@@ -377,17 +407,22 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** What the fast path leaves alone: a special wish, or a size of which the cache has no block on top; null when nothing helps. */
   private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
-    if (stream.clocks !== this.acceptedClocks || stream.slot < 0) this.refuse('allocate', stream)
+    const isOurs = stream.clocks === this.acceptedClocks
+    const isCaptured = isOurs && stream.capture !== null && this.servesCaptures
+    if (!isOurs || (stream.slot < 0 && !isCaptured)) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
-    else {
+    else if (!isCaptured) {
       const { slot } = stream
       const sizeClass = classOf(units)
       const cached = this.slots.takeAny(slot, sizeClass, units) || this.reserve.others.takeTop(slot, sizeClass, units)
       if (cached !== 0) return this.handOut(cached, bytes, stream)
     }
     this.records.doubles[Counter.misses]++
-    const record = this.reserve.allocate(units, Math.max(1, (alignment ?? 1) / UNIT_BYTES), stream.slot)
+    const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
+    const record = isCaptured
+      ? this.reserve.arenas.allocate(units, alignUnits, stream)
+      : this.reserve.allocate(units, alignUnits, stream.slot)
     if (record === 0) return null
     this.addresses.note(record)
     return this.handOut(record, bytes, stream)
@@ -426,6 +461,19 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   protected checkOpen(call: string): void {
     if (this.isClosed) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  protected checkNoCapture(call: string): void {
+    if (this.clocks.captures.size === 0 || this.givenBack) return
+    throw new PoolError(`${call}: a stream is being captured, which a wait for all work would break; end that first`)
+  }
+
+  private checkCapturable(call: string, stream: Stream): void {
+    this.checkOpen(call)
+    if (!(stream instanceof Stream)) throw new TypeError(`${call}: stream must be a Stream, not ${describe(stream)}`)
+    if (stream.clocks !== this.clocks) throw new PoolError(`${call}: the stream belongs to another device`)
+    if (stream.handle !== CU_STREAM_LEGACY_DEFAULT) return
+    throw new PoolError(`${call}: the default stream cannot be captured; create one`)
   }
 
   private refuse(call: string, stream: Stream): never {

@@ -35,6 +35,8 @@ export interface DebugCloseReport extends CloseReport {
 }
 
 export class DebugPool extends CachingPool {
+  /** no: it would have to look at memory that captured work has not touched yet */
+  override readonly servesCaptures = false
   readonly debug: DebugConfig
   /** the buffers handed out, by address */
   private readonly held = new Map<number, DebugAllocation>()
@@ -130,6 +132,7 @@ export class DebugPool extends CachingPool {
 
   /** As ever; looks at the redzones of what is still held and at what is in quarantine first. */
   override close(): DebugCloseReport {
+    this.checkNoCapture('close')
     const faults: DebugError[] = []
     const lost = this.live()
     let report: CloseReport
@@ -161,6 +164,7 @@ export class DebugPool extends CachingPool {
       allocation.recordUse(0, 0, stream)
       stream = allocation.stream
     }
+    stream.checkUncaptured('free')
     allocation.checkFree(stream)
     let isFilled = false // not on a lost device
     this.context.giveBack(() => {

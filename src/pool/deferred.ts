@@ -53,12 +53,23 @@ export class Deferred {
 
   /** A block with announced uses was freed; returns what it waits for on other streams of this device. */
   add(record: number, slot: number, stamp: number, bytes: number): DeferredBlock['uses'] {
+    const uses = this.takeUses(record)
+    this.addAfter({ record, slot, stamp, bytes, uses })
+    return uses.filter(use => use.clocks === this.clocks)
+  }
+
+  /** A block waits for uses that were not announced here. */
+  addAfter(block: DeferredBlock): void {
+    this.blocks.push(block)
+    this.bytes += block.bytes
+    this.awaitPeers(block.uses)
+  }
+
+  /** What must complete before a block announced to streams is used again; they are forgotten. */
+  takeUses(record: number): Use[] {
     const uses = this.usesOf(record)
     this.announced.delete(record)
-    this.blocks.push({ record, slot, stamp, bytes, uses })
-    this.bytes += bytes
-    this.awaitPeers(uses)
-    return uses.filter(use => use.clocks === this.clocks)
+    return uses
   }
 
   /** Asks how far the streams of other devices have come, or waits for them on the host; true if some were waited for. */

@@ -10,6 +10,8 @@ export interface BufferOwner {
 /** What a buffer asks of the pool that its memory comes from, whichever wrappers stand in between. */
 export interface BufferHome {
   readonly context: Context
+  /** true where blocks can be used and freed on a stream that is being captured */
+  readonly servesCaptures?: boolean
   /** the device address of a live block; throws PoolError for a stale handle, in the name of `call` */
   addressOf(record: number, tag: number, call: string): number
   /** bytes asked for; throws as `addressOf` does */

@@ -56,7 +56,10 @@ export class PeerOverflow extends Wrapper {
     const { lent } = buffer as LentBuffer
     if (stream.clocks !== this.borrower.clocks) {
       this.upstream.release(lent, stream)
-    } else if (this.closed || stream.closed) {
+      return
+    }
+    stream.checkUncaptured('free')
+    if (this.closed || stream.closed) {
       // Without a companion the pool looks itself when the stream is done.
       lent.home.recordUse(lent.record, lent.tag, stream)
       this.upstream.release(lent)

@@ -125,7 +125,7 @@ export function assertConsistent(pool: CachingPool, spareBytes = 0): void {
   pool.check()
   const stats = pool.stats()
   const { ranges } = pool.snapshot()
-  const sums = { live: 0, requested: 0, buffers: 0, cached: 0, pending: 0, free: 0 }
+  const sums = { live: 0, requested: 0, buffers: 0, cached: 0, pending: 0, captured: 0, free: 0 }
   for (const block of ranges.flatMap(range => range.blocks)) {
     if (block.state === 'live') {
       sums.live += block.bytes
@@ -133,9 +133,10 @@ export function assertConsistent(pool: CachingPool, spareBytes = 0): void {
       sums.buffers++
     } else if (block.state === 'cached') sums.cached += block.bytes
     else if (block.state === 'pending') sums.pending += block.bytes
+    else if (block.state === 'captured') sums.captured += block.bytes
     else if (block.state === 'free') sums.free += block.bytes
   }
-  const { live, requested, buffers, cached, pending, free } = sums
+  const { live, requested, buffers, cached, pending, captured, free } = sums
   assert.deepEqual(
     {
       liveBytes: stats.liveBytes,
@@ -150,7 +151,7 @@ export function assertConsistent(pool: CachingPool, spareBytes = 0): void {
       requestedBytes: requested,
       liveBuffers: buffers,
       cachedBytes: cached,
-      reservedBytes: live + cached + pending + free + spareBytes,
+      reservedBytes: live + cached + pending + captured + free + spareBytes,
       balance: buffers,
     },
   )

@@ -5,15 +5,19 @@
 
 import { MiB } from '../base/bytes.js'
 import { CudaError, DeviceLostError, PoolError, type StreamMemory } from '../base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
+import type { Driver } from '../driver/driver.js'
 import { findAdmitted, findStretch } from '../heap/other-keys.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
 import { CLASSES, classFloorUnits, classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Admission } from '../heap/window.js'
 import { type Clocks, type Mark, MOST_STREAMS } from '../order/clocks.js'
+import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type Backing, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
 import { Deferred, type Use } from './deferred.js'
+import { GraphArenas } from './graph-arenas.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import { SegmentBacking } from './segment-backing.js'
@@ -30,6 +34,10 @@ const LARGE_FREES_PER_MARK = 32
 const MOST_SLACK = 1.2
 const LEAST_SLACK_BYTES = 32 * MiB
 const SMALL_CLASSES = classOf(SMALL_UNITS)
+/** By key: only blocks that depend on nothing are admitted. */
+const NONE: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity, 0, 1)
+/** Instead of a slot: memory for whoever it may be. */
+const ANYBODY = -1
 
 export class Reserve {
   readonly small: SegregatedFit
@@ -44,6 +52,8 @@ export class Reserve {
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   private readonly seen: Float64Array
   private unmarkedFrees = 0
+  /** what captures, and their graphs, have of the memory */
+  readonly arenas: GraphArenas
 
   constructor(
     private readonly records: RecordTable,
@@ -56,6 +66,7 @@ export class Reserve {
     this.seen = config.deterministic ? clocks.waited : clocks.completed
     this.deferred = new Deferred(clocks, this.seen, config.streamOrdered)
     this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic)
+    this.arenas = new GraphArenas(records, slots, clocks, this.deferred, this)
     this.backing = this.chooseBacking()
   }
 
@@ -77,6 +88,10 @@ export class Reserve {
 
   /** Takes a block back, to be used again after `stamp` of the stream slot. */
   free(record: number, slot: number, stamp: number): void {
+    if (this.arenas.isOfArena(record)) {
+      this.arenas.freeLater(record, slot, stamp)
+      return
+    }
     this.slots.handBack(record)
     this.giveToHeap(record, slot, stamp)
     const aboveThreshold = this.backing.reservedBytes > this.config.releaseThresholdBytes
@@ -98,7 +113,41 @@ export class Reserve {
 
   /** A stream other than its own uses a live block: until `stamp` of its clock, or until the free. */
   announceUse(record: number, stream: Stream, stamp = Infinity): void {
-    this.deferred.announce(record, stream, stamp)
+    if (stream.capture === null) this.deferred.announce(record, stream, stamp)
+    else this.arenas.announceUse(record, stream)
+  }
+
+  /** Takes back a block that was captured, to be used again after all of `uses`. */
+  giveBackAfter(record: number, uses: readonly Use[]): void {
+    const { clocks } = this
+    const own = uses.filter(use => use.clocks === clocks)
+    const first = own[0] ?? { slot: 0, stamp: 0 }
+    const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
+    this.records.setState(record, State.deferred)
+    for (const use of own) this.await(use.slot, use.stamp)
+    this.deferred.addAfter({ record, slot: first.slot, stamp: first.stamp, bytes, uses })
+  }
+
+  /** A large block without any dependency, taken; 0 when nothing helps. */
+  takeIdle(units: number): number {
+    if (units * UNIT_BYTES > this.backing.limitBytes) return 0
+    const { large } = this
+    let record = large.allocate(units, 1, 0)
+    if (record === 0) {
+      this.drain(large)
+      this.drain(this.small)
+      this.settle()
+      record = large.allocate(units, 1, 0)
+    }
+    if (record === 0) {
+      this.growths++
+      record = this.backing.grow(large, units, 1, NONE, Infinity)
+    }
+    while (record === 0 && this.waitOnHost(large, units, 1, ANYBODY)) {
+      record = large.allocate(units, 1, 0)
+      if (record === 0) record = this.backing.grow(large, units, 1, NONE, Infinity)
+    }
+    return record
   }
 
   /** Whether all announced uses of a live block, about to be freed on `slot`, are known to come before; they are forgotten then. */
@@ -130,7 +179,9 @@ export class Reserve {
   processDeferred(): number {
     const settled = this.settle()
     const threshold = this.config.releaseThresholdBytes
-    if (this.backing.reservedBytes > threshold) this.backing.trim(threshold)
+    if (this.backing.reservedBytes > threshold) {
+      relaxed(this.clocks.context.activate(), () => this.backing.trim(threshold))
+    }
     return settled
   }
 
@@ -139,7 +190,7 @@ export class Reserve {
     this.drain(this.small)
     this.drain(this.large)
     this.settle()
-    this.backing.trim(bytes)
+    relaxed(this.clocks.context.activate(), () => this.backing.trim(bytes))
   }
 
   /** How often a stream was made to wait for another one's memory. */
@@ -193,6 +244,7 @@ export class Reserve {
     this.small.check()
     this.large.check()
     this.backing.check()
+    this.arenas.check()
   }
 
   private allocateAfterMiss(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
@@ -200,7 +252,6 @@ export class Reserve {
     if (units * UNIT_BYTES > this.backing.limitBytes) return 0
     const { others } = this
     const slot = key - 1
-    const { crossStreamReuse } = this.config
     let record = 0
     others.look(slot)
     if (alignUnits === 1) record = others.takeCached(units, slot)
@@ -209,7 +260,29 @@ export class Reserve {
     if (record === 0) record = others.takeFree(heap, units, alignUnits, false)
     if (record === 0 && this.settleKnown() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
     if (record === 0) record = this.takeDeferred(heap, units, alignUnits, slot, false)
-    if (record === 0 && this.settle() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
+    if (record !== 0) return record
+    const driver = this.clocks.context.activate()
+    return relaxed(driver, () => {
+      this.checkAnnounced(driver, slot)
+      return this.allocateByDriver(heap, units, alignUnits, slot)
+    })
+  }
+
+  /** Refuses a stream that another library captures without our knowledge: its memory would be used again under the graph. */
+  private checkAnnounced(driver: Driver, slot: number): void {
+    const { handle } = this.clocks.streams[slot]!
+    if (handle === CU_STREAM_LEGACY_DEFAULT || !driver.cuStreamIsCapturing(handle)) return
+    throw new PoolError(
+      'allocate: the stream is being captured by another library; call pool.beginCapture(stream) before the capture begins',
+    )
+  }
+
+  /** The steps that may need the driver. */
+  private allocateByDriver(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+    const { others } = this
+    const { crossStreamReuse } = this.config
+    let record = 0
+    if (this.settle() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
     if (record === 0 && this.drain(heap) > 0) {
       this.settle()
       record = this.takeKnown(heap, units, alignUnits, slot)
@@ -412,7 +485,8 @@ export class Reserve {
     for (const { reach } of marks) {
       for (let other = 0; other < reach.length; other++) settled[other + 1] = Math.max(settled[other + 1], reach[other])
     }
-    const admission = this.others.look(slot).map((stamp, key) => Math.max(stamp, settled[key]))
+    const known = slot === ANYBODY ? NONE : this.others.look(slot)
+    const admission = known.map((stamp, key) => Math.max(stamp, settled[key]))
     const end = heap === this.small ? SMALL_UNITS : Infinity
     return (
       findAdmitted(heap, units, alignUnits, admission) !== 0 ||

@@ -50,7 +50,10 @@ export const enum Counter {
   misses,
 }
 
-assert((CLASSES + 1) * CLASS_WORDS < 2 * Counter.requested, 'an empty class lies between the last one and the counters')
+/** A class whose stack is always full: a block of it is never cached, but comes to the reserve when it is freed. */
+export const FULL_CLASS = CLASSES + 1
+
+assert((FULL_CLASS + 1) * CLASS_WORDS <= 2 * Counter.requested, 'an empty and the full class lie before the counters')
 assert(2 * Counter.misses + 1 < Slot.watched, 'every counter has a place of its own')
 
 export class SlotCache {
@@ -69,6 +72,9 @@ export class SlotCache {
   ) {
     // An empty stack's record is 0, whose size is none that is ever asked for.
     records.words[Word.units] = -1
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      records.words[(slot << Shift.stream) | (FULL_CLASS << Shift.class)] = Limit.places
+    }
   }
 
   /** A stream slot that has blocks from now on. */

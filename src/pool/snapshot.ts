@@ -11,12 +11,13 @@ const STATE_NAMES = {
   [State.deferred]: 'pending',
   [State.live]: 'live',
   [State.shared]: 'live',
+  [State.captured]: 'captured',
 } as const
 
 export interface SnapshotBlock {
   readonly ptr: number
   readonly bytes: number
-  /** `absent` is address space without memory, `pending` is freed but still used on another stream */
+  /** `absent` is address space without memory, `pending` is freed but still used on another stream, `captured` is kept for a graph */
   readonly state: (typeof STATE_NAMES)[State]
   /** bytes asked for, of a live block */
   readonly requestedBytes: number | null
@@ -38,25 +39,33 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
   const { words, doubles } = pool.records
   const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
   let largestFreeBytes = 0
+  const blocksOf = (first: number, base: number, captured: boolean): SnapshotBlock[] => {
+    const blocks: SnapshotBlock[] = []
+    for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
+      const at = record * Stride.words
+      const state = pool.records.state(record)
+      const inside = state === State.captured ? pool.reserve.arenas.heapIn(record) : undefined
+      if (inside !== undefined) {
+        for (const start of inside.firstRecords.values()) blocks.push(...blocksOf(start, base, true))
+        continue
+      }
+      const key = words[at + Word.key]
+      const bytes = words[at + Word.units] * UNIT_BYTES
+      if (state === State.free && !captured) largestFreeBytes = Math.max(largestFreeBytes, bytes)
+      blocks.push({
+        ptr: base + words[at + Word.offset] * UNIT_BYTES,
+        bytes,
+        state: state === State.free && captured ? 'captured' : STATE_NAMES[state],
+        requestedBytes: pool.records.isLive(record) ? doubles[record * Stride.doubles + Double.requested] : null,
+        stream: key === 0 || state === State.absent ? null : streamOf(key - 1),
+      })
+    }
+    return blocks
+  }
   const ranges = [pool.reserve.small, pool.reserve.large].flatMap(heap =>
     [...heap.firstRecords].map(([range, first]) => {
       const base = pool.reserve.backing.bases[range]
-      const blocks: SnapshotBlock[] = []
-      for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
-        const at = record * Stride.words
-        const state = pool.records.state(record)
-        const key = words[at + Word.key]
-        const bytes = words[at + Word.units] * UNIT_BYTES
-        if (state === State.free) largestFreeBytes = Math.max(largestFreeBytes, bytes)
-        blocks.push({
-          ptr: base + words[at + Word.offset] * UNIT_BYTES,
-          bytes,
-          state: STATE_NAMES[state],
-          requestedBytes: pool.records.isLive(record) ? doubles[record * Stride.doubles + Double.requested] : null,
-          stream: key === 0 || state === State.absent ? null : streamOf(key - 1),
-        })
-      }
-      return { base, blocks }
+      return { base, blocks: blocksOf(first, base, false) }
     }),
   )
   return { version: 1, backing: pool.reserve.backing.kind, stats: pool.stats(), largestFreeBytes, ranges }

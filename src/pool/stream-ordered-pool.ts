@@ -36,6 +36,7 @@ export abstract class StreamOrderedPool extends AddressPool {
       super.release(buffer, stream) // makes it a use by that stream, and comes back
       return
     }
+    stream.checkUncaptured('free')
     for (const user of this.users.get(buffer.record) ?? []) if (user !== stream) this.order(user, stream)
     super.release(buffer, stream)
     this.users.delete(buffer.record)

@@ -14,6 +14,7 @@ import {
   CU_MEM_HANDLE_TYPE_NONE,
   CU_MEMORYTYPE_HOST,
   CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+  CU_STREAM_CAPTURE_STATUS_NONE,
   POOL_ATTRIBUTE,
   RESULT,
 } from '../constants.js'
@@ -295,6 +296,32 @@ export class NativeDriver implements Driver {
     return this.scratch.exact()
   }
 
+  cuStreamGetFlags(stream: number): number {
+    this.check('cuStreamGetFlags', this.live.cuStreamGetFlags(exact(stream, 'stream'), this.scratch.first))
+    return this.scratch.int()
+  }
+
+  cuStreamBeginCapture(stream: number, mode: number): void {
+    this.check('cuStreamBeginCapture', this.live.cuStreamBeginCapture(exact(stream, 'stream'), int(mode, 'mode')))
+  }
+
+  cuStreamEndCapture(stream: number): number {
+    this.check('cuStreamEndCapture', this.live.cuStreamEndCapture(exact(stream, 'stream'), this.scratch.first))
+    return this.scratch.exact()
+  }
+
+  cuStreamIsCapturing(stream: number): boolean {
+    this.check('cuStreamIsCapturing', this.live.cuStreamIsCapturing(exact(stream, 'stream'), this.scratch.first))
+    return this.scratch.int() !== CU_STREAM_CAPTURE_STATUS_NONE
+  }
+
+  cuThreadExchangeStreamCaptureMode(mode: number): number {
+    this.scratch.placeAmount(int(mode, 'mode'))
+    const code = this.functions.cuThreadExchangeStreamCaptureMode(this.scratch.first)
+    this.check('cuThreadExchangeStreamCaptureMode', code, NO_CONTEXT)
+    return this.scratch.int()
+  }
+
   cuEventCreate(flags: number): number {
     this.check('cuEventCreate', this.live.cuEventCreate(this.scratch.first, uint(flags, 'flags')))
     return this.scratch.exact()
@@ -529,6 +556,23 @@ export class NativeDriver implements Driver {
       0,
     )
     this.check('cuLaunchKernel', code)
+  }
+
+  cuGraphDestroy(graph: number): void {
+    this.check('cuGraphDestroy', this.live.cuGraphDestroy(exact(graph, 'graph')))
+  }
+
+  cuGraphInstantiate(graph: number): number {
+    this.check('cuGraphInstantiate', this.live.cuGraphInstantiate(this.scratch.first, exact(graph, 'graph'), 0))
+    return this.scratch.exact()
+  }
+
+  cuGraphLaunch(executable: number, stream: number): void {
+    this.check('cuGraphLaunch', this.live.cuGraphLaunch(exact(executable, 'executable'), exact(stream, 'stream')))
+  }
+
+  cuGraphExecDestroy(executable: number): void {
+    this.check('cuGraphExecDestroy', this.live.cuGraphExecDestroy(exact(executable, 'executable')))
   }
 
   /** The functions for calls that act on the current context; throws DeviceLostError when that is lost. */

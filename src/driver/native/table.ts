@@ -79,6 +79,11 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuStreamWaitEvent: ['cuStreamWaitEvent', 'CUstream hStream, CUevent hEvent, unsigned int Flags', '3.2'],
   cuStreamGetCtx: ['cuStreamGetCtx', 'CUstream hStream, CUcontext *pctx', '9.2'],
   cuStreamGetId: ['cuStreamGetId', 'CUstream hStream, unsigned long long *streamId', '12.0'],
+  cuStreamGetFlags: ['cuStreamGetFlags', 'CUstream hStream, unsigned int *flags', '5.5'],
+  cuStreamBeginCapture: ['cuStreamBeginCapture_v2', 'CUstream hStream, CUstreamCaptureMode mode', '10.1'],
+  cuStreamEndCapture: ['cuStreamEndCapture', 'CUstream hStream, CUgraph *phGraph', '10.0'],
+  cuStreamIsCapturing: ['cuStreamIsCapturing', 'CUstream hStream, CUstreamCaptureStatus *captureStatus', '10.0'],
+  cuThreadExchangeStreamCaptureMode: ['cuThreadExchangeStreamCaptureMode', 'CUstreamCaptureMode *mode', '10.1'],
   cuEventCreate: ['cuEventCreate', 'CUevent *phEvent, unsigned int Flags', '2.0'],
   cuEventDestroy: ['cuEventDestroy_v2', 'CUevent hEvent', '4.0'],
   cuEventRecord: ['cuEventRecord', 'CUevent hEvent, CUstream hStream', '2.0'],
@@ -174,6 +179,15 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
       'void **kernelParams, void **extra',
     '4.0',
   ],
+
+  cuGraphDestroy: ['cuGraphDestroy', 'CUgraph hGraph', '10.0'],
+  cuGraphInstantiate: [
+    'cuGraphInstantiateWithFlags',
+    'CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags',
+    '11.4',
+  ],
+  cuGraphLaunch: ['cuGraphLaunch', 'CUgraphExec hGraphExec, CUstream hStream', '10.0'],
+  cuGraphExecDestroy: ['cuGraphExecDestroy', 'CUgraphExec hGraphExec', '10.0'],
 }
 
 export const FUNCTION_NAMES = Object.keys(DRIVER_TABLE) as FunctionName[]
@@ -198,6 +212,6 @@ function koffiType(parameter: string): string {
   const type = parameter.replace(/\w+$/, '').trim()
   if (type === '' || /^(const )?void \*$|^const char \*$/.test(type)) return parameter
   if (type.includes('*')) return 'uint64_t'
-  if (/^CU(device|result|memAllocationHandleType|\w+_\w+)$/.test(type)) return 'int'
+  if (/^CU(device|result|memAllocationHandleType|streamCaptureMode|\w+_\w+)$/.test(type)) return 'int'
   return type.startsWith('CU') ? 'uint64_t' : type
 }

@@ -67,6 +67,11 @@ export const PRICE_US: Readonly<Record<CallName, Price>> = {
   cuStreamWaitEvent: 0.1,
   cuStreamGetCtx: NOMINAL_US,
   cuStreamGetId: NOMINAL_US,
+  cuStreamGetFlags: NOMINAL_US,
+  cuStreamBeginCapture: NOMINAL_US,
+  cuStreamEndCapture: NOMINAL_US,
+  cuStreamIsCapturing: NOMINAL_US,
+  cuThreadExchangeStreamCaptureMode: NOMINAL_US,
   cuEventCreate: NOMINAL_US,
   cuEventDestroy: NOMINAL_US,
   cuEventRecord: 0.123,
@@ -131,6 +136,11 @@ export const PRICE_US: Readonly<Record<CallName, Price>> = {
   cuModuleUnload: NOMINAL_US,
   cuModuleGetFunction: NOMINAL_US,
   cuLaunchKernel: 2.5,
+
+  cuGraphDestroy: NOMINAL_US,
+  cuGraphInstantiate: NOMINAL_US,
+  cuGraphLaunch: 2.5,
+  cuGraphExecDestroy: NOMINAL_US,
 }
 
 /** cuMemSetAccess and cuMemUnmap are paid per mapping in their range; of many (512 x 2 MiB measured) each costs at least this. */

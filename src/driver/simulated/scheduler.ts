@@ -9,7 +9,7 @@
 
 import type { Random } from '../../base/random.js'
 import { RESULT } from '../constants.js'
-import type { StreamQueue } from './stream-queue.js'
+import type { CapturedNode, StreamQueue } from './stream-queue.js'
 
 /** An operation touched memory that it must not touch; kills the context of its stream. */
 export class IllegalAddress extends Error {}
@@ -20,10 +20,28 @@ export class Scheduler {
   /** without random numbers everything runs as soon as it may */
   constructor(private readonly random: Random | null) {}
 
-  /** Submits an operation, or with `effect` null a mark; returns its position. */
+  /** Submits an operation, or with `effect` null a mark; returns its position. On a captured stream it is recorded. */
   submit(queue: StreamQueue, effect: (() => void) | null): number {
+    if (queue.capture !== null && effect !== null) {
+      const node = { effect, after: queue.tails }
+      queue.capture.nodes.push(node)
+      queue.tails = [node]
+      return queue.submitted
+    }
     this.orderByDefaultStream(queue)
     return this.append(queue, effect, null, 0)
+  }
+
+  /** Submits the operations of a graph, in any order that their dependencies allow; returns the position of the last one. */
+  submitGraph(queue: StreamQueue, nodes: readonly CapturedNode[]): number {
+    const left = new Set(nodes)
+    while (left.size > 0) {
+      const next = [...left].filter(node => !node.after.some(earlier => left.has(earlier)))
+      const node = next[this.random === null ? 0 : this.random.below(next.length)]
+      left.delete(node)
+      this.submit(queue, node.effect)
+    }
+    return this.submit(queue, null)
   }
 
   /** Lets what follows on `queue` wait for `position` of `other`. */

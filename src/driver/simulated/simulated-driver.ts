@@ -10,14 +10,23 @@
 //
 // Managed memory and pools in host memory take nothing of a device: they lie in a host memory of 2 TiB that is counted
 // apart. Managed memory is every device's from the beginning, a host pool's is a device's once cuMemPoolSetAccess says so.
+//
+// A graph knows fills, copies and kernels that were captured. Each launch runs them one after the other in the launching
+// stream, in any order that the captured dependencies allow.
 
 import { TiB } from '../../base/bytes.js'
 import { Random } from '../../base/random.js'
-import { CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../constants.js'
+import {
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_STREAM_CAPTURE_MODE_RELAXED,
+  CU_STREAM_NON_BLOCKING,
+  RESULT,
+} from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
 import { PeerAccess } from './access.js'
 import { AddressSpace } from './address-space.js'
 import { CALL, CallGate } from './call-gate.js'
+import { ancestorsOf, Captures } from './captures.js'
 import { Contexts, type SimulatedContext } from './context.js'
 import { PhysicalMemory, SimulatedDevice } from './device.js'
 import { deviceAttribute } from './device-attributes.js'
@@ -57,7 +66,8 @@ export class SimulatedDriver implements Driver {
   private readonly host: PhysicalMemory
   private readonly plain: PlainMemory
   private readonly pools: MemoryPools
-  private readonly streams = new Streams(this.gate)
+  private readonly captures = new Captures(this.gate)
+  private readonly streams = new Streams(this.gate, this.captures)
   private readonly contexts = new Contexts(this.space, () => this.streams.nextId())
   private current: SimulatedContext | null = null
   private initialised = false
@@ -122,7 +132,9 @@ export class SimulatedDriver implements Driver {
    * host waits for it or for something behind it. Returns its ticket; the tickets of a stream grow.
    */
   holdOperation(stream: number): number {
-    return this.scheduler.hold(this.liveQueue(stream))
+    const queue = this.liveQueue(stream)
+    if (queue.capture !== null) throw new RangeError('the stream is captured: an operation cannot be held')
+    return this.scheduler.hold(queue)
   }
 
   /** Lets the held operations of `stream` up to `ticket` complete. A destroyed stream can no longer be released. */
@@ -135,16 +147,23 @@ export class SimulatedDriver implements Driver {
   /** What was submitted to `stream` so far, for `happensBefore`. */
   submitted(stream: number): WorkPoint {
     const queue = this.liveQueue(stream)
-    return { queue, position: queue.submitted, moment: ++this.moments }
+    const { submitted: position, capture, tails } = queue
+    return { queue, position, moment: ++this.moments, capture, tails }
   }
 
   /**
    * Whether `work` is sure to come before everything submitted to `stream` from now on: it was submitted to the same
    * stream, events waited for put it before, or the host was told that it has completed. That it has merely run counts for
-   * nothing, nor does the order that the legacy default stream brings.
+   * nothing, nor does the order that the legacy default stream brings. Captured work comes before that of its capture only,
+   * and before captured work comes only what the host has seen, since nobody knows where the graph will be launched.
    */
-  happensBefore({ queue, position, moment }: WorkPoint, stream: number): boolean {
+  happensBefore({ queue, position, moment, capture, tails }: WorkPoint, stream: number): boolean {
     const later = this.liveQueue(stream)
+    if (capture !== null) {
+      const known = later.capture === capture ? ancestorsOf(later.tails) : new Set()
+      return tails.every(node => known.has(node))
+    }
+    if (later.capture !== null) return queue.seen >= position || queue.group.synchronizedAt >= moment
     if (queue === later || (later.after.get(queue) ?? 0) >= position) return true
     return queue.seen >= position || queue.group.synchronizedAt >= moment
   }
@@ -219,6 +238,7 @@ export class SimulatedDriver implements Driver {
     this.finishAll(context)
     this.plain.releaseOf(context)
     this.modules.removeOf(context)
+    this.captures.removeOf(context)
     this.streams.removeOf(context)
     this.contexts.remove(context)
     if (this.current === context) this.setCurrent(null)
@@ -231,6 +251,7 @@ export class SimulatedDriver implements Driver {
 
   cuCtxSynchronize(): void {
     const context = this.enter(CALL.cuCtxSynchronize)
+    this.captures.checkIdle(context)
     this.finishAll(context)
     context.synchronizedAt = ++this.moments
     this.synchronized(context)
@@ -295,7 +316,7 @@ export class SimulatedDriver implements Driver {
   }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
-    const context = this.enter(CALL.cuMemcpyHtoD)
+    const context = this.enterLegacy(CALL.cuMemcpyHtoD)
     this.scheduler.finishStream(context.legacy)
     this.transfers.upload(context, context.legacy, target, source)
     if (this.hosts.has(source)) this.scheduler.finishStream(context.legacy)
@@ -303,25 +324,28 @@ export class SimulatedDriver implements Driver {
   }
 
   cuMemcpyDtoH(target: ArrayBufferView, source: number): void {
-    const context = this.enter(CALL.cuMemcpyDtoH)
+    const context = this.enterLegacy(CALL.cuMemcpyDtoH)
     this.transfers.download(context, context.legacy, target, source)
     this.scheduler.finishStream(context.legacy)
     this.checkFault(context)
   }
 
   cuMemcpyDtoD(target: number, source: number, bytes: number): void {
-    const context = this.enter(CALL.cuMemcpyDtoD)
+    const context = this.enterLegacy(CALL.cuMemcpyDtoD)
     this.transfers.copy(context, context.legacy, target, source, bytes)
   }
 
   cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
     const context = this.enter(CALL.cuMemcpyHtoDAsync)
-    this.transfers.upload(context, this.streams.queueOf(context, stream), target, source)
+    const queue = this.streams.queueOf(context, stream)
+    if (!this.hosts.has(source)) this.captures.checkNotCaptured(queue, 'a copy from pageable memory')
+    this.transfers.upload(context, queue, target, source)
   }
 
   cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
     const context = this.enter(CALL.cuMemcpyDtoHAsync)
     const queue = this.streams.queueOf(context, stream)
+    if (!this.hosts.has(target)) this.captures.checkNotCaptured(queue, 'a copy to pageable memory')
     this.transfers.download(context, queue, target, source)
     if (this.hosts.has(target)) return
     this.scheduler.finishStream(queue)
@@ -347,7 +371,7 @@ export class SimulatedDriver implements Driver {
   }
 
   cuMemsetD8(target: number, value: number, count: number): void {
-    const context = this.enter(CALL.cuMemsetD8)
+    const context = this.enterLegacy(CALL.cuMemsetD8)
     this.transfers.fill(context, context.legacy, target, repeatByte(value), count)
   }
 
@@ -377,6 +401,8 @@ export class SimulatedDriver implements Driver {
 
   cuStreamSynchronize(stream: number): void {
     const queue = this.streams.queue(this.enter(CALL.cuStreamSynchronize), stream)
+    this.captures.checkSubmit(queue)
+    this.captures.checkNotCaptured(queue, 'a wait')
     this.scheduler.finishStream(queue)
     queue.observe(queue.submitted, queue.after)
     this.synchronized(queue.group)
@@ -384,6 +410,8 @@ export class SimulatedDriver implements Driver {
 
   cuStreamQuery(stream: number): boolean {
     const queue = this.streams.queue(this.enter(CALL.cuStreamQuery), stream)
+    this.captures.checkSubmit(queue)
+    this.captures.checkNotCaptured(queue, 'a query')
     const idle = this.scheduler.isIdle(queue)
     if (idle) queue.observe(queue.submitted, queue.after)
     return idle
@@ -392,7 +420,13 @@ export class SimulatedDriver implements Driver {
   cuStreamWaitEvent(stream: number, event: number): void {
     const queue = this.streams.queue(this.enter(CALL.cuStreamWaitEvent), stream)
     const recorded = this.streams.event(event)
+    this.captures.checkSubmit(queue)
+    if (recorded.capture !== null) {
+      this.captures.follow(queue, recorded.capture, recorded.tails)
+      return
+    }
     if (recorded.queue === null) return
+    if (queue.capture !== null) this.captures.refuseIsolated(queue.capture)
     this.scheduler.wait(queue, recorded.queue, recorded.position)
     queue.noteWait(recorded.queue, recorded.position)
     queue.follow(recorded.queue, recorded.position, recorded.after)
@@ -404,6 +438,34 @@ export class SimulatedDriver implements Driver {
 
   cuStreamGetId(stream: number): number {
     return this.streams.queue(this.enter(CALL.cuStreamGetId), stream).id
+  }
+
+  cuStreamGetFlags(stream: number): number {
+    const queue = this.streams.queue(this.enter(CALL.cuStreamGetFlags), stream)
+    return queue.kind === 'non-blocking' ? CU_STREAM_NON_BLOCKING : 0
+  }
+
+  cuStreamBeginCapture(stream: number, mode: number): void {
+    const context = this.enter(CALL.cuStreamBeginCapture)
+    this.captures.begin(this.streams.queueOf(context, stream), stream, mode)
+  }
+
+  cuStreamEndCapture(stream: number): number {
+    const context = this.enter(CALL.cuStreamEndCapture)
+    return this.captures.end(this.streams.queue(context, stream), context)
+  }
+
+  cuStreamIsCapturing(stream: number): boolean {
+    const queue = this.streams.queue(this.enter(CALL.cuStreamIsCapturing), stream)
+    return queue.capture !== null
+  }
+
+  cuThreadExchangeStreamCaptureMode(mode: number): number {
+    this.begin(CALL.cuThreadExchangeStreamCaptureMode)
+    if (mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE)
+    const before = this.captures.threadMode
+    this.captures.threadMode = mode
+    return before
   }
 
   cuEventCreate(_flags: number): number {
@@ -422,6 +484,9 @@ export class SimulatedDriver implements Driver {
     if (entry.context !== context) {
       throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'the event belongs to another context than the stream')
     }
+    entry.capture = queue.capture
+    entry.tails = queue.tails
+    if (queue.capture !== null) return
     entry.position = this.scheduler.submit(queue, null)
     entry.after = queue.after
     entry.queue = queue
@@ -429,7 +494,8 @@ export class SimulatedDriver implements Driver {
 
   cuEventQuery(event: number): boolean {
     this.enter(CALL.cuEventQuery)
-    const { queue, position, after } = this.streams.event(event)
+    const { queue, position, after, capture } = this.streams.event(event)
+    if (capture !== null) this.captures.refuseCaptured(capture)
     if (queue === null) return true
     const done = queue.completed >= position
     if (done) queue.observe(position, after)
@@ -438,7 +504,8 @@ export class SimulatedDriver implements Driver {
 
   cuEventSynchronize(event: number): void {
     this.enter(CALL.cuEventSynchronize)
-    const { context, queue, position, after } = this.streams.event(event)
+    const { context, queue, position, after, capture } = this.streams.event(event)
+    if (capture !== null) this.captures.refuseCaptured(capture)
     if (queue !== null) {
       this.scheduler.finish(queue, position)
       queue.observe(position, after)
@@ -530,20 +597,20 @@ export class SimulatedDriver implements Driver {
   cuMemAllocFromPoolAsync(bytes: number, pool: number, stream: number): number {
     const context = this.enter(CALL.cuMemAllocFromPoolAsync)
     this.requireOption('memoryPools')
-    return this.pools.allocate(pool, bytes, this.streams.queueOf(context, stream))
+    return this.pools.allocate(pool, bytes, this.uncaptured(context, stream))
   }
 
   cuMemAllocAsync(bytes: number, stream: number): number {
     const context = this.enter(CALL.cuMemAllocAsync)
     this.requireOption('memoryPools')
-    const queue = this.streams.queueOf(context, stream)
+    const queue = this.uncaptured(context, stream)
     return this.pools.allocate(this.pools.currentOf(context.device), bytes, queue)
   }
 
   cuMemFreeAsync(ptr: number, stream: number): void {
     const context = this.enter(CALL.cuMemFreeAsync)
     this.requireOption('memoryPools')
-    if (!this.pools.release(ptr, this.streams.queueOf(context, stream))) {
+    if (!this.pools.release(ptr, this.uncaptured(context, stream))) {
       throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation of a pool begins there')
     }
   }
@@ -640,6 +707,31 @@ export class SimulatedDriver implements Driver {
     this.scheduler.submit(queue, this.modules.launch(context, kernel, shape, args))
   }
 
+  cuGraphDestroy(graph: number): void {
+    this.enter(CALL.cuGraphDestroy)
+    this.captures.destroyGraph(graph)
+  }
+
+  cuGraphInstantiate(graph: number): number {
+    this.enter(CALL.cuGraphInstantiate)
+    return this.captures.instantiate(graph)
+  }
+
+  cuGraphLaunch(executable: number, stream: number): void {
+    const context = this.enter(CALL.cuGraphLaunch)
+    const graph = this.captures.executable(executable)
+    const queue = this.uncaptured(context, stream)
+    if (graph.lastQueue !== null) this.scheduler.wait(queue, graph.lastQueue, graph.lastPosition)
+    graph.lastPosition = this.scheduler.submitGraph(queue, graph.nodes)
+    graph.lastQueue = queue
+  }
+
+  /** Launches that are under way still complete. */
+  cuGraphExecDestroy(executable: number): void {
+    this.enter(CALL.cuGraphExecDestroy)
+    this.captures.destroyExecutable(executable)
+  }
+
   // What every call begins with, and what handles stand for
 
   private begin(call: number): void {
@@ -654,6 +746,7 @@ export class SimulatedDriver implements Driver {
     this.gate.latch.guard(this.current.handle)
     this.scheduler.progress()
     this.checkFault(this.current)
+    this.captures.guard(call)
   }
 
   private enterPools(call: number): void {
@@ -665,6 +758,20 @@ export class SimulatedDriver implements Driver {
     this.enterAnywhere(call)
     if (this.current === null) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'make a context current first')
     return this.current
+  }
+
+  /** Begins a call that works in the legacy stream. */
+  private enterLegacy(call: number): SimulatedContext {
+    const context = this.enter(call)
+    this.captures.checkSubmit(context.legacy)
+    return context
+  }
+
+  /** The stream, for work that is not recorded by this simulation. */
+  private uncaptured(context: SimulatedContext, stream: number): StreamQueue {
+    const queue = this.streams.queueOf(context, stream)
+    this.captures.checkNotCaptured(queue, 'graph memory or a graph within a graph')
+    return queue
   }
 
   private checkFault({ fault, handle }: StreamGroup): void {

@@ -7,12 +7,32 @@ export interface Fault {
 /** 'blocking' streams and the legacy default stream wait for each other; 'non-blocking' ones are on their own. */
 export type StreamKind = 'legacy' | 'blocking' | 'non-blocking'
 
-/** All that was submitted to one stream at some moment. */
+/** One operation of a capture. */
+export interface CapturedNode {
+  readonly effect: () => void
+  readonly after: readonly CapturedNode[]
+}
+
+/** Work that is recorded instead of run; the rules are in captures.ts. */
+export interface StreamCapture {
+  readonly origin: StreamQueue
+  /** CUstreamCaptureMode */
+  readonly mode: number
+  /** in the order of their recording */
+  readonly nodes: CapturedNode[]
+  readonly streams: Set<StreamQueue>
+  invalidated: boolean
+  ended: boolean
+}
+
+/** All that was submitted to one stream at some moment, or of a captured stream all that was recorded. */
 export interface WorkPoint {
   readonly queue: StreamQueue
   readonly position: number
   /** counted over all streams */
   readonly moment: number
+  readonly capture: StreamCapture | null
+  readonly tails: readonly CapturedNode[]
 }
 
 /** The streams of one context. */
@@ -64,6 +84,9 @@ export class StreamQueue {
   seen = 0
   /** by stream: the position that everything submitted from now on comes after, by events; replaced, never changed */
   after: ReadonlyMap<StreamQueue, number> = new Map()
+  /** the capture that the stream is part of, and the nodes that its next one comes after */
+  capture: StreamCapture | null = null
+  tails: readonly CapturedNode[] = []
 
   private head = 0
   private positions = new Float64Array(8)

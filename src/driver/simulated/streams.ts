@@ -3,9 +3,10 @@
 
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from '../constants.js'
 import type { CallGate } from './call-gate.js'
+import type { Captures } from './captures.js'
 import type { SimulatedContext } from './context.js'
 import { HandleTable } from './handle-table.js'
-import type { StreamQueue } from './stream-queue.js'
+import type { CapturedNode, StreamCapture, StreamQueue } from './stream-queue.js'
 
 export interface Event {
   readonly context: SimulatedContext
@@ -14,6 +15,9 @@ export interface Event {
   position: number
   /** what the record came after */
   after: StreamQueue['after']
+  /** recorded on a captured stream: the capture, and the nodes that the event stands for */
+  capture: StreamCapture | null
+  tails: readonly CapturedNode[]
 }
 
 export class Streams {
@@ -21,7 +25,10 @@ export class Streams {
   private readonly events = new HandleTable<Event>(0x2000_0000)
   private made = 0
 
-  constructor(private readonly gate: CallGate) {}
+  constructor(
+    private readonly gate: CallGate,
+    private readonly captures: Captures,
+  ) {}
 
   /** unique while the driver lives */
   nextId(): number {
@@ -35,8 +42,10 @@ export class Streams {
 
   /** Does not wait; what was submitted still completes. */
   destroy(handle: number): void {
-    const queue = this.streams.remove(handle)
+    const queue = this.streams.get(handle)
     if (queue === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
+    this.captures.checkNotCaptured(queue, 'the end')
+    this.streams.remove(handle)
     queue.destroyed = true
     if (queue.completed === queue.submitted) queue.group.queues.delete(queue)
   }
@@ -44,6 +53,7 @@ export class Streams {
   /** The stream, to submit work of `context` to. */
   queueOf(context: SimulatedContext, handle: number): StreamQueue {
     const queue = this.queue(context, handle)
+    this.captures.checkSubmit(queue)
     if (queue.group === context) return queue
     const fact = 'the stream belongs to another context than the current one'
     throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, fact)
@@ -63,7 +73,7 @@ export class Streams {
   }
 
   createEvent(context: SimulatedContext): number {
-    return this.events.add({ context, queue: null, position: 0, after: new Map() })
+    return this.events.add({ context, queue: null, position: 0, after: new Map(), capture: null, tails: [] })
   }
 
   destroyEvent(handle: number): void {

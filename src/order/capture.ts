@@ -1,0 +1,204 @@
+// A capture: what is submitted to its streams is recorded by the driver instead of run. It has clocks of its own, which tick
+// for events that are recorded on captured streams: which work of the graph comes before which. For the clocks of the device
+// a captured stream is like a closed one: a last mark, placed before, covers all that was submitted to it, and it gets no
+// further one before the capture ends.
+
+import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+import {
+  CU_STREAM_CAPTURE_MODE_GLOBAL,
+  CU_STREAM_CAPTURE_MODE_RELAXED,
+  CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+  CU_STREAM_LEGACY_DEFAULT,
+  CU_STREAM_NON_BLOCKING,
+} from '../driver/constants.js'
+import { Graph } from './graph.js'
+import { GraphMemory, type Holding } from './graph-memory.js'
+import { KnownOrder } from './known-order.js'
+import { enterRelaxed, leaveRelaxed } from './relaxed.js'
+import type { Stream } from './stream.js'
+
+const MODES = {
+  global: CU_STREAM_CAPTURE_MODE_GLOBAL,
+  threadLocal: CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+  relaxed: CU_STREAM_CAPTURE_MODE_RELAXED,
+} as const
+
+/**
+ * Whose calls the driver refuses while a stream is captured, if they might break the capture, such as cuMemAlloc: those of
+ * every thread ('global'), of this thread, or of none. The calls of this library are never among them.
+ */
+export type CaptureMode = keyof typeof MODES
+
+export class Capture extends KnownOrder {
+  /** true once its streams run their work again */
+  ended = false
+  /** what pools keep for it */
+  readonly holdings = new Set<Holding>()
+  private readonly streams = new Set<Stream>()
+  /** the legacy default stream, when a captured stream is ordered with it: any work for it would break the capture */
+  private blocked: Stream | null = null
+
+  private constructor(
+    readonly origin: Stream,
+    /** begun and ended by another library */
+    private readonly announced: boolean,
+  ) {
+    super()
+  }
+
+  /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for a mode that is none. */
+  static begin(stream: Stream, mode: CaptureMode): void {
+    if (!Object.hasOwn(MODES, mode)) {
+      throw new TypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${String(mode)}`)
+    }
+    const capture = new Capture(stream, false)
+    capture.start(() => stream.context.activate().cuStreamBeginCapture(stream.handle, MODES[mode]))
+  }
+
+  /** Another library is about to begin a capture of the open `stream`. */
+  static announce(stream: Stream): void {
+    if (stream.context.activate().cuStreamIsCapturing(stream.handle)) {
+      throw new PoolError('beginCapture: the stream is captured already; announce it before the capture begins')
+    }
+    new Capture(stream, true).start(() => {})
+  }
+
+  /** `stream` is about to be made to wait for captured work, and so becomes part of the capture. */
+  join(stream: Stream): void {
+    if (stream.handle === CU_STREAM_LEGACY_DEFAULT) {
+      throw new PoolError('wait: the default stream cannot be captured; create another one for captured work')
+    }
+    if (this.isOrderedWithLegacy(stream)) this.block(stream)
+    stream.suspend()
+    stream.capture = this
+    this.streams.add(stream)
+    this.slotLimit = Math.max(this.slotLimit, stream.lastSlot + 1)
+  }
+
+  /** The wait of `join` was refused. */
+  leave(stream: Stream): void {
+    this.streams.delete(stream)
+    stream.capture = null
+    stream.resume()
+  }
+
+  /** Ends it on the stream where it began; throws what the driver throws, for example where a stream was not joined again. */
+  end(): Graph {
+    const { clocks } = this.origin
+    const graph = this.endOnDriver()
+    let executable: number
+    const driver = clocks.context.activate()
+    try {
+      executable = driver.cuGraphInstantiate(graph)
+    } catch (error) {
+      this.finish(false)
+      throw error
+    } finally {
+      quietly(() => driver.cuGraphDestroy(graph))
+    }
+    this.finish(true)
+    return new Graph(clocks, executable, new GraphMemory(clocks, this.holdings))
+  }
+
+  /** Ends it without a graph. */
+  abort(): void {
+    if (this.ended) return
+    if (!this.announced) {
+      quietly(() => {
+        const graph = this.endOnDriver()
+        this.origin.context.activate().cuGraphDestroy(graph)
+      })
+      if (this.ended) return
+    }
+    this.finish(false)
+  }
+
+  /** The capture that was announced has ended. */
+  endAnnounced(): GraphMemory {
+    if (!this.announced) {
+      throw new PoolError('endCapture: the capture was not announced by a pool; call stream.endCapture()')
+    }
+    const { handle, context, clocks } = this.origin
+    if (context.activate().cuStreamIsCapturing(handle)) {
+      throw new PoolError('endCapture: the stream is still captured; end the capture first')
+    }
+    this.finish(true)
+    return new GraphMemory(clocks, this.holdings)
+  }
+
+  private start(begin: () => void): void {
+    const { context, clocks } = this.origin
+    enterRelaxed(context.activate())
+    clocks.captures.add(this)
+    try {
+      this.join(this.origin)
+      begin()
+    } catch (error) {
+      this.finish(false)
+      throw error
+    }
+  }
+
+  private endOnDriver(): number {
+    if (this.announced) {
+      throw new PoolError(
+        'endCapture: the capture was announced; end it where it began, then call pool.endCapture(stream)',
+      )
+    }
+    const { handle, context } = this.origin
+    try {
+      return context.activate().cuStreamEndCapture(handle)
+    } catch (error) {
+      // A refused capture is over, too, unless the call itself was refused: then it can be ended once more.
+      if (!this.isCapturing()) this.finish(false)
+      throw error
+    }
+  }
+
+  private isCapturing(): boolean {
+    let capturing = true
+    try {
+      capturing = this.origin.context.activate().cuStreamIsCapturing(this.origin.handle)
+    } catch (error) {
+      if (error instanceof DeviceLostError) return false
+      if (!(error instanceof CudaError)) throw error
+    }
+    return capturing
+  }
+
+  private finish(hasGraph: boolean): void {
+    const { context, clocks } = this.origin
+    this.ended = true
+    for (const stream of this.streams) this.leave(stream)
+    if (this.blocked !== null) {
+      this.blocked.blockedBy = null
+      this.blocked.resume()
+    }
+    clocks.captures.delete(this)
+    leaveRelaxed(context.driver)
+    if (hasGraph) return
+    for (const holding of this.holdings) holding.release([])
+  }
+
+  private isOrderedWithLegacy(stream: Stream): boolean {
+    if (stream.owned) return false
+    return (stream.context.activate().cuStreamGetFlags(stream.handle) & CU_STREAM_NON_BLOCKING) === 0
+  }
+
+  private block({ clocks }: Stream): void {
+    const legacy = clocks.streams.find(stream => stream?.handle === CU_STREAM_LEGACY_DEFAULT)
+    if (legacy === null || legacy === undefined) return
+    legacy.suspend()
+    legacy.blockedBy = this
+    this.blocked = legacy
+  }
+}
+
+/** Runs what gives something back, of which the driver may think what it likes. */
+function quietly(work: () => void): void {
+  try {
+    work()
+  } catch (error) {
+    if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+  }
+}

@@ -1,0 +1,47 @@
+import { PoolError } from '../base/errors.js'
+import type { Clocks } from './clocks.js'
+import type { GraphMemory } from './graph-memory.js'
+import type { Stream } from './stream.js'
+
+/** Captured work that can be launched again and again. The memory that it uses stays where it is until it is closed. */
+export class Graph implements Disposable {
+  /** Made by `device.capture(stream, work)` or `stream.endCapture()`. */
+  constructor(
+    private readonly clocks: Clocks,
+    private executable: number,
+    private readonly memory: GraphMemory,
+  ) {
+    clocks.graphs.add(this)
+  }
+
+  /**
+   * Submits all of it to `stream`, of the same device, and returns at once. A launch is work of that stream like any other,
+   * and comes after earlier launches of the same graph. Throws PoolError for a closed graph or pool.
+   */
+  launch(stream: Stream): void {
+    this.memory.check('launch')
+    if (stream?.clocks !== this.clocks) {
+      throw new PoolError('launch: the stream belongs to another device, or is no stream')
+    }
+    stream.checkOpen('launch')
+    this.memory.noteLaunch(stream)
+    this.clocks.context.activate().cuGraphLaunch(this.executable, stream.handle)
+  }
+
+  /**
+   * Launches already submitted still complete; then the memory goes back to its pools, that of buffers still held when they
+   * are freed. A second close does nothing, nor does one after the device was closed.
+   */
+  close(): void {
+    const { context } = this.clocks
+    if (this.executable === 0 || context.released) return
+    context.giveBack(driver => driver.cuGraphExecDestroy(this.executable))
+    this.executable = 0
+    this.clocks.graphs.delete(this)
+    this.memory.close()
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+}

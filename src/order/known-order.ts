@@ -1,0 +1,35 @@
+/** Streams that one device can have open at a time. */
+export const MOST_STREAMS = 64
+
+/** By slot: the marks that are complete once some mark is. Slots beyond its end were unused when it was taken. */
+export type Reach = Float64Array
+
+/** Which marks of which streams come before what is submitted to a stream from now on: of work that runs, or of a capture. */
+export class KnownOrder {
+  /** by stream slot: marks placed so far */
+  readonly marked = new Float64Array(MOST_STREAMS)
+  /** at `later * MOST_STREAMS + earlier`: the latest mark of one slot that everything submitted to the other from now on comes after */
+  readonly known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
+  /** slots that are or were in use are below this */
+  slotLimit = 0
+
+  /** The clock ticks; the reach of a mark that is placed now. To be called before the driver is. */
+  tick(slot: number): Reach {
+    this.marked[slot]++
+    return this.reachOf(slot)
+  }
+
+  /** The stream of a slot has been made to wait for a mark of this reach. */
+  follow(later: number, reach: Reach): void {
+    const row = later * MOST_STREAMS
+    for (let slot = 0; slot < reach.length; slot++) {
+      if (reach[slot] > this.known[row + slot]) this.known[row + slot] = reach[slot]
+    }
+  }
+
+  protected reachOf(slot: number): Reach {
+    const reach = this.known.slice(slot * MOST_STREAMS, slot * MOST_STREAMS + this.slotLimit)
+    reach[slot] = this.marked[slot]
+    return reach
+  }
+}
