@@ -50,7 +50,7 @@ export class DebugPool extends CachingPool {
     this.debug = config.debug
     this.quarantine = new Quarantine(
       stream => this.openStream(stream),
-      ({ allocation, slot, stamp }) => this.reserve.takeAside(allocation.block.record, slot, stamp),
+      ({ allocation, slot, stamp }) => this.reserve.giveToHeap(allocation.block.record, slot, stamp),
     )
     this.registry = config.debug.warnOnLeak ? new FinalizationRegistry(warnOfLoss) : null
   }

@@ -1,56 +1,40 @@
-// What stands behind the slot cache: two heaps, the memory under them, and when a freed block may be used again. A
-// request goes down a ladder: the heap; a larger cached block; blocks of other streams that are known to be safe; what has
-// completed meanwhile; the slot caches given back; idle memory moved and new memory; making the stream wait for another
-// one's block; waiting on the host, for the oldest work that is enough. No step that a former one makes needless is taken.
+// What stands behind the slot cache: two heaps, the memory under them, and when a freed block may be used again. What is
+// tried for a request that the heap cannot serve is miss-ladder.ts.
 
-import { MiB } from '../base/bytes.js'
-import { CudaError, DeviceLostError, PoolError, type StreamMemory } from '../base/errors.js'
-import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
-import type { Driver } from '../driver/driver.js'
-import { findAdmitted, findStretch } from '../heap/other-keys.js'
+import { CudaError, DeviceLostError, type StreamMemory } from '../base/errors.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
 import { CLASSES, classFloorUnits, classOf, UNIT_BYTES } from '../heap/size-classes.js'
-import type { Admission } from '../heap/window.js'
-import { type Clocks, type Mark, MOST_STREAMS } from '../order/clocks.js'
+import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
-import { type Backing, SMALL_UNITS, virtualMemoryObstacle } from './backing.js'
+import { type Backing, SMALL_UNITS } from './backing.js'
+import { chooseBacking } from './choose-backing.js'
 import { Deferred, type Use } from './deferred.js'
 import { GraphArenas } from './graph-arenas.js'
+import { MissLadder } from './miss-ladder.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
-import { SegmentBacking } from './segment-backing.js'
-import { deviceSegments, managedSegments, type SegmentSource } from './segment-source.js'
 import type { SlotCache } from './slot-cache.js'
-import { VirtualBacking } from './virtual-backing.js'
 
 /**
  * Large blocks given back to the heap between two marks. Marks tell how old the last use of idle memory is, so that it
  * can be moved when a miss comes; small blocks hardly ever leave a granule idle.
  */
 const LARGE_FREES_PER_MARK = 32
-/** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
-const MOST_SLACK = 1.2
-const LEAST_SLACK_BYTES = 32 * MiB
 const SMALL_CLASSES = classOf(SMALL_UNITS)
-/** By key: only blocks that depend on nothing are admitted. */
-const NONE: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity, 0, 1)
-/** Instead of a slot: memory for whoever it may be. */
-const ANYBODY = -1
 
 export class Reserve {
   readonly small: SegregatedFit
   readonly large: SegregatedFit
   readonly backing: Backing
-  /** requests for which memory had to be found or moved */
-  growths = 0
   /** by stream slot: the latest stamp that a block waits for */
   private readonly awaited = new Float64Array(MOST_STREAMS)
-  private readonly deferred: Deferred
+  readonly deferred: Deferred
   readonly others: OtherStreams
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   private readonly seen: Float64Array
+  private readonly ladder: MissLadder
   private unmarkedFrees = 0
   /** what captures, and their graphs, have of the memory */
   readonly arenas: GraphArenas
@@ -67,7 +51,8 @@ export class Reserve {
     this.deferred = new Deferred(clocks, this.seen, config.streamOrdered)
     this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic)
     this.arenas = new GraphArenas(records, slots, clocks, this.deferred, this)
-    this.backing = this.chooseBacking()
+    this.ladder = new MissLadder(this, slots, clocks, this.seen, config)
+    this.backing = chooseBacking(clocks, this, config)
   }
 
   /** A block for the stream slot, taken but without a state, its key and class in its record; 0 when no step of the ladder helps. */
@@ -75,7 +60,7 @@ export class Reserve {
     const heap = units < SMALL_UNITS ? this.small : this.large
     const key = slot + 1
     let record = heap.allocate(units, alignUnits, key)
-    if (record === 0) record = this.allocateAfterMiss(heap, units, alignUnits, key)
+    if (record === 0) record = this.ladder.take({ heap, units, alignUnits, slot })
     if (record === 0) return 0
     if (this.records.isSpent(record)) record = heap.rehouse(record)
     this.slots.meet(slot)
@@ -130,24 +115,7 @@ export class Reserve {
 
   /** A large block without any dependency, taken; 0 when nothing helps. */
   takeIdle(units: number): number {
-    if (units * UNIT_BYTES > this.backing.limitBytes) return 0
-    const { large } = this
-    let record = large.allocate(units, 1, 0)
-    if (record === 0) {
-      this.drain(large)
-      this.drain(this.small)
-      this.settle()
-      record = large.allocate(units, 1, 0)
-    }
-    if (record === 0) {
-      this.growths++
-      record = this.backing.grow(large, units, 1, NONE, Infinity)
-    }
-    while (record === 0 && this.waitOnHost(large, units, 1, ANYBODY)) {
-      record = large.allocate(units, 1, 0)
-      if (record === 0) record = this.backing.grow(large, units, 1, NONE, Infinity)
-    }
-    return record
+    return this.ladder.takeIdle(units)
   }
 
   /** Whether all announced uses of a live block, about to be freed on `slot`, are known to come before; they are forgotten then. */
@@ -164,15 +132,10 @@ export class Reserve {
     for (const use of this.deferred.add(record, slot, stamp, bytes)) this.await(use.slot, use.stamp)
   }
 
-  /** A freed block is kept from use until `takeAside`. */
+  /** A freed block is kept from use until `giveToHeap`. */
   setAside(record: number): void {
     this.slots.handBack(record)
     this.records.setState(record, State.deferred)
-  }
-
-  /** A block that was set aside goes to the heap, to be used again after `stamp` of the stream slot. */
-  takeAside(record: number, slot: number, stamp: number): void {
-    this.giveToHeap(record, slot, stamp)
   }
 
   /** Settles, then gives back what is idle above the release threshold; returns how many blocks were settled. */
@@ -191,6 +154,11 @@ export class Reserve {
     this.drain(this.large)
     this.settle()
     relaxed(this.clocks.context.activate(), () => this.backing.trim(bytes))
+  }
+
+  /** Requests for which memory had to be found or moved. */
+  get growths(): number {
+    return this.ladder.growths
   }
 
   /** How often a stream was made to wait for another one's memory. */
@@ -247,123 +215,8 @@ export class Reserve {
     this.arenas.check()
   }
 
-  private allocateAfterMiss(heap: SegregatedFit, units: number, alignUnits: number, key: number): number {
-    // Nothing below would help, even with the pool empty, and much would be disturbed.
-    if (units * UNIT_BYTES > this.backing.limitBytes) return 0
-    const { others } = this
-    const slot = key - 1
-    let record = 0
-    others.look(slot)
-    if (alignUnits === 1) record = others.takeCached(units, slot)
-    if (record === 0 && heap === this.small && this.breakLarger(units, slot))
-      record = heap.allocate(units, alignUnits, key)
-    if (record === 0) record = others.takeFree(heap, units, alignUnits, false)
-    if (record === 0 && this.settleKnown() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
-    if (record === 0) record = this.takeDeferred(heap, units, alignUnits, slot, false)
-    if (record !== 0) return record
-    const driver = this.clocks.context.activate()
-    return relaxed(driver, () => {
-      this.checkAnnounced(driver, slot)
-      return this.allocateByDriver(heap, units, alignUnits, slot)
-    })
-  }
-
-  /** Refuses a stream that another library captures without our knowledge: its memory would be used again under the graph. */
-  private checkAnnounced(driver: Driver, slot: number): void {
-    const { handle } = this.clocks.streams[slot]!
-    if (handle === CU_STREAM_LEGACY_DEFAULT || !driver.cuStreamIsCapturing(handle)) return
-    throw new PoolError(
-      'allocate: the stream is being captured by another library; call pool.beginCapture(stream) before the capture begins',
-    )
-  }
-
-  /** The steps that may need the driver. */
-  private allocateByDriver(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    const { others } = this
-    const { crossStreamReuse } = this.config
-    let record = 0
-    if (this.settle() > 0) record = this.takeKnown(heap, units, alignUnits, slot)
-    if (record === 0 && this.drain(heap) > 0) {
-      this.settle()
-      record = this.takeKnown(heap, units, alignUnits, slot)
-    }
-    if (record === 0) record = others.takeFree(heap, units, alignUnits, true)
-    if (record === 0 && this.drain(heap === this.small ? this.large : this.small) > 0) this.settle()
-    if (record === 0 && crossStreamReuse === 'wait-before-grow') {
-      record = this.takeByWaiting(heap, units, alignUnits, slot)
-      if (record !== 0) return record
-      this.growths++
-      record = this.takeWithSlack(heap, units, alignUnits, slot)
-      if (record === 0) record = this.grow(heap, units, alignUnits, slot)
-    } else if (record === 0) {
-      this.growths++
-      record = this.grow(heap, units, alignUnits, slot)
-    }
-    if (record === 0 && crossStreamReuse === 'wait-before-oom') {
-      record = this.takeByWaiting(heap, units, alignUnits, slot)
-      if (record === 0 && others.waitForWindow(this.backing, heap, units, alignUnits, slot)) {
-        record = this.grow(heap, units, alignUnits, slot)
-      }
-    }
-    while (record === 0 && this.waitOnHost(heap, units, alignUnits, slot)) {
-      record = this.takeKnown(heap, units, alignUnits, slot)
-      if (record === 0) record = this.grow(heap, units, alignUnits, slot)
-    }
-    return record
-  }
-
-  /** A free block that the stream may use now. */
-  private takeKnown(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    const record = heap.allocate(units, alignUnits, slot + 1)
-    if (record !== 0) return record
-    this.others.look(slot)
-    return this.others.takeFree(heap, units, alignUnits, false)
-  }
-
-  private takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    const record = this.others.takeByWaiting(heap, units, alignUnits, slot)
-    return record === 0 ? this.takeDeferred(heap, units, alignUnits, slot, true) : record
-  }
-
-  /** A freed block that other streams use: one that the stream may use now, or with `wait` any, which it is made to wait for. */
-  private takeDeferred(heap: SegregatedFit, units: number, alignUnits: number, slot: number, wait: boolean): number {
-    const { deferred, others } = this
-    const end = heap === this.small ? SMALL_UNITS : Infinity
-    const isSafe = (use: Use) => use.clocks === this.clocks && others.isSafe(slot, use.slot, use.stamp)
-    const block = deferred.smallest(
-      (units + alignUnits - 1) * UNIT_BYTES,
-      end * UNIT_BYTES,
-      candidate => wait || (others.isSafe(slot, candidate.slot, candidate.stamp) && candidate.uses.every(isSafe)),
-    )
-    if (block === null) return 0
-    others.waitFor(slot, block.slot, block.stamp)
-    for (const use of block.uses) {
-      if (use.clocks === this.clocks) others.waitFor(slot, use.slot, use.stamp)
-      else others.waitForPeer(slot, use)
-    }
-    deferred.remove(block)
-    this.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
-    return heap.allocate(units, alignUnits, slot + 1)
-  }
-
-  /** Grows as long as that leaves little slack, and waits on the host as long as it would leave much; 0 when that does not help. */
-  private takeWithSlack(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    const usedUnits = Math.max(this.slots.peakUnits, this.slots.liveUnits + units)
-    const mostBytes = Math.max(usedUnits * UNIT_BYTES * MOST_SLACK, usedUnits * UNIT_BYTES + LEAST_SLACK_BYTES)
-    let record = this.grow(heap, units, alignUnits, slot, mostBytes)
-    while (record === 0 && this.waitOnHost(heap, units, alignUnits, slot, mostBytes)) {
-      record = this.takeKnown(heap, units, alignUnits, slot)
-      if (record === 0) record = this.grow(heap, units, alignUnits, slot, mostBytes)
-    }
-    return record
-  }
-
-  private grow(heap: SegregatedFit, units: number, alignUnits: number, slot: number, mostBytes = Infinity): number {
-    return this.backing.grow(heap, units, alignUnits, this.others.look(slot), mostBytes)
-  }
-
   /** Gives a block back to its heap without asking the driver for anything. */
-  private giveToHeap(record: number, slot: number, stamp: number): void {
+  giveToHeap(record: number, slot: number, stamp: number): void {
     const heap = this.records.words[(record << 4) | Word.units] < SMALL_UNITS ? this.small : this.large
     const settled = this.seen[slot] >= stamp
     if (!settled) this.await(slot, stamp)
@@ -379,8 +232,15 @@ export class Reserve {
     if (stamp > this.awaited[slot]) this.awaited[slot] = stamp
   }
 
+  /** Slots of streams that blocks wait for. */
+  awaitedSlots(): number[] {
+    return Array.from({ length: this.slots.slotLimit }, (_, slot) => slot).filter(
+      slot => this.awaited[slot] > this.seen[slot],
+    )
+  }
+
   /** Places a mark on each stream that has frees which none covers yet. */
-  private placeMarks(): void {
+  placeMarks(): void {
     const { clocks } = this
     this.unmarkedFrees = 0
     if (this.config.deterministic) return
@@ -390,7 +250,7 @@ export class Reserve {
   }
 
   /** Asks how far the streams have come and frees their blocks of what has completed; returns how many blocks that were. */
-  private settle(): number {
+  settle(): number {
     const { clocks, seen } = this
     this.placeMarks()
     // All are asked before any block is settled: an answer says something of other streams, too.
@@ -402,7 +262,7 @@ export class Reserve {
   }
 
   /** Frees the blocks of what is known to have completed, without asking the driver; returns how many that were. */
-  private settleKnown(): number {
+  settleKnown(): number {
     const { seen } = this
     let settled = 0
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
@@ -418,7 +278,7 @@ export class Reserve {
   }
 
   /** Gives the smallest cached small block of the stream that is larger than `units` back to its heap; false when there is none. */
-  private breakLarger(units: number, slot: number): boolean {
+  breakLarger(units: number, slot: number): boolean {
     const record = this.slots.takeLarger(slot, classOf(units), SMALL_CLASSES)
     if (record === 0) return false
     this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
@@ -426,7 +286,7 @@ export class Reserve {
   }
 
   /** Gives every cached block of one heap back to it; returns how many. */
-  private drain(heap: SegregatedFit): number {
+  drain(heap: SegregatedFit): number {
     const [first, end] = heap === this.small ? [0, SMALL_CLASSES] : [SMALL_CLASSES, CLASSES]
     let drained = 0
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
@@ -437,105 +297,4 @@ export class Reserve {
     }
     return drained
   }
-
-  /**
-   * Waits on the host for the work that would give room for the request, as little and as old as possible, or for the oldest
-   * that freed blocks depend on, and frees blocks of what has completed then; false when nothing is left to wait for.
-   * Without polling it waits for all of a stream, since which mark is the oldest depends on what has completed.
-   */
-  private waitOnHost(
-    heap: SegregatedFit,
-    units: number,
-    alignUnits: number,
-    slot: number,
-    mostBytes = Infinity,
-  ): boolean {
-    const { clocks, seen } = this
-    this.placeMarks()
-    const awaited = Array.from({ length: this.slots.slotLimit }, (_, other) => other).filter(
-      other => this.awaited[other] > seen[other],
-    )
-    if (this.config.deterministic && awaited.length > 0) clocks.waitForAll(awaited[0])
-    else {
-      const marks = awaited.flatMap(other => clocks.watched(other)).sort((a, b) => a.number - b.number)
-      if (marks.length === 0) {
-        const waited = this.deferred.pollPeers(true)
-        return this.settle() > 0 || waited // by an answer that came since
-      }
-      const newBytes = this.newBytes(mostBytes)
-      const chosen = leastOf(marks, some => this.wouldHelp(some, heap, units, alignUnits, slot, newBytes))
-      for (const mark of chosen) clocks.waitFor(mark.slot, mark.stamp) // of two, the first may have told of the second
-    }
-    this.settle()
-    return true
-  }
-
-  /** Whether the request could be served once the host had seen some marks complete. */
-  private wouldHelp(
-    marks: readonly Mark[],
-    heap: SegregatedFit,
-    units: number,
-    alignUnits: number,
-    slot: number,
-    newBytes: number,
-  ): boolean {
-    const settled: Admission = new Float64Array(MOST_STREAMS + 1)
-    settled[0] = Infinity
-    settled.set(this.seen.subarray(0, this.slots.slotLimit), 1)
-    for (const { reach } of marks) {
-      for (let other = 0; other < reach.length; other++) settled[other + 1] = Math.max(settled[other + 1], reach[other])
-    }
-    const known = slot === ANYBODY ? NONE : this.others.look(slot)
-    const admission = known.map((stamp, key) => Math.max(stamp, settled[key]))
-    const end = heap === this.small ? SMALL_UNITS : Infinity
-    return (
-      findAdmitted(heap, units, alignUnits, admission) !== 0 ||
-      findStretch(heap, units, alignUnits, admission) !== null ||
-      this.deferred.wouldFree((units + alignUnits - 1) * UNIT_BYTES, end * UNIT_BYTES, settled) ||
-      this.backing.couldGrow(heap, units, alignUnits, admission, settled, newBytes)
-    )
-  }
-
-  /** What may still be reserved, as far as limit and device go. */
-  private newBytes(mostBytes: number): number {
-    const { leaveFreeBytes } = this.config
-    const { limitBytes, reservedBytes } = this.backing
-    const { freeBytes } = this.clocks.context.activate().cuMemGetInfo()
-    return Math.max(0, Math.min(Math.min(limitBytes, mostBytes) - reservedBytes, freeBytes - leaveFreeBytes))
-  }
-
-  private chooseBacking(): Backing {
-    const { clocks, config } = this
-    const { context } = clocks
-    const { backing } = config
-    const heaps = { small: this.small, large: this.large }
-    const inSegments = (source: SegmentSource) => new SegmentBacking(context, source, heaps, config)
-    if (typeof backing === 'object') return inSegments(backing)
-    if (backing === 'managed') return inSegments(managedSegments(context, config))
-    const obstacle = backing === 'segments' ? 'not asked for' : virtualMemoryObstacle(context)
-    if (obstacle === null) return new VirtualBacking(clocks, heaps, config, config.deterministic)
-    if (backing === 'virtual') {
-      throw new PoolError(`backing 'virtual' is not possible here: ${obstacle}; use 'segments' or 'auto'`)
-    }
-    return inSegments(deviceSegments(context))
-  }
-}
-
-/** Of marks in order of age, a few that are enough, with none older or more than it takes; the oldest one where all are not enough. */
-function leastOf(marks: readonly Mark[], isEnough: (some: readonly Mark[]) => boolean): readonly Mark[] {
-  const oldest = marks.slice(0, 1)
-  if (!isEnough(marks)) return oldest
-  let [tooFew, count] = [0, marks.length]
-  while (count - tooFew > 1) {
-    const middle = (tooFew + count) >> 1
-    if (isEnough(marks.slice(0, middle))) count = middle
-    else tooFew = middle
-  }
-  const newest = new Map(marks.slice(0, count).map(mark => [mark.slot, mark]))
-  let chosen = [...newest.values()]
-  for (const mark of newest.values()) {
-    const others = chosen.filter(other => other !== mark)
-    if (isEnough(others)) chosen = others
-  }
-  return chosen.length === 0 ? oldest : chosen
 }

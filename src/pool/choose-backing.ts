@@ -1,0 +1,22 @@
+import { PoolError } from '../base/errors.js'
+import type { Clocks } from '../order/clocks.js'
+import { type Backing, type Heaps, virtualMemoryObstacle } from './backing.js'
+import type { PoolConfig } from './options.js'
+import { SegmentBacking } from './segment-backing.js'
+import { deviceSegments, managedSegments, type SegmentSource } from './segment-source.js'
+import { VirtualBacking } from './virtual-backing.js'
+
+/** What a pool of this configuration stands on; throws PoolError where a backing that was asked for cannot be had. */
+export function chooseBacking(clocks: Clocks, heaps: Heaps, config: PoolConfig): Backing {
+  const { context } = clocks
+  const { backing } = config
+  const inSegments = (source: SegmentSource) => new SegmentBacking(context, source, heaps, config)
+  if (typeof backing === 'object') return inSegments(backing)
+  if (backing === 'managed') return inSegments(managedSegments(context, config))
+  const obstacle = backing === 'segments' ? 'not asked for' : virtualMemoryObstacle(context)
+  if (obstacle === null) return new VirtualBacking(clocks, heaps, config, config.deterministic)
+  if (backing === 'virtual') {
+    throw new PoolError(`backing 'virtual' is not possible here: ${obstacle}; use 'segments' or 'auto'`)
+  }
+  return inSegments(deviceSegments(context))
+}

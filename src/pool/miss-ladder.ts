@@ -1,0 +1,175 @@
+// What is tried for a request that the slot cache and the heap could not serve, one step after another: a cached block of
+// another stream; a larger cached block; blocks of other streams that are known to be safe; what has completed meanwhile; the
+// slot caches given back; idle memory moved and new memory; making the stream wait for another one's block; waiting on the
+// host. No step that a former one makes needless is taken.
+
+import { MiB } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
+import type { Driver } from '../driver/driver.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
+import type { Clocks } from '../order/clocks.js'
+import { relaxed } from '../order/relaxed.js'
+import { SMALL_UNITS } from './backing.js'
+import type { Use } from './deferred.js'
+import { HostWait, NONE } from './host-wait.js'
+import { ANYBODY, type Miss } from './miss.js'
+import type { PoolConfig } from './options.js'
+import type { Reserve } from './reserve.js'
+import type { SlotCache } from './slot-cache.js'
+
+/** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
+const MOST_SLACK = 1.2
+const LEAST_SLACK_BYTES = 32 * MiB
+
+export class MissLadder {
+  /** requests for which memory had to be found or moved */
+  growths = 0
+  private readonly host: HostWait
+
+  constructor(
+    private readonly reserve: Reserve,
+    private readonly slots: SlotCache,
+    private readonly clocks: Clocks,
+    seen: Float64Array,
+    private readonly config: PoolConfig,
+  ) {
+    this.host = new HostWait(reserve, clocks, seen, config)
+  }
+
+  /** A block for a stream, taken; 0 when no step helps. */
+  take(miss: Miss): number {
+    const { heap, units, alignUnits, slot } = miss
+    const { reserve } = this
+    // Nothing below would help, even with the pool empty, and much would be disturbed.
+    if (units * UNIT_BYTES > reserve.backing.limitBytes) return 0
+    const { others } = reserve
+    let record = 0
+    others.look(slot)
+    if (alignUnits === 1) record = others.takeCached(units, slot)
+    if (record === 0 && heap === reserve.small && reserve.breakLarger(units, slot)) {
+      record = heap.allocate(units, alignUnits, slot + 1)
+    }
+    if (record === 0) record = others.takeFree(heap, units, alignUnits, false)
+    if (record === 0 && reserve.settleKnown() > 0) record = this.takeKnown(miss)
+    if (record === 0) record = this.takeDeferred(miss, false)
+    if (record !== 0) return record
+    const driver = this.clocks.context.activate()
+    return relaxed(driver, () => {
+      this.checkAnnounced(driver, slot)
+      return this.takeByDriver(miss)
+    })
+  }
+
+  /** A large block without any dependency, taken; 0 when nothing helps. */
+  takeIdle(units: number): number {
+    const { reserve } = this
+    const heap = reserve.large
+    if (units * UNIT_BYTES > reserve.backing.limitBytes) return 0
+    let record = heap.allocate(units, 1, 0)
+    if (record === 0) {
+      reserve.drain(heap)
+      reserve.drain(reserve.small)
+      reserve.settle()
+      record = heap.allocate(units, 1, 0)
+    }
+    if (record === 0) {
+      this.growths++
+      record = reserve.backing.grow(heap, units, 1, NONE, Infinity)
+    }
+    while (record === 0 && this.host.waitFor({ heap, units, alignUnits: 1, slot: ANYBODY })) {
+      record = heap.allocate(units, 1, 0) || reserve.backing.grow(heap, units, 1, NONE, Infinity)
+    }
+    return record
+  }
+
+  /** Refuses a stream that another library captures without our knowledge: its memory would be used again under the graph. */
+  private checkAnnounced(driver: Driver, slot: number): void {
+    const { handle } = this.clocks.streams[slot]!
+    if (handle === CU_STREAM_LEGACY_DEFAULT || !driver.cuStreamIsCapturing(handle)) return
+    throw new PoolError(
+      'allocate: the stream is being captured by another library; call pool.beginCapture(stream) before the capture begins',
+    )
+  }
+
+  /** The steps that may need the driver. */
+  private takeByDriver(miss: Miss): number {
+    const { heap, units, alignUnits, slot } = miss
+    const { reserve } = this
+    const { others } = reserve
+    const { crossStreamReuse } = this.config
+    let record = 0
+    if (reserve.settle() > 0) record = this.takeKnown(miss)
+    if (record === 0 && reserve.drain(heap) > 0) {
+      reserve.settle()
+      record = this.takeKnown(miss)
+    }
+    if (record === 0) record = others.takeFree(heap, units, alignUnits, true)
+    if (record === 0 && reserve.drain(heap === reserve.small ? reserve.large : reserve.small) > 0) reserve.settle()
+    if (record === 0 && crossStreamReuse === 'wait-before-grow') {
+      record = this.takeByWaiting(miss)
+      if (record !== 0) return record
+      this.growths++
+      record = this.takeWithSlack(miss) || this.grow(miss)
+    } else if (record === 0) {
+      this.growths++
+      record = this.grow(miss)
+    }
+    if (record === 0 && crossStreamReuse === 'wait-before-oom') {
+      record = this.takeByWaiting(miss)
+      if (record === 0 && others.waitForWindow(reserve.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
+    }
+    while (record === 0 && this.host.waitFor(miss)) record = this.takeKnown(miss) || this.grow(miss)
+    return record
+  }
+
+  /** A free block that the stream may use now. */
+  private takeKnown({ heap, units, alignUnits, slot }: Miss): number {
+    const record = heap.allocate(units, alignUnits, slot + 1)
+    if (record !== 0) return record
+    const { others } = this.reserve
+    others.look(slot)
+    return others.takeFree(heap, units, alignUnits, false)
+  }
+
+  private takeByWaiting(miss: Miss): number {
+    const { heap, units, alignUnits, slot } = miss
+    return this.reserve.others.takeByWaiting(heap, units, alignUnits, slot) || this.takeDeferred(miss, true)
+  }
+
+  /** A freed block that other streams use: one that the stream may use now, or with `wait` any, which it is made to wait for. */
+  private takeDeferred({ heap, units, alignUnits, slot }: Miss, wait: boolean): number {
+    const { deferred, others, small } = this.reserve
+    const end = heap === small ? SMALL_UNITS : Infinity
+    const isSafe = (use: Use) => use.clocks === this.clocks && others.isSafe(slot, use.slot, use.stamp)
+    const block = deferred.smallest(
+      (units + alignUnits - 1) * UNIT_BYTES,
+      end * UNIT_BYTES,
+      candidate => wait || (others.isSafe(slot, candidate.slot, candidate.stamp) && candidate.uses.every(isSafe)),
+    )
+    if (block === null) return 0
+    others.waitFor(slot, block.slot, block.stamp)
+    for (const use of block.uses) {
+      if (use.clocks === this.clocks) others.waitFor(slot, use.slot, use.stamp)
+      else others.waitForPeer(slot, use)
+    }
+    deferred.remove(block)
+    this.reserve.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
+    return heap.allocate(units, alignUnits, slot + 1)
+  }
+
+  /** Grows as long as that leaves little slack, and waits on the host as long as it would leave much; 0 when that does not help. */
+  private takeWithSlack(miss: Miss): number {
+    const usedUnits = Math.max(this.slots.peakUnits, this.slots.liveUnits + miss.units)
+    const mostBytes = Math.max(usedUnits * UNIT_BYTES * MOST_SLACK, usedUnits * UNIT_BYTES + LEAST_SLACK_BYTES)
+    let record = this.grow(miss, mostBytes)
+    while (record === 0 && this.host.waitFor(miss, mostBytes))
+      record = this.takeKnown(miss) || this.grow(miss, mostBytes)
+    return record
+  }
+
+  private grow({ heap, units, alignUnits, slot }: Miss, mostBytes = Infinity): number {
+    const { backing, others } = this.reserve
+    return backing.grow(heap, units, alignUnits, others.look(slot), mostBytes)
+  }
+}
