@@ -5,6 +5,7 @@ import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
 import { CachingPool } from '../src/pool/caching-pool.js'
 import { Deferred, type Use } from '../src/pool/deferred.js'
+import { IdleGranules } from '../src/pool/idle-granules.js'
 import { OtherStreams } from '../src/pool/other-streams.js'
 import { VirtualBacking } from '../src/pool/virtual-backing.js'
 import { replace, replacePrivate } from './replace-method.js'
@@ -162,7 +163,7 @@ export const MEMORY_CANARIES = {
   },
   'a granule remembers its last use': {
     broken: 'memory is unmapped though its last use is not known complete',
-    break: () => replacePrivate(VirtualBacking.prototype, 'isSettled', () => () => true),
+    break: () => replacePrivate(IdleGranules.prototype, 'isSettled', () => () => true),
   },
   'a granule of several streams is nobody’s': {
     broken: 'of a granule that several streams used the last free counts',

@@ -8,8 +8,8 @@ import { CU_MEM_HANDLE_TYPE_NONE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
-import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
-import { type Admission, isAdmitted, type Window } from '../heap/window.js'
+import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import type { Admission, Window } from '../heap/window.js'
 import type { Clocks } from '../order/clocks.js'
 import type { PoolAccess } from './access.js'
 import {
@@ -20,37 +20,14 @@ import {
   MOST_ALIGNMENT_BYTES,
   mostReservedBytes,
 } from './backing.js'
+import { IdleGranules, type Reservation } from './idle-granules.js'
 import { MappedAccess } from './mapped-access.js'
+import { MovingLimit } from './moving-limit.js'
 
-// Moving memory saves memory and costs time. What has moved counts against a limit, twice all that is reserved, and is
-// forgiven at the rate of a share of the time that passes. Beyond the limit the pool takes new memory, up to a quarter more
-// than was ever in use; where it must not or cannot, memory moves whatever that costs.
-const MOST_MOVES = 2
-const MOVING_TIME_SHARE = 1 / 20
+/** Beyond what may move, new memory is taken up to this much of what was ever in use. */
 const MOST_OVER_USE = 1.25
-const MOST_FORGIVING_SECONDS = 0.05 // a pause longer than this counts as this, so that idling earns no long burst of moves
-const MOVE_SECONDS = 40e-6 // unmap, map and access of 2 MiB on an H200
-
 /** How many times the device's memory each range has in addresses. */
 const RESERVATION_FACTOR = 4
-
-/** One heap's addresses, and what is behind each granule of them. */
-interface Reservation {
-  readonly heap: SegregatedFit
-  readonly base: number
-  /** 0 once given back */
-  bytes: number
-  /** the driver's handle of the memory mapped into a granule, 0 for none */
-  readonly handles: Float64Array
-  /** 1 where the heap knows that there is memory; a granule that is mapped but not committed is left from a failed growth */
-  readonly committed: Uint8Array
-  /** the last use of a granule's memory, as the key and stamp of a free; SEVERAL when streams disagree */
-  readonly useKeys: Uint8Array
-  readonly useStamps: Float64Array
-}
-
-/** As a key: blocks of several streams lay on the granule, so only the heap's own dependencies tell when it is idle. */
-const SEVERAL = 255
 
 export class VirtualBacking implements Backing {
   readonly kind = 'virtual'
@@ -59,14 +36,11 @@ export class VirtualBacking implements Backing {
   peakReservedBytes = 0
   /** granules moved from where they were idle to where they were needed */
   recycledGranules = 0
-  /** granules moved and not forgiven yet */
-  private recentMoves = 0
-  private forgivenAtSeconds: number
+  private readonly moves: MovingLimit
+  private readonly idle: IdleGranules
   /** most that was in use, as seen at growths beyond the limit of moves */
   private peakUsedBytes = 0
   private readonly context: Context
-  /** by stream slot: the latest stamp that the host has seen complete */
-  private readonly seen: Float64Array
   private readonly access: MappedAccess
   readonly limitBytes: number
   private readonly granuleBytes: number
@@ -82,18 +56,18 @@ export class VirtualBacking implements Backing {
     heaps: Heaps,
     private readonly limits: GrowthLimits,
     /** nothing may depend on the time that passes */
-    private readonly deterministic: boolean,
+    deterministic: boolean,
   ) {
     this.context = clocks.context
-    this.seen = deterministic ? clocks.waited : clocks.completed
     const { context } = this
     this.access = new MappedAccess(context, (device, flags) => this.applyAccess(device, flags))
     const driver = context.activate()
     this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.granuleBytes / UNIT_BYTES
+    this.idle = new IdleGranules(this.granuleUnits, deterministic ? clocks.waited : clocks.completed)
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
     this.limitBytes = mostReservedBytes(limits, this.granuleBytes, deviceBytes)
-    this.forgivenAtSeconds = driver.clockSeconds
+    this.moves = new MovingLimit(() => (deterministic ? 0 : driver.clockSeconds))
     const wanted = deviceBytes * RESERVATION_FACTOR
     const granules = Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.granuleBytes))
     const small = this.reserve(heaps.small, granules)
@@ -145,22 +119,12 @@ export class VirtualBacking implements Backing {
     if (window === null) return false
     const missing = this.uncommitted(this.reservations[window.range], window).length
     const more = Math.floor(newBytes / this.granuleBytes) + this.spare.length + this.stranded.length
-    return more >= missing || more + this.idleAfter(window, settled) >= missing
+    return more >= missing || more + this.idle.countAfter(this.reservations, window, settled) >= missing
   }
 
   noteFree(record: number, key: number, stamp: number): void {
-    const { words } = this.reservations[0].heap.records
-    const { useKeys, useStamps } = this.reservations[words[record * Stride.words + Word.range]]
-    const start = words[record * Stride.words + Word.offset]
-    const end = start + words[record * Stride.words + Word.units]
-    const last = Math.ceil(end / this.granuleUnits)
-    for (let granule = Math.floor(start / this.granuleUnits); granule < last; granule++) {
-      const covered = granule * this.granuleUnits >= start && (granule + 1) * this.granuleUnits <= end
-      if (covered || useKeys[granule] === key || this.isSettled(useKeys[granule], useStamps[granule])) {
-        useStamps[granule] = useKeys[granule] === key ? Math.max(stamp, useStamps[granule]) : stamp
-        useKeys[granule] = key
-      } else useKeys[granule] = SEVERAL
-    }
+    const range = this.reservations[0].heap.records.words[record * Stride.words + Word.range]
+    this.idle.noteFree(this.reservations[range], record, key, stamp)
   }
 
   trim(keepBytes: number): void {
@@ -264,11 +228,16 @@ export class VirtualBacking implements Backing {
   /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
   private gather(count: number, target: Reservation, window: Window, mostBytes: number): boolean {
     this.unmapStranded()
-    if (this.spare.length < count && this.movesTooMuch() && this.mayExceedUse(count)) this.createSpare(count, mostBytes)
+    if (
+      this.spare.length < count &&
+      this.moves.tooMany(this.reservedBytes / this.granuleBytes) &&
+      this.mayExceedUse(count)
+    )
+      this.createSpare(count, mostBytes)
     if (this.spare.length < count) {
       const moved = this.recycle(count - this.spare.length, target, window)
       this.recycledGranules += moved
-      this.recentMoves += moved
+      this.moves.note(moved)
     }
     return this.createSpare(count, mostBytes)
   }
@@ -279,15 +248,6 @@ export class VirtualBacking implements Backing {
     const neededBytes = (count - this.spare.length) * this.granuleBytes
     this.peakUsedBytes = Math.max(this.peakUsedBytes, this.reservedBytes - freeUnits * UNIT_BYTES + neededBytes)
     return this.reservedBytes + neededBytes <= this.peakUsedBytes * MOST_OVER_USE
-  }
-
-  private movesTooMuch(): boolean {
-    const now = this.deterministic ? this.forgivenAtSeconds : this.context.driver.clockSeconds
-    const elapsed = Math.min(now - this.forgivenAtSeconds, MOST_FORGIVING_SECONDS)
-    const forgiven = (elapsed * MOVING_TIME_SHARE) / MOVE_SECONDS
-    this.recentMoves = Math.max(0, this.recentMoves - forgiven)
-    this.forgivenAtSeconds = now
-    return this.recentMoves > (MOST_MOVES * this.reservedBytes) / this.granuleBytes
   }
 
   /** Creates granules until `count` are spare; false when the limit or the device does not allow it. */
@@ -360,7 +320,7 @@ export class VirtualBacking implements Backing {
     for (const reservation of this.reservations) {
       const avoid = reservation === target ? window : null
       while (recycled < count) {
-        const idle = this.findIdle(reservation, count - recycled, avoid)
+        const idle = this.idle.find(reservation, count - recycled, avoid)
         if (idle === null) break
         this.unmap(reservation, idle.granule, idle.count)
         reservation.committed.fill(0, idle.granule, idle.granule + idle.count)
@@ -369,75 +329,6 @@ export class VirtualBacking implements Backing {
       }
     }
     return recycled
-  }
-
-  /** Up to `most` neighbouring whole granules of free blocks whose last use is known complete; smaller blocks first. */
-  private findIdle(reservation: Reservation, most: number, avoid: Window | null) {
-    const { heap } = reservation
-    const { words } = heap.records
-    for (let key = 0; key < heap.keyLimit; key++) {
-      let sizeClass = heap.nextClass(key, classOf(this.granuleUnits))
-      for (; sizeClass !== -1; sizeClass = heap.nextClass(key, sizeClass + 1)) {
-        for (
-          let record = heap.head(key, sizeClass);
-          record !== 0;
-          record = words[record * Stride.words + Word.binNext]
-        ) {
-          const idle = this.idleGranules(reservation, record, key, most, avoid)
-          if (idle !== null) return idle
-        }
-      }
-    }
-    return null
-  }
-
-  private idleGranules(reservation: Reservation, record: number, key: number, most: number, avoid: Window | null) {
-    const { words } = reservation.heap.records
-    const start = words[record * Stride.words + Word.offset]
-    const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)
-    const from = avoid === null ? 0 : Math.floor(avoid.start / this.granuleUnits)
-    const to = avoid === null ? 0 : Math.ceil((avoid.start + avoid.units) / this.granuleUnits)
-    let count = 0
-    for (let granule = Math.ceil(start / this.granuleUnits); granule < end; granule++) {
-      const settled = key === 0 || this.isSettled(reservation.useKeys[granule], reservation.useStamps[granule])
-      if (settled && (granule < from || granule >= to)) count++
-      else if (count > 0) return { record, granule: granule - count, count }
-      if (count === most) return { record, granule: granule - count + 1, count }
-    }
-    return count === 0 ? null : { record, granule: end - count, count }
-  }
-
-  /** Whole granules of free blocks outside the window whose last use is among what is settled. */
-  private idleAfter(window: Window, settled: Admission): number {
-    let idle = 0
-    const from = Math.floor(window.start / this.granuleUnits)
-    const to = Math.ceil((window.start + window.units) / this.granuleUnits)
-    this.reservations.forEach(({ heap, useKeys, useStamps }, range) => {
-      const { words } = heap.records
-      for (
-        let record = heap.firstRecords.get(range)!;
-        record !== 0;
-        record = words[record * Stride.words + Word.next]
-      ) {
-        if (heap.records.state(record) !== State.free) continue
-        const start = words[record * Stride.words + Word.offset]
-        const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)
-        for (let granule = Math.ceil(start / this.granuleUnits); granule < end; granule++) {
-          if (range === window.range && granule >= from && granule < to) continue
-          const key = useKeys[granule]
-          const isIdle =
-            key === SEVERAL
-              ? isAdmitted(heap.records, record, settled)
-              : key === 0 || useStamps[granule] <= settled[key]
-          if (isIdle) idle++
-        }
-      }
-    })
-    return idle
-  }
-
-  private isSettled(key: number, stamp: number): boolean {
-    return key === 0 || (key !== SEVERAL && this.seen[key - 1] >= stamp)
   }
 
   private unmap(reservation: Reservation, granule: number, count: number): void {
