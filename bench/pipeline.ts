@@ -4,8 +4,9 @@
 // Run: node dist/bench/pipeline.js [--device D] [--smoke] [--save DIR]
 
 import { parseArgs } from 'node:util'
-import { KiB } from '../src/base/bytes.js'
+import { KiB, MiB } from '../src/base/bytes.js'
 import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
+import { CU_EVENT_DISABLE_TIMING } from '../src/driver/constants.js'
 import type { Driver } from '../src/driver/driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import type { DeviceBuffer, Event, Pool, PoolOptions, Stream } from '../src/index.js'
@@ -116,6 +117,48 @@ function callsPer64Frees(options: PoolOptions, width: number): number {
   return (calls * 64) / (STEPS * BUFFERS)
 }
 
+/**
+ * An allocation that makes its stream wait for another one's block, beside a record and a wait of the driver's alone: ns of
+ * each. The pool asks nothing, so that it does not learn that the block is idle long since.
+ */
+function insertedWait(opened: Device) {
+  const { driver } = opened
+  const rounds = values.smoke ? 100 : 20_000
+  const pool = opened.createPool({ maxPoolBytes: 64 * MiB, deterministic: true, crossStreamReuse: 'wait-before-grow' })
+  const streams = [opened.createStream(), opened.createStream()]
+  pool.allocate(WAIT_BYTES, streams[0]).free()
+  const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
+  const [ours, bare]: number[][] = [[], []]
+  for (let batch = 0; batch <= BATCHES; batch++) {
+    let ms = 0
+    for (let round = 1; round <= rounds; round++) {
+      const start = performance.now()
+      const buffer = pool.allocate(WAIT_BYTES, streams[round & 1])
+      ms += performance.now() - start
+      buffer.free()
+    }
+    opened.synchronize()
+    pool.processDeferred()
+    pool.allocate(WAIT_BYTES, streams[0]).free()
+    const start = performance.now()
+    for (let round = 1; round <= rounds; round++) {
+      driver.cuEventRecord(event, streams[~round & 1].handle)
+      driver.cuStreamWaitEvent(streams[round & 1].handle, event)
+    }
+    const bareMs = performance.now() - start
+    opened.synchronize()
+    if (batch === 0) continue
+    ours.push((ms * 1e6) / rounds)
+    bare.push((bareMs * 1e6) / rounds)
+  }
+  driver.cuEventDestroy(event)
+  const waits = pool.stats().insertedWaits / ((BATCHES + 1) * rounds)
+  pool.close()
+  const [allocateNs, driverNs] = [Math.round(median(ours)), Math.round(median(bare))]
+  return { allocateNs, driverNs, beyondNs: allocateNs - driverNs, waitsPerAllocation: Number(waits.toFixed(3)) }
+}
+
+const WAIT_BYTES = 16 * MiB
 const OPTIONS = { maxPoolBytes: '90%' } as const
 const driverPool = device.defaultDriverPool()
 const { releaseThresholdBytes } = driverPool
@@ -162,6 +205,12 @@ for (const { streams, driverCallsPer64Frees, insertedWaits, subjects } of rows) 
   }
   console.log(`  calls of the driver for 64 frees: ${driverCallsPer64Frees}; waits inserted: ${insertedWaits}`)
 }
-save(values.save, 'pipeline', { machine, parameters: { batches: BATCHES, steps: STEPS, buffers: BUFFERS }, rows })
+const wait = insertedWait(device)
+console.log(
+  `\nan allocation that makes its stream wait: ${wait.allocateNs}, ${wait.beyondNs} beyond the driver's two calls`,
+)
+console.log(`  waits inserted per allocation: ${wait.waitsPerAllocation}`)
+const parameters = { batches: BATCHES, steps: STEPS, buffers: BUFFERS }
+save(values.save, 'pipeline', { machine, parameters, rows, insertedWait: wait })
 driverPool.releaseThresholdBytes = releaseThresholdBytes
 device.close()

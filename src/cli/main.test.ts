@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { POLICIES } from '../trace/replay-result.js'
+import { DEFAULT_POLICIES } from '../trace/replay-result.js'
 
 const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
 const RECORDING = fileURLToPath(new URL('../../../traces/mlp-train-stacks.pickle.gz', import.meta.url))
@@ -130,7 +130,7 @@ describe('replay', () => {
     assert.deepEqual(report.device, { name: 'simulated GPU', simulated: true })
     assert.deepEqual(
       report.runs.map((run: { policy: string }) => run.policy),
-      POLICIES,
+      DEFAULT_POLICIES,
     )
     const keys = Object.keys(report.runs[0])
     assert.ok(keys.length >= 18)
@@ -142,6 +142,14 @@ describe('replay', () => {
     assert.match(shown, /simulated GPU, no GPU was used/)
     assert.match(shown, /^PyTorch as recorded +198 MiB/m)
     assert.match(shown, /261 of 261 allocations/)
+  })
+
+  test('a pool that makes streams wait needs less, and says how often it did', () => {
+    const options = ['--json', '--no-latency', '--lag', 'never', '--policy', 'cuda-mempool,waiting']
+    const { runs } = JSON.parse(printed(['replay', 'traces/multistream-random.pickle.gz', ...options]))
+    assert.ok(runs[0].overhead > 2 && runs[1].overhead <= 1.25, `${runs[0].overhead}, ${runs[1].overhead}`)
+    assert.equal(runs[0].insertedWaits, 0)
+    assert.ok(runs[1].insertedWaits > 0)
   })
 
   test('takes its options, and one line for each of several files', () => {

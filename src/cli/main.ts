@@ -51,7 +51,7 @@ program
   .description('what a recorded run would have needed under several allocators')
   .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, gzip or not')
   .option(DEVICE, DEVICE_HELP)
-  .option('--policy <names>', `some of ${POLICIES.join(', ')}, with commas between; default all`)
+  .option('--policy <names>', `some of ${POLICIES.join(', ')}, with commas between; default all but waiting`)
   .option('--capacity <size>', 'what each may reserve, like 2GiB; default no limit')
   .option('--lag <events>', "after how many events of its stream work completes, or 'never'; default 8; not on a GPU")
   .option('--repeat <times>', 'go through the recording so many times')

@@ -34,6 +34,7 @@ function run(policy: Policy, changes: Partial<ReplayRun> = {}): ReplayRun {
     contiguity: null,
     failures: 0,
     firstFailure: null,
+    insertedWaits: null,
     deviceCalls: null,
     modelledDeviceSeconds: null,
     eventsPerSecond: null,
@@ -130,11 +131,13 @@ test('says how far the replayed policy is proved, and what verification found', 
       run('pytorch', { placement: { allocations: 22_868, exact: 22_868 } }),
       run('cuda-mempool', { peakReservedBytes: NEEDED, verified: { blocks: 100, damaged: 2 } }),
       run('power-of-two', { verified: { blocks: 100, damaged: 0 } }),
+      run('waiting', { insertedWaits: 1234 }),
     ]),
   )
   assert.match(shown, /PyTorch's policy put 22,868 of 22,868 allocations on the recorded address/)
   assert.match(shown, /cuda-mempool: 2 of 100 blocks lost their contents/)
   assert.match(shown, /powers of two: 100 blocks kept their contents/)
+  assert.match(shown, /waiting made a stream wait for another one's memory 1,234 times/)
 })
 
 test('what is missing is a dash, a column without any value is left out, and every width is kept', () => {

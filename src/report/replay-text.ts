@@ -19,9 +19,10 @@ const NAMES: Readonly<Record<Policy, string>> = {
   'driver-malloc': 'cuMemAlloc each time',
   'driver-pool': "the driver's pool",
   'power-of-two': 'powers of two',
+  waiting: 'cuda-mempool, waiting',
 }
 /** Their speed is their own on any device; that of the driver's allocators is known on a GPU only. */
-const OUR_POOLS: readonly Policy[] = ['cuda-mempool', 'power-of-two']
+const OUR_POOLS: readonly Policy[] = ['cuda-mempool', 'power-of-two', 'waiting']
 const DRIVER_POLICIES: readonly Policy[] = ['driver-malloc', 'driver-pool']
 const FRAMES_SHOWN = 6
 
@@ -118,8 +119,11 @@ function headlinesOf(report: ReplayReport, ours: ReplayRun): string[] {
 }
 
 function proofsOf(report: ReplayReport): string[] {
-  return report.runs.flatMap(({ policy, failures, placement, verified }) => {
+  return report.runs.flatMap(({ policy, failures, insertedWaits, placement, verified }) => {
     const lines: string[] = []
+    if (insertedWaits !== null && insertedWaits > 0) {
+      lines.push(`${NAMES[policy]} made a stream wait for another one's memory ${formatCount(insertedWaits)} times.`)
+    }
     if (placement !== null && failures === 0) {
       const { exact, allocations } = placement
       const share = `${formatCount(exact)} of ${formatCount(allocations)} allocations on the recorded address`

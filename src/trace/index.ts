@@ -6,6 +6,7 @@ export { RecordedPool, type RecorderOptions, recorded } from './recorder.js'
 export { type ReplayOptions, replay } from './replay.js'
 export type { ReplayDevice } from './replay-device.js'
 export {
+  DEFAULT_POLICIES,
   type Latency,
   type Percentiles,
   POLICIES,

@@ -1,6 +1,16 @@
 // What a replay says, as plain JSON. Definitions of the metrics are in docs/metrics.md.
 
-export const POLICIES = ['recorded', 'pytorch', 'cuda-mempool', 'driver-malloc', 'driver-pool', 'power-of-two'] as const
+/** What is replayed where nothing is chosen. */
+export const DEFAULT_POLICIES = [
+  'recorded',
+  'pytorch',
+  'cuda-mempool',
+  'driver-malloc',
+  'driver-pool',
+  'power-of-two',
+] as const
+/** All that can be chosen. */
+export const POLICIES = [...DEFAULT_POLICIES, 'waiting'] as const
 export type Policy = (typeof POLICIES)[number]
 
 /** Nanoseconds at percentiles. */
@@ -47,6 +57,8 @@ export interface ReplayRun {
   readonly contiguity: number | null
   readonly failures: number
   readonly firstFailure: ReplayFailure | null
+  /** how often the pool made one stream wait for another one's memory */
+  readonly insertedWaits: number | null
   readonly deviceCalls: Readonly<Record<string, number>> | null
   readonly modelledDeviceSeconds: number | null
   readonly eventsPerSecond: number | null

@@ -9,7 +9,7 @@ import { LatencyMeter } from './latency.js'
 import { Pass, type PassObserver } from './pass.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
 import { countCalls, type ReplayDevice } from './replay-device.js'
-import { POLICIES, type Policy, type ReplayReport, type ReplayRun } from './replay-result.js'
+import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport, type ReplayRun } from './replay-result.js'
 import { frameText, type Trace } from './trace.js'
 import { Verifier } from './verify.js'
 import { type Lag, MOST_REPLAYED_STREAMS } from './work.js'
@@ -82,7 +82,7 @@ export async function replay(
 type Settings = Required<Omit<ReplayOptions, 'capacityBytes'>> & { readonly capacityBytes: number }
 
 function complete(options: ReplayOptions): Settings {
-  const { policies = POLICIES, lag = DEFAULT_LAG, capacityBytes = Infinity, repeat = 1 } = options
+  const { policies = DEFAULT_POLICIES, lag = DEFAULT_LAG, capacityBytes = Infinity, repeat = 1 } = options
   for (const policy of policies) {
     if (!POLICIES.includes(policy)) {
       throw new RangeError(`policies: there is no '${policy}'; there are ${POLICIES.join(', ')}`)
@@ -132,6 +132,7 @@ async function runPolicy(
       fragmentationAtPeak: follower.fragmentationAtPeak,
       fragmentationMean: follower.fragmentationMean,
       contiguity: follower.contiguity,
+      insertedWaits: policy.startsWith('driver-') ? null : stats.insertedWaits,
       peakReservedBytes: Math.max(follower.peakReservedBytes, stats.peakReservedBytes),
       peakGrantedBytes: Math.max(follower.peakGrantedBytes, stats.peakLiveBytes),
     }
@@ -167,6 +168,7 @@ async function runPolicy(
     contiguity: footprint.contiguity,
     failures,
     firstFailure,
+    insertedWaits: footprint.insertedWaits,
     deviceCalls: speed.calls ?? nativeCalls,
     modelledDeviceSeconds: speed.modelledSeconds,
     eventsPerSecond: (trace.events * settings.repeat) / speed.seconds,
@@ -181,6 +183,8 @@ function openPool(policy: Policy, device: ReplayDevice, capacityBytes: number): 
   switch (policy) {
     case 'cuda-mempool':
       return device.createPool(limit)
+    case 'waiting':
+      return device.createPool({ ...limit, crossStreamReuse: 'wait-before-grow' })
     case 'power-of-two':
       return device.createPool({ ...limit, sizeClasses: 'powerOfTwo' })
     case 'driver-malloc':
@@ -233,6 +237,7 @@ function emptyRun(policy: Policy, trace: Trace): ReplayRun {
     contiguity: null,
     failures: 0,
     firstFailure: null,
+    insertedWaits: null,
     deviceCalls: null,
     modelledDeviceSeconds: null,
     eventsPerSecond: null,
