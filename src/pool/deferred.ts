@@ -72,18 +72,18 @@ export class Deferred {
     return uses
   }
 
-  /** Asks how far the streams of other devices have come, or waits for them on the host; true if some were waited for. */
+  /** Asks how far the streams of other devices have come, or waits for them on the host; false when there are none to ask. */
   pollPeers(wait: boolean): boolean {
-    let waited = false
+    let asked = false
     for (const [clocks, stamps] of this.awaitedPeers) {
       for (let slot = 0; slot < MOST_STREAMS; slot++) {
         if (stamps[slot] <= clocks.completed[slot]) continue
         clocks.catchUp(slot, stamps[slot], wait)
-        waited ||= wait
+        asked = true
       }
       if (stamps.every((stamp, slot) => stamp <= clocks.completed[slot])) this.awaitedPeers.delete(clocks)
     }
-    return waited
+    return asked
   }
 
   /** Waits on the host for all announced work of other devices, on blocks that are still live too. */

@@ -50,7 +50,7 @@ export class MissLadder {
     if (record === 0 && heap === reserve.small && reserve.breakLarger(units, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
-    if (record === 0) record = others.takeFree(heap, units, alignUnits, false)
+    if (record === 0) record = others.takeFree(heap, units, alignUnits)
     if (record === 0 && reserve.settleKnown() > 0) record = this.takeKnown(miss)
     if (record === 0) record = this.takeDeferred(miss, false)
     if (record !== 0) return record
@@ -99,12 +99,12 @@ export class MissLadder {
     const { others } = reserve
     const { crossStreamReuse } = this.config
     let record = 0
-    if (reserve.settle() > 0) record = this.takeKnown(miss)
+    if (reserve.ask() && reserve.settleKnown() > 0) record = this.takeKnown(miss)
     if (record === 0 && reserve.drain(heap) > 0) {
       reserve.settle()
       record = this.takeKnown(miss)
     }
-    if (record === 0) record = others.takeFree(heap, units, alignUnits, true)
+    if (record === 0) record = others.takeStretch(heap, units, alignUnits)
     if (record === 0 && reserve.drain(heap === reserve.small ? reserve.large : reserve.small) > 0) reserve.settle()
     if (record === 0 && crossStreamReuse === 'wait-before-grow') {
       record = this.takeByWaiting(miss)
@@ -129,7 +129,7 @@ export class MissLadder {
     if (record !== 0) return record
     const { others } = this.reserve
     others.look(slot)
-    return others.takeFree(heap, units, alignUnits, false)
+    return others.takeFree(heap, units, alignUnits)
   }
 
   private takeByWaiting(miss: Miss): number {

@@ -67,11 +67,15 @@ export class OtherStreams {
     return 0
   }
 
-  /** The same out of a heap: one block, or with `stretches` a part of neighbouring blocks. */
-  takeFree(heap: SegregatedFit, units: number, alignUnits: number, stretches: boolean): number {
+  /** The same out of a heap. */
+  takeFree(heap: SegregatedFit, units: number, alignUnits: number): number {
     const record = findAdmitted(heap, units, alignUnits, this.admission)
-    if (record !== 0) return heap.carve(record, startIn(heap, record, alignUnits), units)
-    const stretch = stretches ? findStretch(heap, units, alignUnits, this.admission) : null
+    return record === 0 ? 0 : heap.carve(record, startIn(heap, record, alignUnits), units)
+  }
+
+  /** The same, a part of neighbouring blocks. */
+  takeStretch(heap: SegregatedFit, units: number, alignUnits: number): number {
+    const stretch = findStretch(heap, units, alignUnits, this.admission)
     return stretch === null ? 0 : heap.takeWindow(stretch, 1)
   }
 

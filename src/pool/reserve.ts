@@ -251,14 +251,19 @@ export class Reserve {
 
   /** Asks how far the streams have come and frees their blocks of what has completed; returns how many blocks that were. */
   settle(): number {
+    this.ask() // all, before any block is settled: an answer says something of other streams, too
+    return this.settleKnown()
+  }
+
+  /** Asks how far the streams that blocks wait for have come; false when that is no further than was known. */
+  ask(): boolean {
     const { clocks, seen } = this
     this.placeMarks()
-    // All are asked before any block is settled: an answer says something of other streams, too.
+    let learnt = false
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (this.awaited[slot] > seen[slot] && !this.config.deterministic) clocks.poll(slot)
+      if (this.awaited[slot] > seen[slot] && !this.config.deterministic && clocks.poll(slot)) learnt = true
     }
-    this.deferred.pollPeers(false)
-    return this.settleKnown()
+    return this.deferred.pollPeers(false) || learnt
   }
 
   /** Frees the blocks of what is known to have completed, without asking the driver; returns how many that were. */
