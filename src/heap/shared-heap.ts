@@ -43,6 +43,8 @@ export interface SharedState extends SharedRoom {
 /** A block that a thread has. */
 export interface Holding {
   readonly record: number
+  /** with the record its handle */
+  readonly tag: number
   readonly range: number
   readonly offset: number
   readonly units: number
@@ -297,6 +299,7 @@ export class SharedHeap {
         continue
       holdings.push({
         record,
+        tag: words[base + Word.tag],
         range: words[base + Word.range],
         offset: words[base + Word.offset],
         units: words[base + Word.units],
