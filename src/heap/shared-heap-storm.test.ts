@@ -50,7 +50,7 @@ function inherit(heap: SharedHeap, storm: Storm, dead: number): number {
   heap.bury(dead, 0, 1)
   const holdings = heap.holdings(dead)
   for (const { record, tag, offset, units } of holdings) {
-    if (!heap.adopt(record, tag)) continue // by a thread that had it from the board
+    if (!heap.adopt(record, tag, dead)) continue // by a thread that had it from the board
     storm.map.fill(0, offset, offset + units)
     assert.equal(heap.free(record, tag, 0, 1), true)
   }

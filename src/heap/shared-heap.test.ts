@@ -76,8 +76,9 @@ test('what a thread hands over is held by the one that adopts it', () => {
   const [a, b] = heaps
   const block = take(a, 10)
   assert.throws(() => a.leave(), PoolError)
-  assert.equal(b.adopt(block.record, block.tag), true)
-  assert.equal(b.adopt(block.record, block.tag + 8), false, 'a stale handle')
+  assert.equal(b.adopt(block.record, block.tag + 8, a.worker), false, 'a stale handle')
+  assert.equal(b.adopt(block.record, block.tag, a.worker), true)
+  assert.equal(b.adopt(block.record, block.tag, a.worker), false, 'a second time')
   assert.deepEqual([a.holdings(a.worker).length, a.holdings(b.worker).length], [0, 1])
   a.leave()
   b.free(block.record, block.tag, 0, 1)

@@ -136,12 +136,14 @@ export class SharedHeap {
     return true
   }
 
-  /** A block that another thread handed over is held by this one from now on. False for a stale handle. */
-  adopt(record: number, tag: number): boolean {
-    const index = (record << 4) | Word.holder
-    const held = this.records.words[index]
-    if (this.records.words[record << 4] !== tag || !isHeldLive(held, tag)) return false
-    return Atomics.compareExchange(this.records.words, index, held, holderOf(tag, this.worker, Phase.live)) === held
+  /** A live block that thread `from` has is held by this one from now on. False for a stale handle, or when somebody else was first. */
+  adopt(record: number, tag: number, from: number): boolean {
+    const { words } = this.records
+    const held = holderOf(tag, from, Phase.live)
+    const mine = holderOf(tag, this.worker, Phase.live)
+    return (
+      words[record << 4] === tag && Atomics.compareExchange(words, (record << 4) | Word.holder, held, mine) === held
+    )
   }
 
   isLive(record: number, tag: number): boolean {
@@ -192,7 +194,7 @@ export class SharedHeap {
     assert(this.roster.isDead(worker), 'only what the dead held is reclaimed')
     return this.locked(() => {
       // Others may free or adopt such a block at this moment, if they have its handle.
-      const holdings = this.held(worker, Phase.live).filter(({ record }) => this.claim(record, worker))
+      const holdings = this.held(worker, Phase.live).filter(({ record, tag }) => this.adopt(record, tag, worker))
       for (const { record } of holdings) this.fit.free(record, stream + 1, stamp)
       this.roster.forget(worker)
       return holdings
@@ -277,15 +279,6 @@ export class SharedHeap {
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
       this.slots.drain(worker, record => this.giveBackLocked(record))
     }
-  }
-
-  /** Takes a live block from the dead thread that has it; false when somebody else was first. */
-  private claim(record: number, worker: number): boolean {
-    const { words } = this.records
-    const tag = words[record << 4]
-    const held = holderOf(tag, worker, Phase.live)
-    const mine = holderOf(tag, this.worker, Phase.cached)
-    return Atomics.compareExchange(words, (record << 4) | Word.holder, held, mine) === held
   }
 
   /** The taken blocks of a thread in one phase. */

@@ -84,7 +84,7 @@ function run({ state, map, board, progress }: Storm, seed: number): Handle[] {
         Atomics.store(board, cell, 0)
         const holder = map[heap.records.words[(record << 4) | Word.offset]]
         // False for a block whose holder died, and which was reclaimed.
-        if (heap.adopt(record, handle.tag)) {
+        if (heap.adopt(record, handle.tag, holder)) {
           redraw(heap, map, record, holder, heap.worker)
           release(handle, heap.worker)
           Atomics.add(progress, Progress.adopted, 1)
