@@ -1,5 +1,5 @@
-// Threads that take and free each other's blocks and are terminated at random moments. A longer run, by command:
-// STORM_SEED=2 STORM_TERMINATIONS=5000 node --test dist/src/heap/shared-heap-storm.test.js
+// Threads that take and free each other's blocks and are terminated at random moments. A longer run: npm run storm, with
+// STORM_SEED set for another one.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
