@@ -48,6 +48,8 @@ function measure({ state, stream, workers, steps, ready }: Task): Times {
   const victims = Int32Array.from({ length: steps }, () => random.below(LIVE))
   const records = new Int32Array(LIVE)
   const tags = new Int32Array(LIVE)
+  // Blocks that stay live, so that the records of two threads do not lie side by side, where processors fetch them together.
+  for (let block = 0; block < 16; block++) heap.allocate(16, stream)
   Atomics.add(ready, 0, 1)
   while (Atomics.load(ready, 0) < workers);
   const pairNs = leastNs(steps, () => {
@@ -60,6 +62,11 @@ function measure({ state, stream, workers, steps, ready }: Task): Times {
       if (records[victim] !== 0) heap.free(records[victim], tags[victim], stream, 1)
       if ((step & 1023) === 0) heap.settle(stream, 1)
       records[victim] = heap.allocate(sizes[step], stream)
+      if (records[victim] === 0) {
+        // What is free was freed on streams of others.
+        for (let other = 0; other < workers; other++) heap.settle(other, 1)
+        records[victim] = heap.allocate(sizes[step], stream)
+      }
       tags[victim] = heap.lastTag
     }
   })
