@@ -94,7 +94,8 @@ export const MEMORY_CANARIES = {
             const block = original.call(this, record, key, stamp)
             if (key === 0 && this.records.words[(block << 4) | Word.key] !== 0) {
               this['remove'](block)
-              this['insert'](block, 0, 0)
+              this.records.words[(block << 4) | Word.key] = 0
+              this['insert'](block)
             }
             return block
           },
@@ -129,8 +130,8 @@ export const MEMORY_CANARIES = {
         'putBack',
         original =>
           function (this: SegregatedFit, record: number, absent: boolean): void {
-            if (absent) Reflect.apply(original, this, [record, absent])
-            else this['insert'](record, 0, 0)
+            if (!absent) this.records.words[(record << 4) | Word.key] = 0
+            Reflect.apply(original, this, [record, absent])
           },
       ),
   },

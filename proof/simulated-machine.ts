@@ -200,7 +200,7 @@ function blockAt({ records, reserve }: CachingPool, ptr: number): { start: numbe
   const { words } = records
   const range = reserve.backing.rangeAt(ptr)
   const unit = (ptr - reserve.backing.bases[range]) / UNIT_BYTES
-  const first = reserve.small.firstRecords.get(range) ?? reserve.large.firstRecords.get(range)!
+  const first = reserve.small.firstRecords.get(range) || reserve.large.firstRecords.get(range)
   let at = first * Stride.words
   while (words[at + Word.offset] + words[at + Word.units] <= unit) at = words[at + Word.next] * Stride.words
   const start = ptr + (words[at + Word.offset] - unit) * UNIT_BYTES

@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.js'
+import type { Region } from './region.js'
 
 // One record of 64 bytes describes one block of a range: sixteen int32 words, of which two pairs are read as float64.
 // Records are recycled; the generation in the tag grows with each use, so that a handle of an earlier use never matches.
@@ -33,6 +34,8 @@ export const enum Word {
   range = 12,
   /** class of the block's size, of a live or cached block */
   sizeClass = 13,
+  /** of a block that several threads share: who has it and how, see holder.ts */
+  holder = 14,
 }
 
 /** Where in a record a float64 lies: words 8 and 9, words 10 and 11. */
@@ -67,31 +70,58 @@ export const LAST_GENERATION = 2 ** 28 - 1
 const FIRST_CAPACITY = 1024
 const MOST_RECORDS = 2 ** 27
 
+/** What a table keeps about itself. */
+const enum Count {
+  /** indices ever used */
+  used,
+  /** unused records at hand */
+  recycled,
+  /** the first of them; they are linked through Word.next */
+  firstUnused,
+  words,
+}
+
 /** The table of records. `words` and `doubles` are two views of one buffer and change when the table grows. */
 export class RecordTable {
   words!: Int32Array
   doubles!: Float64Array
   /** the first index that describes a block */
   readonly first: number
-  /** indices ever used */
-  used: number
-  private recycled = 0
-  /** unused records at hand, linked through Word.next */
-  private firstUnused = 0
+  private readonly counts: Int32Array
 
-  /** The first `ownerWords` int32 words are for the owner of the table: what it reads and writes with every block. */
-  constructor(ownerWords = Stride.words) {
+  /**
+   * The first `ownerWords` int32 words are for the owner of the table: what it reads and writes with every block. In
+   * `region`, which whoever made it has cleared, the table has room for `capacity` records; without one it grows.
+   */
+  constructor(
+    ownerWords = Stride.words,
+    region: Region | null = null,
+    private readonly capacity = MOST_RECORDS,
+  ) {
     this.first = Math.ceil(ownerWords / Stride.words)
-    this.used = this.first
-    this.view(new ArrayBuffer((this.first + FIRST_CAPACITY) * Stride.words * 4))
+    this.counts = region?.int32(Count.words) ?? new Int32Array(Count.words)
+    if (this.counts[Count.used] === 0) this.counts[Count.used] = this.first
+    if (region === null) this.view(new ArrayBuffer((this.first + FIRST_CAPACITY) * Stride.words * 4))
+    else ({ words: this.words, doubles: this.doubles } = region.both((this.first + capacity) * Stride.doubles))
+  }
+
+  /** Indices ever used are below this. */
+  get used(): number {
+    return this.counts[Count.used]
+  }
+
+  /** How many records can still be acquired. */
+  get available(): number {
+    return this.capacity - (this.used - this.first) + this.counts[Count.recycled]
   }
 
   /** A record in state `unused`, its words as they were left except for the tag. Grows the table when there is none. */
   acquire(): number {
-    const record = this.firstUnused
+    const { counts } = this
+    const record = counts[Count.firstUnused]
     if (record === 0) return this.extend()
-    this.firstUnused = this.words[record * Stride.words + Word.next]
-    this.recycled--
+    counts[Count.firstUnused] = this.words[record * Stride.words + Word.next]
+    counts[Count.recycled]--
     return record
   }
 
@@ -101,9 +131,16 @@ export class RecordTable {
     const generation = this.words[base + Word.tag] >> 3
     this.words[base + Word.tag] = generation * GENERATION + State.unused
     if (generation === LAST_GENERATION) return
-    this.words[base + Word.next] = this.firstUnused
-    this.firstUnused = record
-    this.recycled++
+    this.words[base + Word.next] = this.counts[Count.firstUnused]
+    this.counts[Count.firstUnused] = record
+    this.counts[Count.recycled]++
+  }
+
+  /** Every record but those that `describes` names is unused from now on, whatever was so before. */
+  retain(describes: (record: number) => boolean): void {
+    this.counts[Count.firstUnused] = 0
+    this.counts[Count.recycled] = 0
+    for (let record = this.used - 1; record >= this.first; record--) if (!describes(record)) this.release(record)
   }
 
   state(record: number): State {
@@ -145,18 +182,18 @@ export class RecordTable {
       const tag = this.words[record * Stride.words + Word.tag]
       if (tag >> 3 === LAST_GENERATION && (tag & STATE_MASK) === State.unused) retired++
     }
-    return this.used - this.first - this.recycled - retired
+    return this.used - this.first - this.counts[Count.recycled] - retired
   }
 
   private extend(): number {
     const record = this.used
+    assert(record - this.first < this.capacity, 'a table has room for one record more')
     if ((record + 1) * Stride.words > this.words.length) {
-      assert(record < MOST_RECORDS, 'a range has fewer than 2^27 blocks')
       const larger = new ArrayBuffer(this.words.byteLength * 2)
       new Int32Array(larger).set(this.words)
       this.view(larger)
     }
-    this.used++
+    this.counts[Count.used]++
     return record
   }
 

@@ -10,7 +10,9 @@
 
 import { assert } from '../base/assert.js'
 import { checkHeap } from './check.js'
+import { Ranges } from './ranges.js'
 import { Double, type RecordTable, State, Stride, Word } from './records.js'
+import { Region } from './region.js'
 import { CLASS_GROUPS, CLASSES, classOf } from './size-classes.js'
 import { type Admission, type Window, WindowSearch } from './window.js'
 
@@ -23,23 +25,60 @@ assert(CLASSES <= HEADS_OF_KEY && CLASS_GROUPS <= GROUPS_OF_KEY, 'the classes of
 const SCAN = 16
 const WHOLE_BIN = 2 ** 30
 const STATE_MASK = 7
+/** Room for the arrays of a heap of one key, which grow with the keys. */
+const ONE_KEY_BYTES = 4096
+
+/** What a heap counts beside the units of each key. */
+const enum Total {
+  absent,
+  all,
+  words,
+}
 
 export class SegregatedFit {
-  /** absent and all units of the ranges */
-  absentUnits = 0
-  totalUnits = 0
   /** free units that still depend on work, by key; index 0 counts the ones that do not */
-  unitsByKey = new Float64Array(1)
+  unitsByKey: Float64Array
   /** the first record of each range of this heap, in address order within it */
-  readonly firstRecords = new Map<number, number>()
-  firstGap = 0
+  readonly firstRecords: Ranges
 
-  private keys = 1
-  private heads = new Int32Array(HEADS_OF_KEY)
-  private groups = new Int32Array(1)
-  private bins = new Int32Array(GROUPS_OF_KEY)
+  private keys: number
+  private heads: Int32Array
+  private groups: Int32Array
+  private bins: Int32Array
+  private readonly totals: Float64Array
+  /** the first record in the list of gaps */
+  private readonly gaps: Int32Array
 
-  constructor(readonly records: RecordTable) {}
+  /** In `fixed`, which whoever made it has cleared, there is room for that many keys and ranges; without it, for any. */
+  constructor(
+    readonly records: RecordTable,
+    private readonly fixed: { region: Region; keys: number; ranges: number } | null = null,
+  ) {
+    this.keys = fixed?.keys ?? 1
+    const region = fixed?.region ?? new Region(new ArrayBuffer(ONE_KEY_BYTES))
+    this.totals = region.float64(Total.words)
+    this.unitsByKey = region.float64(this.keys)
+    this.gaps = region.int32(1)
+    this.heads = region.int32(this.keys * HEADS_OF_KEY)
+    this.groups = region.int32(this.keys)
+    this.bins = region.int32(this.keys * GROUPS_OF_KEY)
+    this.firstRecords = new Ranges(fixed?.region, fixed?.ranges)
+  }
+
+  /** Units without memory. */
+  get absentUnits(): number {
+    return this.totals[Total.absent]
+  }
+
+  /** Units of all ranges. */
+  get totalUnits(): number {
+    return this.totals[Total.all]
+  }
+
+  /** A gap, which leads to the others through Word.binNext; 0 for none. */
+  get firstGap(): number {
+    return this.gaps[0]
+  }
 
   /** Adds `units` of addresses from `start` as range number `range`, with memory behind them or without. */
   addRange(range: number, start: number, units: number, state: 'free' | 'absent'): number {
@@ -51,9 +90,12 @@ export class SegregatedFit {
     words[base | Word.previous] = 0
     words[base | Word.next] = 0
     words[base | Word.range] = range
-    this.firstRecords.set(range, record)
-    this.totalUnits += units
-    if (state === 'free') this.insert(record, 0, 0)
+    words[base | Word.key] = 0
+    this.records.doubles[(record << 3) | Double.stamp] = 0
+    this.records.setState(record, state === 'free' ? State.free : State.absent)
+    this.firstRecords.set(range, record, units)
+    this.totals[Total.all] += units
+    if (state === 'free') this.insert(record)
     else this.insertGap(record)
     return record
   }
@@ -65,7 +107,7 @@ export class SegregatedFit {
     assert(words[base | Word.previous] === 0 && words[base | Word.next] === 0, 'a range that goes away is one block')
     if ((words[base | Word.tag] & STATE_MASK) === State.free) this.remove(record)
     else this.removeGap(record)
-    this.totalUnits -= words[base | Word.units]
+    this.totals[Total.all] -= words[base | Word.units]
     this.firstRecords.delete(words[base | Word.range])
     this.records.release(record)
   }
@@ -98,42 +140,29 @@ export class SegregatedFit {
 
   /** Gives a taken block back; it may be used once `stamp` of `key` has passed (0, 0: at once). Merges with its neighbours. */
   free(record: number, key: number, stamp: number): number {
-    const words = this.records.words
-    const doubles = this.records.doubles
+    if (key >= this.keys) this.addKeys(key + 1)
+    const { words, doubles } = this.records
     let block = record
     let base = block << 4
+    // The state comes last: a thread may die between any two stores, and then the block is free with all it waits for, or not.
+    doubles[(block << 3) | Double.stamp] = stamp
+    words[base | Word.key] = key
+    words[base | Word.tag] = (words[base | Word.tag] & ~STATE_MASK) | State.free
     const previous = words[base | Word.previous]
-    if (previous !== 0) {
-      const before = previous << 4
-      const otherKey = words[before | Word.key]
-      if ((words[before | Word.tag] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
-        this.remove(previous)
-        if (otherKey !== 0) {
-          stamp =
-            key === 0
-              ? doubles[(previous << 3) | Double.stamp]
-              : Math.max(stamp, doubles[(previous << 3) | Double.stamp])
-          key = otherKey
-        }
-        this.absorbNext(previous)
-        block = previous
-        base = before
-      }
+    if (previous !== 0 && this.mayMerge(previous, key)) {
+      this.remove(previous)
+      this.inherit(previous, block)
+      this.absorbNext(previous)
+      block = previous
+      base = block << 4
     }
     const next = words[base | Word.next]
-    if (next !== 0) {
-      const after = next << 4
-      const otherKey = words[after | Word.key]
-      if ((words[after | Word.tag] & STATE_MASK) === State.free && (otherKey === key || otherKey === 0 || key === 0)) {
-        this.remove(next)
-        if (otherKey !== 0) {
-          stamp = key === 0 ? doubles[(next << 3) | Double.stamp] : Math.max(stamp, doubles[(next << 3) | Double.stamp])
-          key = otherKey
-        }
-        this.absorbNext(block)
-      }
+    if (next !== 0 && this.mayMerge(next, words[base | Word.key])) {
+      this.remove(next)
+      this.inherit(block, next)
+      this.absorbNext(block)
     }
-    this.insert(block, key, stamp)
+    this.insert(block)
     return block
   }
 
@@ -163,14 +192,13 @@ export class SegregatedFit {
   takeWindow(window: Window, granuleUnits: number): number {
     const end = window.start + window.units
     const record = this.takePart(window.record, window.start, end, granuleUnits)
+    this.records.setState(record, State.live)
     for (let reached = this.end(record); reached < end; reached = this.end(record)) {
       this.takePart(this.records.words[(record << 4) | Word.next], reached, end, granuleUnits)
       this.absorbNext(record)
     }
-    this.records.setState(record, State.live)
     const before = window.start - this.records.words[(record << 4) | Word.offset]
     const taken = before === 0 ? record : this.split(record, before)
-    this.records.setState(taken, State.live)
     if (before !== 0) this.free(record, 0, 0)
     if (this.end(taken) > end) this.free(this.split(taken, window.units), 0, 0)
     return taken
@@ -181,6 +209,7 @@ export class SegregatedFit {
     this.remove(record)
     let gap = this.splitFront(record, start)
     this.splitTail(gap, units)
+    this.records.setState(gap, State.absent)
     const previous = this.records.words[(gap << 4) | Word.previous]
     if (previous !== 0 && this.records.state(previous) === State.absent) {
       this.removeGap(previous)
@@ -205,7 +234,10 @@ export class SegregatedFit {
     const previous = words[(fresh << 4) | Word.previous]
     const next = words[(fresh << 4) | Word.next]
     if (previous !== 0) words[(previous << 4) | Word.next] = fresh
-    else this.firstRecords.set(words[(fresh << 4) | Word.range], fresh)
+    else {
+      const range = words[(fresh << 4) | Word.range]
+      this.firstRecords.set(range, fresh, this.firstRecords.unitsOf(range))
+    }
     if (next !== 0) words[(next << 4) | Word.previous] = fresh
     this.records.release(record)
     return fresh
@@ -254,6 +286,29 @@ export class SegregatedFit {
   /** Keys in use are below this. */
   get keyLimit(): number {
     return this.keys
+  }
+
+  /**
+   * Works bins, bitmaps and sums out again from the chains of blocks, which are whole whatever store was the last one that a
+   * dead thread made: a block is split, merged or moved to another record by one store to the chain, and says what it
+   * waits for before it is free. Sets the bytes of the records that describe a block. See rebuild.ts.
+   */
+  rebuild(isBlock: Uint8Array): void {
+    const { words } = this.records
+    for (const array of [this.heads, this.groups, this.bins, this.gaps, this.totals, this.unitsByKey]) array.fill(0)
+    for (const [range, first] of this.firstRecords) {
+      const units = this.firstRecords.unitsOf(range)
+      this.totals[Total.all] += units
+      this.mendChain(first, words[(first << 4) | Word.offset] + units)
+      for (let record = first; record !== 0; record = words[(record << 4) | Word.next]) {
+        isBlock[record] = 1
+        const state = this.records.state(record)
+        if (state === State.free) {
+          this.absorbFree(record)
+          this.insert(record)
+        } else if (state === State.absent) this.insertGap(record)
+      }
+    }
   }
 
   /** Walks everything twice, by address and by bin, and asserts that both tell one story. */
@@ -352,12 +407,11 @@ export class SegregatedFit {
 
   /** A part that was cut off goes where the whole came from, with the dependency of the whole. */
   private putBack(record: number, absent: boolean): void {
-    const { words, doubles } = this.records
     if (absent) this.insertGap(record)
-    else this.insert(record, words[(record << 4) | Word.key], doubles[(record << 3) | Double.stamp])
+    else this.insert(record)
   }
 
-  /** `record` keeps the first `units`; the rest gets a record of its own, which is returned and has the same dependency. */
+  /** `record` keeps the first `units`; the rest gets a record of its own, which is returned, in the same state and with the same dependency. */
   private split(record: number, units: number): number {
     const rest = this.records.acquire()
     const { words, doubles } = this.records
@@ -371,9 +425,10 @@ export class SegregatedFit {
     words[behind | Word.range] = words[base | Word.range]
     words[behind | Word.key] = words[base | Word.key]
     doubles[(rest << 3) | Double.stamp] = doubles[(record << 3) | Double.stamp]
-    if (next !== 0) words[(next << 4) | Word.previous] = rest
-    words[base | Word.next] = rest
+    words[behind | Word.tag] = (words[behind | Word.tag] & ~STATE_MASK) | (words[base | Word.tag] & STATE_MASK)
+    words[base | Word.next] = rest // the block is two from here on
     words[base | Word.units] = units
+    if (next !== 0) words[(next << 4) | Word.previous] = rest
     return rest
   }
 
@@ -384,23 +439,41 @@ export class SegregatedFit {
     const next = words[base | Word.next]
     const behind = next << 4
     const after = words[behind | Word.next]
+    words[base | Word.next] = after // the blocks are one from here on
     words[base | Word.units] += words[behind | Word.units]
-    words[base | Word.next] = after
     if (after !== 0) words[(after << 4) | Word.previous] = record
     this.records.release(next)
   }
 
-  private insert(record: number, key: number, stamp: number): void {
-    if (key >= this.keys) this.addKeys(key + 1)
+  /** Whether a neighbour of a free block that depends on `key` is free, too, and both may depend on the same. */
+  private mayMerge(neighbour: number, key: number): boolean {
+    const { words } = this.records
+    const base = neighbour << 4
+    if ((words[base | Word.tag] & STATE_MASK) !== State.free) return false
+    const otherKey = words[base | Word.key]
+    return otherKey === key || otherKey === 0 || key === 0
+  }
+
+  /** A free block that is in no bin is going to absorb another one, so it must wait for what that one waits for. */
+  private inherit(record: number, other: number): void {
     const { words, doubles } = this.records
+    const key = words[(other << 4) | Word.key]
+    if (key === 0) return
+    const stamp = doubles[(other << 3) | Double.stamp]
+    const own = (record << 3) | Double.stamp
+    if (words[(record << 4) | Word.key] === 0 || stamp > doubles[own]) doubles[own] = stamp
+    words[(record << 4) | Word.key] = key
+  }
+
+  /** Puts a free block into the bin of its key and size. */
+  private insert(record: number): void {
+    const { words } = this.records
     const base = record << 4
     const units = words[base | Word.units]
+    const key = words[base | Word.key]
     const sizeClass = classOf(units)
     const bin = (key << 9) | sizeClass
     const head = this.heads[bin]
-    words[base | Word.tag] = (words[base | Word.tag] & ~STATE_MASK) | State.free
-    words[base | Word.key] = key
-    doubles[(record << 3) | Double.stamp] = stamp
     words[base | Word.binPrevious] = 0
     words[base | Word.binNext] = head
     if (head !== 0) words[(head << 4) | Word.binPrevious] = record
@@ -436,10 +509,10 @@ export class SegregatedFit {
     const base = record << 4
     words[base | Word.tag] = (words[base | Word.tag] & ~STATE_MASK) | State.absent
     words[base | Word.binPrevious] = 0
-    words[base | Word.binNext] = this.firstGap
-    if (this.firstGap !== 0) words[(this.firstGap << 4) | Word.binPrevious] = record
-    this.firstGap = record
-    this.absentUnits += words[base | Word.units]
+    words[base | Word.binNext] = this.gaps[0]
+    if (this.gaps[0] !== 0) words[(this.gaps[0] << 4) | Word.binPrevious] = record
+    this.gaps[0] = record
+    this.totals[Total.absent] += words[base | Word.units]
   }
 
   private removeGap(record: number): void {
@@ -449,11 +522,41 @@ export class SegregatedFit {
     const next = words[base | Word.binNext]
     if (next !== 0) words[(next << 4) | Word.binPrevious] = previous
     if (previous !== 0) words[(previous << 4) | Word.binNext] = next
-    else this.firstGap = next
-    this.absentUnits -= words[base | Word.units]
+    else this.gaps[0] = next
+    this.totals[Total.absent] -= words[base | Word.units]
+  }
+
+  /** Sizes and neighbours to the left follow from offsets and neighbours to the right. Gaps that were to be one become it. */
+  private mendChain(first: number, end: number): void {
+    const { words, doubles } = this.records
+    let previous = 0
+    for (let record = first; record !== 0; record = words[(record << 4) | Word.next]) {
+      const base = record << 4
+      let next = words[base | Word.next]
+      while (next !== 0 && this.records.state(record) === State.absent && this.records.state(next) === State.absent) {
+        this.absorbNext(record)
+        next = words[base | Word.next]
+      }
+      words[base | Word.previous] = previous
+      words[base | Word.units] = (next === 0 ? end : words[(next << 4) | Word.offset]) - words[base | Word.offset]
+      if (words[base | Word.key] === 0) doubles[(record << 3) | Double.stamp] = 0
+      previous = record
+    }
+  }
+
+  /** A free block in no bin takes in the free ones behind it, in no bin either, that may wait for the same. */
+  private absorbFree(record: number): void {
+    const base = record << 4
+    const { words } = this.records
+    for (let next = words[base | Word.next]; next !== 0; next = words[base | Word.next]) {
+      if (!this.mayMerge(next, words[base | Word.key])) return
+      this.inherit(record, next)
+      this.absorbNext(record)
+    }
   }
 
   private addKeys(keys: number): void {
+    assert(this.fixed === null, 'a key is one that a fixed heap has room for')
     this.heads = grown(this.heads, keys * HEADS_OF_KEY)
     this.groups = grown(this.groups, keys)
     this.bins = grown(this.bins, keys * GROUPS_OF_KEY)
@@ -464,7 +567,7 @@ export class SegregatedFit {
   }
 }
 
-function grown(array: Int32Array<ArrayBuffer>, length: number): Int32Array<ArrayBuffer> {
+function grown(array: Int32Array, length: number): Int32Array {
   const larger = new Int32Array(length)
   larger.set(array)
   return larger

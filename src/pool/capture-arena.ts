@@ -184,7 +184,7 @@ export class CaptureArena implements Holding {
     for (const part of this.parts.filter(({ heap }) => heap.freeUnits === heap.totalUnits)) {
       const { heap, record } = part
       for (let key = 1; key < heap.keyLimit; key++) heap.settle(key, Infinity)
-      heap.removeRange([...heap.firstRecords.values()][0])
+      heap.removeRange([...heap.firstRecords][0][1])
       this.parts.splice(this.parts.indexOf(part), 1)
       this.source.takeBack(record, uses)
     }

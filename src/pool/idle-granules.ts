@@ -90,7 +90,7 @@ export class IdleGranules {
     reservations.forEach(({ heap, useKeys, useStamps }, range) => {
       const { words } = heap.records
       for (
-        let record = heap.firstRecords.get(range)!;
+        let record = heap.firstRecords.get(range);
         record !== 0;
         record = words[record * Stride.words + Word.next]
       ) {

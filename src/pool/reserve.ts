@@ -197,7 +197,7 @@ export class Reserve {
     const { words } = this.records
     let longest = 0
     for (const heap of [this.small, this.large]) {
-      for (const first of heap.firstRecords.values()) {
+      for (const [, first] of heap.firstRecords) {
         let units = 0
         for (let record = first; record !== 0; record = words[(record << 4) | Word.next]) {
           units = this.records.state(record) === State.free ? units + words[(record << 4) | Word.units] : 0

@@ -136,7 +136,7 @@ export class SegmentBacking implements Backing {
       const { words } = segment.heap.records
       let units = 0
       for (
-        let record = segment.heap.firstRecords.get(range)!;
+        let record = segment.heap.firstRecords.get(range);
         record !== 0;
         record = words[record * Stride.words + Word.next]
       ) {

@@ -46,7 +46,7 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
       const state = pool.records.state(record)
       const inside = state === State.captured ? pool.reserve.arenas.heapIn(record) : undefined
       if (inside !== undefined) {
-        for (const start of inside.firstRecords.values()) blocks.push(...blocksOf(start, base, true))
+        for (const [, start] of inside.firstRecords) blocks.push(...blocksOf(start, base, true))
         continue
       }
       const key = words[at + Word.key]

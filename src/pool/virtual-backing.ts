@@ -180,7 +180,7 @@ export class VirtualBacking implements Backing {
       }
       const { words } = heap.records
       for (
-        let record = heap.firstRecords.get(range)!;
+        let record = heap.firstRecords.get(range);
         record !== 0;
         record = words[record * Stride.words + Word.next]
       ) {

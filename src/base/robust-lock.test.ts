@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { after, test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
+import { AssertionError } from './assert.js'
+import { At, section } from './lock-contender.suite.js'
+import { Random } from './random.js'
+import { RobustLock } from './robust-lock.js'
+import { MOST_WORKERS, ROSTER_WORDS, Roster } from './roster.js'
+
+const SEED = Number(process.env['LOCK_SEED'] ?? 1)
+const TERMINATIONS = Number(process.env['LOCK_TERMINATIONS'] ?? 30)
+
+const newWords = () => new Int32Array(new SharedArrayBuffer((At.roster + ROSTER_WORDS) * 4))
+
+/** A lock of a new number of a roster. */
+function lockOf(words: Int32Array): { lock: RobustLock; roster: Roster; worker: number } {
+  const roster = new Roster(words, At.roster)
+  const worker = roster.enter()
+  return { lock: new RobustLock(words, At.lock, roster, worker), roster, worker }
+}
+
+test('numbers are given away, once each, until they are forgotten', () => {
+  const roster = new Roster(newWords(), At.roster)
+  const numbers = Array.from({ length: MOST_WORKERS + 1 }, () => roster.enter())
+  assert.deepEqual(
+    numbers,
+    Array.from({ length: MOST_WORKERS + 1 }, (_, index) => (index < MOST_WORKERS ? index + 1 : 0)),
+  )
+  assert.equal(roster.bury(7), true)
+  assert.equal(roster.bury(7), false, 'a second time')
+  assert.deepEqual([roster.isDead(7), roster.isAlive(7), roster.isAlive(8)], [true, false, true])
+  assert.equal(roster.enter(), 0, 'a dead one keeps its number')
+  roster.forget(7)
+  assert.equal(roster.isDead(7), false)
+  assert.equal(roster.enter(), 7)
+})
+
+test('a lock is free, held, and taken over from the dead', () => {
+  const words = newWords()
+  const [a, b] = [lockOf(words), lockOf(words)]
+  assert.equal(a.lock.owner, 0)
+  assert.equal(a.lock.acquire(), 0)
+  assert.equal(b.lock.owner, a.worker)
+  assert.throws(() => a.lock.acquire(), AssertionError, 'not twice')
+  assert.throws(() => b.lock.release(), AssertionError, 'not by another')
+  a.lock.release()
+  assert.equal(b.lock.acquire(), 0)
+  b.roster.bury(b.worker)
+  assert.equal(a.lock.acquire(), b.worker, 'who died')
+  a.roster.bury(a.worker)
+  const c = lockOf(words)
+  assert.equal(c.lock.acquire(), a.worker, 'died before all was repaired')
+  c.lock.release()
+  assert.equal(c.lock.acquire(), 0, 'after which all is well')
+})
+
+const threads: Worker[] = []
+after(() => Promise.all(threads.map(thread => thread.terminate())))
+
+function contend(words: Int32Array, roster: Roster): { thread: Worker; worker: number } {
+  const worker = roster.enter()
+  const url = new URL('./lock-contender.suite.js', import.meta.url)
+  const thread = new Worker(url, { workerData: { contends: true, words, worker } })
+  threads.push(thread)
+  return { thread, worker }
+}
+
+test('a thread that waits is woken, and takes over when the holder dies without a word', async () => {
+  const words = newWords()
+  const { lock, roster, worker } = lockOf(words)
+  lock.acquire()
+  contend(words, roster)
+  // The waiter's bit shows that it sleeps.
+  while (Atomics.load(words, At.lock) === worker) await setImmediate()
+  assert.equal(words[At.sections], 0)
+  lock.release()
+  while (Atomics.load(words, At.sections) < 1000) section(words, lock)
+  lock.acquire()
+  roster.bury(worker)
+  const before = Atomics.load(words, At.sections)
+  while (Atomics.load(words, At.sections) < before + 1000) await setImmediate()
+  assert.deepEqual([words[At.takeovers], words[At.broken]], [1, 0])
+})
+
+test(`threads terminated at random moments (LOCK_SEED=${SEED} LOCK_TERMINATIONS=${TERMINATIONS})`, async () => {
+  const words = newWords()
+  const { lock, roster } = lockOf(words)
+  const random = new Random(SEED)
+  const running = Array.from({ length: 3 }, () => contend(words, roster))
+  for (let count = 0; count < TERMINATIONS; count++) {
+    const sections = Atomics.load(words, At.sections)
+    while (Atomics.load(words, At.sections) === sections) await setImmediate()
+    for (let turns = random.below(20); turns > 0; turns--) await setImmediate()
+    const [victim] = running.splice(random.below(running.length), 1)
+    const exit = once(victim.thread, 'exit')
+    void victim.thread.terminate()
+    await exit
+    assert.equal(roster.bury(victim.worker), true)
+    section(words, lock)
+    assert.notEqual(lock.owner, victim.worker)
+    roster.forget(victim.worker)
+    running.push(contend(words, roster))
+  }
+  for (const { thread, worker } of running) {
+    await thread.terminate()
+    roster.bury(worker)
+  }
+  section(words, lock)
+  assert.equal(words[At.broken], 0, 'never two at a time')
+  assert.equal(words[At.left], words[At.right])
+  assert.ok(words[At.takeovers] > 0, `${words[At.takeovers]} takeovers`)
+})

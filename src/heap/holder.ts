@@ -1,0 +1,36 @@
+// Which thread has a taken block, and how, in one int32 that changes hands by one atomic operation: the low bits of the
+// generation, so that a stale handle cannot change it, then the thread's number, then the phase.
+
+import { assert } from '../base/assert.js'
+import { MOST_WORKERS } from '../base/roster.js'
+
+export const enum Phase {
+  /** in use */
+  live = 1,
+  /** freed, and in a slot of that thread or on the way from or to one */
+  cached = 2,
+}
+
+const PHASE_MASK = 3
+const WORKER_SHIFT = 2
+const GENERATION_SHIFT = 12
+const WORKER_MASK = (1 << (GENERATION_SHIFT - WORKER_SHIFT)) - 1
+assert(MOST_WORKERS <= WORKER_MASK, 'every thread has a number that fits')
+
+/** `tag` is the record's, whose generation stands above three bits of state. */
+export function holderOf(tag: number, worker: number, phase: Phase): number {
+  return ((tag >> 3) << GENERATION_SHIFT) | (worker << WORKER_SHIFT) | phase
+}
+
+export function workerOf(holder: number): number {
+  return (holder >> WORKER_SHIFT) & WORKER_MASK
+}
+
+export function phaseOf(holder: number): Phase {
+  return holder & PHASE_MASK
+}
+
+/** Whether some thread has the block live in the generation of `tag`. */
+export function isHeldLive(holder: number, tag: number): boolean {
+  return (holder & ~(WORKER_MASK << WORKER_SHIFT)) === (((tag >> 3) << GENERATION_SHIFT) | Phase.live)
+}

@@ -1,0 +1,55 @@
+import { Region } from './region.js'
+
+const FIRST_CAPACITY = 16
+
+/**
+ * The ranges of a heap, by number: the first record of each, which leads to all others, and its length. Lies in numbers, as
+ * everything that a heap keeps, so that several threads can share it.
+ */
+export class Ranges {
+  /** by range number: the first record, 0 for no range of this heap, and the units of it all */
+  private pairs: Int32Array
+
+  /** In `region` there is room for the range numbers below `capacity`; without one, for any. */
+  constructor(
+    private readonly region: Region | null = null,
+    capacity = FIRST_CAPACITY,
+  ) {
+    this.pairs = (region ?? new Region(new ArrayBuffer(capacity * 8))).int32(capacity * 2)
+  }
+
+  /** Adds a range, or lets it begin with another record: in one store, the last one. */
+  set(range: number, first: number, units: number): void {
+    if (range * 2 >= this.pairs.length) this.grow(range + 1)
+    this.pairs[range * 2 + 1] = units
+    this.pairs[range * 2] = first
+  }
+
+  delete(range: number): void {
+    this.pairs[range * 2] = 0
+  }
+
+  /** The first record, in address order. */
+  get(range: number): number {
+    return this.pairs[range * 2]
+  }
+
+  unitsOf(range: number): number {
+    return this.pairs[range * 2 + 1]
+  }
+
+  /** Numbers and first records. */
+  *[Symbol.iterator](): Generator<[number, number]> {
+    for (let range = 0; range * 2 < this.pairs.length; range++) {
+      if (this.pairs[range * 2] !== 0) yield [range, this.pairs[range * 2]]
+    }
+  }
+
+  private grow(capacity: number): void {
+    if (this.region !== null)
+      throw new RangeError(`a shared heap has ${this.pairs.length / 2} ranges, which is the limit`)
+    const larger = new Int32Array(Math.max(capacity, this.pairs.length) * 2)
+    larger.set(this.pairs)
+    this.pairs = larger
+  }
+}
