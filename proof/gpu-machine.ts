@@ -16,6 +16,7 @@ const MOST_BLOCKS = 512
 
 export class GpuMachine implements Machine<UserPoint> {
   readonly recyclesHandles = false
+  readonly captures = false
   private readonly order = new UserOrder()
   private readonly stampWords: Kernel
   private readonly countOtherWords: Kernel
@@ -94,6 +95,8 @@ export class GpuMachine implements Machine<UserPoint> {
   }
 
   freed(): void {}
+  launched(): void {}
+  dropped(): void {}
 
   finish(): void {
     this.lookForDamage()

@@ -47,6 +47,7 @@ registerSimulatedKernel('proof_compare', ({ args, memory }) => {
 export class SimulatedMachine implements Machine<WorkPoint> {
   readonly device: Device
   readonly recyclesHandles = true
+  readonly captures = true
   readonly judge: Judge
   /** requests for which a freed block of that size was there, safe by the exact order; and those served without a driver call */
   ready = 0
@@ -152,6 +153,14 @@ export class SimulatedMachine implements Machine<WorkPoint> {
     // An event that was recorded before does not cover a free of now, although nothing was submitted in between.
     const after = covered.map(point => ({ ...point, position: point.position + 0.5 }))
     this.judge.free(start, uses, [...uses, ...after], pool, units)
+  }
+
+  launched({ capture }: WorkPoint, stream: Stream): void {
+    this.judge.launched(capture!, this.pointOf(stream))
+  }
+
+  dropped({ capture }: WorkPoint): void {
+    this.judge.dropped(capture!)
   }
 
   finish(): void {

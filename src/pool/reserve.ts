@@ -128,8 +128,9 @@ export class Reserve {
     this.deferred.addAfter({ record, slot: first.slot, stamp: first.stamp, bytes, uses })
   }
 
-  /** A large block without any dependency, taken; 0 when nothing helps. */
-  takeIdle(units: number): number {
+  /** A block of the large heap, of at least `leastUnits`, without any dependency, taken; 0 when nothing helps. */
+  takeIdle(leastUnits: number): number {
+    const units = Math.max(leastUnits, SMALL_UNITS) // a smaller block would go back to the other heap
     if (units * UNIT_BYTES > this.backing.limitBytes) return 0
     const { large } = this
     let record = large.allocate(units, 1, 0)
