@@ -58,7 +58,7 @@ const REFUSED = [
   ['cuMemAlloc', ['allocate']],
   ['cuMemFree', ['trim', 'allocate']],
   ['cuStreamBeginCapture', ['capture']],
-  ['cuStreamEndCapture', ['end capture', 'abort capture']],
+  ['cuStreamEndCapture', ['end capture']],
   ['cuGraphInstantiate', ['end capture']],
   ['cuGraphLaunch', ['launch']],
 ] as const
