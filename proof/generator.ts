@@ -127,7 +127,7 @@ export class Generator {
       case 'release':
         return { do: verb }
       case 'capture':
-        return { do: verb, graph: ++this.named, stream: this.stream(), mode: this.one(MODES) }
+        return this.capture()
       case 'end capture':
         return { do: verb, graph: this.key(world.graphs.open), join: random.below(8) > 0 }
       case 'abort capture':
@@ -186,6 +186,15 @@ export class Generator {
     if (twist === 1) steps.splice(this.one([2, 4]), 0, { do: 'refuse', call: 'cuStreamWaitEvent', nth: 1 })
     this.planned.push(...steps.slice(1))
     return steps[0]
+  }
+
+  /** Often a buffer that the stream has used is freed in the capture. */
+  private capture(): Operation {
+    const [buffer, stream] = [this.buffer(), this.stream()]
+    const begin = { do: 'capture', graph: ++this.named, stream, mode: this.one(MODES) } as const
+    if (this.random.below(2) === 0) return begin
+    this.planned.push(begin, { do: 'free', buffer, announce: true, byAddress: false })
+    return { do: 'use', buffer, stream, write: false }
   }
 
   private free(): Operation {

@@ -86,6 +86,21 @@ export const GRAPH_CANARIES = {
           },
       ),
   },
+  'work before a capture is waited for': {
+    broken: 'recordUse of a captured stream leaves out the work that was submitted before the capture',
+    break: () =>
+      replace(
+        GraphArenas.prototype,
+        'announceUse',
+        original =>
+          function (this: GraphArenas, record: number, stream: Stream): void {
+            const { lastStamp } = stream
+            stream.lastStamp = 0
+            original.call(this, record, stream)
+            stream.lastStamp = lastStamp
+          },
+      ),
+  },
 }
 
 /** Smaller blocks are in another heap. */

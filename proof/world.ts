@@ -309,7 +309,7 @@ export class World<Point> {
     const running = uses.length > 0 ? uses.map(use => use.point) : held.inherited
     const covered = [on, ...held.announced].map(each => this.ended.get(each) ?? this.machine.pointOf(each))
     const pool = this.pools[held.pool]
-    const units = recording === null && captured.length === 0 ? held.units : 0
+    const units = recording === null && held.captured.size === 0 ? held.units : 0
     this.machine.freed(buffer.ptr, [...running, ...captured.map(use => use.point)], covered, pool, units)
     if (byAddress && on === own) pool.deallocate(buffer.ptr)
     else if (on === own) buffer.free()
@@ -424,8 +424,12 @@ export class World<Point> {
   private announce(held: Held<Point>, stream: Stream): void {
     held.buffer.recordUse(stream)
     const recording = this.graphs.of(stream)
-    if (recording === null) held.announced.add(stream)
-    else recording.known.add(held)
+    if (recording === null) {
+      held.announced.add(stream)
+      return
+    }
+    recording.known.add(held)
+    historyOf(held, recording)
   }
 }
 
