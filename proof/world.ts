@@ -299,7 +299,9 @@ export class World<Point> {
     // What can be neither ordered nor announced is work of the default stream while a captured one blocks it.
     if (!pending.every(use => takesWork(use.stream))) return
     for (const use of pending) {
-      if (announce || !canOrder(use.stream, on)) this.announce(held, use.stream)
+      // No captured event puts work before the capture that ran before it.
+      const isOutside = recording !== null && uses.includes(use)
+      if (announce || isOutside || !canOrder(use.stream, on)) this.announce(held, use.stream)
       else this.order(use.stream, on)
     }
     for (const other of held.captured.keys()) {
