@@ -12,7 +12,9 @@ interface Canary {
   readonly break: () => () => void
 }
 
-export const CANARIES = { ...ORDER_CANARIES, ...MEMORY_CANARIES, ...GRAPH_CANARIES } satisfies Readonly<Record<string, Canary>>
+export const CANARIES = { ...ORDER_CANARIES, ...MEMORY_CANARIES, ...GRAPH_CANARIES } satisfies Readonly<
+  Record<string, Canary>
+>
 
 export type Rule = keyof typeof CANARIES
 

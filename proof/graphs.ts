@@ -19,7 +19,6 @@ export interface Recording<Point> {
   graph: Graph | null
 }
 
-
 export class Graphs<Point> {
   /** under way, and ready to be launched, by name */
   readonly open = new Map<number, Recording<Point>>()

@@ -243,7 +243,10 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.ok(pool.trimTo(0) >= 2 * granule)
       for (let border = granule; border < buffer.byteLength; border += granule) {
         const read = new Uint32Array(buffer.readSync(border - 8, 16).buffer)
-        assert.deepEqual([...read], Array.from({ length: 4 }, (_, index) => border / 4 - 2 + index))
+        assert.deepEqual(
+          [...read],
+          Array.from({ length: 4 }, (_, index) => border / 4 - 2 + index),
+        )
       }
       pool.setAccess(peer, 'readWrite')
       const copy = peer.createPool({ backing }).allocate(buffer.byteLength, b)

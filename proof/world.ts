@@ -292,9 +292,7 @@ export class World<Point> {
     const recording = this.graphs.of(on)
     const inCapture = recording === null ? [] : historyOf(held, recording).uses
     const pending = [...uses, ...inCapture].filter(
-      use =>
-        !(use.byGraph || held.announced.has(use.stream) || use.stream.closed) &&
-        !this.comesBefore(use, on),
+      use => !(use.byGraph || held.announced.has(use.stream) || use.stream.closed) && !this.comesBefore(use, on),
     )
     // What can be neither ordered nor announced is work of the default stream while a captured one blocks it.
     if (!pending.every(use => takesWork(use.stream))) return
