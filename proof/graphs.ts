@@ -3,7 +3,7 @@
 
 import type { Graph, Stream } from '../src/index.js'
 import type { Capture, CaptureMode } from '../src/order/capture.js'
-import type { Held } from './held.js'
+import type { Held, Use } from './held.js'
 import type { Machine } from './machine.js'
 
 /** A capture, under way or ended. */
@@ -71,12 +71,12 @@ export class Graphs<Point> {
     this.forget(recording)
   }
 
-  /** All that uses the buffers of the graph, but for its own launches, comes before; what they contain is the graph's from then on. */
-  launch(name: number, stream: Stream, putBefore: (held: readonly Held<Point>[]) => boolean): void {
+  /** All that uses the buffers of the graph is put before, if it can be; what they contain is the graph's from then on. */
+  launch(name: number, stream: Stream, putBefore: (uses: readonly Use<Point>[]) => boolean): void {
     const recording = this.ready.get(name)
     if (recording === undefined || stream.slot === -1) return
     const touched = [...recording.touched]
-    if (!putBefore(touched)) return
+    if (!putBefore(touched.flatMap(({ run }) => run.uses))) return
     recording.graph!.launch(stream)
     this.machine.launched(recording.point, stream)
     const point = this.machine.pointOf(stream)

@@ -161,12 +161,7 @@ export class World<Point> {
       case 'launch': {
         const stream = this.streams.get(operation.stream)
         if (stream !== undefined) {
-          this.graphs.launch(operation.graph, stream, touched =>
-            this.putBefore(
-              touched.flatMap(held => held.run.uses),
-              stream,
-            ),
-          )
+          this.graphs.launch(operation.graph, stream, uses => this.putBefore(uses, stream))
         }
         break
       }
