@@ -156,7 +156,8 @@ export class Generator {
   }
 
   private open(): Operation {
-    const kind: StreamKind = this.one(KINDS)
+    const isOfPeer = this.world.settings.peer && this.random.below(3) === 0
+    const kind: StreamKind = isOfPeer ? 'of the peer' : this.one(KINDS)
     return { do: 'open', stream: ++this.named, kind }
   }
 

@@ -17,6 +17,7 @@ const MOST_BLOCKS = 512
 export class GpuMachine implements Machine<UserPoint> {
   readonly recyclesHandles = false
   readonly captures = false
+  readonly peer = null
   private readonly order = new UserOrder()
   private readonly stampWords: Kernel
   private readonly countOtherWords: Kernel

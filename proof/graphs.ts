@@ -28,6 +28,7 @@ export class Graphs<Point> {
 
   begin(name: number, stream: Stream, mode: CaptureMode): void {
     if (!this.machine.captures || stream.slot === -1 || stream.handle === 0) return
+    if (stream.clocks !== this.machine.device.clocks) return
     stream.beginCapture(mode)
     const point = this.machine.pointOf(stream)
     const [touched, known] = [new Set<Held<Point>>(), new Set<Held<Point>>()]
@@ -74,7 +75,7 @@ export class Graphs<Point> {
   /** All that uses the buffers of the graph is put before, if it can be; what they contain is the graph's from then on. */
   launch(name: number, stream: Stream, putBefore: (uses: readonly Use<Point>[]) => boolean): void {
     const recording = this.ready.get(name)
-    if (recording === undefined || stream.slot === -1) return
+    if (recording === undefined || stream.slot === -1 || stream.clocks !== recording.origin.clocks) return
     const touched = [...recording.touched]
     if (!putBefore(touched.flatMap(({ run }) => run.uses))) return
     recording.graph!.launch(stream)

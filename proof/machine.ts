@@ -5,6 +5,8 @@ import type { CachingPool } from '../src/pool/caching-pool.js'
 /** What programs run on: a device, kernels that mark memory, an opinion on what comes before what, and a judge of grants. */
 export interface Machine<Point> {
   readonly device: Device
+  /** another device, whose streams can use the memory of this one */
+  readonly peer: Device | null
   /** whether a stream can be destroyed behind the library's back; its handle serves the next one then */
   readonly recyclesHandles: boolean
   /** whether work can be captured */

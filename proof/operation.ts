@@ -6,7 +6,7 @@ import { formatBytes } from '../src/base/bytes.js'
 import type { FaultRule } from '../src/driver/simulated/index.js'
 import type { CaptureMode } from '../src/index.js'
 
-export type StreamKind = 'own' | 'adopted' | 'adopted blocking' | 'per-thread default'
+export type StreamKind = 'own' | 'adopted' | 'adopted blocking' | 'per-thread default' | 'of the peer'
 
 export type Operation =
   | { do: 'open'; stream: number; kind: StreamKind }

@@ -7,9 +7,10 @@
 import assert from 'node:assert/strict'
 import { CudaError, PoolError } from '../src/base/errors.js'
 import { CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from '../src/driver/constants.js'
+import type { Context } from '../src/driver/context.js'
 import { UNIT_BYTES } from '../src/heap/size-classes.js'
-import type { Event } from '../src/index.js'
 import type { Capture } from '../src/order/capture.js'
+import { Event } from '../src/order/event.js'
 import { Stream } from '../src/order/stream.js'
 import type { CachingPool } from '../src/pool/caching-pool.js'
 import { classUnits } from '../src/pool/slot-cache.js'
@@ -28,8 +29,8 @@ export class World<Point> {
   private readonly events = new Map<number, Event>()
   /** what was last recorded on a captured stream */
   private readonly recordedIn = new Map<Event, Capture>()
-  /** re-recorded wherever the user's order is missing */
-  private readonly carrier: Event
+  /** by device: re-recorded wherever the user's order is missing */
+  private readonly carriers: Map<Context, Event>
   /** adopted streams that were made here */
   private readonly foreign = new Map<Stream, number>()
   /** by stream that is no more: all that was submitted to it */
@@ -40,10 +41,12 @@ export class World<Point> {
     readonly settings: Settings,
     private readonly machine: Machine<Point>,
   ) {
-    const { device } = machine
+    const { device, peer } = machine
     this.graphs = new Graphs(machine)
     this.pools = settings.pools.map(options => device.createPool(options))
-    this.carrier = device.createEvent()
+    if (peer !== null) for (const pool of this.pools) pool.setAccess(peer, 'readWrite')
+    const devices = peer === null ? [device] : [device, peer]
+    this.carriers = new Map(devices.map(each => [each.context, each.createEvent()]))
     this.streams.set(0, device.defaultStream)
   }
 
@@ -68,6 +71,7 @@ export class World<Point> {
     this.machine.begin()
     this.machine.end()
     for (const name of [...this.graphs.open.keys()]) this.graphs.abort(name)
+    this.machine.peer?.synchronize()
     device.synchronize()
     this.machine.told(device)
     for (const { buffer, bytes, run } of this.held.values()) {
@@ -80,7 +84,7 @@ export class World<Point> {
     this.check()
     for (const pool of this.pools) assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
     for (const name of [...this.streams.keys()]) this.close(name)
-    for (const event of [this.carrier, ...this.events.values()]) event.close()
+    for (const event of [...this.carriers.values(), ...this.events.values()]) event.close()
     this.machine.finish()
   }
 
@@ -112,9 +116,11 @@ export class World<Point> {
       case 'record': {
         const stream = this.usable(operation.stream)
         if (stream === undefined) break
-        const event = this.events.get(operation.event) ?? this.machine.device.createEvent()
+        const known = this.events.get(operation.event)
+        const event = known?.context === stream.context ? known : new Event(stream.context)
         this.record(event, stream)
         this.events.set(operation.event, event)
+        if (event !== known) known?.close()
         break
       }
       case 'wait': {
@@ -187,7 +193,9 @@ export class World<Point> {
       assert.throws(() => device.createStream(), { name: 'PoolError', message: /64 streams are open/ })
       return
     }
-    if (kind === 'own') this.streams.set(name, device.createStream())
+    if (kind === 'of the peer') {
+      if (this.machine.peer !== null) this.streams.set(name, this.machine.peer.createStream())
+    } else if (kind === 'own') this.streams.set(name, device.createStream())
     else if (kind === 'per-thread default') {
       const stream = device.adoptStream(CU_STREAM_PER_THREAD)
       if (![...this.streams.values()].includes(stream)) this.streams.set(name, stream)
@@ -248,11 +256,11 @@ export class World<Point> {
     ...request
   }: Operation & { do: 'allocate' }): void {
     const stream = this.usable(streamName)
-    if (stream === undefined) return
+    if (stream === undefined || stream.clocks !== this.machine.device.clocks) return
     const { bytes, alignment, fill } = request
     const pool = this.pools[index]
     const madeIn = this.graphs.of(stream)
-    const counted = alignment <= UNIT_BYTES && madeIn === null
+    const counted = alignment <= UNIT_BYTES && madeIn === null && this.machine.peer === null
     const units = counted ? classUnits(Math.ceil(bytes / UNIT_BYTES)) : 0
     this.machine.requested(pool, alignment === 0 ? units : 0, stream)
     const buffer = pool.tryAllocate(bytes, stream, alignment === 0 ? undefined : alignment)
@@ -385,7 +393,8 @@ export class World<Point> {
     const capture = this.recordedIn.get(event)
     if (capture === undefined) return stream.slot !== -1
     if (capture.ended) return false
-    return stream.capture === null ? stream.slot !== -1 && stream.handle !== 0 : stream.capture === capture
+    if (stream.capture !== null) return stream.capture === capture
+    return stream.slot !== -1 && stream.handle !== 0 && stream.context === event.context
   }
 
   private wait(stream: Stream, event: Event): void {
@@ -407,8 +416,9 @@ export class World<Point> {
   }
 
   private order(earlier: Stream, later: Stream): void {
-    this.record(this.carrier, earlier)
-    this.wait(later, this.carrier)
+    const carrier = this.carriers.get(earlier.context)!
+    this.record(carrier, earlier)
+    this.wait(later, carrier)
   }
 
   /** Whether some work comes before what a stream does next; of a closed stream, whether it is its own. */
