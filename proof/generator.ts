@@ -189,12 +189,21 @@ export class Generator {
     return steps[0]
   }
 
-  /** Often a buffer that the stream has used is freed in the capture. */
+  /** Often a buffer that the stream has used is freed in the capture; as much is asked for then when the graph is gone. */
   private capture(): Operation {
     const [buffer, stream] = [this.buffer(), this.stream()]
     const begin = { do: 'capture', graph: ++this.named, stream, mode: this.one(MODES) } as const
     if (this.random.below(2) === 0) return begin
     this.planned.push(begin, { do: 'free', buffer, announce: true, byAddress: false })
+    const held = this.world.held.get(buffer)
+    if (held !== undefined && this.random.below(2) === 0) {
+      const { pool, bytes } = held
+      this.planned.push(
+        { do: 'end capture', graph: begin.graph, join: true },
+        { do: 'close graph', graph: begin.graph },
+        { do: 'allocate', buffer: ++this.named, pool, stream: this.stream(), bytes, alignment: 0, fill: true },
+      )
+    }
     return { do: 'use', buffer, stream, write: false }
   }
 
