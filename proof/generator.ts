@@ -78,7 +78,9 @@ export class Generator {
     const { captures } = world.settings
     const verbs = (Object.keys(WEIGHTS) as Verb[]).filter(verb => captures || !OF_CAPTURES.includes(verb))
     this.verbs = verbs.flatMap(verb => Array<Verb>(WEIGHTS[verb] * 10).fill(verb))
-    for (let count = random.below(world.settings.mostStreams); count > 0; count--) this.planned.push(this.open())
+    const { mostStreams } = world.settings
+    for (let count = Math.max(random.below(mostStreams), random.below(mostStreams)); count > 0; count--)
+      this.planned.push(this.open())
   }
 
   next(): Operation {

@@ -28,8 +28,8 @@ export function drawSettings(random: Random): Settings {
     progress: one(['eager', 'seeded']),
     mostStreams: one([2, 3, 4, 5, 6, 12, 70]),
     mostHeld: one([6, 12, 40]),
-    captures: random.below(2) === 0,
-    peer: random.below(5) === 0,
+    captures: random.below(5) < 2,
+    peer: random.below(6) === 0,
     sizes: Array.from({ length: one([1, 2, 4]) }, () => drawSize(random)),
     pools: Array.from({ length: one([1, 1, 2, 3]) }, () => ({
       maxPoolBytes: one([4, 8, 16]) * MiB,
