@@ -1,6 +1,7 @@
 // The rules of stream order, each of which can be broken: a proof that would not notice proves nothing. A rule is broken by
 // replacing a method for as long as a program runs; the product knows nothing of this.
 
+import { GRAPH_CANARIES } from './graph-canaries.js'
 import { MEMORY_CANARIES } from './memory-canaries.js'
 import { ORDER_CANARIES } from './order-canaries.js'
 
@@ -11,8 +12,9 @@ interface Canary {
   readonly break: () => () => void
 }
 
-// Capture isolation joins with graph capture.
-export const CANARIES = { ...ORDER_CANARIES, ...MEMORY_CANARIES } satisfies Readonly<Record<string, Canary>>
+export const CANARIES = { ...ORDER_CANARIES, ...MEMORY_CANARIES, ...GRAPH_CANARIES } satisfies Readonly<
+  Record<string, Canary>
+>
 
 export type Rule = keyof typeof CANARIES
 

@@ -6,7 +6,7 @@ import { CAPACITY_BYTES, drawSize } from './settings.js'
 import type { World } from './world.js'
 
 /** How often each operation is drawn, in parts of their sum. */
-const WEIGHTS: Readonly<Record<Operation['do'] | 'hand over', number>> = {
+const WEIGHTS: Readonly<Record<Operation['do'] | 'hand over' | 'fork', number>> = {
   allocate: 52,
   free: 40,
   use: 18,
@@ -24,10 +24,18 @@ const WEIGHTS: Readonly<Record<Operation['do'] | 'hand over', number>> = {
   close: 5,
   replace: 2,
   'process deferred': 4,
+  capture: 7,
+  'end capture': 8,
+  'abort capture': 0.5,
+  launch: 14,
+  'close graph': 5,
   trim: 1.5,
   refuse: 6,
   'hand over': 6,
+  fork: 8,
 }
+const OF_CAPTURES: readonly Verb[] = ['capture', 'end capture', 'abort capture', 'launch', 'close graph', 'fork']
+const MODES = ['global', 'threadLocal', 'relaxed'] as const
 const KINDS = ['own', 'own', 'own', 'adopted', 'adopted blocking', 'per-thread default'] as const
 const EVENTS = 5
 /** Calls that can be refused without the program itself getting out of step, and the operations that make them. */
@@ -49,6 +57,10 @@ const REFUSED = [
   ['cuMemRelease', ['trim']],
   ['cuMemAlloc', ['allocate']],
   ['cuMemFree', ['trim', 'allocate']],
+  ['cuStreamBeginCapture', ['capture']],
+  ['cuStreamEndCapture', ['end capture']],
+  ['cuGraphInstantiate', ['end capture']],
+  ['cuGraphLaunch', ['launch']],
 ] as const
 
 type Verb = keyof typeof WEIGHTS
@@ -57,15 +69,18 @@ export class Generator {
   private named = 0
   /** what comes next, whatever the dice say */
   private readonly planned: Operation[] = []
-  private readonly verbs: readonly Verb[] = (Object.keys(WEIGHTS) as Verb[]).flatMap(verb =>
-    Array<Verb>(WEIGHTS[verb] * 10).fill(verb),
-  )
+  private readonly verbs: readonly Verb[]
 
   constructor(
     private readonly random: Random,
     private readonly world: World<unknown>,
   ) {
-    for (let count = random.below(world.settings.mostStreams); count > 0; count--) this.planned.push(this.open())
+    const { captures } = world.settings
+    const verbs = (Object.keys(WEIGHTS) as Verb[]).filter(verb => captures || !OF_CAPTURES.includes(verb))
+    this.verbs = verbs.flatMap(verb => Array<Verb>(WEIGHTS[verb] * 10).fill(verb))
+    const { mostStreams } = world.settings
+    for (let count = Math.max(random.below(mostStreams), random.below(mostStreams)); count > 0; count--)
+      this.planned.push(this.open())
   }
 
   next(): Operation {
@@ -113,6 +128,21 @@ export class Generator {
       case 'synchronise device':
       case 'release':
         return { do: verb }
+      case 'capture':
+        return this.capture()
+      case 'end capture':
+        return { do: verb, graph: this.key(world.graphs.open), join: random.below(8) > 0 }
+      case 'abort capture':
+        return { do: verb, graph: this.key(world.graphs.open) }
+      case 'launch':
+        return { do: verb, graph: this.key(world.graphs.ready), stream: this.key(world.streams) }
+      case 'close graph':
+        return { do: verb, graph: this.key(world.graphs.ready) }
+      case 'fork': {
+        const [event, stream] = [random.below(EVENTS), this.stream()]
+        this.planned.push({ do: 'wait', event, stream: this.stream() })
+        return { do: 'record', event, stream }
+      }
       case 'process deferred':
         return { do: verb, pool: this.pool() }
       case 'trim':
@@ -128,7 +158,8 @@ export class Generator {
   }
 
   private open(): Operation {
-    const kind: StreamKind = this.one(KINDS)
+    const isOfPeer = this.world.settings.peer && this.random.below(3) === 0
+    const kind: StreamKind = isOfPeer ? 'of the peer' : this.one(KINDS)
     return { do: 'open', stream: ++this.named, kind }
   }
 
@@ -160,6 +191,24 @@ export class Generator {
     return steps[0]
   }
 
+  /** Often a buffer that the stream has used is freed in the capture; as much is asked for then when the graph is gone. */
+  private capture(): Operation {
+    const [buffer, stream] = [this.buffer(), this.stream()]
+    const begin = { do: 'capture', graph: ++this.named, stream, mode: this.one(MODES) } as const
+    if (this.random.below(2) === 0) return begin
+    this.planned.push(begin, { do: 'free', buffer, announce: true, byAddress: false })
+    const held = this.world.held.get(buffer)
+    if (held !== undefined && this.random.below(2) === 0) {
+      const { pool, bytes } = held
+      this.planned.push(
+        { do: 'end capture', graph: begin.graph, join: true },
+        { do: 'close graph', graph: begin.graph },
+        { do: 'allocate', buffer: ++this.named, pool, stream: this.stream(), bytes, alignment: 0, fill: true },
+      )
+    }
+    return { do: 'use', buffer, stream, write: false }
+  }
+
   private free(): Operation {
     const { random } = this
     const operation = {
@@ -175,8 +224,11 @@ export class Generator {
     return this.random.below(this.world.pools.length)
   }
 
+  /** While there are captures, often a captured stream. */
   private stream(): number {
-    return this.key(this.world.streams)
+    const { streams, graphs } = this.world
+    if (graphs.open.size === 0 || this.random.below(2) === 0) return this.key(streams)
+    return this.key(new Map([...streams].filter(([, stream]) => stream.capture !== null)))
   }
 
   private buffer(): number {

@@ -16,6 +16,8 @@ const MOST_BLOCKS = 512
 
 export class GpuMachine implements Machine<UserPoint> {
   readonly recyclesHandles = false
+  readonly captures = false
+  readonly peer = null
   private readonly order = new UserOrder()
   private readonly stampWords: Kernel
   private readonly countOtherWords: Kernel
@@ -94,6 +96,8 @@ export class GpuMachine implements Machine<UserPoint> {
   }
 
   freed(): void {}
+  launched(): void {}
+  dropped(): void {}
 
   finish(): void {
     this.lookForDamage()

@@ -9,7 +9,7 @@ import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import { LAST_GENERATION, State } from '../src/heap/records.js'
 import { openDevice, type PoolOptions, type Stream } from '../src/index.js'
 import { Event } from '../src/order/event.js'
-import { assertConsistent, TestDevice } from '../src/pool/pool-fixture.suite.js'
+import { assertConsistent, TestDevice, twoDevices } from '../src/pool/pool-fixture.suite.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   function setUp(options: PoolOptions = {}) {
@@ -226,6 +226,43 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
+    it('a buffer over several physical handles is one: for its contents, peers and what lies beside it', () => {
+      const [home, peer] = twoDevices()
+      const pool = home.createPool({ backing, maxPoolBytes: 64 * MiB })
+      const [a, b] = [home.createStream(), peer.createStream()]
+      const granule = 2 * MiB
+      const neighbours = [pool.allocate(granule, a)]
+      const before = home.calls('cuMemCreate')
+      const buffer = pool.allocate(5 * granule, a)
+      if (backing === 'virtual') assert.equal(home.calls('cuMemCreate') - before, 5)
+      neighbours.push(pool.allocate(granule, a))
+      const numbers = Uint32Array.from({ length: buffer.byteLength / 4 }, (_, index) => index)
+      buffer.writeSync(numbers)
+      for (const neighbour of neighbours) neighbour.free()
+      a.synchronize()
+      assert.ok(pool.trimTo(0) >= 2 * granule)
+      for (let border = granule; border < buffer.byteLength; border += granule) {
+        const read = new Uint32Array(buffer.readSync(border - 8, 16).buffer)
+        assert.deepEqual(
+          [...read],
+          Array.from({ length: 4 }, (_, index) => border / 4 - 2 + index),
+        )
+      }
+      pool.setAccess(peer, 'readWrite')
+      const copy = peer.createPool({ backing }).allocate(buffer.byteLength, b)
+      copy.copyFrom(buffer)
+      buffer.recordUse(b)
+      assert.deepEqual(copy.readSync(), buffer.readSync())
+      const part = pool.allocate(3 * granule, a)
+      part.copyFrom(buffer, 0, granule + 4, 3 * granule)
+      assert.deepEqual(part.readSync(), buffer.readSync(granule + 4, 3 * granule))
+      const { ptr } = buffer
+      buffer.free()
+      b.synchronize()
+      assert.equal(pool.allocate(5 * granule, a).ptr, ptr, 'it comes back whole')
+      assertConsistent(pool)
+    })
+
     it('a driver call that fails in the middle of a growth of several handles loses nothing', () => {
       const calls =
         backing === 'virtual' ? (['cuMemCreate', 'cuMemMap', 'cuMemSetAccess'] as const) : (['cuMemAlloc'] as const)
@@ -265,6 +302,47 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(pool.allocate(64 * MiB, b).ptr, ptr)
       assert.equal(pool.stats().insertedWaits, 1)
       assert.equal(b.query(), false, 'b comes after what was submitted to a')
+    })
+
+    it('a capture gets little memory of a pool that is nearly full, which goes back to the heap that it came from', () => {
+      const { pool, a, b } = setUp()
+      const blocks = Array.from({ length: 64 }, () => pool.allocate(MiB, b))
+      blocks[40].free()
+      a.beginCapture()
+      pool.allocate(64 * KiB, a).free()
+      a.endCapture().close()
+      a.synchronize()
+      pool.processDeferred()
+      assertConsistent(pool)
+      assert.notEqual(pool.tryAllocate(MiB, a), null)
+    })
+
+    it('two captures that the default stream would break, of which one ends before the other', () => {
+      const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
+      using device = openDevice(driver)
+      const [first, second] = [0, 0].map(flags => device.adoptStream(driver.cuStreamCreate(flags)))
+      using event = device.createEvent()
+      first.beginCapture()
+      second.beginCapture()
+      first.endCapture().close()
+      assert.throws(() => event.record(device.defaultStream), /ordered with the default stream is being captured/)
+      second.endCapture().close()
+      event.record(device.defaultStream)
+    })
+
+    it('recordUse of a captured stream, for work that was submitted to it before the capture', () => {
+      const { device, pool, a, b } = setUp({ crossStreamReuse: 'ordered' })
+      const block = pool.allocate(64 * MiB, b)
+      const { ptr } = block
+      const release = device.hold(a)
+      a.beginCapture()
+      block.recordUse(a)
+      block.free()
+      a.endCapture().close()
+      const before = device.calls('cuEventSynchronize')
+      assert.equal(pool.allocate(64 * MiB, b).ptr, ptr)
+      assert.equal(device.calls('cuEventSynchronize') - before, 1, 'the host waits for a')
+      release()
     })
   })
 }

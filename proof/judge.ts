@@ -1,9 +1,9 @@
 // Who may use which memory, by the exact order of work that the simulated driver knows. For every freed span the work that
 // used it is remembered, and each grant and each unmapping is judged: that work has merely run by now, without anybody
-// knowing, is no excuse.
+// knowing, is no excuse. Captured work may come at any time until its graph is closed, and is then its launches.
 
 import type { SimulatedDriver } from '../src/driver/simulated/index.js'
-import type { WorkPoint } from '../src/driver/simulated/stream-queue.js'
+import type { StreamCapture, WorkPoint } from '../src/driver/simulated/stream-queue.js'
 import type { CachingPool } from '../src/pool/caching-pool.js'
 
 /** Memory was handed out, or unmapped, while work that nothing puts before may use it. */
@@ -31,6 +31,9 @@ export class Judge {
   takeovers = 0
   private freed: Freed[] = []
   private readonly held = new Map<number, Span>()
+  private readonly launches = new Map<StreamCapture, WorkPoint[]>()
+  /** captures of which nothing will run any more */
+  private readonly gone = new Set<StreamCapture>()
   /** a stream that waits for nothing: what comes before its work is what the host was told */
   private readonly witness: number
 
@@ -46,7 +49,7 @@ export class Judge {
     const before: WorkPoint[] = []
     this.take(start, end, old => {
       for (const use of old.uses) {
-        if (this.driver.happensBefore(use, stream)) continue
+        if (this.comesBefore(use, stream)) continue
         throw new WrongGrant(`${where(start, end)} was given to ${own.id} while work of ${use.queue.id} may use it`)
       }
       before.push(...old.uses)
@@ -74,7 +77,7 @@ export class Judge {
     this.refuseHeld(start, end)
     this.take(start, end, old => {
       for (const use of old.uses) {
-        if (this.driver.happensBefore(use, this.witness)) continue
+        if (this.comesBefore(use, this.witness)) continue
         throw new WrongGrant(`${where(start, end)} was unmapped while work of ${use.queue.id} may use it`)
       }
     })
@@ -91,6 +94,21 @@ export class Judge {
     return this.freed.every(old => old.end <= start || end <= old.start || this.isCovered(old, stream))
   }
 
+  launched(capture: StreamCapture, point: WorkPoint): void {
+    this.launches.set(capture, [...(this.launches.get(capture) ?? []), point])
+  }
+
+  /** The graph is closed, or never came to be. */
+  dropped(capture: StreamCapture): void {
+    this.gone.add(capture)
+  }
+
+  private comesBefore(work: WorkPoint, stream: number): boolean {
+    const { capture } = work
+    if (capture === null || !this.gone.has(capture)) return this.driver.happensBefore(work, stream)
+    return (this.launches.get(capture) ?? []).every(launch => this.driver.happensBefore(launch, stream))
+  }
+
   private refuseHeld(start: number, end: number): void {
     for (const held of this.held.values()) {
       if (held.start < end && start < held.end) throw new WrongGrant(`${where(start, end)} is in use`)
@@ -98,7 +116,7 @@ export class Judge {
   }
 
   private isCovered(old: Freed, stream: number): boolean {
-    return old.covered.every(point => this.driver.happensBefore(point, stream))
+    return old.covered.every(point => this.comesBefore(point, stream))
   }
 
   /** Takes out what lies between, after a look at all that overlaps it. */

@@ -5,8 +5,12 @@ import type { CachingPool } from '../src/pool/caching-pool.js'
 /** What programs run on: a device, kernels that mark memory, an opinion on what comes before what, and a judge of grants. */
 export interface Machine<Point> {
   readonly device: Device
+  /** another device, whose streams can use the memory of this one */
+  readonly peer: Device | null
   /** whether a stream can be destroyed behind the library's back; its handle serves the next one then */
   readonly recyclesHandles: boolean
+  /** whether work can be captured */
+  readonly captures: boolean
   /** An operation begins. */
   begin(): void
   /** An operation has ended; throws when contents are not as they should be. */
@@ -34,6 +38,10 @@ export interface Machine<Point> {
   granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): Point[]
   /** A buffer is about to be freed after these uses; the free covers these points besides. */
   freed(start: number, uses: readonly Point[], covered: readonly Point[], pool: CachingPool, units: number): void
+  /** The graph of a capture, known by any point in it, was launched on a stream. */
+  launched(capture: Point, stream: Stream): void
+  /** A graph is about to be closed, or its capture came to nothing. */
+  dropped(capture: Point): void
   /** Everything was given back. */
   finish(): void
 }

@@ -83,6 +83,18 @@ export const MEMORY_CANARIES = {
           },
       ),
   },
+  'work of another device is waited for': {
+    broken: 'an announced use by a stream of another device counts as complete',
+    break: () =>
+      replacePrivate(
+        Deferred.prototype,
+        'isSeen',
+        original =>
+          function (this: Deferred, use: Use): boolean {
+            return use.clocks !== this['clocks'] || (Reflect.apply(original, this, [use]) as boolean)
+          },
+      ),
+  },
   'transitivity through merges': {
     broken: 'a block that depends on nothing frees its neighbour from its dependency',
     break: () =>

@@ -4,8 +4,9 @@
 
 import { formatBytes } from '../src/base/bytes.js'
 import type { FaultRule } from '../src/driver/simulated/index.js'
+import type { CaptureMode } from '../src/index.js'
 
-export type StreamKind = 'own' | 'adopted' | 'adopted blocking' | 'per-thread default'
+export type StreamKind = 'own' | 'adopted' | 'adopted blocking' | 'per-thread default' | 'of the peer'
 
 export type Operation =
   | { do: 'open'; stream: number; kind: StreamKind }
@@ -27,6 +28,13 @@ export type Operation =
   /** lets nothing that is submitted from now on complete, until the release of the oldest such hold, or a wait of the host */
   | { do: 'hold'; stream: number }
   | { do: 'release' }
+  /** what is submitted to the stream, and to those that are made to wait for it, becomes a graph */
+  | { do: 'capture'; graph: number; stream: number; mode: CaptureMode }
+  /** the streams that have become part of it are joined before, or not */
+  | { do: 'end capture'; graph: number; join: boolean }
+  | { do: 'abort capture'; graph: number }
+  | { do: 'launch'; graph: number; stream: number }
+  | { do: 'close graph'; graph: number }
   | { do: 'process deferred'; pool: number }
   | { do: 'trim'; pool: number; bytes: number }
   /** the driver refuses this call once, if the next operation makes it */

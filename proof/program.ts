@@ -48,7 +48,7 @@ function carryOut(
   const operations: Operation[] = []
   let failure: Error | null = null
   const settings = drawSettings(random)
-  const machine = new SimulatedMachine(settings.progress, seed)
+  const machine = new SimulatedMachine(settings.progress, seed, settings.peer)
   const world = new World(settings, machine)
   try {
     const next = source(world, random)

@@ -39,7 +39,7 @@ describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PR
       for (const operation of operations) verbs.add(operation.do)
       mostStreams = Math.max(mostStreams, operations.filter(operation => operation.do === 'open').length)
     }
-    assert.equal(verbs.size, 19)
+    assert.equal(verbs.size, 24)
     assert.ok(mostStreams > 64, `${mostStreams} streams`)
   })
 

@@ -10,6 +10,10 @@ export interface Settings {
   readonly pools: readonly PoolOptions[]
   readonly mostStreams: number
   readonly mostHeld: number
+  /** whether streams of a second device use the memory, too */
+  readonly peer: boolean
+  /** whether work is captured, too */
+  readonly captures: boolean
   /** sizes that most requests have; others are random */
   readonly sizes: readonly number[]
 }
@@ -24,6 +28,8 @@ export function drawSettings(random: Random): Settings {
     progress: one(['eager', 'seeded']),
     mostStreams: one([2, 3, 4, 5, 6, 12, 70]),
     mostHeld: one([6, 12, 40]),
+    captures: random.below(5) < 2,
+    peer: random.below(6) === 0,
     sizes: Array.from({ length: one([1, 2, 4]) }, () => drawSize(random)),
     pools: Array.from({ length: one([1, 1, 2, 3]) }, () => ({
       maxPoolBytes: one([4, 8, 16]) * MiB,

@@ -1,11 +1,12 @@
 // The simulated device, whose driver knows the exact order: every grant and every unmapping is judged by that.
 
 import assert from 'node:assert/strict'
+import type { Context } from '../src/driver/context.js'
 import { type FaultRule, registerSimulatedKernel, SimulatedDriver } from '../src/driver/simulated/index.js'
 import type { WorkPoint } from '../src/driver/simulated/stream-queue.js'
 import { Stride, Word } from '../src/heap/records.js'
 import { UNIT_BYTES } from '../src/heap/size-classes.js'
-import { type Device, type DeviceBuffer, openDevice, type Stream } from '../src/index.js'
+import { type Device, type DeviceBuffer, openDevices, type Stream } from '../src/index.js'
 import type { Kernel } from '../src/kernel/kernel.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
 import type { CachingPool } from '../src/pool/caching-pool.js'
@@ -46,14 +47,15 @@ registerSimulatedKernel('proof_compare', ({ args, memory }) => {
 
 export class SimulatedMachine implements Machine<WorkPoint> {
   readonly device: Device
+  readonly peer: Device | null
   readonly recyclesHandles = true
+  readonly captures = true
   readonly judge: Judge
   /** requests for which a freed block of that size was there, safe by the exact order; and those served without a driver call */
   ready = 0
   recognised = 0
   private readonly driver: SimulatedDriver
-  private readonly stampKernel: Kernel
-  private readonly compareKernel: Kernel
+  private readonly kernels = new Map<Context, { stamp: Kernel; compare: Kernel }>()
   private holds: { stream: Stream; ticket: number }[] = []
   /** how often the host waited in this operation */
   private waits = 0
@@ -61,21 +63,26 @@ export class SimulatedMachine implements Machine<WorkPoint> {
   private isReady = false
   private secondsBefore = 0
 
-  constructor(progress: 'eager' | 'seeded', seed: number) {
+  constructor(progress: 'eager' | 'seeded', seed: number, withPeer: boolean) {
     corruptions.length = 0
     const driver = new SimulatedDriver({
+      devices: withPeer ? 2 : 1,
       capacityBytes: CAPACITY_BYTES,
       granularityBytes: GRANULE_BYTES,
       progress,
       seed,
     })
     this.driver = driver
-    this.device = openDevice(driver)
+    const [device, peer = null] = openDevices(driver)
+    this.device = device
+    this.peer = peer
+    device.context.activate()
     this.judge = new Judge(driver)
     this.watchDriver()
-    const module = this.device.loadModule(PTX)
-    this.stampKernel = module.kernel('proof_stamp')
-    this.compareKernel = module.kernel('proof_compare')
+    for (const each of peer === null ? [device] : [device, peer]) {
+      const module = each.loadModule(PTX)
+      this.kernels.set(each.context, { stamp: module.kernel('proof_stamp'), compare: module.kernel('proof_compare') })
+    }
   }
 
   begin(): void {
@@ -89,20 +96,23 @@ export class SimulatedMachine implements Machine<WorkPoint> {
   }
 
   stamp(buffer: DeviceBuffer, bytes: number, stamp: number, stream: Stream): void {
-    this.stampKernel.launch({ grid: 1, block: 1, stream }, buffer, bytes >> 2, stamp)
+    this.kernels.get(stream.context)!.stamp.launch({ grid: 1, block: 1, stream }, buffer, bytes >> 2, stamp)
   }
 
   compare(buffer: DeviceBuffer, bytes: number, stamp: number, stream: Stream): void {
-    this.compareKernel.launch({ grid: 1, block: 1, stream }, buffer, bytes >> 2, stamp)
+    this.kernels.get(stream.context)!.compare.launch({ grid: 1, block: 1, stream }, buffer, bytes >> 2, stamp)
   }
 
   hold(stream: Stream): void {
+    stream.context.activate()
     this.holds.push({ stream, ticket: this.driver.holdOperation(stream.handle) })
   }
 
   release(): void {
     const oldest = this.holds.shift()
-    if (oldest !== undefined) this.driver.releaseThrough(oldest.stream.handle, oldest.ticket)
+    if (oldest === undefined) return
+    oldest.stream.context.activate()
+    this.driver.releaseThrough(oldest.stream.handle, oldest.ticket)
   }
 
   refuse(rule: FaultRule): void {
@@ -111,10 +121,12 @@ export class SimulatedMachine implements Machine<WorkPoint> {
   }
 
   pointOf(stream: Stream): WorkPoint {
+    stream.context.activate() // the default stream is that of the current context
     return this.driver.submitted(stream.handle)
   }
 
   comesBefore(point: WorkPoint, later: Stream): boolean {
+    later.context.activate()
     return this.driver.happensBefore(point, later.handle)
   }
 
@@ -128,6 +140,7 @@ export class SimulatedMachine implements Machine<WorkPoint> {
 
   /** What it was answered, a deterministic pool is to forget, so that its requests are not counted. */
   requested(pool: CachingPool, units: number, stream: Stream): void {
+    stream.context.activate()
     this.isReady = units > 0 && !pool.config.deterministic && this.hasReady(pool, units, stream)
     this.secondsBefore = this.driver.modelledSeconds
   }
@@ -138,6 +151,7 @@ export class SimulatedMachine implements Machine<WorkPoint> {
       if (this.driver.modelledSeconds === this.secondsBefore) this.recognised++ // every call costs something
     }
     if (buffer === null) return []
+    stream.context.activate()
     const units = pool.records.words[buffer.record * Stride.words + Word.units]
     return this.judge.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, stream.handle)
   }
@@ -154,7 +168,16 @@ export class SimulatedMachine implements Machine<WorkPoint> {
     this.judge.free(start, uses, [...uses, ...after], pool, units)
   }
 
+  launched({ capture }: WorkPoint, stream: Stream): void {
+    this.judge.launched(capture!, this.pointOf(stream))
+  }
+
+  dropped({ capture }: WorkPoint): void {
+    this.judge.dropped(capture!)
+  }
+
   finish(): void {
+    this.peer?.close()
     this.device.close()
     assert.equal(this.driver.usedBytes(), 0, 'all memory is given back')
   }

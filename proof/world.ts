@@ -7,42 +7,30 @@
 import assert from 'node:assert/strict'
 import { CudaError, PoolError } from '../src/base/errors.js'
 import { CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from '../src/driver/constants.js'
+import type { Context } from '../src/driver/context.js'
 import { UNIT_BYTES } from '../src/heap/size-classes.js'
-import type { DeviceBuffer, Event, Stream } from '../src/index.js'
+import type { Capture } from '../src/order/capture.js'
+import { Event } from '../src/order/event.js'
+import { Stream } from '../src/order/stream.js'
 import type { CachingPool } from '../src/pool/caching-pool.js'
 import { classUnits } from '../src/pool/slot-cache.js'
+import { Graphs } from './graphs.js'
+import { type Held, type History, historyOf, type Use } from './held.js'
 import type { Machine } from './machine.js'
 import type { Operation } from './operation.js'
 import type { Settings } from './settings.js'
-
-/** A piece of work on a buffer. */
-interface Use<Point> {
-  readonly point: Point
-  readonly stream: Stream
-}
-
-export interface Held<Point> {
-  readonly buffer: DeviceBuffer
-  readonly pool: number
-  readonly bytes: number
-  /** the size of its block; 0 where it was aligned, which may have taken a larger one */
-  readonly units: number
-  /** the last write, and all that read since; empty before the first write */
-  uses: Use<Point>[]
-  /** of a buffer that was not written yet: what used the memory before */
-  inherited: Point[]
-  readonly announced: Set<Stream>
-  stamp: number
-}
 
 export class World<Point> {
   readonly pools: readonly CachingPool[]
   /** open ones, by name; 0 is the legacy default stream */
   readonly streams = new Map<number, Stream>()
   readonly held = new Map<number, Held<Point>>()
+  readonly graphs: Graphs<Point>
   private readonly events = new Map<number, Event>()
-  /** re-recorded wherever the user's order is missing */
-  private readonly carrier: Event
+  /** what was last recorded on a captured stream */
+  private readonly recordedIn = new Map<Event, Capture>()
+  /** by device: re-recorded wherever the user's order is missing */
+  private readonly carriers: Map<Context, Event>
   /** adopted streams that were made here */
   private readonly foreign = new Map<Stream, number>()
   /** by stream that is no more: all that was submitted to it */
@@ -53,9 +41,12 @@ export class World<Point> {
     readonly settings: Settings,
     private readonly machine: Machine<Point>,
   ) {
-    const { device } = machine
+    const { device, peer } = machine
+    this.graphs = new Graphs(machine)
     this.pools = settings.pools.map(options => device.createPool(options))
-    this.carrier = device.createEvent()
+    if (peer !== null) for (const pool of this.pools) pool.setAccess(peer, 'readWrite')
+    const devices = peer === null ? [device] : [device, peer]
+    this.carriers = new Map(devices.map(each => [each.context, each.createEvent()]))
     this.streams.set(0, device.defaultStream)
   }
 
@@ -79,18 +70,21 @@ export class World<Point> {
     const { device } = this.machine
     this.machine.begin()
     this.machine.end()
+    for (const name of [...this.graphs.open.keys()]) this.graphs.abort(name)
+    this.machine.peer?.synchronize()
     device.synchronize()
     this.machine.told(device)
-    for (const held of this.held.values()) {
-      if (held.uses.length > 0) this.machine.compare(held.buffer, held.bytes, held.stamp, device.defaultStream)
+    for (const { buffer, bytes, run } of this.held.values()) {
+      if (run.uses.length > 0) this.machine.compare(buffer, bytes, run.stamp, device.defaultStream)
     }
     device.synchronize()
     this.machine.end()
     for (const name of [...this.held.keys()]) this.free({ do: 'free', buffer: name, announce: true, byAddress: false })
+    for (const name of [...this.graphs.ready.keys()]) this.graphs.close(name)
     this.check()
     for (const pool of this.pools) assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
     for (const name of [...this.streams.keys()]) this.close(name)
-    for (const event of [this.carrier, ...this.events.values()]) event.close()
+    for (const event of [...this.carriers.values(), ...this.events.values()]) event.close()
     this.machine.finish()
   }
 
@@ -115,21 +109,25 @@ export class World<Point> {
         this.use(operation)
         break
       case 'announce': {
-        const [held, stream] = [this.held.get(operation.buffer), this.streams.get(operation.stream)]
+        const [held, stream] = [this.held.get(operation.buffer), this.usable(operation.stream)]
         if (held !== undefined && stream !== undefined) this.announce(held, stream)
         break
       }
       case 'record': {
-        const stream = this.streams.get(operation.stream)
+        const stream = this.usable(operation.stream)
         if (stream === undefined) break
-        const event = this.events.get(operation.event) ?? this.machine.device.createEvent()
+        const known = this.events.get(operation.event)
+        const event = known?.context === stream.context ? known : new Event(stream.context)
         this.record(event, stream)
         this.events.set(operation.event, event)
+        if (event !== known) known?.close()
         break
       }
       case 'wait': {
         const [event, stream] = [this.events.get(operation.event), this.streams.get(operation.stream)]
-        if (event !== undefined && stream !== undefined) this.wait(stream, event)
+        if (event === undefined || stream === undefined) break
+        if (this.canWait(stream, event)) this.wait(stream, event)
+        else assert.throws(() => stream.wait(event), PoolError)
         break
       }
       case 'query event':
@@ -141,16 +139,40 @@ export class World<Point> {
         this.ask(this.streams.get(operation.stream), operation.do === 'query')
         break
       case 'synchronise device':
-        this.machine.device.synchronize()
-        this.machine.told(this.machine.device)
+        if (this.graphs.open.size > 0) assert.throws(() => this.machine.device.synchronize(), PoolError)
+        else {
+          this.machine.device.synchronize()
+          this.machine.told(this.machine.device)
+        }
         break
       case 'hold': {
         const stream = this.streams.get(operation.stream)
-        if (stream !== undefined) this.machine.hold(stream)
+        if (stream !== undefined && stream.slot !== -1) this.machine.hold(stream)
         break
       }
       case 'release':
         this.machine.release()
+        break
+      case 'capture': {
+        const stream = this.streams.get(operation.stream)
+        if (stream !== undefined) this.graphs.begin(operation.graph, stream, operation.mode)
+        break
+      }
+      case 'end capture':
+        this.endCapture(operation)
+        break
+      case 'abort capture':
+        this.graphs.abort(operation.graph)
+        break
+      case 'launch': {
+        const stream = this.streams.get(operation.stream)
+        if (stream !== undefined) {
+          this.graphs.launch(operation.graph, stream, uses => this.putBefore(uses, stream))
+        }
+        break
+      }
+      case 'close graph':
+        this.graphs.close(operation.graph)
         break
       case 'process deferred':
         this.pools[operation.pool].processDeferred()
@@ -166,11 +188,14 @@ export class World<Point> {
 
   private open({ stream: name, kind }: Operation & { do: 'open' }): void {
     const { device } = this.machine
-    if (device.clocks.streams.every(stream => stream !== null)) {
+    const { streams, suspended } = device.clocks
+    if (streams.every((stream, slot) => stream !== null || suspended.has(slot))) {
       assert.throws(() => device.createStream(), { name: 'PoolError', message: /64 streams are open/ })
       return
     }
-    if (kind === 'own') this.streams.set(name, device.createStream())
+    if (kind === 'of the peer') {
+      if (this.machine.peer !== null) this.streams.set(name, this.machine.peer.createStream())
+    } else if (kind === 'own') this.streams.set(name, device.createStream())
     else if (kind === 'per-thread default') {
       const stream = device.adoptStream(CU_STREAM_PER_THREAD)
       if (![...this.streams.values()].includes(stream)) this.streams.set(name, stream)
@@ -189,7 +214,7 @@ export class World<Point> {
   /** A stream ends with its work pending. The legacy default stream stays. */
   private close(name: number): void {
     const stream = this.streams.get(name)
-    if (stream === undefined || name === 0) return
+    if (stream === undefined || name === 0 || stream.capture !== null) return
     this.announceUsesOf(stream)
     this.ended.set(stream, this.machine.pointOf(stream))
     stream.close()
@@ -202,7 +227,7 @@ export class World<Point> {
   private replace({ stream: name, by }: Operation & { do: 'replace' }): void {
     const stream = this.streams.get(name)
     const handle = stream && this.foreign.get(stream)
-    if (handle === undefined || !this.machine.recyclesHandles) return
+    if (handle === undefined || !this.machine.recyclesHandles || this.graphs.open.size > 0) return
     this.announceUsesOf(stream!)
     this.ended.set(stream!, this.machine.pointOf(stream!))
     this.streams.delete(name)
@@ -216,8 +241,9 @@ export class World<Point> {
   private announceUsesOf(stream: Stream): void {
     for (const held of this.held.values()) {
       const own = held.buffer.stream
-      if (own === stream || !held.uses.some(use => use.stream === stream)) continue
-      if (own.closed || !held.uses.every(use => use.stream !== stream || this.comesBefore(use, own))) {
+      const uses = held.run.uses.filter(use => use.stream === stream && !use.byGraph)
+      if (own === stream || uses.length === 0) continue
+      if (own.closed || !uses.every(use => this.comesBefore(use, own))) {
         this.announce(held, stream)
       }
     }
@@ -229,25 +255,27 @@ export class World<Point> {
     stream: streamName,
     ...request
   }: Operation & { do: 'allocate' }): void {
-    const stream = this.streams.get(streamName)
-    if (stream === undefined) return
+    const stream = this.usable(streamName)
+    if (stream === undefined || stream.clocks !== this.machine.device.clocks) return
     const { bytes, alignment, fill } = request
     const pool = this.pools[index]
-    const units = classUnits(Math.ceil(bytes / UNIT_BYTES))
+    const madeIn = this.graphs.of(stream)
+    const counted = alignment <= UNIT_BYTES && madeIn === null && this.machine.peer === null
+    const units = counted ? classUnits(Math.ceil(bytes / UNIT_BYTES)) : 0
     this.machine.requested(pool, alignment === 0 ? units : 0, stream)
     const buffer = pool.tryAllocate(bytes, stream, alignment === 0 ? undefined : alignment)
     const inherited = this.machine.granted(buffer, pool, stream)
     if (buffer === null) return
-    const aligned = alignment > UNIT_BYTES
     const held: Held<Point> = {
       buffer,
       pool: index,
       bytes,
-      units: aligned ? 0 : units,
-      uses: [],
+      units,
+      madeIn,
+      run: { uses: [], stamp: 0 },
+      captured: new Map(),
       inherited,
       announced: new Set(),
-      stamp: 0,
     }
     this.held.set(name, held)
     if (fill && bytes >= 4) this.write(held, stream)
@@ -260,17 +288,32 @@ export class World<Point> {
     const own = buffer.stream
     let on = (streamName === undefined ? undefined : this.streams.get(streamName)) ?? own
     // What cannot be ordered before another stream any more is left to the buffer's own.
-    if (held.uses.length === 0 || held.uses.some(use => use.stream.closed && !this.comesBefore(use, on))) on = own
-    for (const use of held.uses) {
-      if (held.announced.has(use.stream) || this.comesBefore(use, on) || use.stream.closed) continue
-      if (announce || on.closed) this.announce(held, use.stream)
+    const { uses } = held.run
+    const captured = [...held.captured.values()].flatMap(history => history.uses)
+    if (uses.length + captured.length === 0) on = own
+    if (uses.some(use => use.stream.closed && !use.byGraph && !this.comesBefore(use, on))) on = own
+    const recording = this.graphs.of(on)
+    const inCapture = recording === null ? [] : historyOf(held, recording).uses
+    const pending = [...uses, ...inCapture].filter(
+      use => !(use.byGraph || held.announced.has(use.stream) || use.stream.closed) && !this.comesBefore(use, on),
+    )
+    // What can be neither ordered nor announced is work of the default stream while a captured one blocks it.
+    if (!pending.every(use => takesWork(use.stream))) return
+    for (const use of pending) {
+      // No captured event puts work before the capture that ran before it.
+      const isOutside = recording !== null && uses.includes(use)
+      if (announce || isOutside || !canOrder(use.stream, on)) this.announce(held, use.stream)
       else this.order(use.stream, on)
     }
+    for (const other of held.captured.keys()) {
+      if (other !== recording && !other.capture.ended) this.graphs.announce(held, other)
+    }
     this.held.delete(name)
-    const uses = held.uses.length > 0 ? held.uses.map(use => use.point) : held.inherited
+    const running = uses.length > 0 ? uses.map(use => use.point) : held.inherited
     const covered = [on, ...held.announced].map(each => this.ended.get(each) ?? this.machine.pointOf(each))
     const pool = this.pools[held.pool]
-    this.machine.freed(buffer.ptr, uses, covered, pool, held.units)
+    const units = recording === null && held.captured.size === 0 ? held.units : 0
+    this.machine.freed(buffer.ptr, [...running, ...captured.map(use => use.point)], covered, pool, units)
     if (byAddress && on === own) pool.deallocate(buffer.ptr)
     else if (on === own) buffer.free()
     else buffer.free(on)
@@ -278,29 +321,80 @@ export class World<Point> {
   }
 
   private use({ buffer: name, stream: streamName, write }: Operation & { do: 'use' }): void {
-    const [held, stream] = [this.held.get(name), this.streams.get(streamName)]
-    if (held === undefined || stream === undefined || held.uses.length === 0) return
-    const before = write ? held.uses : held.uses.slice(0, 1)
-    if (before.some(use => use.stream.closed && !this.comesBefore(use, stream))) return
-    for (const use of before) if (!this.comesBefore(use, stream)) this.order(use.stream, stream)
+    const [held, stream] = [this.held.get(name), this.usable(streamName)]
+    if (held === undefined || stream === undefined) return
+    const { uses } = historyOf(held, this.graphs.of(stream))
+    // Captured work may write first what was written before.
+    if (uses.length === 0 && !(write && held.run.uses.length > 0)) return
+    if (!this.putBefore(write ? uses : uses.slice(0, 1), stream)) return
     if (write) this.write(held, stream)
     else this.read(held, stream)
   }
 
   private write(held: Held<Point>, stream: Stream): void {
-    held.stamp = ++this.stamps
-    this.machine.stamp(held.buffer, held.bytes, held.stamp, stream)
-    held.uses = [{ point: this.machine.pointOf(stream), stream }]
+    const history = this.touch(held, stream)
+    history.stamp = ++this.stamps
+    this.machine.stamp(held.buffer, held.bytes, history.stamp, stream)
+    history.uses = [{ point: this.machine.pointOf(stream), stream, byGraph: false }]
   }
 
   private read(held: Held<Point>, stream: Stream): void {
-    this.machine.compare(held.buffer, held.bytes, held.stamp, stream)
-    held.uses.push({ point: this.machine.pointOf(stream), stream })
+    const history = this.touch(held, stream)
+    this.machine.compare(held.buffer, held.bytes, history.stamp, stream)
+    history.uses.push({ point: this.machine.pointOf(stream), stream, byGraph: false })
+  }
+
+  /** The history of a buffer that the stream is about to use. */
+  private touch(held: Held<Point>, stream: Stream): History<Point> {
+    const recording = this.graphs.of(stream)
+    recording?.touched.add(held)
+    return historyOf(held, recording)
+  }
+
+  private endCapture({ graph, join }: Operation & { do: 'end capture' }): void {
+    const recording = this.graphs.open.get(graph)
+    if (recording === undefined) return
+    const { origin, capture } = recording
+    if (join) {
+      for (const stream of this.streams.values()) {
+        if (stream.capture === capture && stream !== origin) this.order(stream, origin)
+      }
+    }
+    try {
+      this.graphs.end(graph)
+    } catch (error) {
+      if (join || !(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_STREAM_CAPTURE_UNJOINED) throw error
+    }
+  }
+
+  /** The open stream of this name, unless it takes no work. */
+  private usable(name: number): Stream | undefined {
+    const stream = this.streams.get(name)
+    return stream !== undefined && takesWork(stream) ? stream : undefined
+  }
+
+  /** Makes an order wherever it is missing; false, and nothing was made, where one cannot be. */
+  private putBefore(uses: readonly Use<Point>[], stream: Stream): boolean {
+    const missing = uses.filter(use => !this.comesBefore(use, stream))
+    if (!missing.every(use => canOrder(use.stream, stream))) return false
+    for (const use of missing) this.order(use.stream, stream)
+    return true
   }
 
   private record(event: Event, stream: Stream): void {
     event.record(stream)
+    if (stream.capture === null) this.recordedIn.delete(event)
+    else this.recordedIn.set(event, stream.capture)
     this.machine.recorded(event, stream)
+  }
+
+  /** A captured stream waits for what its capture has recorded, any other one but the default stream for that, too. */
+  private canWait(stream: Stream, event: Event): boolean {
+    const capture = this.recordedIn.get(event)
+    if (capture === undefined) return stream.slot !== -1
+    if (capture.ended) return false
+    if (stream.capture !== null) return stream.capture === capture
+    return stream.slot !== -1 && stream.handle !== 0 && stream.context === event.context
   }
 
   private wait(stream: Stream, event: Event): void {
@@ -311,14 +405,20 @@ export class World<Point> {
   /** Asks a stream or an event, or waits for it. */
   private ask(whom: Event | Stream | undefined, merely: boolean): void {
     if (whom === undefined) return
+    const isRefused = whom instanceof Stream ? whom.slot === -1 : this.recordedIn.has(whom)
+    if (isRefused) {
+      assert.throws(() => (merely ? whom.query() : whom.synchronize()), PoolError)
+      return
+    }
     if (merely && !whom.query()) return
     if (!merely) whom.synchronize()
     this.machine.told(whom)
   }
 
   private order(earlier: Stream, later: Stream): void {
-    this.record(this.carrier, earlier)
-    this.wait(later, this.carrier)
+    const carrier = this.carriers.get(earlier.context)!
+    this.record(carrier, earlier)
+    this.wait(later, carrier)
   }
 
   /** Whether some work comes before what a stream does next; of a closed stream, whether it is its own. */
@@ -328,6 +428,22 @@ export class World<Point> {
 
   private announce(held: Held<Point>, stream: Stream): void {
     held.buffer.recordUse(stream)
-    held.announced.add(stream)
+    const recording = this.graphs.of(stream)
+    if (recording === null) {
+      held.announced.add(stream)
+      return
+    }
+    recording.known.add(held)
+    historyOf(held, recording)
   }
+}
+
+/** Whether something can be submitted to a stream, captured or not. */
+function takesWork(stream: Stream): boolean {
+  return stream.slot !== -1 || stream.capture !== null
+}
+
+/** Whether an event can put the work of one stream before that of another. */
+function canOrder(earlier: Stream, later: Stream): boolean {
+  return takesWork(earlier) && takesWork(later) && earlier.capture === later.capture
 }

@@ -35,8 +35,8 @@ export class Capture extends KnownOrder {
   /** what pools keep for it */
   readonly holdings = new Set<Holding>()
   private readonly streams = new Set<Stream>()
-  /** the legacy default stream, when a captured stream is ordered with it: any work for it would break the capture */
-  private blocked: Stream | null = null
+  /** a captured stream is ordered with the legacy default stream: any work for that would break the capture */
+  private blocksDefault = false
 
   private constructor(
     readonly origin: Stream,
@@ -170,11 +170,13 @@ export class Capture extends KnownOrder {
     const { context, clocks } = this.origin
     this.ended = true
     for (const stream of this.streams) this.leave(stream)
-    if (this.blocked !== null) {
-      this.blocked.blockedBy = null
-      this.blocked.resume()
-    }
     clocks.captures.delete(this)
+    const blocking = [...clocks.captures].find(other => other.blocksDefault) ?? null
+    for (const stream of clocks.suspended.values()) {
+      if (stream.blockedBy !== this) continue
+      stream.blockedBy = blocking
+      if (blocking === null) stream.resume()
+    }
     leaveRelaxed(context.driver)
     if (hasGraph) return
     for (const holding of this.holdings) holding.release([])
@@ -186,11 +188,11 @@ export class Capture extends KnownOrder {
   }
 
   private block({ clocks }: Stream): void {
+    this.blocksDefault = true
     const legacy = clocks.streams.find(stream => stream?.handle === CU_STREAM_LEGACY_DEFAULT)
     if (legacy === null || legacy === undefined) return
     legacy.suspend()
     legacy.blockedBy = this
-    this.blocked = legacy
   }
 }
 

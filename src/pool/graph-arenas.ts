@@ -63,7 +63,10 @@ export class GraphArenas implements ArenaSource {
   announceUse(record: number, stream: Stream): void {
     const arena = stream.capture === null ? null : this.arenaOf(stream.capture)
     if (arena === null || arena.owns(record)) this.deferred.announce(record, stream, Infinity)
-    else arena.borrowed.add(record)
+    else {
+      this.deferred.announce(record, stream, stream.lastStamp) // work that was submitted before the capture
+      arena.borrowed.add(record)
+    }
   }
 
   takeIdle(units: number): number {

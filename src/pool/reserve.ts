@@ -113,9 +113,9 @@ export class Reserve {
     this.deferred.addAfter({ record, slot: first.slot, stamp: first.stamp, bytes, uses })
   }
 
-  /** A large block without any dependency, taken; 0 when nothing helps. */
-  takeIdle(units: number): number {
-    return this.ladder.takeIdle(units)
+  /** A block of the large heap, of at least `leastUnits`, without any dependency, taken; 0 when nothing helps. */
+  takeIdle(leastUnits: number): number {
+    return this.ladder.takeIdle(Math.max(leastUnits, SMALL_UNITS)) // a smaller block would go back to the other heap
   }
 
   /** Whether all announced uses of a live block, about to be freed on `slot`, are known to come before; they are forgotten then. */

@@ -132,7 +132,7 @@ export class Scheduler {
 
   private advance(queue: StreamQueue, position: number): void {
     queue.completed = position
-    if (queue.destroyed && position === queue.submitted) queue.group.queues.delete(queue)
+    if (queue.destroyed && position === queue.submitted) queue.group.remove(queue)
     if (queue.waiters.length === 0) return
     for (const waiter of queue.waiters.splice(0)) {
       waiter.blocked = false

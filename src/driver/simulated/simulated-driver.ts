@@ -252,6 +252,7 @@ export class SimulatedDriver implements Driver {
   cuCtxSynchronize(): void {
     const context = this.enter(CALL.cuCtxSynchronize)
     this.captures.checkIdle(context)
+    context.observeAll()
     this.finishAll(context)
     context.synchronizedAt = ++this.moments
     this.synchronized(context)

@@ -39,6 +39,8 @@ export interface WorkPoint {
 export class StreamGroup {
   /** alive, or destroyed with work left */
   readonly queues = new Set<StreamQueue>()
+  /** by stream of another context: what those that are gone came after */
+  private readonly endedAfter = new Map<StreamQueue, number>()
   readonly legacy: StreamQueue
   readonly perThread: StreamQueue
   /** whether a blocking stream got work since the legacy stream last waited for them all */
@@ -54,6 +56,21 @@ export class StreamGroup {
   ) {
     this.legacy = this.add('legacy', nextId())
     this.perThread = this.add('blocking', nextId())
+  }
+
+  /** A destroyed stream has completed its work, of which the host is told when it waits for the context. */
+  remove(queue: StreamQueue): void {
+    this.queues.delete(queue)
+    for (const [other, position] of queue.after) {
+      if (other.group !== this) this.endedAfter.set(other, Math.max(position, this.endedAfter.get(other) ?? 0))
+    }
+  }
+
+  /** The host waits for all streams, and so for what they came after in other contexts. */
+  observeAll(): void {
+    for (const queue of this.queues) queue.observe(queue.submitted, queue.after)
+    for (const [other, position] of this.endedAfter) other.observe(position, new Map())
+    this.endedAfter.clear()
   }
 
   add(kind: StreamKind, id: number): StreamQueue {

@@ -237,6 +237,27 @@ test('calls before cuInit and without a context are refused', () => {
   refuses(() => driver.cuCtxSetCurrent(77), 'cuCtxSetCurrent', RESULT.CUDA_ERROR_INVALID_CONTEXT)
 })
 
+test('happensBefore: a wait for one context tells of the work of another one that its streams came after', () => {
+  for (const isDestroyed of [false, true]) {
+    const driver = openSimulated({ devices: 2, progress: 'eager' })
+    const contexts = [0, 1].map(ordinal => driver.cuDevicePrimaryCtxRetain(ordinal))
+    const [stream, other, peer] = [contexts[0], contexts[0], contexts[1]].map(context => {
+      driver.cuCtxSetCurrent(context)
+      return driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+    })
+    const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
+    const point = driver.submitted(peer)
+    driver.cuEventRecord(event, peer)
+    driver.cuCtxSetCurrent(contexts[0])
+    const after = { ...point, position: point.position + 1 } // the mark itself
+    driver.cuStreamWaitEvent(stream, event)
+    if (isDestroyed) driver.cuStreamDestroy(stream)
+    assert.equal(driver.happensBefore(after, other), false)
+    driver.cuCtxSynchronize()
+    assert.equal(driver.happensBefore(after, other), true)
+  }
+})
+
 test('happensBefore: the same stream, events over several streams, and what the host was told', () => {
   for (const progress of ['eager', 'seeded'] as const) {
     const driver = openSimulated({ progress })

@@ -47,7 +47,7 @@ export class Streams {
     this.captures.checkNotCaptured(queue, 'the end')
     this.streams.remove(handle)
     queue.destroyed = true
-    if (queue.completed === queue.submitted) queue.group.queues.delete(queue)
+    if (queue.completed === queue.submitted) queue.group.remove(queue)
   }
 
   /** The stream, to submit work of `context` to. */

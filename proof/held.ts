@@ -1,0 +1,42 @@
+// What a program remembers of its buffers: who uses them, in work that runs and in captures, and what they contain.
+
+import type { DeviceBuffer, Stream } from '../src/index.js'
+import type { Recording } from './graphs.js'
+
+/** A piece of work on a buffer. */
+export interface Use<Point> {
+  readonly point: Point
+  readonly stream: Stream
+  /** the launch of a graph that the pool knows to use the buffer, so that nobody has to announce it */
+  readonly byGraph: boolean
+}
+
+/** The last write, and all that read since; empty before the first write. */
+export interface History<Point> {
+  uses: Use<Point>[]
+  stamp: number
+}
+
+export interface Held<Point> {
+  readonly buffer: DeviceBuffer
+  readonly pool: number
+  readonly bytes: number
+  /** the size of its block; 0 where that is not to be counted: it was aligned, or is of the memory of a capture */
+  readonly units: number
+  /** the capture that it was allocated in */
+  readonly madeIn: Recording<Point> | null
+  /** the work that runs */
+  readonly run: History<Point>
+  /** the work of each capture, which runs at each launch */
+  readonly captured: Map<Recording<Point>, History<Point>>
+  /** of a buffer that was not written yet: what used the memory before */
+  inherited: Point[]
+  readonly announced: Set<Stream>
+}
+
+export function historyOf<Point>(held: Held<Point>, recording: Recording<Point> | null): History<Point> {
+  if (recording === null) return held.run
+  const history = held.captured.get(recording) ?? { uses: [], stamp: 0 }
+  held.captured.set(recording, history)
+  return history
+}
