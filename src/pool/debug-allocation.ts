@@ -10,7 +10,7 @@ import { DebugError, type Fault, type FaultSites, PoolError } from '../base/erro
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { MOST_STREAMS } from '../order/clocks.js'
-import type { Stream } from '../order/stream.js'
+import { checkIsStream, type Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { CallSite } from './call-site.js'
 import type { DebugPool } from './debug-pool.js'
@@ -89,6 +89,7 @@ export class DebugAllocation implements BufferHome {
 
   noteUse(stream: Stream, call: string): void {
     this.checkLive(call)
+    checkIsStream('noteUse', stream)
     this.checkAllocated(stream, call)
     const [slot, stamp] = stream.covering
     this.uses.set(stream, { call, slot, stamp, site: this.here() })

@@ -424,11 +424,16 @@ describe('graphs and the rest of the pool', () => {
     const fromBlocks = blocks.allocate(MiB, a)
     const fromArena = arena.allocate(MiB, a)
     const fromPlain = plain.allocate(MiB, a)
+    const pools = [pool, debug, blocks, arena, plain, device.createDriverPool(), device.createHostPool()]
+    const onClosed = device.createStream()
+    const plainOnClosed = plain.allocate(MiB, onClosed)
+    onClosed.close()
     a.beginCapture()
     const buffer = pool.allocate(MiB, a)
     for (const refused of [
-      () => pool.close(),
-      () => debug.close(),
+      ...pools.map(each => () => each.close()),
+      () => plainOnClosed.free(),
+      () => fromPlain.copyFromSync(fromBlocks),
       () => debug.allocate(1, a),
       () => fromDebug.free(),
       () => fromDebug.recordUse(a),
@@ -453,7 +458,8 @@ describe('graphs and the rest of the pool', () => {
     assert.throws(() => pool.allocate(1, a, 3), RangeError)
     assert.throws(() => pool.beginCapture(new TestDevice().createStream()), PoolError)
     const graph = a.endCapture()
-    for (const held of [fromBlocks, fromArena, fromPlain, fromDebug, buffer]) held.free()
+    for (const held of [fromBlocks, fromArena, fromPlain, fromDebug, buffer, plainOnClosed]) held.free()
+    for (const each of pools.slice(2)) each.close()
     graph.close()
   })
 
