@@ -37,7 +37,7 @@ export class Capture extends KnownOrder {
   readonly holdings = new Set<Holding>()
   private readonly streams = new Set<Stream>()
   /** the legacy default stream, when a captured stream is ordered with it: any work for it would break the capture */
-  private blocked: Stream | null = null
+  blocked: Stream | null = null
 
   private constructor(
     readonly origin: Stream,

@@ -189,6 +189,11 @@ export class Clocks extends KnownOrder {
     throw new PoolError(`${call}: a stream is being captured, which a wait for all work would break; end that first`)
   }
 
+  /** Refuses, in the name of `call`, work for the legacy default stream while one that is ordered with it is being captured. */
+  checkLegacyUsable(call: string): void {
+    for (const { blocked } of this.captures) blocked?.checkUsable(call)
+  }
+
   /** Waits on the host for all work on the context. */
   synchronize(): void {
     this.checkNoCapture('synchronize')

@@ -219,3 +219,9 @@ export function checkStreamOf(call: string, stream: unknown, clocks: Clocks): as
   checkIsStream(call, stream)
   if (stream.clocks !== clocks) throw new PoolError(`${call}: the stream belongs to another device; pass one of this`)
 }
+
+/** For messages: a stream by its handle; null for one that is closed. */
+export function streamName(handle: number | null): string {
+  if (handle === null) return 'a closed stream'
+  return handle <= CU_STREAM_LEGACY_DEFAULT ? 'the default stream' : `stream 0x${handle.toString(16)}`
+}

@@ -102,6 +102,7 @@ export class DeviceBuffer implements Disposable {
     const view = viewOf(source)
     const target = this.rangeOf('writeSync', byteOffset, view.byteLength)
     const driver = this.driver('writeSync')
+    this.stream.clocks.checkLegacyUsable('writeSync')
     this.stream.synchronize()
     if (view.byteLength > 0) driver.cuMemcpyHtoD(target, view)
     // The driver returns when it has taken the data, which is not when it has arrived.
@@ -141,6 +142,7 @@ export class DeviceBuffer implements Disposable {
     const source = this.rangeOf('readSync', byteOffset, byteLength)
     const result = new Uint8Array(byteLength)
     this.driver('readSync')
+    this.stream.clocks.checkLegacyUsable('readSync')
     this.stream.synchronize()
     if (byteLength > 0) this.stream.context.activate().cuMemcpyDtoH(result, source)
     return result

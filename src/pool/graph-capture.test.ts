@@ -7,7 +7,7 @@ import { CudaError, PoolError } from '../base/errors.js'
 import { Random } from '../base/random.js'
 import { Event } from '../order/event.js'
 import type { Graph } from '../order/graph.js'
-import type { Stream } from '../order/stream.js'
+import { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { CachingPool } from './caching-pool.js'
 import { limited } from './limited.js'
@@ -461,6 +461,25 @@ describe('graphs and the rest of the pool', () => {
     for (const held of [fromBlocks, fromArena, fromPlain, fromDebug, buffer, plainOnClosed]) held.free()
     for (const each of pools.slice(2)) each.close()
     graph.close()
+  })
+
+  it('copies that the driver makes on the default stream are refused where that would break the capture', () => {
+    const { device, pool, a, b } = setUp()
+    const buffer = pool.allocate(4, b)
+    const blocking = new Stream(device.clocks, device.driver.cuStreamCreate(0), false)
+    for (const [stream, isOrdered] of [
+      [a, false],
+      [blocking, true],
+    ] as const) {
+      stream.beginCapture()
+      for (const copy of [() => buffer.readSync(), () => buffer.writeSync(new Uint8Array(4))]) {
+        if (isOrdered)
+          assert.throws(copy, { name: 'PoolError', message: /^\w+Sync: .*ordered with the default stream/ })
+        else copy()
+      }
+      stream.endCapture().close()
+    }
+    buffer.free()
   })
 
   it('deterministic pools and pools that are not stream-ordered serve captures, too', () => {

@@ -1,7 +1,7 @@
 import { formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError, type OutOfMemoryFigures, type Remedy, type StreamMemory } from '../base/errors.js'
-import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
+import { streamName } from '../order/stream.js'
 import type { Backing } from './backing.js'
 import type { PoolConfig } from './options.js'
 import type { Pool, PoolStats } from './pool.js'
@@ -32,7 +32,7 @@ export function outOfMemory(shortage: Shortage): OutOfMemoryError {
     `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
     ...(stats.cachedBytes > 0 ? [`${formatBytes(stats.cachedBytes)} cached`] : []),
     ...pending.map(stream => `${formatBytes(stream.pendingBytes)} pending on ${streamName(stream.stream)}`),
-    `limit ${formatBytes(stats.limitBytes)}`,
+    limitText(stats),
     `${formatBytes(deviceFreeBytes)} free on the device`,
     `largest free piece ${formatBytes(largestFreeBytes)}`,
   ]
@@ -59,7 +59,7 @@ export function shortageOf(
 ): OutOfMemoryError {
   const facts = [
     `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
-    `limit ${formatBytes(stats.limitBytes)}`,
+    limitText(stats),
     `${formatBytes(deviceFreeBytes)} free on the device`,
     `largest free block at least ${formatBytes(stats.largestFreeBytes)}`,
   ]
@@ -160,7 +160,6 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
   return ['joinPieces', `${idle}: free what lies between them, or ${slack}${virtual}`]
 }
 
-function streamName(stream: number | null): string {
-  if (stream === null) return 'a closed stream'
-  return stream <= CU_STREAM_LEGACY_DEFAULT ? 'the default stream' : `stream 0x${stream.toString(16)}`
+function limitText({ limitBytes }: PoolStats): string {
+  return limitBytes === Infinity ? 'no limit' : `limit ${formatBytes(limitBytes)}`
 }
