@@ -456,7 +456,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       deviceFreeBytes: freeBytes,
       deviceTotalBytes: totalBytes,
       config: this.config,
-      backing: this.reserve.backing.kind,
+      backing: this.reserve.backing,
     })
   }
 
