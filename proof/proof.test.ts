@@ -116,8 +116,13 @@ describe('the command of the proof', () => {
       ['--rule', 'none'],
     ]) {
       const { status, stderr } = run(...bad)
-      assert.notEqual(status, 0)
-      assert.ok(stderr.includes(`${bad[0]} must be`), stderr)
+      assert.equal(status, 2)
+      assert.ok(stderr.startsWith(`${bad[0]} must be`), stderr)
+    }
+    for (const bad of [['--help'], ['1001'], ['--canaries', '--rule', 'a free is stamped']]) {
+      const { status, stderr } = run(...bad)
+      assert.equal(status, 2)
+      assert.match(stderr, /\nusage: node dist\/proof\/run\.js/)
     }
   })
 })

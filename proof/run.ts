@@ -6,24 +6,18 @@ import { runCampaign, runCanaries } from './campaign.js'
 import { CANARIES, RULES, type Rule } from './canaries.js'
 import { describeFailure } from './shrink.js'
 
-const { values } = parseArgs({
-  options: {
-    seed: { type: 'string', default: '1' },
-    programs: { type: 'string', default: '500' },
-    operations: { type: 'string', default: '400' },
-    rule: { type: 'string' },
-    canaries: { type: 'boolean', default: false },
-  },
-})
-const [seed, programs, count] = [values.seed, values.programs, values.operations].map((text, index) => {
-  const value = Number(text)
+const USAGE =
+  'usage: node dist/proof/run.js [--seed 1] [--programs 500] [--operations 400] [--rule <name> | --canaries]'
+
+const values = options()
+const [seed, programs, count] = (['seed', 'programs', 'operations'] as const).map(name => {
+  const value = Number(values[name])
   if (Number.isSafeInteger(value) && value > 0) return value
-  throw new RangeError(`--${['seed', 'programs', 'operations'][index]} must be a whole number from 1, not ${text}`)
+  return refuse(`--${name} must be a whole number from 1, not ${values[name]}`)
 })
 const rule = values.rule as Rule | undefined
-if (rule !== undefined && !RULES.includes(rule)) {
-  throw new RangeError(`--rule must be one of ${RULES.map(name => `'${name}'`).join(', ')}`)
-}
+if (rule !== undefined && !RULES.includes(rule)) refuse(`--rule must be one of ${RULES.join('; ')}`)
+if (rule !== undefined && values.canaries) refuse('--canaries breaks every rule in turn; leave --rule out')
 
 if (values.canaries) {
   for (const [name, { failing, programs: tried }] of runCanaries(seed, programs, count)) {
@@ -39,4 +33,25 @@ if (values.canaries) {
   console.log(`recognised without a driver call: ${((100 * sums.recognised) / sums.ready).toFixed(2)} %`)
   if (failing !== null) console.log(describeFailure(failing, count, rule))
   if ((failing !== null) !== (rule !== undefined)) process.exitCode = 1
+}
+
+function options() {
+  try {
+    return parseArgs({
+      options: {
+        seed: { type: 'string', default: '1' },
+        programs: { type: 'string', default: '500' },
+        operations: { type: 'string', default: '400' },
+        rule: { type: 'string' },
+        canaries: { type: 'boolean', default: false },
+      },
+    }).values
+  } catch (error) {
+    return refuse((error as Error).message)
+  }
+}
+
+function refuse(message: string): never {
+  console.error(`${message}\n${USAGE}`)
+  process.exit(2)
 }

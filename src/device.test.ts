@@ -109,8 +109,9 @@ describe('opening a device', () => {
   })
 
   it('what is no choice is refused', () => {
-    for (const choice of [-1, 0.5, Number.NaN, Infinity, 'gpu', '0', '', null, true, 1n]) {
+    for (const choice of [-1, 0.5, Number.NaN, Infinity, 'gpu', '0', '', null, true, 1n, {}, []]) {
       assert.throws(() => openDevice(choice as DeviceChoice), { name: 'RangeError', message: /openDevice: choose/ })
+      assert.throws(() => openDevices(choice as 'auto'), { name: 'RangeError', message: /openDevices: choose/ })
     }
   })
 
@@ -669,6 +670,9 @@ describe('captures on a device', () => {
     const { device, stream } = setUp()
     const work = () => assert.fail('it should not run')
     assert.throws(() => device.capture({} as Stream, work), TypeError)
+    using graph = device.capture(stream, () => {})
+    const none = { name: 'PoolError', message: /^launch: .*is no stream/ }
+    for (const other of [null, {}, device]) assert.throws(() => graph.launch(other as unknown as Stream), none)
     assert.throws(() => device.capture(stream, 5 as never), TypeError)
     assert.throws(() => device.capture(stream, work, 'none' as never), TypeError)
     assert.throws(() => device.capture(setUp().stream, work), PoolError)

@@ -12,7 +12,7 @@ import { Capture, type CaptureMode } from './order/capture.js'
 import { Clocks } from './order/clocks.js'
 import { Event } from './order/event.js'
 import type { Graph } from './order/graph.js'
-import { Stream } from './order/stream.js'
+import { checkStreamOf, Stream } from './order/stream.js'
 import { type ArenaOptions, ArenaPool } from './pool/arena-pool.js'
 import { type BlockOptions, BlockPool } from './pool/block-pool.js'
 import type { CachingPool } from './pool/caching-pool.js'
@@ -48,9 +48,9 @@ export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
       return openOn(new SimulatedDriver(), 0)
     }
   }
-  if (typeof choice === 'object' && choice !== null) return openOn(choice, ordinal)
+  if (isDriver(choice)) return openOn(choice, ordinal)
   if (typeof choice !== 'number' || !Number.isInteger(choice) || choice < 0) {
-    throw new RangeError(`openDevice: choose a device number, 'auto' or 'simulated', not ${describe(choice)}`)
+    throw new RangeError(`openDevice: choose a device number, 'auto', 'simulated' or a driver, not ${describe(choice)}`)
   }
   return openOn(NativeDriver.open(), choice)
 }
@@ -82,7 +82,7 @@ export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
       return openDevices('simulated')
     }
   }
-  if (choice !== undefined && choice !== 'simulated' && (typeof choice !== 'object' || choice === null)) {
+  if (choice !== undefined && choice !== 'simulated' && !isDriver(choice)) {
     throw new RangeError(`openDevices: choose 'auto', 'simulated' or a driver, not ${describe(choice)}`)
   }
   const driver = choice === 'simulated' ? new SimulatedDriver({ devices: 2 }) : (choice ?? NativeDriver.open())
@@ -102,6 +102,10 @@ export function parseDeviceChoice(text: string): DeviceChoice {
   if (text === 'auto' || text === 'simulated') return text
   if (/^\d+$/.test(text)) return Number(text)
   throw new RangeError(`'${text}' is no device; write auto, simulated or a number`)
+}
+
+function isDriver(choice: unknown): choice is Driver {
+  return typeof (choice as Partial<Driver> | null | undefined)?.cuInit === 'function'
 }
 
 function openOn(driver: Driver, ordinal: number): Device {
@@ -220,9 +224,8 @@ export class Device implements Disposable {
    */
   capture(stream: Stream, work: () => void, mode?: CaptureMode): Graph {
     this.open('capture')
-    if (!(stream instanceof Stream)) throw new TypeError(`capture: stream must be a Stream, not ${describe(stream)}`)
+    checkStreamOf('capture', stream, this.clocks)
     if (typeof work !== 'function') throw new TypeError(`capture: work must be a function, not ${describe(work)}`)
-    if (stream.clocks !== this.clocks) throw new PoolError('capture: the stream belongs to another device')
     stream.beginCapture(mode)
     try {
       const result: unknown = work()
@@ -251,8 +254,7 @@ export class Device implements Disposable {
    */
   poolFor(stream: Stream, options?: PoolOptions): CachingPool {
     this.open('poolFor')
-    if (!(stream instanceof Stream)) throw new TypeError(`poolFor: stream must be a Stream, not ${describe(stream)}`)
-    if (stream.clocks !== this.clocks) throw new PoolError('poolFor: the stream belongs to another device')
+    checkStreamOf('poolFor', stream, this.clocks)
     stream.checkOpen('poolFor')
     const known = this.streamPools.get(stream)
     if (known?.closed === false) {

@@ -72,10 +72,10 @@ describe('programs', () => {
   // Inside the package, so that 'cuda-mempool' is this build; the build is ignored, and so is this.
   const folder = mkdtempSync(join(ROOT, 'dist', 'documents-'))
   after(() => rmSync(folder, { recursive: true }))
-  const typescript = blocks(README, 'ts')
+  const typescript = [README, read('docs/debugging.md')].flatMap(text => blocks(text, 'ts'))
   const javascript = blocks(README, 'js')
 
-  test('of the README compile, as strictly as this project, and run', () => {
+  test('of the README and docs/debugging.md compile, as strictly as this project, and run', () => {
     assert.ok(typescript.length >= 4 && javascript.length >= 1)
     const source = join(folder, 'source')
     mkdirSync(source)
@@ -93,6 +93,7 @@ describe('programs', () => {
     assert.equal(said[3], `${400 * MiB} null\n`)
     assert.equal(said[4], '1\n')
     assert.match(said[5], /^no room for 64 MiB: /)
+    assert.match(said[6], /^useAfterFree \S+\.js:\d+:\d+ \S+\.js:\d+:\d+\n$/)
     for (const index of javascript.keys()) node(join(folder, `${index}.js`))
   })
 

@@ -46,6 +46,9 @@ export function checkByteCount(bytes: unknown, argument: string): asserts bytes 
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)
   if (typeof value === 'string') return `'${value}'`
-  if (typeof value === 'object') return `a ${value.constructor?.name ?? 'object'}`
-  return `${typeof value} ${String(value)}`
+  if (typeof value === 'bigint') return `${value}n`
+  if (typeof value === 'function') return `the function ${value.name}`
+  if (typeof value !== 'object') return String(value)
+  const name = value.constructor?.name ?? 'object'
+  return `${/^[AEIO]/i.test(name) ? 'an' : 'a'} ${name}`
 }

@@ -187,7 +187,7 @@ describe('launch', () => {
       [0, new Uint8Array(8), 'TypeError', /'pointer' cannot take a Uint8Array/],
       [0, null, 'TypeError', /'pointer' cannot take null/],
       [0, undefined, 'TypeError', /'pointer' cannot take undefined/],
-      [0, 12n, 'TypeError', /'pointer' cannot take bigint 12/],
+      [0, 12n, 'TypeError', /'pointer' cannot take 12n/],
       [0, 'text', 'TypeError', /'pointer' cannot take 'text'/],
       [1, 2 ** 31, 'RangeError', /'signed' must be a whole number from -2147483648 to 2147483647/],
       [1, Number.NaN, 'RangeError', /'signed'/],
@@ -236,6 +236,10 @@ describe('launch', () => {
     assert.throws(() => kernel.launch({ ...ONE, stream: elsewhere.stream }), {
       name: 'PoolError',
       message: /another device/,
+    })
+    assert.throws(() => kernel.launch({ ...ONE, stream: module as unknown as Stream }), {
+      name: 'TypeError',
+      message: /^launch: stream must be a Stream, not a Module/,
     })
     stream.close()
     assert.throws(() => kernel.launch({ ...ONE, stream }), { name: 'PoolError', message: /stream is closed/ })

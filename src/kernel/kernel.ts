@@ -2,7 +2,7 @@ import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { KernelArguments } from '../driver/driver.js'
-import type { Stream } from '../order/stream.js'
+import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Module } from './module.js'
 import type { KernelParameter, KernelSignature } from './ptx.js'
 
@@ -54,6 +54,7 @@ export class Kernel {
   launch(options: LaunchOptions, ...values: readonly KernelArgument[]): void {
     this.module.openHandle('launch')
     const stream = options.stream ?? this.defaultStream
+    checkIsStream('launch', stream)
     stream.checkUsable('launch')
     if (stream.context !== this.module.context) throw new PoolError('launch: the stream belongs to another device')
     const { parameters, name } = this.signature

@@ -3,6 +3,7 @@
 // a captured stream is like a closed one: a last mark, placed before, covers all that was submitted to it, and it gets no
 // further one before the capture ends.
 
+import { describe } from '../base/bytes.js'
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import {
   CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -49,7 +50,7 @@ export class Capture extends KnownOrder {
   /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for a mode that is none. */
   static begin(stream: Stream, mode: CaptureMode): void {
     if (!Object.hasOwn(MODES, mode)) {
-      throw new TypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${String(mode)}`)
+      throw new TypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
     }
     const capture = new Capture(stream, false)
     capture.start(() => stream.context.activate().cuStreamBeginCapture(stream.handle, MODES[mode]))

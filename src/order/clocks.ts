@@ -183,13 +183,20 @@ export class Clocks extends KnownOrder {
     else this.learn(this.reachOf(slot), true) // of a closed stream: what was known to it when it was closed
   }
 
+  /** Refuses, in the name of `call`, to wait for all work while a stream is being captured. */
+  checkNoCapture(call: string): void {
+    if (this.captures.size === 0) return
+    throw new PoolError(`${call}: a stream is being captured, which a wait for all work would break; end that first`)
+  }
+
+  /** Refuses, in the name of `call`, work for the legacy default stream while one that is ordered with it is being captured. */
+  checkLegacyUsable(call: string): void {
+    for (const stream of this.suspended.values()) if (stream.blockedBy !== null) stream.checkUsable(call)
+  }
+
   /** Waits on the host for all work on the context. */
   synchronize(): void {
-    if (this.captures.size > 0) {
-      throw new PoolError(
-        'synchronize: a stream is being captured, which a wait for all work would break; end that first',
-      )
-    }
+    this.checkNoCapture('synchronize')
     // A closed stream has its last mark; a tick that the driver then refuses would be covered by none.
     for (let slot = 0; slot < this.slotLimit; slot++) if (this.streams[slot] !== null) this.marked[slot]++
     const reach = this.marked.slice(0, this.slotLimit)

@@ -4,7 +4,7 @@ import type { Context } from '../driver/context.js'
 import { Capture } from './capture.js'
 import type { Clocks, Reach } from './clocks.js'
 import { untilDone } from './polling.js'
-import type { Stream } from './stream.js'
+import { checkIsStream, type Stream } from './stream.js'
 
 /** A point in the work of a stream that the host or another stream can wait for. */
 export class Event implements Disposable {
@@ -21,8 +21,11 @@ export class Event implements Disposable {
   /** Moves the event to behind everything submitted to `stream` so far. */
   record(stream: Stream): void {
     const handle = this.openHandle('record')
+    checkIsStream('record', stream)
     stream.checkUsable('record')
-    if (stream.context !== this.context) throw new PoolError('record: the stream belongs to another device')
+    if (stream.context !== this.context) {
+      throw new PoolError('record: the stream belongs to another device; use an event of that device')
+    }
     const clocks = stream.capture ?? stream.clocks
     const reach = clocks.tick(stream.capture === null ? stream.slot : stream.lastSlot)
     this.context.activate().cuEventRecord(handle, stream.handle)

@@ -25,11 +25,19 @@ export class GraphMemory implements Disposable {
 
   /** The graph was launched on `stream`: `close` then gives nothing back before what was submitted to it has completed. */
   noteLaunch(stream: Stream): void {
-    this.check('noteLaunch')
-    if (stream?.clocks !== this.clocks) {
-      throw new PoolError('noteLaunch: the stream belongs to another device, or is no stream')
+    this.note('noteLaunch', stream)
+  }
+
+  /** `noteLaunch` in the name of `call`. */
+  note(call: string, stream: Stream): void {
+    if (!this.open) throw new PoolError(`${call}: the graph is closed; capture another`)
+    for (const { lost } of this.holdings) {
+      if (lost) throw new PoolError(`${call}: a pool that the graph has memory of is closed; capture it again`)
     }
-    stream.checkOpen('noteLaunch')
+    if (stream?.clocks !== this.clocks || !('slot' in stream)) {
+      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
+    }
+    stream.checkOpen(call)
     this.launchedOn.add(stream)
   }
 
@@ -43,13 +51,5 @@ export class GraphMemory implements Disposable {
 
   [Symbol.dispose](): void {
     this.close()
-  }
-
-  /** Refuses, in the name of `call`, a graph whose memory is gone. */
-  check(call: string): void {
-    if (!this.open) throw new PoolError(`${call}: the graph is closed; capture another`)
-    for (const { lost } of this.holdings) {
-      if (lost) throw new PoolError(`${call}: a pool that the graph has memory of is closed; capture it again`)
-    }
   }
 }

@@ -1,4 +1,3 @@
-import { PoolError } from '../base/errors.js'
 import type { Clocks } from './clocks.js'
 import type { GraphMemory } from './graph-memory.js'
 import type { Stream } from './stream.js'
@@ -19,12 +18,7 @@ export class Graph implements Disposable {
    * and comes after earlier launches of the same graph. Throws PoolError for a closed graph or pool.
    */
   launch(stream: Stream): void {
-    this.memory.check('launch')
-    if (stream?.clocks !== this.clocks) {
-      throw new PoolError('launch: the stream belongs to another device, or is no stream')
-    }
-    stream.checkOpen('launch')
-    this.memory.noteLaunch(stream)
+    this.memory.note('launch', stream)
     this.clocks.context.activate().cuGraphLaunch(this.executable, stream.handle)
   }
 

@@ -171,6 +171,20 @@ describe('stream', () => {
     assert.equal(order.calls('cuStreamCreate') - order.calls('cuStreamDestroy'), streams.length)
   })
 
+  it('what is no stream or no event is refused', () => {
+    const order = new TestOrder()
+    const [stream, event] = [order.createStream(), new Event(order.context)]
+    for (const other of [null, undefined, {}, stream, order]) {
+      const expected = { name: 'TypeError', message: /^wait: event must be an Event, not / }
+      assert.throws(() => stream.wait(other as unknown as Event), expected)
+    }
+    for (const other of [null, undefined, {}, event, order]) {
+      const expected = { name: 'TypeError', message: /^record: stream must be a Stream, not / }
+      assert.throws(() => event.record(other as unknown as Stream), expected)
+    }
+    assert.throws(() => event.query(), { name: 'PoolError', message: /never recorded/ })
+  })
+
   it('streams and events of another driver are refused', () => {
     const [order, other] = [new TestOrder(), new TestOrder()]
     const stream = order.createStream()

@@ -1,3 +1,4 @@
+import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
@@ -55,6 +56,10 @@ export class Stream implements Disposable {
    */
   wait(event: Event): void {
     this.checkUsable('wait')
+    // By what it can do, since both files cannot import each other.
+    if (typeof event?.delay !== 'function') {
+      throw new TypeError(`wait: event must be an Event, not ${describe(event)}; record one on the stream to wait for`)
+    }
     if (!event.context.sharesAddresses(this.context)) {
       throw new PoolError('wait: the event belongs to another device, of another driver; open both with openDevices()')
     }
@@ -202,4 +207,21 @@ export class Stream implements Disposable {
     this.lastStamp = this.clocks.marked[this.slot]
     this.slot = -1
   }
+}
+
+/** Refuses, in the name of `call`, what is no stream. */
+export function checkIsStream(call: string, stream: unknown): asserts stream is Stream {
+  if (!(stream instanceof Stream)) throw new TypeError(`${call}: stream must be a Stream, not ${describe(stream)}`)
+}
+
+/** Refuses, in the name of `call`, what is no stream, or one of another device than that of `clocks`. */
+export function checkStreamOf(call: string, stream: unknown, clocks: Clocks): asserts stream is Stream {
+  checkIsStream(call, stream)
+  if (stream.clocks !== clocks) throw new PoolError(`${call}: the stream belongs to another device; pass one of this`)
+}
+
+/** For messages: a stream by its handle; null for one that is closed. */
+export function streamName(handle: number | null): string {
+  if (handle === null) return 'a closed stream'
+  return handle <= CU_STREAM_LEGACY_DEFAULT ? 'the default stream' : `stream 0x${handle.toString(16)}`
 }

@@ -3,7 +3,7 @@
 import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { Context, unreachable } from '../driver/context.js'
-import { Stream } from '../order/stream.js'
+import { checkIsStream, type Stream } from '../order/stream.js'
 import type { BufferHome } from './home.js'
 
 /** A device, or anything that knows its device; or the processors of the host. */
@@ -81,11 +81,7 @@ export function changePlainAccess(owner: Context, peer: Context, access: PoolAcc
 
 /** Refuses a stream, in the name of `call`, whose work cannot have used memory of `home`. */
 export function checkUser(call: string, stream: Stream, home: BufferHome): void {
-  if (!(stream instanceof Stream)) {
-    throw new PoolError(
-      `${call}: the stream belongs to another device, or is no stream; pass one of the buffer's device`,
-    )
-  }
+  checkIsStream(call, stream)
   if (home.servesCaptures !== true) stream.checkUncaptured(call)
   if (!home.reachableFrom(stream.context)) throw unreachable(`${call}: the stream`, stream.context, home.context)
 }

@@ -5,7 +5,7 @@ import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { Double, RecordTable, Stride, Word } from '../heap/records.js'
 import type { Clocks } from '../order/clocks.js'
-import type { Stream } from '../order/stream.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { checkUser } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from './backing.js'
@@ -96,6 +96,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
+    checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       this.recordUse(buffer.record, buffer.tag, stream)
@@ -104,7 +105,10 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     }
     stream.checkUncaptured('free')
     // A closed stream's work is ordered before the default stream's by nothing: let the host wait for it.
-    if (stream.closed) this.context.activate().cuCtxSynchronize()
+    if (stream.closed) {
+      this.clocks.checkNoCapture('free')
+      this.context.activate().cuCtxSynchronize()
+    }
     this.drop(buffer.record, stream.closed ? this.defaultStream : stream)
   }
 
@@ -131,6 +135,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
   /** Waits for pending work and frees what is still held. A second close does nothing. */
   close(): void {
     if (this.closed && this.allocations === this.frees) return
+    this.clocks.checkNoCapture('close')
     this.closed = true
     this.context.giveBack(driver => {
       driver.cuCtxSynchronize()
@@ -190,7 +195,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
 
   /** Refuses a stream of another device, or a closed one. */
   protected checkStream(call: string, stream: Stream): void {
-    if (stream.clocks !== this.clocks) throw new PoolError(`${call}: the stream belongs to another device`)
+    checkStreamOf(call, stream, this.clocks)
     stream.checkOpen(call)
   }
 }

@@ -148,7 +148,7 @@ describe('arena: memory', () => {
       name: 'PoolError',
       message: /another device/,
     })
-    assert.throws(() => arena.reset({} as never), { name: 'PoolError', message: /no stream/ })
+    assert.throws(() => arena.reset({} as never), { name: 'TypeError', message: /must be a Stream/ })
     a.close()
     assert.throws(() => arena.rewind(low, a), { name: 'PoolError', message: /stream is closed/ })
     assert.throws(() => arena.reset(a), { name: 'PoolError', message: /stream is closed/ })

@@ -9,7 +9,7 @@ import { type Context, unreachable } from '../driver/context.js'
 import { Bump } from '../heap/bump.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
-import { Stream } from '../order/stream.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
@@ -120,6 +120,7 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
   /** The buffer is stale from now on; its memory comes back with the next reset, or when the arena is rewound to below it. */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     if (!this.bump.isLive(buffer.record, buffer.tag)) this.refuseStale('free')
+    checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
     stream.checkUncaptured('free')
     if (stream.slot >= 0 || stream.clocks !== this.clocks) this.turns.use(stream)
@@ -207,6 +208,7 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
 
   /** Waits for pending work, gives the memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
+    if (!this.givenBack) this.clocks.checkNoCapture('close')
     const report = { lostBuffers: this.bump.liveBlocks, lostBytes: this.bump.requestedBytes }
     this.accepting = false
     this.current = null
@@ -316,9 +318,7 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
 
   private checkStream(call: string, stream: Stream): void {
     this.checkOpen(call)
-    if (!(stream instanceof Stream) || stream.clocks !== this.clocks) {
-      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
-    }
+    checkStreamOf(call, stream, this.clocks)
     stream.checkOpen(call)
   }
 

@@ -28,6 +28,8 @@ export interface GrowthLimits {
 
 export interface Backing {
   readonly kind: 'virtual' | 'segments' | 'managed' | 'pinned'
+  /** what it takes from the device is a multiple of this */
+  readonly stepBytes: number
   /** what it may reserve at most */
   readonly limitBytes: number
   readonly reservedBytes: number

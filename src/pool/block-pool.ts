@@ -8,7 +8,7 @@ import { type Context, unreachable } from '../driver/context.js'
 import { Blocks } from '../heap/blocks.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
-import type { Stream } from '../order/stream.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { type AccessLocation, changePlainAccess, checkUser, type PoolAccess, peerOf } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
@@ -114,7 +114,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
     if (stream === undefined && slot >= 0) {
       if (this.blocks.put(buffer.record, buffer.tag, slot + 1, this.marked[slot] + 1)) return
     }
-    this.releaseSlowly(buffer, stream ?? buffer.stream)
+    this.releaseSlowly(buffer, stream)
   }
 
   /** Blocks that are not handed out, without growing. Some may be another stream's until its work on them is known complete. */
@@ -172,6 +172,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
 
   /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
+    if (!this.givenBack) this.clocks.checkNoCapture('close')
     const report = { lostBuffers: this.blocks.live, lostBytes: this.requestedBytes }
     this.acceptedClocks = null
     this.blocks.clear()
@@ -238,9 +239,10 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   }
 
   /** A free on a named or closed stream, or of a block that other streams use. */
-  private releaseSlowly(buffer: DeviceBuffer, stream: Stream): void {
+  private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const { record } = buffer
     if (!this.blocks.isLive(record, buffer.tag)) this.refuseStale('free')
+    checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       this.recordUse(record, buffer.tag, stream)
@@ -340,9 +342,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
 
   private checkStream(call: string, stream: Stream): void {
     this.checkOpen(call)
-    if (stream.clocks !== this.clocks) {
-      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
-    }
+    checkStreamOf(call, stream, this.clocks)
     stream.checkOpen(call)
   }
 

@@ -94,7 +94,7 @@ describe('buffer contents', () => {
       [/write: byteOffset/, () => buffer.write(rising(1), 0.5)],
       [/write: byteOffset/, () => buffer.write(rising(1), Number.NaN)],
       [/readSync: bytes 90 to 110/, () => buffer.readSync(90, 20)],
-      [/readSync: byteLength/, () => buffer.readSync(101)],
+      [/readSync: bytes 101 to 101/, () => buffer.readSync(101)],
       [/fill: bytes 0 to 101/, () => buffer.fill(0, 0, 101)],
       [/fill: byteLength/, () => buffer.fill(0, 0, -1)],
       [/copyFrom: bytes 0 to 100 do not lie in the buffer's 50/, () => other.copyFrom(buffer)],
@@ -103,8 +103,25 @@ describe('buffer contents', () => {
     ]
     for (const [message, use] of outside) assert.throws(use, { name: 'RangeError', message }, `${use}`)
     await assert.rejects(buffer.read(1, 100), { name: 'RangeError', message: /read: bytes 1 to 101/ })
-    await assert.rejects(buffer.read(101), { name: 'RangeError', message: /read: byteLength/ })
+    await assert.rejects(buffer.read(101), { name: 'RangeError', message: /read: bytes 101 to 101/ })
     assert.deepEqual(new Set(contents(buffer)), new Set([1]))
+  })
+
+  it('a freed buffer is refused in the name of the call', async () => {
+    const { pool, a } = setUp()
+    const [buffer, other] = [pool.allocate(100, a), pool.allocate(100, a)]
+    buffer.free()
+    for (const [call, use] of [
+      ['fill', () => buffer.fill(0)],
+      ['readSync', () => buffer.readSync()],
+      ['copyFrom', () => other.copyFrom(buffer)],
+      ['copyFrom', () => buffer.copyFrom(other)],
+      ['copyFromSync', () => other.copyFromSync(buffer)],
+      ['byteLength', () => buffer.byteLength],
+    ] as const) {
+      assert.throws(use, { name: 'PoolError', message: new RegExp(`^${call}: the buffer was already freed`) })
+    }
+    await assert.rejects(buffer.read(), { name: 'PoolError', message: /^read: / })
   })
 
   it('sources of the wrong kind are refused', () => {
@@ -114,7 +131,7 @@ describe('buffer contents', () => {
       assert.throws(() => buffer.write(source as unknown as ArrayBuffer), { name: 'TypeError', message: /source/ })
       assert.throws(() => buffer.writeSync(source as unknown as ArrayBuffer), { name: 'TypeError', message: /source/ })
     }
-    for (const source of [new Uint8Array(4), { byteLength: 4 }]) {
+    for (const source of [new Uint8Array(4), { byteLength: 4 }, null, undefined]) {
       const notDevice = source as unknown as DeviceBuffer
       assert.throws(() => buffer.copyFrom(notDevice), { name: 'TypeError', message: /copyFrom: source.*DeviceBuffer/ })
       assert.throws(() => buffer.copyFromSync(notDevice), { name: 'TypeError', message: /copyFromSync: source/ })

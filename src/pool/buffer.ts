@@ -4,7 +4,7 @@ import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
 import { untilDone } from '../order/polling.js'
-import { Stream } from '../order/stream.js'
+import { checkIsStream, type Stream } from '../order/stream.js'
 import type { BufferHome, BufferOwner } from './home.js'
 import type { Pool } from './pool.js'
 import { Staging } from './staging.js'
@@ -72,7 +72,7 @@ export class DeviceBuffer implements Disposable {
 
   /** Work submitted to `stream` before the free uses this buffer too: its memory then waits for that work as well. */
   recordUse(stream: Stream): void {
-    if (!(stream instanceof Stream)) throw new TypeError(`recordUse: stream must be a Stream, not ${describe(stream)}`)
+    checkIsStream('recordUse', stream)
     if (this.home.servesCaptures === true) stream.checkUsable('recordUse')
     else stream.checkOpen('recordUse')
     this.home.recordUse(this.record, this.tag, stream)
@@ -102,6 +102,7 @@ export class DeviceBuffer implements Disposable {
     const view = viewOf(source)
     const target = this.rangeOf('writeSync', byteOffset, view.byteLength)
     const driver = this.driver('writeSync')
+    this.stream.clocks.checkLegacyUsable('writeSync')
     this.stream.synchronize()
     if (view.byteLength > 0) driver.cuMemcpyHtoD(target, view)
     // The driver returns when it has taken the data, which is not when it has arrived.
@@ -112,7 +113,7 @@ export class DeviceBuffer implements Disposable {
    * The contents as of this call in stream order, without blocking Node. Beyond 64 MiB at a time the end blocks while
    * kernels run: the driver waits for them before it lets go of the host memory.
    */
-  async read(byteOffset = 0, byteLength = this.byteLength - byteOffset): Promise<Uint8Array<ArrayBuffer>> {
+  async read(byteOffset = 0, byteLength = this.rest('read', byteOffset)): Promise<Uint8Array<ArrayBuffer>> {
     const source = this.rangeOf('read', byteOffset, byteLength)
     const driver = this.driver('read')
     const result = new Uint8Array(byteLength)
@@ -137,17 +138,18 @@ export class DeviceBuffer implements Disposable {
   }
 
   /** The contents, after waiting for the work submitted to the buffer's stream. */
-  readSync(byteOffset = 0, byteLength = this.byteLength - byteOffset): Uint8Array<ArrayBuffer> {
+  readSync(byteOffset = 0, byteLength = this.rest('readSync', byteOffset)): Uint8Array<ArrayBuffer> {
     const source = this.rangeOf('readSync', byteOffset, byteLength)
     const result = new Uint8Array(byteLength)
     this.driver('readSync')
+    this.stream.clocks.checkLegacyUsable('readSync')
     this.stream.synchronize()
     if (byteLength > 0) this.stream.context.activate().cuMemcpyDtoH(result, source)
     return result
   }
 
   /** Sets every byte of a part, or of all, to `value` (0 to 255). */
-  fill(value: number, byteOffset = 0, byteLength = this.byteLength - byteOffset): void {
+  fill(value: number, byteOffset = 0, byteLength = this.rest('fill', byteOffset)): void {
     if (!Number.isInteger(value) || value < 0 || value > 255) {
       throw new RangeError(`fill: value must be a whole number from 0 to 255, not ${describe(value)}`)
     }
@@ -165,7 +167,7 @@ export class DeviceBuffer implements Disposable {
     source: DeviceBuffer,
     byteOffset = 0,
     sourceOffset = 0,
-    byteLength = source.byteLength - sourceOffset,
+    byteLength = sourceFor('copyFrom', source).rest('copyFrom', sourceOffset),
   ): void {
     const from = this.sourceOf('copyFrom', source, sourceOffset, byteLength)
     const target = this.rangeOf('copyFrom', byteOffset, byteLength)
@@ -182,11 +184,12 @@ export class DeviceBuffer implements Disposable {
     source: DeviceBuffer,
     byteOffset = 0,
     sourceOffset = 0,
-    byteLength = source.byteLength - sourceOffset,
+    byteLength = sourceFor('copyFromSync', source).rest('copyFromSync', sourceOffset),
   ): void {
     const from = this.sourceOf('copyFromSync', source, sourceOffset, byteLength)
     const target = this.rangeOf('copyFromSync', byteOffset, byteLength)
     const reaches = source.reachableFrom(this.stream.context)
+    this.stream.clocks.checkNoCapture('copyFromSync')
     this.driver('copyFromSync')
     source.noteUse(source.stream, 'copyFromSync')
     source.stream.synchronize()
@@ -220,11 +223,13 @@ export class DeviceBuffer implements Disposable {
     return ptr + byteOffset
   }
 
+  /** The bytes from `byteOffset` to the end. */
+  private rest(call: string, byteOffset: number): number {
+    return Math.max(0, this.home.requestedBytesOf(this.record, this.tag, call) - byteOffset)
+  }
+
   private sourceOf(call: string, source: DeviceBuffer, byteOffset: number, byteLength: number): number {
-    if (!(source instanceof DeviceBuffer)) {
-      throw new TypeError(`${call}: source must be a DeviceBuffer, not ${describe(source)}; use write for host memory`)
-    }
-    if (!source.context.sharesAddresses(this.context))
+    if (!sourceFor(call, source).context.sharesAddresses(this.context))
       throw unreachable(`${call}: the source`, this.context, source.context)
     return source.rangeOf(call, byteOffset, byteLength)
   }
@@ -244,6 +249,11 @@ export class DeviceBuffer implements Disposable {
     const { context, stream } = this
     driver.cuMemcpyPeerAsync(target, context.handle, from, source.context.handle, bytes, stream.handle)
   }
+}
+
+function sourceFor(call: string, source: unknown): DeviceBuffer {
+  if (source instanceof DeviceBuffer) return source
+  throw new TypeError(`${call}: source must be a DeviceBuffer, not ${describe(source)}; use write for host memory`)
 }
 
 function viewOf(source: ArrayBufferView | ArrayBuffer): ArrayBufferView {

@@ -13,7 +13,7 @@ import { classOf, MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../heap/size-cl
 import { Capture } from '../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { GraphMemory } from '../order/graph-memory.js'
-import { Stream } from '../order/stream.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './access.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
@@ -313,7 +313,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
-    this.checkNoCapture('close')
+    if (!this.givenBack) this.clocks.checkNoCapture('close')
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
     this.slots.clear()
@@ -378,6 +378,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const record = buffer.record
     if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
+    checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       this.recordUse(record, buffer.tag, stream)
@@ -408,8 +409,8 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   /** What the fast path leaves alone: a special wish, or a size of which the cache has no block on top; null when nothing helps. */
   private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
     const isOurs = stream.clocks === this.acceptedClocks
-    const isCaptured = isOurs && stream.capture !== null && this.servesCaptures
-    if (!isOurs || (stream.slot < 0 && !isCaptured)) this.refuse('allocate', stream)
+    const isCaptured = isOurs && stream.slot < 0 && stream.capture !== null && this.servesCaptures
+    if (!isOurs || !(stream.slot >= 0 || isCaptured)) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     else if (!isCaptured) {
@@ -455,7 +456,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       deviceFreeBytes: freeBytes,
       deviceTotalBytes: totalBytes,
       config: this.config,
-      backing: this.reserve.backing.kind,
+      backing: this.reserve.backing,
     })
   }
 
@@ -463,23 +464,16 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     if (this.isClosed) throw new PoolError(`${call}: the pool is closed; create another`)
   }
 
-  protected checkNoCapture(call: string): void {
-    if (this.clocks.captures.size === 0 || this.givenBack) return
-    throw new PoolError(`${call}: a stream is being captured, which a wait for all work would break; end that first`)
-  }
-
   private checkCapturable(call: string, stream: Stream): void {
     this.checkOpen(call)
-    if (!(stream instanceof Stream)) throw new TypeError(`${call}: stream must be a Stream, not ${describe(stream)}`)
-    if (stream.clocks !== this.clocks) throw new PoolError(`${call}: the stream belongs to another device`)
+    checkStreamOf(call, stream, this.clocks)
     if (stream.handle !== CU_STREAM_LEGACY_DEFAULT) return
     throw new PoolError(`${call}: the default stream cannot be captured; create one`)
   }
 
   private refuse(call: string, stream: Stream): never {
     this.checkOpen(call)
-    if (stream.clocks !== this.clocks)
-      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
+    checkStreamOf(call, stream, this.clocks)
     stream.checkOpen(call)
     throw new PoolError(`${call}: the stream cannot be used`)
   }

@@ -10,7 +10,7 @@ import { DebugError, type Fault, type FaultSites, PoolError } from '../base/erro
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { MOST_STREAMS } from '../order/clocks.js'
-import type { Stream } from '../order/stream.js'
+import { checkIsStream, type Stream, streamName } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { CallSite } from './call-site.js'
 import type { DebugPool } from './debug-pool.js'
@@ -89,6 +89,7 @@ export class DebugAllocation implements BufferHome {
 
   noteUse(stream: Stream, call: string): void {
     this.checkLive(call)
+    checkIsStream('noteUse', stream)
     this.checkAllocated(stream, call)
     const [slot, stamp] = stream.covering
     this.uses.set(stream, { call, slot, stamp, site: this.here() })
@@ -117,7 +118,7 @@ export class DebugAllocation implements BufferHome {
         : `this pool is not stream-ordered: wait on the host first (stream.synchronize())`
       throw this.fault(
         'freeBeforeUse',
-        `free: a use (${use.call}) on ${nameOf(user)} may come after the free on ${nameOf(stream)}; ${remedy}`,
+        `free: a use (${use.call}) on ${streamName(user.handle)} may come after the free on ${streamName(stream.handle)}; ${remedy}`,
         { usedAt: use.site, freedAt: thisCall() },
       )
     }
@@ -149,7 +150,7 @@ export class DebugAllocation implements BufferHome {
     if (this.isComplete(this.since) || this.comesAfter(stream, this.since)) return
     throw this.fault(
       'useBeforeAllocation',
-      `${call}: ${nameOf(stream)} may come before the allocation on ${nameOf(this.stream)}; record an event there since, ` +
+      `${call}: ${streamName(stream.handle)} may come before the allocation on ${streamName(this.stream.handle)}; record an event there since, ` +
         'and let this stream wait for it (stream.wait(event))',
       call === 'free' ? { freedAt: thisCall() } : { usedAt: thisCall() },
     )
@@ -188,10 +189,6 @@ export class DebugAllocation implements BufferHome {
 /** Of the call that finds a fault, whose stack is at hand. */
 function thisCall(): CallSite {
   return CallSite.here(true)
-}
-
-function nameOf(stream: Stream): string {
-  return stream.handle <= CU_STREAM_LEGACY_DEFAULT ? 'the default stream' : `stream 0x${stream.handle.toString(16)}`
 }
 
 /** For messages: a place, which not every allocation has remembered. */

@@ -49,7 +49,12 @@ export function parseDebugOptions(options: boolean | DebugOptions, reservableByt
     throw new RangeError(`debug: sites must be a whole number from 0, not ${describe(config.sites)}`)
   }
   const { redzoneBytes } = config
-  if (!Number.isInteger(redzoneBytes / UNIT_BYTES) || redzoneBytes < 0 || redzoneBytes > MOST_REDZONE_BYTES) {
+  if (
+    !Number.isSafeInteger(redzoneBytes) ||
+    redzoneBytes % UNIT_BYTES !== 0 ||
+    redzoneBytes < 0 ||
+    redzoneBytes > MOST_REDZONE_BYTES
+  ) {
     throw new RangeError(
       `debug: redzoneBytes must be a multiple of ${UNIT_BYTES} of at most ${formatBytes(MOST_REDZONE_BYTES)}, not ${describe(redzoneBytes)}`,
     )

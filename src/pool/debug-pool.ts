@@ -7,7 +7,7 @@ import { type DebugError, PoolError } from '../base/errors.js'
 import { Double, State, Word } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
-import type { Stream } from '../order/stream.js'
+import { checkIsStream, type Stream } from '../order/stream.js'
 import { checkUser } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
@@ -132,7 +132,7 @@ export class DebugPool extends CachingPool {
 
   /** As ever; looks at the redzones of what is still held and at what is in quarantine first. */
   override close(): DebugCloseReport {
-    this.checkNoCapture('close')
+    if (!this.closed) this.clocks.checkNoCapture('close')
     const faults: DebugError[] = []
     const lost = this.live()
     let report: CloseReport
@@ -159,6 +159,7 @@ export class DebugPool extends CachingPool {
   /** Everything that is looked at comes before the first change, so that a refused free leaves the buffer as it was. */
   private end(allocation: DebugAllocation, stream: Stream = allocation.stream): void {
     allocation.checkLive('free')
+    checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       allocation.recordUse(0, 0, stream)

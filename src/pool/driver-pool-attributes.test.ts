@@ -143,7 +143,7 @@ describe('driver pool: attributes', () => {
     }
     assert.throws(() => pool.setAttribute('CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC', 2), {
       name: 'TypeError',
-      message: /CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC must be true or false, not number 2/,
+      message: /CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC must be true or false, not 2/,
     })
   })
 

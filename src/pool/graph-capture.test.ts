@@ -7,7 +7,7 @@ import { CudaError, PoolError } from '../base/errors.js'
 import { Random } from '../base/random.js'
 import { Event } from '../order/event.js'
 import type { Graph } from '../order/graph.js'
-import type { Stream } from '../order/stream.js'
+import { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { CachingPool } from './caching-pool.js'
 import { limited } from './limited.js'
@@ -424,11 +424,16 @@ describe('graphs and the rest of the pool', () => {
     const fromBlocks = blocks.allocate(MiB, a)
     const fromArena = arena.allocate(MiB, a)
     const fromPlain = plain.allocate(MiB, a)
+    const pools = [pool, debug, blocks, arena, plain, device.createDriverPool(), device.createHostPool()]
+    const onClosed = device.createStream()
+    const plainOnClosed = plain.allocate(MiB, onClosed)
+    onClosed.close()
     a.beginCapture()
     const buffer = pool.allocate(MiB, a)
     for (const refused of [
-      () => pool.close(),
-      () => debug.close(),
+      ...pools.map(each => () => each.close()),
+      () => plainOnClosed.free(),
+      () => fromPlain.copyFromSync(fromBlocks),
       () => debug.allocate(1, a),
       () => fromDebug.free(),
       () => fromDebug.recordUse(a),
@@ -453,8 +458,28 @@ describe('graphs and the rest of the pool', () => {
     assert.throws(() => pool.allocate(1, a, 3), RangeError)
     assert.throws(() => pool.beginCapture(new TestDevice().createStream()), PoolError)
     const graph = a.endCapture()
-    for (const held of [fromBlocks, fromArena, fromPlain, fromDebug, buffer]) held.free()
+    for (const held of [fromBlocks, fromArena, fromPlain, fromDebug, buffer, plainOnClosed]) held.free()
+    for (const each of pools.slice(2)) each.close()
     graph.close()
+  })
+
+  it('copies that the driver makes on the default stream are refused where that would break the capture', () => {
+    const { device, pool, a, b } = setUp()
+    const buffer = pool.allocate(4, b)
+    const blocking = new Stream(device.clocks, device.driver.cuStreamCreate(0), false)
+    for (const [stream, isOrdered] of [
+      [a, false],
+      [blocking, true],
+    ] as const) {
+      stream.beginCapture()
+      for (const copy of [() => buffer.readSync(), () => buffer.writeSync(new Uint8Array(4))]) {
+        if (isOrdered)
+          assert.throws(copy, { name: 'PoolError', message: /^\w+Sync: .*ordered with the default stream/ })
+        else copy()
+      }
+      stream.endCapture().close()
+    }
+    buffer.free()
   })
 
   it('deterministic pools and pools that are not stream-ordered serve captures, too', () => {

@@ -1,7 +1,7 @@
 import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import type { Clocks } from '../order/clocks.js'
-import { Stream } from '../order/stream.js'
+import { checkStreamOf, type Stream } from '../order/stream.js'
 import { isOutOfMemory, virtualMemoryObstacle } from './backing.js'
 import { checkLength, GrowableHome } from './growable-home.js'
 import { GrowableRange } from './growable-range.js'
@@ -90,10 +90,7 @@ function completeOptions(options: GrowableOptions, clocks: Clocks, defaultStream
   if (bytes > capacityBytes) {
     throw new RangeError(`createGrowableBuffer: ${bytes} bytes are above capacityBytes, ${capacityBytes}; raise that`)
   }
-  if (!(stream instanceof Stream)) {
-    throw new TypeError(`createGrowableBuffer: stream must be a Stream, not ${describe(stream)}`)
-  }
-  if (stream.clocks !== clocks) throw new PoolError('createGrowableBuffer: the stream belongs to another device')
+  checkStreamOf('createGrowableBuffer', stream, clocks)
   stream.checkOpen('createGrowableBuffer')
   return { bytes, capacityBytes, stream }
 }

@@ -1,7 +1,7 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { unreachable } from '../driver/context.js'
-import { Stream } from '../order/stream.js'
+import { checkIsStream, type Stream } from '../order/stream.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
 import type { HostPool } from './host-pool.js'
@@ -93,7 +93,7 @@ export class HostBuffer implements Disposable {
    * library. The copies of this class are noted by themselves.
    */
   recordUse(stream: Stream): void {
-    if (!(stream instanceof Stream)) throw new TypeError(`recordUse: stream must be a Stream, not ${describe(stream)}`)
+    checkIsStream('recordUse', stream)
     stream.checkOpen('recordUse')
     this.pool.noteUse(this.block, stream, 'recordUse')
   }

@@ -330,8 +330,10 @@ describe('host pool: what it refuses', () => {
     closed.close()
     const foreign = { name: 'PoolError', message: /another device/ }
     assert.throws(() => pool.allocate(1, elsewhere), foreign)
-    assert.throws(() => pool.allocate(1, null as never), foreign)
-    assert.throws(() => pool.tryAllocate(1, {} as never), foreign)
+    const none = { name: 'TypeError', message: /stream must be a Stream/ }
+    assert.throws(() => pool.allocate(1, null as never), none)
+    assert.throws(() => pool.tryAllocate(1, {} as never), none)
+    assert.throws(() => host.free({} as never), none)
     assert.throws(() => host.recordUse(elsewhere), foreign)
     assert.throws(() => host.free(elsewhere), foreign)
     assert.throws(() => host.recordUse({} as never), { name: 'TypeError', message: /recordUse: stream/ })

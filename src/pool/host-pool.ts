@@ -7,12 +7,12 @@
 
 import { freemem } from 'node:os'
 import { formatBytes } from '../base/bytes.js'
-import { OutOfMemoryError, PoolError } from '../base/errors.js'
+import { OutOfMemoryError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { State } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
-import type { Stream } from '../order/stream.js'
+import { checkStreamOf, type Stream } from '../order/stream.js'
 import { byteLengthOf, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import type { DeviceBuffer } from './buffer.js'
 import { CachingPool, type CloseReport } from './caching-pool.js'
@@ -117,7 +117,7 @@ export class HostPool implements Disposable {
   /** For buffers: work submitted to `stream` before the free uses the block. */
   noteUse(block: DeviceBuffer, stream: Stream, call: string): void {
     void block.ptr // refuses a stale one
-    this.checkStream(stream, call)
+    checkStreamOf(call, stream, this.clocks)
     this.note(block, stream, Infinity)
   }
 
@@ -134,16 +134,11 @@ export class HostPool implements Disposable {
 
   private tryTake(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     if (stream === undefined) return this.blocks.tryAllocate(bytes, undefined, alignment)
-    this.checkStream(stream, 'allocate')
+    checkStreamOf('allocate', stream, this.clocks)
     stream.checkOpen('allocate')
     const block = this.blocks.tryAllocate(bytes, undefined, alignment)
     if (block !== null) this.note(block, stream, Infinity)
     return block
-  }
-
-  private checkStream(stream: Stream, call: string): void {
-    if (stream?.clocks === this.clocks) return
-    throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
   }
 
   private outOfMemory(bytes: number): OutOfMemoryError {

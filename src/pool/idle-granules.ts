@@ -89,11 +89,7 @@ export class IdleGranules {
     const to = Math.ceil((window.start + window.units) / this.granuleUnits)
     reservations.forEach(({ heap, useKeys, useStamps }, range) => {
       const { words } = heap.records
-      for (
-        let record = heap.firstRecords.get(range);
-        record !== 0;
-        record = words[record * Stride.words + Word.next]
-      ) {
+      for (let record = heap.firstRecords.get(range); record !== 0; record = words[record * Stride.words + Word.next]) {
         if (heap.records.state(record) !== State.free) continue
         const start = words[record * Stride.words + Word.offset]
         const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)

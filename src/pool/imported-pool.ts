@@ -1,8 +1,7 @@
-import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } from '../driver/constants.js'
 import type { Clocks } from '../order/clocks.js'
-import { Stream } from '../order/stream.js'
+import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { decodePointer } from './exported-pointer.js'
 import { asGone, checkShare, type PassOptions, type Taken, takeOver } from './handover.js'
@@ -59,8 +58,6 @@ export class ImportedPool extends StreamOrderedPool {
    */
   importBuffer(bytes: Uint8Array, stream: Stream = this.defaultStream): DeviceBuffer {
     this.checkOpen('importBuffer')
-    if (!(stream instanceof Stream))
-      throw new TypeError(`importBuffer: stream must be a Stream, not ${describe(stream)}`)
     this.checkStream('importBuffer', stream)
     const { driverBytes, poolId, byteLength, offset } = decodePointer(bytes)
     if (poolId !== this.taken.announcement.id)

@@ -1,6 +1,6 @@
 import { untilDone } from '../order/polling.js'
 import type { Stream } from '../order/stream.js'
-import { type AccessLocation, changeEach, type PoolAccess } from './access.js'
+import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
 import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
 import { type GrowableHome, WHOLE } from './growable-home.js'
@@ -27,8 +27,10 @@ export abstract class MappedBuffer extends DeviceBuffer {
    * Lets another device read and write the buffer, what is mapped later included, or no longer; as `setAccess` of a pool.
    * Throws TypeError for what is no location or access, PoolError for what cannot be.
    */
-  setAccess(location: AccessLocation, access: PoolAccess): void {
-    changeEach(location, access, () => this.home.changeAccess(location, access))
+  setAccess(location: AccessLocation, access: PoolAccess): void
+  setAccess(changes: readonly AccessChange[]): void
+  setAccess(what: AccessLocation | readonly AccessChange[], access?: PoolAccess): void {
+    changeEach(what, access, (location, one) => this.home.changeAccess(location, one))
   }
 
   /** Resolves when all memory that was let go is given back, without blocking Node. */

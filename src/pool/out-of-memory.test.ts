@@ -29,7 +29,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB })
       pool.allocate(10 * MiB)
       const error = errorOf(() => pool.allocate(7 * MiB))
-      assertAdvises(error, 'raiseLimit', 'raise maxPoolBytes by at least 1 MiB or free that much')
+      assertAdvises(error, 'raiseLimit', 'raise maxPoolBytes by at least 2 MiB or free that much')
       assert.equal(
         error.message.slice(0, error.message.indexOf(';')),
         'no room for 7 MiB: 10 MiB live in 10 MiB reserved, limit 16 MiB, 54 MiB free on the device, largest free piece 0 B',
@@ -44,6 +44,27 @@ for (const backing of ['virtual', 'segments'] as const) {
         'raiseLimit',
         'raise maxPoolBytes by at least 2 MiB or free that much',
       )
+    })
+
+    it('the limit, by what is taken from the device at a time', () => {
+      const device = new TestDevice()
+      const error = errorOf(() => device.createPool({ backing, maxPoolBytes: 3 * MiB }).allocate(3 * MiB))
+      assertAdvises(error, 'raiseLimit', 'raise maxPoolBytes by at least 1 MiB or free that much')
+      device.createPool({ backing, maxPoolBytes: 4 * MiB }).allocate(3 * MiB)
+    })
+
+    it('a driver that refuses what there is', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing })
+      const call = backing === 'virtual' ? 'cuMemCreate' : 'cuMemAlloc'
+      device.driver.failCall({ call, onwards: true })
+      assertAdvises(
+        errorOf(() => pool.allocate(3 * MiB)),
+        'freeDeviceMemory',
+        'the driver refused to give some of it; try again, or free memory, here or elsewhere',
+      )
+      device.driver.clearFaults()
+      pool.allocate(3 * MiB)
     })
 
     it('the device: how much of it others hold', () => {
@@ -132,7 +153,7 @@ describe('pending memory that could not be waited for', () => {
     deviceFreeBytes: 4 * MiB,
     deviceTotalBytes: 64 * MiB,
     config: { leaveFreeBytes: 0, crossStreamReuse: 'wait-before-oom' },
-    backing: 'virtual',
+    backing: { kind: 'virtual', stepBytes: 2 * MiB },
   }
 
   it('names the stream that holds most of it', () => {

@@ -1,7 +1,7 @@
 import { formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError, type OutOfMemoryFigures, type Remedy, type StreamMemory } from '../base/errors.js'
-import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
+import { streamName } from '../order/stream.js'
 import type { Backing } from './backing.js'
 import type { PoolConfig } from './options.js'
 import type { Pool, PoolStats } from './pool.js'
@@ -18,7 +18,7 @@ export interface Shortage {
   readonly deviceFreeBytes: number
   readonly deviceTotalBytes: number
   readonly config: Pick<PoolConfig, 'leaveFreeBytes' | 'crossStreamReuse'>
-  readonly backing: Backing['kind']
+  readonly backing: Pick<Backing, 'kind' | 'stepBytes'>
 }
 
 /** The error for a request that got nothing: the numbers, and what would help. */
@@ -32,7 +32,7 @@ export function outOfMemory(shortage: Shortage): OutOfMemoryError {
     `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
     ...(stats.cachedBytes > 0 ? [`${formatBytes(stats.cachedBytes)} cached`] : []),
     ...pending.map(stream => `${formatBytes(stream.pendingBytes)} pending on ${streamName(stream.stream)}`),
-    `limit ${formatBytes(stats.limitBytes)}`,
+    limitText(stats),
     `${formatBytes(deviceFreeBytes)} free on the device`,
     `largest free piece ${formatBytes(largestFreeBytes)}`,
   ]
@@ -59,7 +59,7 @@ export function shortageOf(
 ): OutOfMemoryError {
   const facts = [
     `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
-    `limit ${formatBytes(stats.limitBytes)}`,
+    limitText(stats),
     `${formatBytes(deviceFreeBytes)} free on the device`,
     `largest free block at least ${formatBytes(stats.largestFreeBytes)}`,
   ]
@@ -127,14 +127,15 @@ function figuresOf(bytes: number, stats: PoolStats, deviceFreeBytes: number): Ou
 function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, string] {
   const { blockBytes: bytes, stats, streams, deviceFreeBytes, largestFreeBytes, config, backing } = shortage
   const { leaveFreeBytes, crossStreamReuse } = config
-  const missing = stats.liveBytes + bytes - stats.limitBytes
+  const wholeSteps = (most: number) => Math.floor(most / backing.stepBytes) * backing.stepBytes
+  const missing = -wholeSteps(-stats.liveBytes - bytes) - stats.limitBytes
   if (missing > 0) return ['raiseLimit', `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`]
   const idleBytes = stats.reservedBytes - stats.liveBytes
-  if (idleBytes + deviceFreeBytes < bytes) {
+  if (idleBytes + wholeSteps(deviceFreeBytes) < bytes) {
     const held = heldElsewhereBytes > 0 ? `: ${formatBytes(heldElsewhereBytes)} of it are held elsewhere` : ''
     return ['freeDeviceMemory', `the device itself is full${held}; free memory, here or in other programs`]
   }
-  const spareBytes = Math.max(0, deviceFreeBytes - leaveFreeBytes)
+  const spareBytes = wholeSteps(Math.max(0, deviceFreeBytes - leaveFreeBytes))
   if (idleBytes + spareBytes < bytes) {
     return [
       'lowerLeaveFree',
@@ -150,17 +151,19 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
       `${formatBytes(stats.pendingBytes)} are pending, most on ${where}: synchronise it first${waits}`,
     ]
   }
-  const growthBytes = Math.min(stats.limitBytes - stats.reservedBytes, spareBytes)
+  const growthBytes = wholeSteps(Math.min(stats.limitBytes - stats.reservedBytes, spareBytes))
+  if (growthBytes >= bytes) {
+    return ['freeDeviceMemory', 'the driver refused to give some of it; try again, or free memory, here or elsewhere']
+  }
   const idle = `${formatBytes(idleBytes)} are idle but in pieces of at most ${formatBytes(largestFreeBytes)}`
   const slack =
     spareBytes > growthBytes
       ? `raise maxPoolBytes by at least ${formatBytes(Math.min(bytes, spareBytes) - growthBytes)}`
       : `leave that much of the device free`
-  const virtual = backing === 'segments' ? ", or use backing 'virtual'" : ''
+  const virtual = backing.kind === 'segments' ? ", or use backing 'virtual'" : ''
   return ['joinPieces', `${idle}: free what lies between them, or ${slack}${virtual}`]
 }
 
-function streamName(stream: number | null): string {
-  if (stream === null) return 'a closed stream'
-  return stream <= CU_STREAM_LEGACY_DEFAULT ? 'the default stream' : `stream 0x${stream.toString(16)}`
+function limitText({ limitBytes }: PoolStats): string {
+  return limitBytes === Infinity ? 'no limit' : `limit ${formatBytes(limitBytes)}`
 }

@@ -5,7 +5,7 @@
 // Nothing waits on the host.
 
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
-import { Stream } from '../order/stream.js'
+import { checkIsStream, checkStreamOf, Stream } from '../order/stream.js'
 import { DeviceBuffer } from './buffer.js'
 import type { Pool } from './pool.js'
 import { Wrapper } from './wrapper.js'
@@ -54,6 +54,7 @@ export class PeerOverflow extends Wrapper {
 
   override release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const { lent } = buffer as LentBuffer
+    checkIsStream('free', stream)
     if (stream.clocks !== this.borrower.clocks) {
       this.upstream.release(lent, stream)
       return
@@ -80,7 +81,7 @@ export class PeerOverflow extends Wrapper {
   /** The stream to allocate on for `stream`. */
   private lender(stream: Stream): Stream {
     if (this.closed) throw new PoolError('allocate: the pool is closed; create another')
-    if (stream.clocks !== this.borrower.clocks) throw new PoolError('allocate: the stream belongs to another device')
+    checkStreamOf('allocate', stream, this.borrower.clocks)
     stream.checkOpen('allocate')
     this.returnUnlent()
     return this.companionOf(stream)

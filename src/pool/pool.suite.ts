@@ -205,13 +205,21 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
     })
 
     it('refuses streams of another device, and what is no stream', () => {
-      const { pool, check } = open()
+      const { pool, device, check } = open()
       const elsewhere = new TestDevice().createStream()
       const buffer = pool.allocate(1 * KiB)
-      for (const stream of [elsewhere, {} as typeof elsewhere]) {
-        assert.throws(() => pool.allocate(1 * KiB, stream), { name: 'PoolError', message: /another device/ })
-        assert.throws(() => buffer.free(stream), { name: 'PoolError', message: /another device/ })
+      assert.throws(() => pool.allocate(1 * KiB, elsewhere), { name: 'PoolError', message: /another device/ })
+      assert.throws(() => buffer.free(elsewhere), { name: 'PoolError', message: /another device/ })
+      for (const other of [{}, device, 5, 'stream', pool]) {
+        const stream = other as unknown as typeof elsewhere
+        const expected = { name: 'TypeError', message: /: stream must be a Stream, not / }
+        assert.throws(() => pool.allocate(1 * KiB, stream), expected)
+        assert.throws(() => pool.tryAllocate(1 * KiB, stream, 512), expected)
+        assert.throws(() => buffer.free(stream), expected)
+        assert.throws(() => buffer.recordUse(stream), expected)
       }
+      const nothing = null as unknown as typeof elsewhere
+      assert.throws(() => buffer.free(nothing), { name: 'TypeError', message: /stream must be a Stream, not null/ })
       assert.throws(() => buffer.recordUse(elsewhere), { name: 'PoolError', message: /another device/ })
       assert.equal(buffer.freed, false)
       buffer.free()

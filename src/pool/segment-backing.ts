@@ -27,6 +27,7 @@ interface Segment {
 
 export class SegmentBacking implements Backing {
   readonly kind: SegmentSource['kind']
+  readonly stepBytes: number
   /** by range; a range without a segment has base NaN and is used again */
   readonly bases: number[] = []
   reservedBytes = 0
@@ -43,6 +44,7 @@ export class SegmentBacking implements Backing {
     private readonly limits: GrowthLimits,
   ) {
     this.kind = source.kind
+    this.stepBytes = source.stepBytes
     this.limitBytes = mostReservedBytes(limits, source.leastBytes, source.totalBytes)
   }
 

@@ -2,12 +2,12 @@
 // has all that lies in it. The driver counts who has the memory: it lives until the last process has let go, in any order.
 
 import { randomUUID } from 'node:crypto'
-import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
+import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Clocks } from '../order/clocks.js'
-import { Stream } from '../order/stream.js'
+import { checkStreamOf, type Stream } from '../order/stream.js'
 import { virtualMemoryObstacle } from './backing.js'
 import { GrowableHome } from './growable-home.js'
 import { GrowableRange } from './growable-range.js'
@@ -74,7 +74,8 @@ export class SharedBuffer extends MappedBuffer {
   /** New memory; nothing stays behind when there is none. */
   static create(clocks: Clocks, stream: Stream, bytes: number): SharedBuffer {
     checkByteCount(bytes, 'createSharedBuffer: bytes')
-    checkStream('createSharedBuffer', clocks, stream)
+    checkStreamOf('createSharedBuffer', stream, clocks)
+    stream.checkOpen('createSharedBuffer')
     const { context } = clocks
     const granuleBytes = granuleOf('createSharedBuffer', context)
     const memoryBytes = Math.ceil(bytes / granuleBytes) * granuleBytes
@@ -93,7 +94,8 @@ export class SharedBuffer extends MappedBuffer {
   static async open(clocks: Clocks, defaultStream: Stream, path: string, options: OpenOptions): Promise<SharedBuffer> {
     checkShare('openShared', path, options)
     const { stream = defaultStream } = options
-    checkStream('openShared', clocks, stream)
+    checkStreamOf('openShared', stream, clocks)
+    stream.checkOpen('openShared')
     const { context } = clocks
     const granuleBytes = granuleOf('openShared', context)
     const taken = await takeOver(context, path, 'buffer', options)
@@ -134,7 +136,7 @@ export class SharedBuffer extends MappedBuffer {
     if (this.range.taken !== null)
       throw new PoolError('share: this buffer was opened here; let the process that made it share it')
     if (!this.stream.closed) await this.stream.finished()
-    else this.context.activate().cuCtxSynchronize()
+    else this.stream.clocks.synchronize()
     const byteLength = this.home.requestedBytesOf(this.record, this.tag, 'share')
     const { handle, id, capacityBytes: memoryBytes } = this.range
     const descriptor = this.context.activate().cuMemExportToShareableHandle(handle, FILE)
@@ -142,12 +144,6 @@ export class SharedBuffer extends MappedBuffer {
     const connection = await handOver(this.context, path, descriptor, announcement, options)
     connection.close()
   }
-}
-
-function checkStream(call: string, clocks: Clocks, stream: Stream): void {
-  if (!(stream instanceof Stream)) throw new TypeError(`${call}: stream must be a Stream, not ${describe(stream)}`)
-  if (stream.clocks !== clocks) throw new PoolError(`${call}: the stream belongs to another device`)
-  stream.checkOpen(call)
 }
 
 /** The granularity of memory that can be shared; PoolError, with what to use instead, where there is none. */

@@ -1,6 +1,6 @@
 import { type Context, unreachable } from '../driver/context.js'
 import { Event } from '../order/event.js'
-import type { Stream } from '../order/stream.js'
+import { checkIsStream, type Stream } from '../order/stream.js'
 import type { AccessLocation, PoolAccess } from './access.js'
 import { AddressPool } from './address-pool.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -32,6 +32,7 @@ export abstract class StreamOrderedPool extends AddressPool {
   /** The stream of the free is made to wait for the others that use the buffer. */
   override release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
+    checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
       super.release(buffer, stream) // makes it a use by that stream, and comes back
       return
@@ -63,7 +64,10 @@ export abstract class StreamOrderedPool extends AddressPool {
 
   /** Waits for pending work, frees what is still held, and lets go of the driver's pool. A second close does nothing. */
   override close(): void {
-    if (!this.ended) this.finishPeers()
+    if (!this.ended) {
+      this.clocks.checkNoCapture('close')
+      this.finishPeers()
+    }
     super.close()
     this.users.clear()
     if (this.ended) return
@@ -95,6 +99,7 @@ export abstract class StreamOrderedPool extends AddressPool {
     }
     if (later.closed) return // the free itself waits for all work then
     if (earlier.closed) {
+      this.clocks.checkNoCapture('free')
       this.context.activate().cuCtxSynchronize()
       return
     }

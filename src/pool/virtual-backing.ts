@@ -43,7 +43,8 @@ export class VirtualBacking implements Backing {
   private readonly context: Context
   private readonly access: MappedAccess
   readonly limitBytes: number
-  private readonly granuleBytes: number
+  /** of a granule */
+  readonly stepBytes: number
   private readonly granuleUnits: number
   private readonly reservations: readonly Reservation[]
   /** memory that is mapped nowhere */
@@ -62,14 +63,14 @@ export class VirtualBacking implements Backing {
     const { context } = this
     this.access = new MappedAccess(context, (device, flags) => this.applyAccess(device, flags))
     const driver = context.activate()
-    this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
-    this.granuleUnits = this.granuleBytes / UNIT_BYTES
+    this.stepBytes = driver.cuMemGetAllocationGranularity(context.device)
+    this.granuleUnits = this.stepBytes / UNIT_BYTES
     this.idle = new IdleGranules(this.granuleUnits, deterministic ? clocks.waited : clocks.completed)
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
-    this.limitBytes = mostReservedBytes(limits, this.granuleBytes, deviceBytes)
+    this.limitBytes = mostReservedBytes(limits, this.stepBytes, deviceBytes)
     this.moves = new MovingLimit(() => (deterministic ? 0 : driver.clockSeconds))
     const wanted = deviceBytes * RESERVATION_FACTOR
-    const granules = Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.granuleBytes))
+    const granules = Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.stepBytes))
     const small = this.reserve(heaps.small, granules)
     try {
       this.reservations = [small, this.reserve(heaps.large, granules)]
@@ -118,7 +119,7 @@ export class VirtualBacking implements Backing {
     const window = this.windowFor(heap, units, alignUnits, admission)
     if (window === null) return false
     const missing = this.uncommitted(this.reservations[window.range], window).length
-    const more = Math.floor(newBytes / this.granuleBytes) + this.spare.length + this.stranded.length
+    const more = Math.floor(newBytes / this.stepBytes) + this.spare.length + this.stranded.length
     return more >= missing || more + this.idle.countAfter(this.reservations, window, settled) >= missing
   }
 
@@ -131,7 +132,7 @@ export class VirtualBacking implements Backing {
     this.unmapStranded()
     while (this.reservedBytes > keepBytes) {
       if (this.spare.length === 0) {
-        const granules = Math.ceil((this.reservedBytes - keepBytes) / this.granuleBytes)
+        const granules = Math.ceil((this.reservedBytes - keepBytes) / this.stepBytes)
         if (this.recycle(granules, null, null) === 0) return
       }
       this.releaseSpare()
@@ -161,7 +162,7 @@ export class VirtualBacking implements Backing {
       if (bytes === 0) continue
       for (const [granule, handle] of handles.entries()) {
         if (handle === 0) continue
-        driver.cuMemUnmap(base + granule * this.granuleBytes, this.granuleBytes)
+        driver.cuMemUnmap(base + granule * this.stepBytes, this.stepBytes)
         handles[granule] = 0
         this.spare.push(handle)
       }
@@ -179,11 +180,7 @@ export class VirtualBacking implements Backing {
         assert(handle !== 0 || committed[granule] === 0, 'a committed granule is mapped')
       }
       const { words } = heap.records
-      for (
-        let record = heap.firstRecords.get(range);
-        record !== 0;
-        record = words[record * Stride.words + Word.next]
-      ) {
+      for (let record = heap.firstRecords.get(range); record !== 0; record = words[record * Stride.words + Word.next]) {
         const absent = heap.records.state(record) === State.absent
         const first = Math.floor(words[record * Stride.words + Word.offset] / this.granuleUnits)
         const last = Math.ceil(
@@ -194,15 +191,12 @@ export class VirtualBacking implements Backing {
         assert(sum === (absent ? 0 : last - first), story)
       }
     })
-    assert(
-      (mapped + this.spare.length) * this.granuleBytes === this.reservedBytes,
-      'reserved bytes are the granules held',
-    )
+    assert((mapped + this.spare.length) * this.stepBytes === this.reservedBytes, 'reserved bytes are the granules held')
   }
 
   private reserve(heap: SegregatedFit, granules: number): Reservation {
-    const bytes = granules * this.granuleBytes
-    const alignment = Math.max(this.granuleBytes, MOST_ALIGNMENT_BYTES)
+    const bytes = granules * this.stepBytes
+    const alignment = Math.max(this.stepBytes, MOST_ALIGNMENT_BYTES)
     const base = this.context.activate().cuMemAddressReserve(bytes, alignment)
     return {
       heap,
@@ -230,7 +224,7 @@ export class VirtualBacking implements Backing {
     this.unmapStranded()
     if (
       this.spare.length < count &&
-      this.moves.tooMany(this.reservedBytes / this.granuleBytes) &&
+      this.moves.tooMany(this.reservedBytes / this.stepBytes) &&
       this.mayExceedUse(count)
     )
       this.createSpare(count, mostBytes)
@@ -245,7 +239,7 @@ export class VirtualBacking implements Backing {
   /** Whether reserving what is missing for `count` spare granules stays near what was in use at most. */
   private mayExceedUse(count: number): boolean {
     const freeUnits = this.reservations.reduce((sum, { heap }) => sum + heap.freeUnits, 0)
-    const neededBytes = (count - this.spare.length) * this.granuleBytes
+    const neededBytes = (count - this.spare.length) * this.stepBytes
     this.peakUsedBytes = Math.max(this.peakUsedBytes, this.reservedBytes - freeUnits * UNIT_BYTES + neededBytes)
     return this.reservedBytes + neededBytes <= this.peakUsedBytes * MOST_OVER_USE
   }
@@ -255,20 +249,20 @@ export class VirtualBacking implements Backing {
     const driver = this.context.activate()
     const before = this.spare.length
     if (before >= count) return true
-    const missingBytes = (count - before) * this.granuleBytes
+    const missingBytes = (count - before) * this.stepBytes
     const { leaveFreeBytes } = this.limits
     if (this.reservedBytes + missingBytes > Math.min(mostBytes, this.limitBytes)) return false
     if (leaveFreeBytes > 0 && driver.cuMemGetInfo().freeBytes - missingBytes < leaveFreeBytes) return false
     while (this.spare.length < count) {
       try {
-        this.spare.push(driver.cuMemCreate(this.granuleBytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE))
+        this.spare.push(driver.cuMemCreate(this.stepBytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE))
       } catch (error) {
         // What is not enough would only be missing elsewhere.
         while (this.spare.length > before) this.releaseSpare()
         if (isOutOfMemory(error)) return false
         throw error
       }
-      this.reservedBytes += this.granuleBytes
+      this.reservedBytes += this.stepBytes
       if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
     }
     return true
@@ -280,14 +274,14 @@ export class VirtualBacking implements Backing {
     try {
       for (const granule of granules) {
         const handle = this.spare[this.spare.length - 1]
-        driver.cuMemMap(reservation.base + granule * this.granuleBytes, this.granuleBytes, handle)
+        driver.cuMemMap(reservation.base + granule * this.stepBytes, this.stepBytes, handle)
         reservation.handles[granule] = handle
         this.spare.pop()
         mapped.push(granule)
       }
       for (const [first, count] of runsOf(granules)) {
-        const ptr = reservation.base + first * this.granuleBytes
-        driver.cuMemSetAccess(ptr, count * this.granuleBytes, this.access.devices)
+        const ptr = reservation.base + first * this.stepBytes
+        driver.cuMemSetAccess(ptr, count * this.stepBytes, this.access.devices)
       }
     } catch (error) {
       for (const granule of mapped) this.stranded.push({ reservation, granule })
@@ -301,7 +295,7 @@ export class VirtualBacking implements Backing {
     for (const { base, committed } of this.reservations) {
       const granules = Array.from(committed.keys()).filter(granule => committed[granule] === 1)
       for (const [first, count] of runsOf(granules)) {
-        driver.cuMemSetAccess(base + first * this.granuleBytes, count * this.granuleBytes, [device], flags)
+        driver.cuMemSetAccess(base + first * this.stepBytes, count * this.stepBytes, [device], flags)
       }
     }
   }
@@ -332,8 +326,8 @@ export class VirtualBacking implements Backing {
   }
 
   private unmap(reservation: Reservation, granule: number, count: number): void {
-    const ptr = reservation.base + granule * this.granuleBytes
-    this.context.activate().cuMemUnmap(ptr, count * this.granuleBytes)
+    const ptr = reservation.base + granule * this.stepBytes
+    this.context.activate().cuMemUnmap(ptr, count * this.stepBytes)
     for (let index = granule; index < granule + count; index++) {
       this.spare.push(reservation.handles[index])
       reservation.handles[index] = 0
@@ -344,7 +338,7 @@ export class VirtualBacking implements Backing {
   private releaseSpare(): void {
     this.context.activate().cuMemRelease(this.spare[this.spare.length - 1])
     this.spare.pop()
-    this.reservedBytes -= this.granuleBytes
+    this.reservedBytes -= this.stepBytes
   }
 
   /** The part of a window that starts at a multiple of `alignUnits`. */
