@@ -9,7 +9,7 @@ import { runOnGpu } from './gpu-program.js'
 
 const SEED = Number(process.env['PROOF_SEED'] ?? 1)
 const PROGRAMS = 100
-const CANARY_PROGRAMS = 50
+const CANARY_PROGRAMS = 400
 const OPERATIONS = 400
 const SPIN_NS = 200_000
 const MOST_MS = 12_000
