@@ -13,7 +13,7 @@ import type { DeviceBuffer } from './buffer.js'
 import { withFallback } from './fallback.js'
 import type { PoolOptions } from './options.js'
 import type { Pool } from './pool.js'
-import { assertConsistent, TestDevice, twoDevices } from './pool-fixture.suite.js'
+import { assertConsistent, TestDevice, throwsCudaError, twoDevices } from './pool-fixture.suite.js'
 
 const PTX = `
 .version 8.0
@@ -398,13 +398,3 @@ describe('closing a pool that others have access to', () => {
     assert.equal(home.driver.usedBytes(0), 0)
   })
 })
-
-function throwsCudaError(step: () => void): boolean {
-  try {
-    step()
-    return false
-  } catch (error) {
-    assert.ok(error instanceof CudaError, `${error}`)
-    return true
-  }
-}

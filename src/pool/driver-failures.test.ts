@@ -10,7 +10,7 @@ import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { CachingPool } from './caching-pool.js'
 import { limited } from './limited.js'
-import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
+import { assertConsistent, TestDevice, throwsCudaError } from './pool-fixture.suite.js'
 
 const CAPACITY = 64 * MiB
 
@@ -115,16 +115,6 @@ function open(backing: 'virtual' | 'segments' | 'managed') {
   const device = new TestDevice({ capacityBytes: CAPACITY })
   const pool = device.createPool({ backing, maxPoolBytes: CAPACITY, releaseThresholdBytes: 48 * MiB })
   return { device, pool, workload: new Workload(device, pool) }
-}
-
-function throwsCudaError(step: () => void): boolean {
-  try {
-    step()
-    return false
-  } catch (error) {
-    assert.ok(error instanceof CudaError, `${error}`)
-    return true
-  }
 }
 
 function callsOf(device: TestDevice): number {

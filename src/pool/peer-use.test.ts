@@ -10,7 +10,7 @@ import type { Stream } from '../order/stream.js'
 import { ArenaPool } from './arena-pool.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { Pool } from './pool.js'
-import { assertConsistent, TestDevice, twoDevices } from './pool-fixture.suite.js'
+import { assertConsistent, TestDevice, throwsCudaError, twoDevices } from './pool-fixture.suite.js'
 
 const POOL_BYTES = 8 * MiB
 
@@ -321,13 +321,3 @@ describe('a buffer that a stream of another device uses', () => {
     }
   })
 })
-
-function throwsCudaError(step: () => void): boolean {
-  try {
-    step()
-    return false
-  } catch (error) {
-    assert.ok(error instanceof CudaError, `${error}`)
-    return true
-  }
-}

@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict'
 import { MiB } from '../base/bytes.js'
+import { CudaError } from '../base/errors.js'
 import { Context } from '../driver/context.js'
 import type { SimulatedOptions } from '../driver/simulated/options.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
@@ -162,4 +163,15 @@ export function assertConsistent(pool: CachingPool, spareBytes = 0): void {
   assert.equal(held.length, buffers)
   const heldBytes = held.reduce((sum, block) => sum + block.byteLength, 0)
   assert.equal(heldBytes, requested)
+}
+
+/** Runs a step that may fail with a CudaError, and with nothing else; returns whether it did. */
+export function throwsCudaError(step: () => void): boolean {
+  try {
+    step()
+    return false
+  } catch (error) {
+    assert.ok(error instanceof CudaError, `${error}`)
+    return true
+  }
 }
