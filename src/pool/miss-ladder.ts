@@ -6,8 +6,8 @@
 import { MiB } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
-import type { Driver } from '../driver/driver.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
+import type { Admission } from '../heap/window.js'
 import type { Clocks } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import { SMALL_UNITS } from './backing.js'
@@ -54,11 +54,8 @@ export class MissLadder {
     if (record === 0 && reserve.settleKnown() > 0) record = this.takeKnown(miss)
     if (record === 0) record = this.takeDeferred(miss, false)
     if (record !== 0) return record
-    const driver = this.clocks.context.activate()
-    return relaxed(driver, () => {
-      this.checkAnnounced(driver, slot)
-      return this.takeByDriver(miss)
-    })
+    this.checkAnnounced(slot)
+    return this.takeByDriver(miss)
   }
 
   /** A large block without any dependency, taken; 0 when nothing helps. */
@@ -66,6 +63,7 @@ export class MissLadder {
     const { reserve } = this
     const heap = reserve.large
     if (units * UNIT_BYTES > reserve.backing.limitBytes) return 0
+    const miss = { heap, units, alignUnits: 1, slot: ANYBODY }
     let record = heap.allocate(units, 1, 0)
     if (record === 0) {
       reserve.drain(heap)
@@ -75,18 +73,18 @@ export class MissLadder {
     }
     if (record === 0) {
       this.growths++
-      record = reserve.backing.grow(heap, units, 1, NONE, Infinity)
+      record = this.growFor(miss, NONE)
     }
-    while (record === 0 && this.host.waitFor({ heap, units, alignUnits: 1, slot: ANYBODY })) {
-      record = heap.allocate(units, 1, 0) || reserve.backing.grow(heap, units, 1, NONE, Infinity)
+    while (record === 0 && this.host.waitFor(miss)) {
+      record = heap.allocate(units, 1, 0) || this.growFor(miss, NONE)
     }
     return record
   }
 
   /** Refuses a stream that another library captures without our knowledge: its memory would be used again under the graph. */
-  private checkAnnounced(driver: Driver, slot: number): void {
+  private checkAnnounced(slot: number): void {
     const { handle } = this.clocks.streams[slot]!
-    if (handle === CU_STREAM_LEGACY_DEFAULT || !driver.cuStreamIsCapturing(handle)) return
+    if (handle === CU_STREAM_LEGACY_DEFAULT || !this.clocks.context.activate().cuStreamIsCapturing(handle)) return
     throw new PoolError(
       'allocate: the stream is being captured by another library; call pool.beginCapture(stream) before the capture begins',
     )
@@ -168,8 +166,13 @@ export class MissLadder {
     return record
   }
 
-  private grow({ heap, units, alignUnits, slot }: Miss, mostBytes = Infinity): number {
-    const { backing, others } = this.reserve
-    return backing.grow(heap, units, alignUnits, others.look(slot), mostBytes)
+  private grow(miss: Miss, mostBytes = Infinity): number {
+    return this.growFor(miss, this.reserve.others.look(miss.slot), mostBytes)
+  }
+
+  /** May obtain and map memory, which only a relaxed thread may do while some stream is captured. */
+  private growFor({ heap, units, alignUnits }: Miss, admission: Admission, mostBytes = Infinity): number {
+    const { backing } = this.reserve
+    return relaxed(this.clocks.context.activate(), () => backing.grow(heap, units, alignUnits, admission, mostBytes))
   }
 }
