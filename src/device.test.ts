@@ -1,3 +1,6 @@
+// The front door: opening devices, and what one makes, keeps and closes. One file, long as that list is, so that each thing
+// a device makes is seen beside the others in the same few checks.
+
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from './base/bytes.js'

@@ -78,10 +78,14 @@ export class Stream implements Disposable {
    */
   beginCapture(mode: CaptureMode = 'global'): void {
     this.checkOpen('beginCapture')
-    if (this.handle === CU_STREAM_LEGACY_DEFAULT) {
-      throw new PoolError('beginCapture: the default stream cannot be captured; create one')
-    }
+    this.checkCapturable('beginCapture')
     Capture.begin(this, mode)
+  }
+
+  /** Refuses, in the name of `call`, the default stream, which the driver does not capture. */
+  checkCapturable(call: string): void {
+    if (this.handle !== CU_STREAM_LEGACY_DEFAULT) return
+    throw new PoolError(`${call}: the default stream cannot be captured; create one`)
   }
 
   /**

@@ -6,7 +6,6 @@
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
-import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { Double, LAST_GENERATION, RecordTable, State, Stride, Word } from '../heap/records.js'
 import { classOf, MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../heap/size-classes.js'
@@ -467,8 +466,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private checkCapturable(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
-    if (stream.handle !== CU_STREAM_LEGACY_DEFAULT) return
-    throw new PoolError(`${call}: the default stream cannot be captured; create one`)
+    stream.checkCapturable(call)
   }
 
   private refuse(call: string, stream: Stream): never {

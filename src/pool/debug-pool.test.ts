@@ -1,4 +1,5 @@
 // Each mistake that the debug mode is for, made and found; and programs without mistakes, of which nothing is said.
+// One file, long as the list of mistakes is, since all share one set-up and one way to judge an error and its sites.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -1,4 +1,5 @@
 // Graphs and the caching pool: memory for captured work, where it comes from, when it is used again, and when it goes back.
+// One file, long since the cases run over both backings with one set-up, and the random captures check the same rules.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

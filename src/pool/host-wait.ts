@@ -51,7 +51,7 @@ export class HostWait {
     const { reserve } = this
     const settled: Admission = new Float64Array(MOST_STREAMS + 1)
     settled[0] = Infinity
-    settled.set(this.seen.subarray(0, MOST_STREAMS), 1)
+    settled.set(this.seen, 1)
     for (const { reach } of marks) {
       for (let other = 0; other < reach.length; other++) settled[other + 1] = Math.max(settled[other + 1], reach[other])
     }
