@@ -157,6 +157,12 @@ export class RecordTable {
     return this.words[(record << 4) | Word.tag] >> 3 === LAST_GENERATION
   }
 
+  /** A block that a heap has just handed out is live from now on, and nobody's among several threads. */
+  claim(record: number): void {
+    this.words[(record << 4) | Word.holder] = 0
+    this.setState(record, State.live)
+  }
+
   /** A new state within the same generation. */
   setState(record: number, state: State): void {
     const tag = record * Stride.words + Word.tag

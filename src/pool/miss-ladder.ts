@@ -16,7 +16,7 @@ import { HostWait, NONE } from './host-wait.js'
 import { ANYBODY, type Miss } from './miss.js'
 import type { PoolConfig } from './options.js'
 import type { Reserve } from './reserve.js'
-import type { SlotCache } from './slot-cache.js'
+import type { Slots } from './slots.js'
 
 /** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
 const MOST_SLACK = 1.2
@@ -29,7 +29,7 @@ export class MissLadder {
 
   constructor(
     private readonly reserve: Reserve,
-    private readonly slots: SlotCache,
+    private readonly slots: Slots,
     private readonly clocks: Clocks,
     seen: Float64Array,
     private readonly config: PoolConfig,

@@ -77,9 +77,6 @@ export class SegmentBacking implements Backing {
     return newBytes + this.idleAfter(settled) >= (units + alignUnits - 1) * UNIT_BYTES
   }
 
-  /** A segment is idle when its heap says so; nothing finer is needed. */
-  noteFree(): void {}
-
   trim(keepBytes: number): void {
     for (const heap of [this.heaps.small, this.heaps.large]) {
       const { words } = heap.records
@@ -87,9 +84,16 @@ export class SegmentBacking implements Backing {
         if (this.reservedBytes <= keepBytes) return
         const idle = heap.records.state(record) === State.free && words[record * Stride.words + Word.key] === 0
         if (!idle || words[record * Stride.words + Word.next] !== 0) continue
+        // First of all out of the heap, where another thread might take it while the driver frees it.
         const segment = this.segments[range]!
-        this.source.giveBack(segment.ptr)
+        const start = words[record * Stride.words + Word.offset]
         heap.removeRange(record)
+        try {
+          this.source.giveBack(segment.ptr)
+        } catch (error) {
+          heap.addRange(range, start, segment.bytes / UNIT_BYTES, 'free')
+          throw error
+        }
         this.segments[range] = null
         this.bases[range] = NaN
         this.reservedBytes -= segment.bytes
