@@ -9,7 +9,12 @@ export const enum Phase {
   live = 1,
   /** freed, and in a slot of that thread or on the way from or to one */
   cached = 2,
+  /** in use, and allocated by another thread */
+  adopted = 3,
 }
+
+/** As a thread: nobody, a block that is being handed from one to another. */
+export const NOBODY = 0
 
 const PHASE_MASK = 3
 const WORKER_SHIFT = 2

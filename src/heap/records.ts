@@ -36,6 +36,8 @@ export const enum Word {
   sizeClass = 13,
   /** of a block that several threads share: who has it and how, see holder.ts */
   holder = 14,
+  /** of such a block that was handed to another thread: the one that allocated it */
+  home = 15,
 }
 
 /** Where in a record a float64 lies: words 8 and 9, words 10 and 11. */

@@ -3,6 +3,7 @@
 import { type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
 import { SegregatedFit } from '../heap/segregated-fit.js'
+import { classFloorUnits } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 import { type Heaps, SMALL_UNITS } from './backing.js'
 import { GranuleUses } from './granule-uses.js'
@@ -73,6 +74,19 @@ export class FreeMemory implements Heaps {
   await(slot: number, stamp: number): void {
     this.slots.meet(slot)
     if (stamp > this.awaited[slot]) this.awaited[slot] = stamp
+  }
+
+  /** Free, and not known to be free of work. */
+  get pendingUnits(): number {
+    return [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
+  }
+
+  /** The floor of the largest free block's class. */
+  get largestFreeUnits(): number {
+    const classes = [this.small, this.large].flatMap(heap =>
+      Array.from(heap.unitsByKey, (_, key) => heap.largestClass(key)),
+    )
+    return classFloorUnits(Math.max(0, ...classes))
   }
 
   get unmarkedFrees(): number {

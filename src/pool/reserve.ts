@@ -4,7 +4,7 @@
 import { CudaError, DeviceLostError, type StreamMemory } from '../base/errors.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
-import { CLASSES, classFloorUnits, classOf, UNIT_BYTES } from '../heap/size-classes.js'
+import { CLASSES, classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
@@ -82,7 +82,7 @@ export class Reserve {
     this.slots.handBack(record)
     this.giveToHeap(record, slot, stamp)
     const aboveThreshold = this.backing.reservedBytes > this.config.releaseThresholdBytes
-    if (this.memory.unmarkedFrees < LARGE_FREES_PER_MARK && !aboveThreshold) return
+    if (!this.wantsMarks && !aboveThreshold) return
     try {
       this.placeMarks()
       if (aboveThreshold) this.processDeferred()
@@ -170,15 +170,12 @@ export class Reserve {
 
   /** Freed, and not yet known to be free of work. */
   get pendingBytes(): number {
-    const units = [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
-    return units * UNIT_BYTES + this.deferred.bytes
+    return this.memory.pendingUnits * UNIT_BYTES + this.deferred.bytes
   }
 
   /** The floor of the largest free block's class. */
   get largestFreeBytes(): number {
-    const heaps = [this.small, this.large]
-    const classes = heaps.flatMap(heap => Array.from(heap.unitsByKey, (_, key) => heap.largestClass(key)))
-    return classFloorUnits(Math.max(0, ...classes)) * UNIT_BYTES
+    return this.memory.largestFreeUnits * UNIT_BYTES
   }
 
   /** What is kept that each stream used last; walks the waiting blocks. */
@@ -227,6 +224,11 @@ export class Reserve {
     return Array.from({ length: this.slots.slotLimit }, (_, slot) => slot).filter(
       slot => this.memory.awaited[slot] > this.seen[slot],
     )
+  }
+
+  /** So many frees wait for a mark that one should be placed. */
+  get wantsMarks(): boolean {
+    return this.memory.unmarkedFrees >= LARGE_FREES_PER_MARK
   }
 
   /** Places a mark on each stream that has frees which none covers yet. */

@@ -59,7 +59,9 @@ export class SegmentBacking implements Backing {
     const ptr = this.allocateSegment(bytes)
     if (ptr === 0) return 0
     this.addSegment(heap, ptr, bytes)
-    return heap.allocate(units, alignUnits, 0)
+    const record = heap.allocate(units, alignUnits, 0)
+    heap.records.claim(record) // whoever mends the heap while the driver is called leaves it alone
+    return record
   }
 
   windowFor(): null {

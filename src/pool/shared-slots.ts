@@ -1,0 +1,262 @@
+// The slot cache of a pool that several threads share: for each thread, stream and class four places of its own. Only that
+// thread puts blocks into them; it takes them out again by one atomic operation each, and so may the thread that keeps the
+// pool. No link can be followed into the wrong block, and nothing needs to be locked on the way.
+//
+// An empty place is changed by its thread alone, so that putting a block there is a plain store where stores are seen in
+// the order they were made.
+
+import { assert } from '../base/assert.js'
+import { MOST_WORKERS } from '../base/roster.js'
+import { Double, type RecordTable, Word } from '../heap/records.js'
+import type { Region } from '../heap/region.js'
+import { CLASSES, classOf } from '../heap/size-classes.js'
+import { MOST_STREAMS } from '../order/clocks.js'
+import type { Slots } from './slots.js'
+
+const enum Shift {
+  class = 2,
+  stream = 11,
+  thread = 17,
+}
+const PLACES = 1 << Shift.class
+const STREAM_WORDS = 1 << Shift.stream
+assert(
+  CLASSES * PLACES <= STREAM_WORDS && MOST_STREAMS << Shift.stream === 1 << Shift.thread,
+  'every place has its index',
+)
+
+/** Stores of one thread are seen by the others in their order, and a plain one is enough to publish what was written before. */
+const STORES_IN_ORDER = process.arch === 'x64'
+
+/** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
+const LINE = 16
+
+const enum Total {
+  handedUnits,
+  handedBlocks,
+  peakUnits,
+  slotLimit,
+  count,
+}
+
+export class SharedSlots implements Slots {
+  private readonly places: Int32Array
+  private readonly totals: Float64Array
+  /** by thread: bytes asked for of the blocks it handed out, less those of the blocks it gave back */
+  private readonly requested: Float64Array
+  private readonly words: Int32Array
+  private readonly doubles: Float64Array
+  /** the number of this thread; 0 before it has one */
+  thread = 0
+
+  /** Takes what it needs from `region`; `records` are of a fixed size. */
+  constructor(records: RecordTable, region: Region) {
+    this.places = region.int32((MOST_WORKERS + 1) << Shift.thread)
+    this.totals = region.float64(Total.count)
+    this.requested = region.float64((MOST_WORKERS + 1) * LINE)
+    this.words = records.words
+    this.doubles = records.doubles
+  }
+
+  /** A block of at least `units` in their class, out of this thread's own places; 0 for none. */
+  pop(slot: number, sizeClass: number, units: number): number {
+    const { places, words } = this
+    const first = (this.thread << Shift.thread) | (slot << Shift.stream) | (sizeClass << Shift.class)
+    for (let place = first; place < first + PLACES; place++) {
+      const record = places[place]
+      if (record === 0 || words[(record << 4) | Word.units] < units) continue
+      if (Atomics.exchange(places, place, 0) === record) return record
+    }
+    return 0
+  }
+
+  /** An empty place of this thread for a block of `sizeClass`; 0 when none is left. */
+  placeFor(slot: number, sizeClass: number): number {
+    const { places } = this
+    const base = (this.thread << Shift.thread) | (slot << Shift.stream)
+    // No block is of class 0; its first word says whether the stream's places were ever used.
+    if (places[base] === 0) places[base] = 1
+    const first = base | (sizeClass << Shift.class)
+    for (let place = first; place < first + PLACES; place++) if (places[place] === 0) return place
+    return 0
+  }
+
+  /** Puts a block, of which everything is written, into an empty place. */
+  put(place: number, record: number): void {
+    if (STORES_IN_ORDER) this.places[place] = record
+    else Atomics.store(this.places, place, record)
+  }
+
+  get slotLimit(): number {
+    return this.totals[Total.slotLimit]
+  }
+
+  meet(slot: number): void {
+    if (slot >= this.totals[Total.slotLimit]) this.totals[Total.slotLimit] = slot + 1
+  }
+
+  handOut(slot: number, record: number): void {
+    this.meet(slot)
+    this.totals[Total.handedUnits] += this.words[(record << 4) | Word.units]
+    this.totals[Total.handedBlocks]++
+    this.doubles[(record << 3) | Double.requested] = 0
+  }
+
+  handBack(record: number): void {
+    this.totals[Total.handedUnits] -= this.words[(record << 4) | Word.units]
+    this.totals[Total.handedBlocks]--
+    this.requested[this.thread * LINE] -= this.doubles[(record << 3) | Double.requested]
+  }
+
+  /** This thread asked for so many bytes more. */
+  noteRequested(bytes: number): void {
+    this.requested[this.thread * LINE] += bytes
+  }
+
+  get handedUnits(): number {
+    return this.totals[Total.handedUnits]
+  }
+
+  get handedBlocks(): number {
+    return this.totals[Total.handedBlocks]
+  }
+
+  /** Bytes asked for, of live and of cached blocks. */
+  get requestedBytes(): number {
+    return this.requested.reduce((sum, bytes) => sum + bytes, 0)
+  }
+
+  get peakUnits(): number {
+    return this.totals[Total.peakUnits]
+  }
+
+  /** Looks at everything. */
+  get liveUnits(): number {
+    return this.handedUnits - this.cached().units
+  }
+
+  /** Looks whether more is live than ever. */
+  notePeak(): void {
+    this.totals[Total.peakUnits] = Math.max(this.peakUnits, this.liveUnits)
+  }
+
+  /** Sets the peak to what is live. */
+  resetPeak(): void {
+    this.totals[Total.peakUnits] = this.liveUnits
+  }
+
+  cachedUnits(slot: number): number {
+    let units = 0
+    for (const record of this.recordsOf(slot, 0, CLASSES)) units += this.words[(record << 4) | Word.units]
+    return units
+  }
+
+  /** What all threads have in their places. */
+  cached(): { blocks: number; units: number; requestedBytes: number } {
+    const sum = { blocks: 0, units: 0, requestedBytes: 0 }
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      for (const record of this.recordsOf(slot, 0, CLASSES)) {
+        sum.blocks++
+        sum.units += this.words[(record << 4) | Word.units]
+        sum.requestedBytes += this.doubles[(record << 3) | Double.requested]
+      }
+    }
+    return sum
+  }
+
+  takeLarger(slot: number, sizeClass: number, end: number): number {
+    for (let larger = sizeClass + 1; larger < end; larger++) {
+      for (const place of this.filled(slot, larger, larger + 1)) {
+        const record = this.takeFrom(place)
+        if (record !== 0) return record
+      }
+    }
+    return 0
+  }
+
+  takeOlder(slot: number, units: number, stamp: number): number {
+    const sizeClass = classOf(units)
+    for (const place of this.filled(slot, sizeClass, sizeClass + 1)) {
+      const record = this.places[place]
+      if (this.words[(record << 4) | Word.units] < units || this.doubles[(record << 3) | Double.stamp] > stamp) continue
+      if (this.takeFrom(place) !== 0) return record
+    }
+    return 0
+  }
+
+  takeTop(slot: number, sizeClass: number, units: number, known: Float64Array, seen: Float64Array): number {
+    const { places, words, doubles } = this
+    for (let other = 0; other < this.slotLimit; other++) {
+      const base = (this.thread << Shift.thread) | (other << Shift.stream)
+      if (other === slot || places[base] === 0) continue
+      for (let place = base | (sizeClass << Shift.class), left = PLACES; left > 0; place++, left--) {
+        const record = places[place]
+        if (record === 0 || words[(record << 4) | Word.units] !== units) continue
+        const stamp = doubles[(record << 3) | Double.stamp]
+        if (known[slot * MOST_STREAMS + other] < stamp && seen[other] < stamp) continue
+        if (Atomics.exchange(places, place, 0) !== record) continue
+        words[(record << 4) | Word.key] = slot + 1
+        return record
+      }
+    }
+    return 0
+  }
+
+  drain(slot: number, first: number, end: number): number[] {
+    const drained: number[] = []
+    for (const place of this.filled(slot, first, end)) {
+      const record = this.takeFrom(place)
+      if (record !== 0) drained.push(record)
+    }
+    return drained
+  }
+
+  /** Takes out what a thread, which has ended or is about to, has in its places. */
+  drainThread(thread: number): number[] {
+    const drained: number[] = []
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      for (const place of this.filledOf(thread, slot, 0, CLASSES)) {
+        const record = this.takeFrom(place)
+        if (record !== 0) drained.push(record)
+      }
+    }
+    return drained
+  }
+
+  /** Every block in a place: the thread and class that it is kept for. */
+  *entries(): Generator<{ thread: number; slot: number; sizeClass: number; record: number }> {
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      for (let slot = 0; slot < this.slotLimit; slot++) {
+        for (const place of this.filledOf(thread, slot, 0, CLASSES)) {
+          yield { thread, slot, sizeClass: (place & (STREAM_WORDS - 1)) >> Shift.class, record: this.places[place] }
+        }
+      }
+    }
+  }
+
+  private takeFrom(place: number): number {
+    const record = Atomics.exchange(this.places, place, 0)
+    if (record !== 0) this.handBack(record)
+    return record
+  }
+
+  private *recordsOf(slot: number, first: number, end: number): Generator<number> {
+    for (const place of this.filled(slot, first, end)) {
+      const record = this.places[place]
+      if (record !== 0) yield record
+    }
+  }
+
+  private *filled(slot: number, first: number, end: number): Generator<number> {
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) yield* this.filledOf(thread, slot, first, end)
+  }
+
+  /** The places of a thread and stream with blocks of the classes from `first` to before `end`. */
+  private *filledOf(thread: number, slot: number, first: number, end: number): Generator<number> {
+    const { places } = this
+    const base = (thread << Shift.thread) | (slot << Shift.stream)
+    if (places[base] === 0) return
+    const from = base | (Math.max(first, 1) << Shift.class)
+    for (let place = from; place < (base | (end << Shift.class)); place++) if (places[place] !== 0) yield place
+  }
+}
