@@ -26,10 +26,8 @@ class StormThread {
     this.number = once(this.thread, 'message').then(([number]) => number as number)
   }
 
-  async terminate(): Promise<void> {
-    const exit = once(this.thread, 'exit')
+  terminate(): void {
     void this.thread.terminate()
-    await exit
     StormThread.all.delete(this.thread)
   }
 
@@ -72,20 +70,24 @@ test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async ()
     while (Atomics.load(progress, Progress.steps) < steps + 50) await setImmediate()
     for (let turns = random.below(30); turns > 0; turns--) await setImmediate()
     const victims = running.splice(0, 1 + random.below(2))
-    const numbers = await Promise.all(victims.map(victim => victim.number))
-    await Promise.all(victims.map(victim => victim.terminate()))
-    // First all are known dead: whoever waits for a lock that one of them holds would wait for ever.
-    for (const dead of numbers) heap.roster.bury(dead)
-    for (const dead of numbers) found += inherit(heap, storm, dead)
+    await Promise.all(victims.map(victim => victim.number))
+    for (const victim of victims) victim.terminate()
+    for (let buried = 0; buried < victims.length; ) {
+      const dead = heap.roster.lookAtAll()
+      for (const number of dead) found += inherit(heap, storm, number)
+      buried += dead.length
+    }
     for (const _ of victims) running.push(new StormThread(storm, random.next()))
     count += victims.length
   }
   const survivors = running.splice(0, THREADS / 2)
   const numbers = await Promise.all(running.map(thread => thread.number))
   const others = await Promise.all(survivors.map(thread => thread.number))
-  await Promise.all(running.map(thread => thread.terminate()))
-  for (const dead of numbers) heap.roster.bury(dead)
-  for (const dead of numbers) heap.bury(dead, 0, 1)
+  for (const thread of running) thread.terminate()
+  for (const dead of numbers) {
+    while (!heap.roster.look(dead));
+    heap.bury(dead, 0, 1)
+  }
   const held = survivors.map(thread => thread.held())
   Atomics.store(progress, Progress.stop, 1)
   const handles = await Promise.all(held)

@@ -21,7 +21,7 @@ import { SharedSlots } from './shared-slots.js'
 import { classOf } from './size-classes.js'
 
 /** Grows with each change of what lies where. */
-const LAYOUT_VERSION = 1
+const LAYOUT_VERSION = 2
 /** A cut at both ends of a block, and a fresh record for it. */
 const RECORDS_OF_CALL = 3
 /** All bits of a tag below the generation. */
@@ -80,7 +80,10 @@ export class SharedHeap {
   private readonly slots: SharedSlots
   private readonly lock: RobustLock
 
-  /** Enters the roster; `leave` when done, or `bury` by another thread. Throws PoolError when there is no place, or the state is another version's. */
+  /**
+   * Enters the roster; `leave` when done, or `bury` by another thread. Throws PoolError when there is no place, the state is
+   * another version's, or the system is not Linux.
+   */
   constructor(state: SharedState) {
     if (state.version !== LAYOUT_VERSION) {
       throw new PoolError(

@@ -79,8 +79,8 @@ export class Event implements Disposable {
       return
     }
     stream.checkOpen('wait: the event was recorded outside of the capture')
-    stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
-    if (this.clocks === stream.clocks) stream.clocks.follow(stream.slot, this.reach)
+    if (this.clocks === stream.clocks) stream.clocks.delay(stream.slot, handle, this.reach)
+    else stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
   }
 
   private delayCaptured(capture: Capture, handle: number, stream: Stream): void {
