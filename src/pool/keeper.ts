@@ -9,9 +9,8 @@
 import { assert } from '../base/assert.js'
 import type { StreamMemory } from '../base/errors.js'
 import { MOST_WORKERS } from '../base/roster.js'
-import { holderOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
+import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Stride, Word } from '../heap/records.js'
-import { classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Use } from './deferred.js'
 import type { PoolConfig } from './options.js'
@@ -123,7 +122,7 @@ export class Keeper {
 
   /** A block for a thread, its holder; 0 when nothing helps. */
   private allocate(units: number, alignUnits: number, slot: number, asker: number): number {
-    const { records, slots } = this.state
+    const { slots } = this.state
     const record = this.reserve.allocate(units, alignUnits, slot)
     slots.notePeak()
     if (record !== 0) this.state.handOver(record, asker)
