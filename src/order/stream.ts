@@ -101,7 +101,8 @@ export class Stream implements Disposable {
 
   /** Slot and stamp of the first mark that will cover everything submitted so far, or of a closed stream did. */
   get covering(): readonly [slot: number, stamp: number] {
-    return this.slot >= 0 ? [this.slot, this.clocks.marked[this.slot] + 1] : [this.lastSlot, this.lastStamp]
+    if (this.slot < 0) return [this.lastSlot, this.lastStamp]
+    return [this.slot, this.clocks.marked[this.slot] + (this.closed ? 0 : 1)]
   }
 
   /**

@@ -12,18 +12,19 @@ import { MOST_WORKERS } from '../base/roster.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Stride, Word } from '../heap/records.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import { borrowed } from './borrowed.js'
 import type { Use } from './deferred.js'
 import type { PoolConfig } from './options.js'
 import type { OutsideLock } from './outside-lock.js'
 import { Reserve } from './reserve.js'
-import { Figure, INBOX_PLACES, type SharedState } from './shared-state.js'
+import { CLOSED, Figure, INBOX_PLACES, type SharedState } from './shared-state.js'
 
 /** What a thread can ask of the keeper. */
 export type Question =
   | { readonly ask: 'allocate'; readonly units: number; readonly alignUnits: number; readonly slot: number }
   | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number }
   | { readonly ask: 'defer'; readonly record: number; readonly slot: number; readonly stamp: number }
-  | { readonly ask: 'settle' | 'shortage' | 'check' | 'leave' | 'close' }
+  | { readonly ask: 'begin' | 'settle' | 'shortage' | 'check' | 'leave' | 'close' }
   | { readonly ask: 'trim'; readonly bytes: number }
   | { readonly ask: 'reclaim'; readonly thread: number }
 
@@ -75,7 +76,13 @@ export class Keeper {
     const now = performance.now()
     if (now - this.sweptAt > SWEEP_MS) this.sweep()
     if (this.reserve.wantsMarks) this.within(() => this.reserve.placeMarks())
-    return this.state.mailbox.answer((question, asker) => this.within(() => this.reply(question as Question, asker)))
+    const { mailbox, figures, roster, thread } = this.state
+    const answers = mailbox.answer((question, asker) => this.within(() => this.reply(question as Question, asker)))
+    if (this.closed) {
+      figures[Figure.keeper] = CLOSED
+      roster.forget(thread)
+    }
+    return answers
   }
 
   /** Clears up behind threads that have ended. */
@@ -93,6 +100,8 @@ export class Keeper {
   private reply(question: Question, asker: number): unknown {
     const { reserve, clocks } = this
     switch (question.ask) {
+      case 'begin':
+        return true
       case 'allocate':
         return this.allocate(question.units, question.alignUnits, question.slot, asker)
       case 'recordUse':
@@ -130,8 +139,8 @@ export class Keeper {
   }
 
   private recordUse(record: number, slot: number): void {
-    const stream = this.clocks.streamOf(slot)
-    if (stream === null) return // closed: whatever it did is covered by its last mark
+    const stream = borrowed(this.clocks, slot)
+    if (stream === null) return // closed meanwhile, and the free comes after its last mark
     this.reserve.announceUse(record, stream)
     this.state.records.setState(record, State.shared)
   }
@@ -174,9 +183,7 @@ export class Keeper {
       this.reserve.backing.close()
     })
     this.closed = true
-    this.state.figures[Figure.keeper] = 0
     this.state.roster.forget(asker)
-    this.state.roster.forget(this.state.thread)
     return sum
   }
 
@@ -214,7 +221,7 @@ export class Keeper {
     const { words } = this.state.records
     const slot = words[(record << 4) | Word.key] - 1
     words[(record << 4) | Word.holder] = 0
-    const stamp = this.clocks.marked[slot] + (this.clocks.streamOf(slot) === null ? 0 : 1)
+    const stamp = this.clocks.marked[slot] + (this.clocks.isOpen(slot) ? 1 : 0)
     if (this.state.records.state(record) !== State.shared) this.reserve.free(record, slot, stamp)
     else this.reply({ ask: 'defer', record, slot, stamp }, NOBODY)
   }
@@ -226,8 +233,7 @@ export class Keeper {
     state.records.words[(record << 4) | Word.holder] = 0
     const uses: Use[] = []
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
-      const open = clocks.streamOf(slot) !== null
-      const stamp = clocks.marked[slot] + (open ? 1 : 0)
+      const stamp = clocks.marked[slot] + (clocks.isOpen(slot) ? 1 : 0)
       if (stamp > clocks.completed[slot]) uses.push({ clocks, slot, stamp })
     }
     this.reserve.giveBackAfter(record, uses)

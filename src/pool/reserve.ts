@@ -183,7 +183,7 @@ export class Reserve {
     const slots = Array.from({ length: this.slots.slotLimit }, (_, slot) => {
       const free = (this.small.unitsByKey[slot + 1] ?? 0) + (this.large.unitsByKey[slot + 1] ?? 0)
       return {
-        stream: this.clocks.streams[slot]?.handle ?? null,
+        stream: this.clocks.isOpen(slot) ? this.clocks.handles[slot] : null,
         pendingBytes: free * UNIT_BYTES + this.deferred.bytesOf(slot),
         cachedBytes: this.slots.cachedUnits(slot) * UNIT_BYTES,
       }
@@ -238,7 +238,7 @@ export class Reserve {
     this.memory.noteMarks()
     if (this.config.deterministic) return
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (awaited[slot] > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
+      if (awaited[slot] > clocks.marked[slot] && clocks.isOpen(slot)) clocks.mark(slot)
     }
   }
 

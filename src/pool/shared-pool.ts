@@ -20,6 +20,7 @@ import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import { blockUnits } from './block-units.js'
+import { borrowed } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from './caching-pool.js'
 import type { BufferHome } from './home.js'
@@ -29,7 +30,7 @@ import { OtherStreams } from './other-streams.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { seenBy } from './reserve.js'
-import { COUNT_LINE, Figure, INBOX_PLACES, type SharedPoolState, SharedState } from './shared-state.js'
+import { CLOSED, COUNT_LINE, Figure, INBOX_PLACES, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
 
 /** A block larger than this share of what the pool may reserve is never kept in a place. */
@@ -121,6 +122,11 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(clocks.marked.length).fill(-1)
     this.mine = holderOf(0, thread, Phase.live)
     this.acceptedClocks = clocks
+  }
+
+  /** Returns when the keeper is there; throws what kept it from making the pool. */
+  begin(): void {
+    this.ask({ ask: 'begin' })
   }
 
   /** What another thread of this process needs to use the pool: send it there, and give it to `attachPool`. */
@@ -309,7 +315,7 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
         ptr: this.address(record),
         byteLength: doubles[(record << 3) | Double.requested],
         blockBytes: words[(record << 4) | Word.units] * UNIT_BYTES,
-        stream: this.clocks.streamOf(words[(record << 4) | Word.key] - 1)?.handle ?? null,
+        stream: this.handleOf(words[(record << 4) | Word.key] - 1),
         thread: workerOf(holder),
       })
     }
@@ -554,9 +560,18 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
     if (state.memory.unmarkedFrees >= FREES_PER_RING) state.mailbox.ring()
   }
 
-  /** The stream that a block is for. */
+  /** The stream that a block is for; once that is closed and all its work has completed, the default stream. */
   private streamAt(record: number): Stream {
-    return this.clocks.streamOf(this.words[(record << 4) | Word.key] - 1) ?? this.defaultStream
+    const { clocks } = this
+    const slot = this.words[(record << 4) | Word.key] - 1
+    const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
+    if (stream !== null) return stream
+    clocks.waitFor(slot, clocks.marked[slot])
+    return this.defaultStream
+  }
+
+  private handleOf(slot: number): number | null {
+    return this.clocks.isOpen(slot) ? this.clocks.handles[slot] : null
   }
 
   private holds(record: number): boolean {
@@ -580,7 +595,7 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
     return mailbox.ask(thread, question, slept => {
       this.meanwhile()
       const keeper = figures[Figure.keeper]
-      if (keeper === 0 || (slept && roster.look(keeper))) {
+      if (keeper === CLOSED || (slept && keeper > 0 && roster.look(keeper))) {
         throw new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
       }
     })

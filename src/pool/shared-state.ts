@@ -35,10 +35,11 @@ export const enum Figure {
   growths,
   insertedWaits,
   deferredBytes,
-  /** number of the thread that keeps the pool; 0 before it is there and after it has closed the pool */
+  /** number of the thread that keeps the pool; 0 before it is there, CLOSED once it has closed the pool */
   keeper,
   count,
 }
+export const CLOSED = -1
 
 /** Of the memory behind the pool: how many granules each of two ranges has, 0 for memory that does not move. */
 export interface SharedRoom {

@@ -75,8 +75,7 @@ export class VirtualBacking implements Backing {
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
     this.limitBytes = mostReservedBytes(limits, this.stepBytes, deviceBytes)
     this.moves = new MovingLimit(() => (deterministic ? 0 : driver.clockSeconds))
-    const wanted = deviceBytes * RESERVATION_FACTOR
-    const granules = Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.stepBytes))
+    const granules = granulesOfRange(deviceBytes, this.stepBytes)
     const small = this.reserve(heaps.small, heaps.usesOf(0, granules, this.granuleUnits))
     try {
       this.reservations = [small, this.reserve(heaps.large, heaps.usesOf(1, granules, this.granuleUnits))]
@@ -373,6 +372,12 @@ export class VirtualBacking implements Backing {
       record = words[record * Stride.words + Word.next]
     return { ...window, start, units, record }
   }
+}
+
+/** How many granules of addresses each of the two ranges has. */
+export function granulesOfRange(deviceBytes: number, stepBytes: number): number {
+  const wanted = deviceBytes * RESERVATION_FACTOR
+  return Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / stepBytes))
 }
 
 /** Neighbouring numbers of a rising list, as pairs of first and count. */
