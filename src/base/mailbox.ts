@@ -29,9 +29,9 @@ export class Mailbox {
 
   /**
    * Asks as thread `me` and sleeps until the answer is there. `meanwhile` runs at once and then every millisecond, told whether
-   * it slept; what it throws ends the wait. Throws what answering threw.
+   * it slept; an error that it returns ends the wait if there is no answer then. Throws what answering threw.
    */
-  ask(me: number, question: unknown, meanwhile: (slept: boolean) => void): unknown {
+  ask(me: number, question: unknown, meanwhile: (slept: boolean) => Error | null): unknown {
     const { words } = this
     const place = me * PLACE_WORDS
     this.write(place, question)
@@ -39,7 +39,8 @@ export class Mailbox {
     Atomics.add(words, 0, 1)
     Atomics.notify(words, 0)
     for (let slept = false; Atomics.load(words, place) === Status.asked; ) {
-      meanwhile(slept)
+      const obstacle = meanwhile(slept)
+      if (obstacle !== null && Atomics.load(words, place) === Status.asked) throw obstacle
       slept = Atomics.wait(words, place, Status.asked, PATIENCE_MS) === 'timed-out'
     }
     const answer = this.read(place) as Answer

@@ -17,7 +17,7 @@ import type { Use } from './deferred.js'
 import type { PoolConfig } from './options.js'
 import type { OutsideLock } from './outside-lock.js'
 import { Reserve } from './reserve.js'
-import { CLOSED, Figure, INBOX_PLACES, type SharedState } from './shared-state.js'
+import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
 /** What a thread can ask of the keeper. */
 export type Question =
@@ -189,26 +189,13 @@ export class Keeper {
 
   /** Takes back what a thread that has ended, or is about to, had cached. */
   private bury(thread: number): void {
-    const { slots, inboxes } = this.state
+    const { slots } = this.state
+
     for (const record of slots.drainThread(thread)) this.giveToHeap(record)
-    for (let place = thread * INBOX_PLACES; place < (thread + 1) * INBOX_PLACES; place++) {
-      const record = Atomics.exchange(inboxes, place, 0)
-      if (record === 0 || !this.claim(record)) continue
-      slots.handBack(record)
-      this.giveToHeap(record)
-    }
     for (const record of this.held(thread, Phase.cached)) {
-      if (inboxes.includes(record) || !this.claim(record)) continue
+      if (slots.inboxes.includes(record) || !slots.claim(record)) continue
       this.giveBackLate(record)
     }
-  }
-
-  /** Makes a cached block nobody's; false when its thread was faster. */
-  private claim(record: number): boolean {
-    const { words } = this.state.records
-    const index = (record << 4) | Word.holder
-    const held = words[index]
-    return phaseOf(held) === Phase.cached && Atomics.compareExchange(words, index, held, 0) === held
   }
 
   private giveToHeap(record: number): void {
@@ -284,7 +271,10 @@ export class Keeper {
     }
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
       for (const record of this.held(thread, Phase.cached)) {
-        assert(placed.has(record) || this.state.inboxes.includes(record), 'a cached block is in a place or on its way')
+        assert(
+          placed.has(record) || this.state.slots.inboxes.includes(record),
+          'a cached block is in a place or on its way',
+        )
       }
     }
     const units = this.taken().reduce((sum, record) => sum + records.words[(record << 4) | Word.units], 0)

@@ -62,13 +62,14 @@ export class TestDevice {
   }
 
   /** A pool that threads share, whose keeper is in this one: it answers while others wait. */
-  createSharedPool(options: PoolOptions = {}): { pool: SharedPool; keeper: Keeper } {
+  createSharedPool(options: PoolOptions = {}): { pool: SharedPool; keeper: Keeper; attach: () => SharedPool } {
     const state = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
     const outside = new OutsideLock(this.driver)
     const clocks = new Clocks(Context.open(outside.driver, this.context.ordinal), this.clocks.share())
     const keeper = new Keeper(new SharedState(state, seenBy(clocks, state.config)), clocks, state.config, outside)
-    const pool = new SharedPool(this.clocks, this.defaultStream, state, true, () => keeper.serve())
-    return { pool, keeper }
+    const front = (creates: boolean) =>
+      new SharedPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
+    return { pool: front(true), keeper, attach: () => front(false) }
   }
 
   createArenaPool(options: ArenaOptions): ArenaPool {

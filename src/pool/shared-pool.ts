@@ -23,14 +23,15 @@ import { blockUnits } from './block-units.js'
 import { borrowed } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from './caching-pool.js'
-import type { BufferHome } from './home.js'
+import type { BufferHome, TransferredBuffer } from './home.js'
 import type { Question, Reclaimed, SharedShortage } from './keeper.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { seenBy } from './reserve.js'
-import { CLOSED, COUNT_LINE, Figure, INBOX_PLACES, type SharedPoolState, SharedState } from './shared-state.js'
+import { INBOX_PLACES } from './shared-slots.js'
+import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
 
 /** A block larger than this share of what the pool may reserve is never kept in a place. */
@@ -49,12 +50,6 @@ const enum Tag {
 
 const enum Shift {
   units = 8,
-}
-
-/** A buffer on its way to another thread; plain numbers, to be sent as they are or put anywhere. */
-export interface TransferredBuffer {
-  readonly record: number
-  readonly tag: number
 }
 
 /** One thread that uses a pool, or that ended without closing it there. */
@@ -89,7 +84,7 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
   /** the holder word of a live block of this thread, of generation 0 */
-  private readonly mine: number
+  private mine: number
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
   private nextInbox = 0
@@ -374,6 +369,7 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
     if (this.creator) this.checkAlone()
     const { buffers, bytes } = this.ask({ ask: this.creator ? 'close' : 'leave' }) as Reclaimed
     this.acceptedClocks = null
+    this.mine = -1 // no block has such a holder
     return { lostBuffers: buffers, lostBytes: bytes }
   }
 
@@ -438,7 +434,8 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
   /** A block that this thread allocated, another one freed, and that fits; 0 for none. */
   private takeFromInbox(slot: number, sizeClass: number, units: number): number {
     const { words } = this
-    const { inboxes, thread } = this.state
+    const { slots, thread } = this.state
+    const { inboxes } = slots
     for (let step = 0; step < INBOX_PLACES; step++) {
       const place = thread * INBOX_PLACES + ((this.nextInbox + step) % INBOX_PLACES)
       const base = inboxes[place] << 4
@@ -479,7 +476,8 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
 
   /** Blocks that other threads freed and that do not fit go back to the heaps. Under the lock. */
   private emptyInbox(): void {
-    const { inboxes, thread, slots, memory } = this.state
+    const { thread, slots, memory } = this.state
+    const { inboxes } = slots
     for (let place = thread * INBOX_PLACES; place < (thread + 1) * INBOX_PLACES; place++) {
       const record = inboxes[place]
       if (record === 0 || !this.claimCached(record)) continue
@@ -540,7 +538,8 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
 
   /** Puts a cached block into the inbox of a thread; false when that is full, or the thread gone. */
   private sendHome(record: number, home: number): boolean {
-    const { inboxes, roster } = this.state
+    const { roster } = this.state
+    const { inboxes } = this.state.slots
     for (let step = 0; step < INBOX_PLACES; step++) {
       const place = home * INBOX_PLACES + ((this.nextInbox + step) % INBOX_PLACES)
       if (inboxes[place] !== 0 || Atomics.compareExchange(inboxes, place, 0, record) !== 0) continue
@@ -596,8 +595,9 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
       this.meanwhile()
       const keeper = figures[Figure.keeper]
       if (keeper === CLOSED || (slept && keeper > 0 && roster.look(keeper))) {
-        throw new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
+        return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
       }
+      return null
     })
   }
 

@@ -7,6 +7,7 @@
 
 import { assert } from '../base/assert.js'
 import { MOST_WORKERS } from '../base/roster.js'
+import { Phase, phaseOf } from '../heap/holder.js'
 import { Double, type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
@@ -31,6 +32,9 @@ const STORES_IN_ORDER = process.arch === 'x64'
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 const LINE = 16
 
+/** Blocks of one thread on their way back to it. */
+export const INBOX_PLACES = 64
+
 const enum Total {
   handedUnits,
   handedBlocks,
@@ -41,6 +45,8 @@ const enum Total {
 
 export class SharedSlots implements Slots {
   private readonly places: Int32Array
+  /** by thread: blocks that it allocated and another one freed, which are cached by that one until they are taken out */
+  readonly inboxes: Int32Array
   private readonly totals: Float64Array
   /** by thread: bytes asked for of the blocks it handed out, less those of the blocks it gave back */
   private readonly requested: Float64Array
@@ -52,6 +58,7 @@ export class SharedSlots implements Slots {
   /** Takes what it needs from `region`; `records` are of a fixed size. */
   constructor(records: RecordTable, region: Region) {
     this.places = region.int32((MOST_WORKERS + 1) << Shift.thread)
+    this.inboxes = region.int32((MOST_WORKERS + 1) * INBOX_PLACES)
     this.totals = region.float64(Total.count)
     this.requested = region.float64((MOST_WORKERS + 1) * LINE)
     this.words = records.words
@@ -151,16 +158,18 @@ export class SharedSlots implements Slots {
     return units
   }
 
-  /** What all threads have in their places. */
+  /** What all threads have in their places and inboxes. */
   cached(): { blocks: number; units: number; requestedBytes: number } {
     const sum = { blocks: 0, units: 0, requestedBytes: 0 }
-    for (let slot = 0; slot < this.slotLimit; slot++) {
-      for (const record of this.recordsOf(slot, 0, CLASSES)) {
-        sum.blocks++
-        sum.units += this.words[(record << 4) | Word.units]
-        sum.requestedBytes += this.doubles[(record << 3) | Double.requested]
-      }
+    const add = (record: number) => {
+      if (record === 0) return
+      sum.blocks++
+      sum.units += this.words[(record << 4) | Word.units]
+      sum.requestedBytes += this.doubles[(record << 3) | Double.requested]
     }
+    for (let slot = 0; slot < this.slotLimit; slot++)
+      for (const place of this.filled(slot, 0, CLASSES)) add(this.places[place])
+    for (const record of this.inboxes) add(record)
     return sum
   }
 
@@ -208,6 +217,12 @@ export class SharedSlots implements Slots {
       const record = this.takeFrom(place)
       if (record !== 0) drained.push(record)
     }
+    for (let place = 0; place < this.inboxes.length; place++) {
+      const base = this.inboxes[place] << 4
+      if (base === 0 || this.words[base | Word.key] !== slot + 1) continue
+      const sizeClass = this.words[base | Word.sizeClass]
+      if (sizeClass >= first && sizeClass < end && this.takeFromInbox(place)) drained.push(base >> 4)
+    }
     return drained
   }
 
@@ -220,7 +235,19 @@ export class SharedSlots implements Slots {
         if (record !== 0) drained.push(record)
       }
     }
+    for (let place = thread * INBOX_PLACES; place < (thread + 1) * INBOX_PLACES; place++) {
+      const record = this.inboxes[place]
+      if (record !== 0 && this.takeFromInbox(place)) drained.push(record)
+    }
     return drained
+  }
+
+  /** Makes a block that is cached by some thread nobody's; false when that thread, or the one it was sent to, was faster. */
+  claim(record: number): boolean {
+    const { words } = this
+    const index = (record << 4) | Word.holder
+    const held = words[index]
+    return phaseOf(held) === Phase.cached && Atomics.compareExchange(words, index, held, 0) === held
   }
 
   /** Every block in a place: the thread and class that it is kept for. */
@@ -232,6 +259,14 @@ export class SharedSlots implements Slots {
         }
       }
     }
+  }
+
+  private takeFromInbox(place: number): boolean {
+    const record = this.inboxes[place]
+    if (!this.claim(record)) return false
+    Atomics.store(this.inboxes, place, 0)
+    this.handBack(record)
+    return true
   }
 
   private takeFrom(place: number): number {

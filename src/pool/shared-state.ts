@@ -23,8 +23,6 @@ export const LAYOUT_VERSION = 1
 /** Blocks that a pool can have at a time, free ones and gaps included. */
 const MOST_RECORDS = 2 ** 20
 const MOST_RANGES = 4096
-/** Blocks on their way back to the thread that allocated them. */
-export const INBOX_PLACES = 64
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 export const COUNT_LINE = 16
 
@@ -73,12 +71,11 @@ function layOut(region: Region, { granules, granuleUnits }: SharedRoom, seen: Fl
   const figures = region.float64(Figure.count)
   const bases = region.float64(MOST_RANGES)
   const mailbox = new Mailbox(region.int32(mailboxWords(MOST_WORKERS)))
-  const inboxes = region.int32((MOST_WORKERS + 1) * INBOX_PLACES)
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
   const records = new RecordTable(Stride.words, region, MOST_RECORDS)
   const slots = new SharedSlots(records, region)
   const memory = new FreeMemory(records, slots, seen, { region, ranges: MOST_RANGES, granules, granuleUnits })
-  return { lockWords, roster, threadIds, figures, bases, mailbox, inboxes, counts, records, slots, memory }
+  return { lockWords, roster, threadIds, figures, bases, mailbox, counts, records, slots, memory }
 }
 
 export class SharedState {
@@ -89,8 +86,6 @@ export class SharedState {
   /** by range: the device address of its unit 0 */
   readonly bases: Float64Array
   readonly mailbox: Mailbox
-  /** by thread: blocks that it allocated and another one freed */
-  readonly inboxes: Int32Array
   /** by thread, a line each: what it counts */
   readonly counts: Float64Array
   readonly records: RecordTable
@@ -110,7 +105,6 @@ export class SharedState {
     this.figures = parts.figures
     this.bases = parts.bases
     this.mailbox = parts.mailbox
-    this.inboxes = parts.inboxes
     this.counts = parts.counts
     this.records = parts.records
     this.slots = parts.slots
