@@ -141,7 +141,9 @@ class Line {
       const code = RESULT.CUDA_ERROR_DEINITIALIZED
       throw new DeviceLostError(new CudaError(call.member, code, 'CUDA_ERROR_DEINITIALIZED', OWNER_ENDED))
     }
-    const answer = take<Answer>(this.end)!
+    let answer = take<Answer>(this.end)
+    // It is there; only to a thread that is being terminated, nothing is given any more for the moments that it still runs.
+    while (answer === undefined) answer = take<Answer>(this.end)
     if (answer.error !== undefined) throw uncarry(answer.error)
     if (answer.target !== undefined) target?.set(answer.target)
     return answer.result
