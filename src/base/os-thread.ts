@@ -9,9 +9,12 @@ const START_TIME = 19 // behind the name of the thread, which may hold anything
 
 /** What the calling thread is known by for `hasEnded`; empty where the system does not tell. */
 export function markOfThread(): string {
-  if (process.platform !== 'linux') return ''
-  const thread = basename(readlinkSync('/proc/thread-self'))
-  return `${thread} ${startOf(thread)}`
+  try {
+    const thread = basename(readlinkSync('/proc/thread-self'))
+    return `${thread} ${startOf(thread)}`
+  } catch {
+    return ''
+  }
 }
 
 /** Whether the thread of a mark has ended; never where the system does not tell. */

@@ -69,7 +69,7 @@ test('errors arrive as what they are', () => {
   )
 })
 
-test('memory that is not shared cannot be registered, and of a view only its own bytes travel', () => {
+test('memory that is not shared is copied from and to, but cannot be registered', () => {
   const driver = openReady()
   const refused = { name: 'TypeError', message: /cuMemHostRegister: host must lie in a SharedArrayBuffer/ }
   assert.throws(() => driver.cuMemHostRegister(new Uint8Array(4096), 0), refused)

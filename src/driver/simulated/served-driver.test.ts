@@ -5,7 +5,9 @@ import { inThread } from '../driver-threads.suite.js'
 import { openSimulated } from './opened.suite.js'
 import { serve } from './served-driver.js'
 
-test('of threads that have ended, no more than the last is remembered', async () => {
+const skip = markOfThread() === '' && 'this system does not tell which threads have ended'
+
+test('of threads that have ended, no more than the last is remembered', { skip }, async () => {
   const name = 'served-driver.test'
   const serving = serve(openSimulated(), name)
   const shared = { kind: 'simulated', process: process.pid, name, owner: markOfThread(), origin: '' } as const
@@ -13,6 +15,4 @@ test('of threads that have ended, no more than the last is remembered', async ()
     await inThread(shared, 'threadStream')
     assert.equal(serving.callerCount, 1)
   }
-  await Promise.all([0, 1].map(() => inThread(shared, 'nothing')))
-  assert.ok(serving.callerCount <= 2)
 })
