@@ -1,33 +1,53 @@
-// Operating system threads of this process, as Linux lists them under /proc: what is not listed there has ended, whether it
-// returned, threw or was terminated, and nothing of it runs any more.
+// Whether another thread of the process has ended, also when it was terminated and could say nothing. The operating system
+// knows, under the number of the thread and the moment it began, since numbers come round again. Only Linux is asked.
 
 import { readFileSync, readlinkSync } from 'node:fs'
-import { PoolError } from './errors.js'
+import { basename } from 'node:path'
 
-/** Fields of a `stat` line behind the name, which may contain anything and ends with the last parenthesis. */
-const START_TIME = 22 - 3
+const TASKS = '/proc/self/task'
+const START_TIME = 19 // behind the name of the thread, which may hold anything
 
-/** The number of the calling thread, which no other thread of the process has while it lives. Throws PoolError where nothing tells. */
-export function threadId(): number {
+/** The system's number of the calling thread, which no other thread has while it lives; 0 where the system does not tell. */
+export function threadNumber(): number {
   try {
-    return Number(readlinkSync('/proc/thread-self').split('/').at(-1))
-  } catch (error) {
-    throw new PoolError('sharing between threads needs Linux, whose /proc tells which threads still live', {
-      cause: error,
-    })
+    return Number(basename(readlinkSync('/proc/thread-self')))
+  } catch {
+    return 0
   }
 }
 
-/** When a thread of this process started, as an int32 that is never 0 and tells it from an earlier one of its number; 0 when it has ended. */
-export function threadStart(id: number): number {
+/** When a thread of this process began, as an int32 that is never 0; 0 when there is none of that number. */
+export function threadStart(thread: number): number {
   let stat: string
   try {
-    stat = readFileSync(`/proc/self/task/${id}/stat`, 'latin1')
+    stat = readFileSync(`${TASKS}/${thread}/stat`, 'latin1')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     if (code === 'ENOENT' || code === 'ESRCH') return 0
-    throw error
+    throw error // say for want of file descriptors, which means nothing
   }
-  const ticks = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[START_TIME])
-  return ticks | 0 || 1
+  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[START_TIME]) | 0 || 1
+}
+
+/** What the calling thread is known by for `hasEnded`; empty where the system does not tell. */
+export function markOfThread(): string {
+  const thread = threadNumber()
+  return thread === 0 ? '' : `${thread} ${threadStart(thread)}`
+}
+
+/** Whether the thread of a mark has ended; not as long as the system does not tell. */
+export function hasEnded(mark: string): boolean {
+  if (mark === '') return false
+  const [thread, start] = mark.split(' ').map(Number)
+  return isOver(thread, start)
+}
+
+/** The same of a number and when its thread began, 0 for not known. */
+export function isOver(thread: number, start: number): boolean {
+  try {
+    const now = threadStart(thread)
+    return now === 0 || (start !== 0 && now !== start)
+  } catch {
+    return false
+  }
 }

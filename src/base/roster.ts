@@ -2,7 +2,8 @@
 // noticed by whoever looks, for which no event loop is needed: the system no longer has the thread. A thread's number is
 // given away again only after somebody has cleaned up behind it.
 
-import { threadId, threadStart } from './os-thread.js'
+import { PoolError } from './errors.js'
+import { isOver, threadNumber, threadStart } from './os-thread.js'
 
 /** Threads that one roster can have at a time; their numbers are 1 to this. */
 export const MOST_WORKERS = 64
@@ -18,7 +19,8 @@ export class Roster {
 
   /** A number for the calling thread, one more at each call; 0 when all are taken. Throws PoolError on other systems than Linux. */
   enter(): number {
-    const id = threadId()
+    const id = threadNumber()
+    if (id === 0) throw new PoolError('sharing between threads needs Linux, whose /proc tells which threads have ended')
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
       if (Atomics.compareExchange(this.words, this.first + worker, 0, id) !== 0) continue
       // A thread that dies before this is known by its number alone.
@@ -42,7 +44,7 @@ export class Roster {
     const id = Atomics.load(this.words, this.first + worker)
     if (id <= 0) return id < 0
     const started = Atomics.load(this.words, this.startOf(worker))
-    if (!hasEnded(id, started)) return false
+    if (!isOver(id, started)) return false
     return Atomics.compareExchange(this.words, this.first + worker, id, -id) === id || this.isDead(worker)
   }
 
@@ -67,14 +69,5 @@ export class Roster {
 
   private startOf(worker: number): number {
     return this.first + MOST_WORKERS + worker
-  }
-}
-
-function hasEnded(id: number, started: number): boolean {
-  try {
-    const start = threadStart(id)
-    return start === 0 || (started !== 0 && start !== started)
-  } catch {
-    return false // not to be told now, say for want of file descriptors
   }
 }

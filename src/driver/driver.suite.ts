@@ -60,8 +60,15 @@ const REUSE_ATTRIBUTES = [
   CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
 ]
 
-/** Runs the shared tests; `open` is called once for each of them. */
-export function driverSuite(name: string, open: () => Driver): void {
+/**
+ * Runs the shared tests; `open` is called once for each of them, and `newHost` makes host memory that is to be registered:
+ * shared, where the driver belongs to another thread.
+ */
+export function driverSuite(
+  name: string,
+  open: () => Driver,
+  newHost = (bytes: number): Uint8Array => new Uint8Array(bytes),
+): void {
   describe(`driver contract: ${name}`, () => {
     let driver: Driver
     let device: number
@@ -308,8 +315,9 @@ export function driverSuite(name: string, open: () => Driver): void {
         const stream = createStream()
         const data = sequence(MiB)
         const ptr = allocate(MiB)
-        const up = register(data.slice())
-        const down = register(new Uint8Array(MiB))
+        const up = register(newHost(MiB))
+        up.set(data)
+        const down = register(newHost(MiB))
         driver.cuMemcpyHtoDAsync(ptr, up, stream)
         driver.cuMemcpyDtoHAsync(down, ptr, stream)
         driver.cuStreamSynchronize(stream)
@@ -347,7 +355,7 @@ export function driverSuite(name: string, open: () => Driver): void {
       })
 
       it('refuses to register memory twice, or to unregister what is not', () => {
-        const host = register(new Uint8Array(MiB))
+        const host = register(newHost(MiB))
         const { CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED } = RESULT
         refuses(() => driver.cuMemHostRegister(host, 0), 'cuMemHostRegister', CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
         const other = new Uint8Array(MiB)
@@ -358,7 +366,7 @@ export function driverSuite(name: string, open: () => Driver): void {
     describe('host memory that the device reaches', () => {
       it('is read and written under its device address, in stream order', () => {
         const stream = createStream()
-        const host = new Uint8Array(MiB)
+        const host = newHost(MiB)
         driver.cuMemHostRegister(host, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP)
         later(() => driver.cuMemHostUnregister(host))
         const mapped = driver.cuMemHostGetDevicePointer(host)
@@ -476,7 +484,7 @@ export function driverSuite(name: string, open: () => Driver): void {
         const stream = createStream()
         const event = createEvent()
         const ptr = allocate(16 * MiB)
-        const last = register(new Uint8Array(MiB)).subarray(0, 1)
+        const last = register(newHost(MiB)).subarray(0, 1)
         driver.cuEventRecord(event, stream)
         driver.cuMemsetD8Async(ptr, 8, 16 * MiB, stream)
         driver.cuMemcpyDtoHAsync(last, ptr + 16 * MiB - 1, stream)

@@ -8,6 +8,7 @@ import { PoolError } from '../base/errors.js'
 import { RobustLock } from '../base/robust-lock.js'
 import { MOST_WORKERS, Roster } from '../base/roster.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
+import { serveWaiting } from '../driver/simulated/served-driver.js'
 import { MOST_STREAMS } from './known-order.js'
 import { Life, newIdentity, type OrderState } from './shared-order.js'
 
@@ -185,6 +186,7 @@ export class StreamSlots {
     const { lives, owners } = this.state
     if (Atomics.load(lives, slot) !== Life.closing || owners[slot] === this.me) return true
     Atomics.wait(lives, slot, Life.closing, PATIENCE_MS)
+    serveWaiting()
     return false
   }
 
@@ -248,6 +250,7 @@ export class StreamSlots {
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
       while (Atomics.load(pins, worker) === slot + 1 && this.roster.isAlive(worker)) {
         if (Atomics.wait(pins, worker, slot + 1, PATIENCE_MS) === 'timed-out') this.roster.look(worker)
+        serveWaiting() // the call may be one of a simulated driver that this thread has opened
       }
     }
   }
