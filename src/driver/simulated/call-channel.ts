@@ -3,7 +3,7 @@
 // alive, and each can be read without the event loop.
 
 import { BroadcastChannel, type MessagePort, receiveMessageOnPort } from 'node:worker_threads'
-import type { CarriedError } from './carried-error.js'
+import type { CarriedError } from '../../base/carried-error.js'
 
 /** The first message of a caller, on the channel that its driver has for all. */
 export interface Hello {

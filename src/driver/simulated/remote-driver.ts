@@ -4,12 +4,12 @@
 
 import { randomUUID } from 'node:crypto'
 import type { BroadcastChannel } from 'node:worker_threads'
+import { uncarry } from '../../base/carried-error.js'
 import { CudaError, DeviceLostError, PoolError } from '../../base/errors.js'
 import { hasEnded, markOfThread } from '../../base/os-thread.js'
 import { RESULT } from '../constants.js'
 import type { Driver } from '../driver.js'
 import { type Answer, type Call, type Hello, openEnd, take } from './call-channel.js'
-import { uncarry } from './carried-error.js'
 import { bytesOf } from './device-memory.js'
 import { hostAddress } from './host-address.js'
 import { type CallName, PRICE_US } from './price-list.js'

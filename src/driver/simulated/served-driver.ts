@@ -2,9 +2,9 @@
 // loop, or when the thread serves them while it waits for something itself.
 
 import type { BroadcastChannel } from 'node:worker_threads'
+import { carry } from '../../base/carried-error.js'
 import { hasEnded } from '../../base/os-thread.js'
 import { type Answer, type Call, type Hello, listen, openEnd, take, wake } from './call-channel.js'
-import { carry } from './carried-error.js'
 import type { SimulatedDriver } from './simulated-driver.js'
 import { ThreadState } from './thread-state.js'
 
