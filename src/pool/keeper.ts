@@ -55,19 +55,26 @@ export class Keeper {
     private readonly clocks: Clocks,
     config: PoolConfig,
     private readonly outside: OutsideLock,
-    /** called with each look for dead threads */
-    private readonly onSweep: () => void = () => {},
+    /** called when the memory was given back */
+    private readonly onClose: () => void = () => {},
   ) {
     this.reserve = this.within(() => new Reserve(state.records, state.slots, clocks, config, state.memory))
     state.figures[Figure.keeper] = state.thread
   }
 
-  /** Answers questions until the pool is closed. */
-  run(): void {
-    const { mailbox } = this.state
-    while (!this.closed) {
-      const { rings } = mailbox
-      if (this.serve() === 0) mailbox.sleep(rings, SWEEP_MS)
+  /** Keeps a pool in this thread until it is closed. Where it cannot be made, whoever asks first is told why. */
+  static run(...of: ConstructorParameters<typeof Keeper>): void {
+    const { mailbox } = of[0]
+    try {
+      const keeper = new Keeper(...of)
+      for (let { rings } = mailbox; !keeper.closed; { rings } = mailbox) {
+        if (keeper.serve() === 0) mailbox.sleep(rings, SWEEP_MS)
+      }
+    } catch (error) {
+      const refuse = () => {
+        throw error
+      }
+      while (mailbox.answer(refuse) === 0) mailbox.sleep(mailbox.rings, SWEEP_MS)
     }
   }
 
@@ -94,7 +101,7 @@ export class Keeper {
         if (this.held(thread, Phase.live).length === 0) this.state.roster.forget(thread)
       })
     }
-    this.onSweep()
+    this.clocks.buryStreams()
   }
 
   private reply(question: Question, asker: number): unknown {
@@ -167,12 +174,12 @@ export class Keeper {
 
   /** Gives back what a dead thread had live, after all work that may be using it. */
   private reclaim(thread: number): Reclaimed {
-    if (!this.state.roster.look(thread)) return { buffers: 0, bytes: 0 }
-    this.bury(thread)
+    if (thread !== NOBODY && !this.state.roster.look(thread)) return { buffers: 0, bytes: 0 }
+    if (thread !== NOBODY) this.bury(thread)
     const held = this.held(thread, Phase.live)
     const sum = this.sumOf(held)
     for (const record of held) this.giveBackLate(record)
-    this.state.roster.forget(thread)
+    if (thread !== NOBODY) this.state.roster.forget(thread)
     return sum
   }
 
@@ -182,6 +189,7 @@ export class Keeper {
       driver.cuCtxSynchronize()
       this.reserve.backing.close()
     })
+    this.onClose()
     this.closed = true
     this.state.roster.forget(asker)
     return sum

@@ -66,7 +66,9 @@ export class TestDevice {
     const state = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
     const outside = new OutsideLock(this.driver)
     const clocks = new Clocks(Context.open(outside.driver, this.context.ordinal), this.clocks.share())
-    const keeper = new Keeper(new SharedState(state, seenBy(clocks, state.config)), clocks, state.config, outside)
+    const keeper = new Keeper(new SharedState(state, seenBy(clocks, state.config)), clocks, state.config, outside, () =>
+      clocks.close(),
+    )
     const front = (creates: boolean) =>
       new SharedPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
     return { pool: front(true), keeper, attach: () => front(false) }

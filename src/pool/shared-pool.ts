@@ -119,6 +119,11 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
     this.acceptedClocks = clocks
   }
 
+  /** The pool's number of this thread. */
+  get thread(): number {
+    return this.state.thread
+  }
+
   /** Returns when the keeper is there; throws what kept it from making the pool. */
   begin(): void {
     this.ask({ ask: 'begin' })
@@ -339,11 +344,12 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
 
   /**
    * Gives back what a thread that has ended still held, once all work submitted so far has completed; `thread` is the pool's
-   * number of it, as in `threads()`. Returns how much that was: nothing for a thread that lives or held nothing.
+   * number of it, as in `threads()`, or 0 for buffers that were transferred and that nobody will adopt. Returns how much that
+   * was: nothing for a thread that lives or held nothing.
    */
   reclaim(thread: number): Reclaimed {
     this.checkOpen('reclaim')
-    if (!Number.isInteger(thread) || thread < 1 || thread > MOST_WORKERS) {
+    if (!Number.isInteger(thread) || thread < 0 || thread > MOST_WORKERS) {
       throw new RangeError(`reclaim: thread must be a number of threads(), not ${describe(thread)}`)
     }
     return this.ask({ ask: 'reclaim', thread }) as Reclaimed
