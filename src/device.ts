@@ -6,13 +6,15 @@ import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESUL
 import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
 import { NativeDriver } from './driver/native/native-driver.js'
+import { connectDriver, type SharedDriver, shareDriver } from './driver/shared-driver.js'
 import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
 import { Module } from './kernel/module.js'
 import { Capture, type CaptureMode } from './order/capture.js'
-import { Clocks } from './order/clocks.js'
-import { Event } from './order/event.js'
+import { Clocks, MOST_STREAMS } from './order/clocks.js'
+import { Event, type SharedEvent } from './order/event.js'
 import type { Graph } from './order/graph.js'
-import { checkStreamOf, Stream } from './order/stream.js'
+import { identityOf, type SharedOrder } from './order/shared-order.js'
+import { checkStreamOf, type SharedStream, Stream } from './order/stream.js'
 import { type ArenaOptions, ArenaPool } from './pool/arena-pool.js'
 import { type BlockOptions, BlockPool } from './pool/block-pool.js'
 import type { CachingPool } from './pool/caching-pool.js'
@@ -97,6 +99,59 @@ export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
   return devices
 }
 
+/** Grows with each change of what a descriptor of a device says. */
+const SHARED_VERSION = 1
+
+/** What another thread needs to use a device; made by `device.share()`, and can be sent to the thread as it is. */
+export interface SharedDevice {
+  readonly version: number
+  /** number of the process */
+  readonly process: number
+  readonly driver: SharedDriver
+  readonly ordinal: number
+  readonly order: SharedOrder
+}
+
+/** By identity, the devices that this thread shares or has attached. */
+const attachments = new Map<number, Device>()
+
+/**
+ * The device that another thread of this process has opened and shares: the same object each time, and where it was opened
+ * the original. Close it in each thread, last where it was opened. Throws TypeError for what is no descriptor, PoolError for
+ * one of another process or version or of a closed device, and where the system is not Linux.
+ */
+export function attachDevice(shared: SharedDevice): Device {
+  if (!isSharedDevice(shared)) {
+    throw new TypeError(
+      `attachDevice: shared must come from device.share() in another thread, not be ${describe(shared)}`,
+    )
+  }
+  if (shared.version !== SHARED_VERSION) {
+    const fact = `the descriptor is of version ${shared.version}, not ${SHARED_VERSION}`
+    throw new PoolError(`attachDevice: ${fact}; use one version of the package in all threads`)
+  }
+  if (shared.process !== process.pid) {
+    throw new PoolError('attachDevice: the device was opened by another process; open it in this one')
+  }
+  const known = attachments.get(identityOf(shared.order))
+  if (known !== undefined) return known
+  const driver = connectDriver(shared.driver)
+  driver.cuInit()
+  const context = Context.open(driver, shared.ordinal)
+  try {
+    return new Device(context, shared.order)
+  } catch (error) {
+    context.release()
+    throw error
+  }
+}
+
+function isSharedDevice(value: unknown): value is SharedDevice {
+  if (typeof value !== 'object' || value === null) return false
+  const { version, process, driver, ordinal, order } = value as Partial<SharedDevice>
+  return [version, process, ordinal].every(Number.isInteger) && [driver, order].every(part => typeof part === 'object')
+}
+
 /** Reads a choice as the command line and CUDA_MEMPOOL_DEVICE write it: 'auto', 'simulated' or a number. */
 export function parseDeviceChoice(text: string): DeviceChoice {
   if (text === 'auto' || text === 'simulated') return text
@@ -158,14 +213,21 @@ export class Device implements Disposable {
   private readonly streamPools = new Map<Stream, CachingPool>()
   private closed = false
 
-  /** Use `openDevice`. */
-  constructor(readonly context: Context) {
+  /** Use `openDevice`, or `attachDevice` for one of another thread. */
+  constructor(
+    readonly context: Context,
+    private readonly attachedTo: SharedOrder | null = null,
+  ) {
     this.driver = context.driver
     this.name = this.driver.cuDeviceGetName(context.device)
     this.simulated = this.driver.simulated
     this.totalBytes = this.driver.cuDeviceTotalMem(context.device)
-    this.clocks = new Clocks(context)
-    this.defaultStream = new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
+    this.clocks = new Clocks(context, attachedTo)
+    if (attachedTo === null) this.defaultStream = new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
+    else {
+      this.defaultStream = this.borrow('attachDevice', this.clocks.handles.indexOf(CU_STREAM_LEGACY_DEFAULT))
+      attachments.set(this.clocks.identity, this)
+    }
   }
 
   /** The device's number. */
@@ -178,6 +240,19 @@ export class Device implements Disposable {
     return this.open('memoryInfo').cuMemGetInfo()
   }
 
+  /**
+   * A descriptor by which other threads of this process attach this device, with `attachDevice`: streams, events and their
+   * order are then known to all of them. A simulated device stays with this thread, which answers the others while it is idle
+   * or waits. Throws PoolError for a driver of one's own, and where the system is not Linux.
+   */
+  share(): SharedDevice {
+    this.open('share')
+    const driver = shareDriver(this.driver)
+    const order = this.clocks.share()
+    attachments.set(this.clocks.identity, this)
+    return { version: SHARED_VERSION, process: process.pid, driver, ordinal: this.ordinal, order }
+  }
+
   /** A stream of its own, not ordered with the default stream. */
   createStream(): Stream {
     this.open('createStream')
@@ -187,15 +262,19 @@ export class Device implements Disposable {
   /**
    * A stream that another library made; the same one for the same handle until closed. Close it here before it is destroyed
    * there. One that was not, is found out when its handle is adopted anew, as of another stream: all work is waited for then.
+   * Or a stream of another thread, by what `stream.share()` gave there: it is closed there, and only forgotten by a close here.
    */
-  adoptStream(handle: number): Stream {
+  adoptStream(handle: number | SharedStream): Stream {
     const driver = this.open('adoptStream')
+    if (typeof handle === 'object' && handle !== null) return this.adoptShared(handle)
     if (!Number.isSafeInteger(handle) || handle < 0) {
       throw new RangeError(`adoptStream: handle must be a driver's stream handle, not ${describe(handle)}`)
     }
     if (handle === CU_STREAM_LEGACY_DEFAULT || handle === CU_STREAM_LEGACY) return this.defaultStream
     const own = this.clocks.streams.find(stream => stream?.owned === true && stream.handle === handle)
     if (own) return own
+    const slot = handle > CU_STREAM_PER_THREAD ? this.clocks.slots.ownedBy(handle) : -1
+    if (slot !== -1) return this.borrow('adoptStream', slot)
     if (handle > CU_STREAM_PER_THREAD && driver.cuStreamGetCtx(handle) !== this.context.handle) {
       throw new PoolError('adoptStream: the stream belongs to another device or context')
     }
@@ -209,6 +288,16 @@ export class Device implements Disposable {
     })
     this.adopted.set(id, stream)
     return stream
+  }
+
+  /** The event that another thread has handed over, by what `event.transfer()` gave there; once. */
+  adoptEvent(shared: SharedEvent): Event {
+    this.open('adoptEvent')
+    if (!Number.isSafeInteger(shared?.handle) || !(shared.reach instanceof Float64Array)) {
+      throw new TypeError(`adoptEvent: shared must come from event.transfer(), not be ${describe(shared)}`)
+    }
+    this.checkIdentity('adoptEvent: the event', shared.device)
+    return Event.adopt(this.clocks, shared)
   }
 
   createEvent(): Event {
@@ -378,16 +467,25 @@ export class Device implements Disposable {
   /**
    * Closes the pools and streams that are still open, waits for all work, and lets go of the device; a lost one has
    * nothing to give back, which is no error. A second close does nothing; after one that threw it goes on where that
-   * stopped. Throws PoolError while another process has a pool of this one open, which must be closed there first.
+   * stopped. Throws PoolError while another process has a pool of this one open, which must be closed there first, and where
+   * it was opened while other threads have it attached.
    */
   close(): void {
     if (this.context.released) return
+    if (this.attachedTo === null) {
+      this.context.giveBack(() => this.clocks.buryStreams())
+      if (!this.clocks.shut()) {
+        throw new PoolError('close: other threads have the device attached; close it there first')
+      }
+    }
     this.closed = true
     for (const part of [...this.clocks.captures, ...this.clocks.graphs]) this.context.giveBack(() => endEarly(part))
     const streams = this.clocks.streams.filter(stream => stream !== null)
     for (const part of [...this.imports, ...this.pools, ...streams, this.clocks, Staging.of(this.context)]) {
       this.context.giveBack(() => part.close())
     }
+    this.clocks.slots.leave() // of a lost device
+    attachments.delete(this.clocks.identity)
     this.context.release()
   }
 
@@ -405,6 +503,30 @@ export class Device implements Disposable {
   private keepMapped<B extends MappedBuffer>(buffer: B): B {
     this.keep(buffer.home)
     return buffer
+  }
+
+  private adoptShared(shared: SharedStream): Stream {
+    const { slot, generation } = shared
+    if (!Number.isInteger(slot) || slot < 0 || slot >= MOST_STREAMS || !Number.isInteger(generation)) {
+      throw new TypeError(`adoptStream: a descriptor must come from stream.share(), not be ${describe(shared)}`)
+    }
+    this.checkIdentity('adoptStream: the stream', shared.device)
+    return this.borrow('adoptStream', slot, generation)
+  }
+
+  /** This thread's object for the open stream of a slot, whichever thread's it is. */
+  private borrow(call: string, slot: number, generation = this.clocks.slots.generationOf(slot)): Stream {
+    const known = this.clocks.streamOf(slot)
+    if (known?.generation === generation) return known
+    const lent = { device: this.clocks.identity, slot, generation }
+    const stream = Stream.borrow(this.clocks, lent, closed => this.closePoolOf(closed))
+    if (stream === null) throw new PoolError(`${call}: the stream was closed by the thread that made it`)
+    return stream
+  }
+
+  private checkIdentity(what: string, identity: number): void {
+    if (identity === this.clocks.identity) return
+    throw new PoolError(`${what} belongs to another device; adopt it on the one that attachDevice() gives for that`)
   }
 
   private closePoolOf(stream: Stream): void {

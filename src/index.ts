@@ -17,16 +17,24 @@ export {
   type Remedy,
   type StreamMemory,
 } from './base/errors.js'
-export { Device, type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device.js'
+export {
+  attachDevice,
+  Device,
+  type DeviceChoice,
+  openDevice,
+  openDevices,
+  parseDeviceChoice,
+  type SharedDevice,
+} from './device.js'
 export type { Driver } from './driver/driver.js'
 export { type Nvtx, type NvtxRange, openNvtx } from './driver/native/nvtx.js'
 export type { DevicePointer, Extent, Kernel, KernelArgument, LaunchOptions } from './kernel/kernel.js'
 export type { Module } from './kernel/module.js'
 export type { CaptureMode } from './order/capture.js'
-export type { Event } from './order/event.js'
+export type { Event, SharedEvent } from './order/event.js'
 export type { Graph } from './order/graph.js'
 export type { GraphMemory } from './order/graph-memory.js'
-export type { Stream } from './order/stream.js'
+export type { SharedStream, Stream } from './order/stream.js'
 export type { AccessChange, AccessLocation, PoolAccess } from './pool/access.js'
 export { aligned } from './pool/aligned.js'
 export type { ArenaMark, ArenaOptions, ArenaPool } from './pool/arena-pool.js'

@@ -357,7 +357,6 @@ export class Clocks extends KnownOrder {
 
   /** Whether no other thread has the device attached; from then on none can. */
   shut(): boolean {
-    this.buryStreams()
     return this.slots.shut()
   }
 

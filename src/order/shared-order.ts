@@ -91,6 +91,11 @@ export function orderState(order: SharedOrder): OrderState {
   return layOut(new Region(order.buffer))
 }
 
+/** What tells the device of an order from others of the process. */
+export function identityOf(order: SharedOrder): number {
+  return orderState(order).identity[0]
+}
+
 /** Remembers an event that a thread has made for its marks. */
 export function noteEvent({ events, eventCounts }: OrderState, worker: number, event: number): void {
   const count = eventCounts[worker]

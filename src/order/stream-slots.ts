@@ -80,6 +80,12 @@ export class StreamSlots {
     this.lock?.release()
   }
 
+  /** The slot of an open stream with this handle that a thread of this device made; -1 for none. */
+  ownedBy(handle: number): number {
+    const slot = this.state.handles.indexOf(handle)
+    return slot !== -1 && this.isOpen(slot) && this.state.owned[slot] === 1 ? slot : -1
+  }
+
   generationOf(slot: number): number {
     return this.state.generations[slot]
   }
