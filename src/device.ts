@@ -1,12 +1,13 @@
 // The front door: opens a device, and makes everything that lives on it.
 
+import { Worker } from 'node:worker_threads'
 import { describe } from './base/bytes.js'
 import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
 import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
 import { NativeDriver } from './driver/native/native-driver.js'
-import { connectDriver, type SharedDriver, shareDriver } from './driver/shared-driver.js'
+import { connectDriver, type SharedDriver, serveWaiting, shareDriver } from './driver/shared-driver.js'
 import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
 import { Module } from './kernel/module.js'
 import { Capture, type CaptureMode } from './order/capture.js'
@@ -28,9 +29,12 @@ import { HostPool } from './pool/host-pool.js'
 import { ImportedPool } from './pool/imported-pool.js'
 import { makeCachingPool, type WithDebug } from './pool/make-caching-pool.js'
 import type { MappedBuffer } from './pool/mapped-buffer.js'
+import { newSharedPool, type Shared } from './pool/new-shared-pool.js'
 import type { PoolOptions } from './pool/options.js'
 import { PlainPool } from './pool/plain-pool.js'
 import { type OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
+import { SharedPool } from './pool/shared-pool.js'
+import { checkPoolState, type SharedPoolState } from './pool/shared-state.js'
 import { Staging } from './pool/staging.js'
 
 /** A GPU by its number, 'simulated' for a GPU in memory, 'auto' for GPU 0 or else the simulated one, or a driver of one's own. */
@@ -144,6 +148,19 @@ export function attachDevice(shared: SharedDevice): Device {
     context.release()
     throw error
   }
+}
+
+/** What another thread needs to use a pool; made by `pool.share()`, and can be sent to the thread as it is. */
+export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
+
+/**
+ * The pool that another thread of this process made with `createPool({ shared: true })` and shares, on the device that
+ * `attachDevice(shared.device)` gives. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
+ * what is no descriptor, PoolError for one of another process or version, of a closed pool, or when too many threads use it.
+ */
+export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice> {
+  checkPoolState('attachPool', shared)
+  return attachDevice(shared.device).attachPool(shared)
 }
 
 function isSharedDevice(value: unknown): value is SharedDevice {
@@ -331,9 +348,11 @@ export class Device implements Disposable {
 
   /** The caching pool: for most uses the only one needed. */
   createPool(options: WithDebug): DebugPool
+  createPool(options: Shared): SharedPool<SharedDevice>
   createPool(options?: PoolOptions): CachingPool
-  createPool(options: PoolOptions = {}): CachingPool {
+  createPool(options: PoolOptions = {}): CachingPool | SharedPool<SharedDevice> {
     this.open('createPool')
+    if (options?.shared === true) return this.createSharedPool(options)
     return this.keep(makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes))
   }
 
@@ -473,6 +492,7 @@ export class Device implements Disposable {
   close(): void {
     if (this.context.released) return
     if (this.attachedTo === null) {
+      for (const pool of this.pools) if (pool instanceof SharedPool) pool.close() // their keepers have the device attached
       this.context.giveBack(() => this.clocks.buryStreams())
       if (!this.clocks.shut()) {
         throw new PoolError('close: other threads have the device attached; close it there first')
@@ -503,6 +523,21 @@ export class Device implements Disposable {
   private keepMapped<B extends MappedBuffer>(buffer: B): B {
     this.keep(buffer.home)
     return buffer
+  }
+
+  private createSharedPool(options: PoolOptions): SharedPool<SharedDevice> {
+    const state = newSharedPool(this.clocks, options, this.totalBytes, this.share())
+    const keeper = new Worker(new URL('./keeper-thread.js', import.meta.url), { workerData: state, execArgv: [] })
+    keeper.unref()
+    const pool = new SharedPool(this.clocks, this.defaultStream, state, true, serveWaiting)
+    pool.begin()
+    return this.keep(pool)
+  }
+
+  /** For `attachPool`. */
+  attachPool(state: SharedPoolDescriptor): SharedPool<SharedDevice> {
+    this.open('attachPool')
+    return this.keep(new SharedPool(this.clocks, this.defaultStream, state, false, serveWaiting))
   }
 
   private adoptShared(shared: SharedStream): Stream {

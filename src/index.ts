@@ -19,12 +19,14 @@ export {
 } from './base/errors.js'
 export {
   attachDevice,
+  attachPool,
   Device,
   type DeviceChoice,
   openDevice,
   openDevices,
   parseDeviceChoice,
   type SharedDevice,
+  type SharedPoolDescriptor,
 } from './device.js'
 export type { Driver } from './driver/driver.js'
 export { type Nvtx, type NvtxRange, openNvtx } from './driver/native/nvtx.js'
@@ -50,6 +52,7 @@ export type { DriverPoolAttribute } from './pool/driver-pool-attributes.js'
 export type { DriverPoolOptions } from './pool/driver-pool-options.js'
 export { type FallbackPool, withFallback } from './pool/fallback.js'
 export type { GrowableBuffer, GrowableOptions } from './pool/growable-buffer.js'
+export type { TransferredBuffer } from './pool/home.js'
 export type { HostArray, HostBuffer } from './pool/host-buffer.js'
 export type { HostPoolOptions } from './pool/host-options.js'
 export type { HostPool } from './pool/host-pool.js'
@@ -61,6 +64,7 @@ export type { Pool, PoolStats } from './pool/pool.js'
 export { type ProfiledOptions, type ProfiledPool, profiled } from './pool/profiled.js'
 export { type OnFailure, retrying } from './pool/retrying.js'
 export type { OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
+export type { PoolThread, SharedPool } from './pool/shared-pool.js'
 export type { PoolSnapshot, SnapshotBlock } from './pool/snapshot.js'
 export { type StatisticsPool, type StatisticsScope, statistics } from './pool/statistics.js'
 export { type TaggedOptions, type TaggedPool, type TagStats, tagged } from './pool/tagged.js'

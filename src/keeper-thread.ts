@@ -1,6 +1,7 @@
 // The thread of a pool's keeper: started with the state of a pool that threads share, it keeps that until the pool is closed.
 
 import { workerData } from 'node:worker_threads'
+import type { SharedDevice } from './device.js'
 import { Context } from './driver/context.js'
 import { connectDriver } from './driver/shared-driver.js'
 import { Clocks } from './order/clocks.js'
@@ -8,7 +9,6 @@ import { Keeper } from './pool/keeper.js'
 import { OutsideLock } from './pool/outside-lock.js'
 import { seenBy } from './pool/reserve.js'
 import { type SharedPoolState, SharedState } from './pool/shared-state.js'
-import type { SharedDevice } from './device.js'
 
 const { device, ...pool } = workerData as SharedPoolState<SharedDevice>
 const outside = new OutsideLock(connectDriver(device.driver))

@@ -8,9 +8,8 @@ import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { MiB } from './base/bytes.js'
 import { Random } from './base/random.js'
-import { Device } from './device.js'
+import { type Device, openDevice } from './device.js'
 import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
-import { openDevice } from './device.js'
 import type { SharedPool } from './pool/shared-pool.js'
 import { newStorm, POOL_BYTES, Progress, type Storm } from './storm-thread.suite.js'
 
@@ -105,5 +104,8 @@ test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async ()
   assert.equal(pool.stats().reservedBytes, 0)
   assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
   device.close()
-  assert.ok(found > 0 && progress[Progress.adopted] > 0, `${found} held by the dead, ${progress[Progress.adopted]} adopted`)
+  assert.ok(
+    found > 0 && progress[Progress.adopted] > 0,
+    `${found} held by the dead, ${progress[Progress.adopted]} adopted`,
+  )
 })

@@ -5,6 +5,9 @@ import { type PoolConfig, type PoolOptions, parsePoolOptions } from './options.j
 import { LAYOUT_VERSION, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
 import { granulesOfRange } from './virtual-backing.js'
 
+/** What makes a caching pool one that threads share. */
+export type Shared = PoolOptions & { readonly shared: true }
+
 /** The state of a new pool that threads share, before its keeper has begun. `device` is what other threads need of the device. */
 export function newSharedPool<D>(
   clocks: Clocks,

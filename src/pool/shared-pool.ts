@@ -69,7 +69,7 @@ const enum Count {
   misses,
 }
 
-export class SharedPool extends Pool implements BufferHome, Disposable {
+export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposable {
   readonly context: Context
   readonly config: PoolConfig
   private readonly state: SharedState
@@ -93,7 +93,7 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
   constructor(
     readonly clocks: Clocks,
     readonly defaultStream: Stream,
-    private readonly descriptor: SharedPoolState,
+    private readonly descriptor: SharedPoolState<D>,
     /** made the pool, and so may close it for all */
     private readonly creator: boolean,
     /** what the thread does each millisecond while it waits for the keeper */
@@ -130,7 +130,7 @@ export class SharedPool extends Pool implements BufferHome, Disposable {
   }
 
   /** What another thread of this process needs to use the pool: send it there, and give it to `attachPool`. */
-  share(): SharedPoolState {
+  share(): SharedPoolState<D> {
     this.checkOpen('share')
     return this.descriptor
   }

@@ -6,6 +6,7 @@
 // again from the chains of blocks (heap/rebuild.ts). Blocks it had are found by their holder word (keeper.ts).
 
 import { threadId } from 'node:worker_threads'
+import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { Mailbox, mailboxWords } from '../base/mailbox.js'
 import { RobustLock } from '../base/robust-lock.js'
@@ -54,6 +55,24 @@ export interface SharedPoolState<D = unknown> {
   readonly config: PoolConfig
   readonly buffer: SharedArrayBuffer
   readonly device: D
+}
+
+/** Refuses, in the name of `call`, what is no descriptor of a pool, or one of another process or version, or of a closed pool. */
+export function checkPoolState(call: string, state: unknown): void {
+  const { version, process: owner, buffer, config, device, room } = (state ?? {}) as Partial<SharedPoolState>
+  const isState = Number.isInteger(owner) && [config, device, room].every(part => typeof part === 'object')
+  if (!isState || !(buffer instanceof SharedArrayBuffer)) {
+    throw new TypeError(`${call}: shared must come from pool.share() in another thread, not be ${describe(state)}`)
+  }
+  if (version !== LAYOUT_VERSION) {
+    const fact = `the pool has layout ${version}, not ${LAYOUT_VERSION}`
+    throw new PoolError(`${call}: ${fact}; use one version of the package in all threads`)
+  }
+  if (owner !== process.pid) {
+    throw new PoolError(`${call}: the pool belongs to another process; share memory with that by createSharedBuffer`)
+  }
+  const { figures } = layOut(new Region(buffer), room!, new Float64Array(0))
+  if (figures[Figure.keeper] === CLOSED) throw new PoolError(`${call}: the pool is closed; make another`)
 }
 
 /** Bytes of the state of a pool. */
