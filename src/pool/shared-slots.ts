@@ -7,7 +7,7 @@
 
 import { assert } from '../base/assert.js'
 import { MOST_WORKERS } from '../base/roster.js'
-import { Phase, phaseOf } from '../heap/holder.js'
+import { holderOf, Phase, phaseOf } from '../heap/holder.js'
 import { Double, type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
@@ -32,8 +32,15 @@ const STORES_IN_ORDER = process.arch === 'x64'
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 const LINE = 16
 
-/** Blocks of one thread on their way back to it. */
-export const INBOX_PLACES = 64
+/** Blocks of one thread on their way back to it; a power of two. */
+export const INBOX_PLACES = 1024
+/** Places of an inbox that are looked at before it is taken for full, or for having nothing that fits. */
+const MOST_LOOKS = 64
+/** int32 words between what two threads write. */
+const LINE_WORDS = 32
+
+/** Cached by all threads together: 1 GiB. */
+const LITTLE_UNITS = 2 ** 22
 
 const enum Total {
   handedUnits,
@@ -45,8 +52,15 @@ const enum Total {
 
 export class SharedSlots implements Slots {
   private readonly places: Int32Array
-  /** by thread: blocks that it allocated and another one freed, which are cached by that one until they are taken out */
+  /**
+   * by thread, a ring: blocks that it allocated and another one freed, which are cached by that one until they are taken out.
+   * A thread that died may leave an empty place in between.
+   */
   readonly inboxes: Int32Array
+  /** by thread: how many were ever sent to its inbox */
+  private readonly sent: Int32Array
+  /** how many of those this thread knows to be taken out */
+  private taken = 0
   private readonly totals: Float64Array
   /** by thread: bytes asked for of the blocks it handed out, less those of the blocks it gave back */
   private readonly requested: Float64Array
@@ -59,6 +73,7 @@ export class SharedSlots implements Slots {
   constructor(records: RecordTable, region: Region) {
     this.places = region.int32((MOST_WORKERS + 1) << Shift.thread)
     this.inboxes = region.int32((MOST_WORKERS + 1) * INBOX_PLACES)
+    this.sent = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
     this.totals = region.float64(Total.count)
     this.requested = region.float64((MOST_WORKERS + 1) * LINE)
     this.words = records.words
@@ -150,6 +165,12 @@ export class SharedSlots implements Slots {
   /** Sets the peak to what is live. */
   resetPeak(): void {
     this.totals[Total.peakUnits] = this.liveUnits
+  }
+
+  /** Draining makes all threads miss, so it is put off until more is cached than live, and more than a little. */
+  get isWorthDraining(): boolean {
+    const { units } = this.cached()
+    return units > Math.max(this.handedUnits - units, LITTLE_UNITS)
   }
 
   cachedUnits(slot: number): number {
@@ -248,6 +269,58 @@ export class SharedSlots implements Slots {
     const index = (record << 4) | Word.holder
     const held = words[index]
     return phaseOf(held) === Phase.cached && Atomics.compareExchange(words, index, held, 0) === held
+  }
+
+  /** Sends a block, cached by this thread, to the inbox of another one; false when that is full. */
+  send(record: number, thread: number): boolean {
+    for (let looks = 0; looks < MOST_LOOKS; looks++) {
+      const place = Atomics.add(this.sent, thread * LINE_WORDS, 1) & (INBOX_PLACES - 1)
+      if (Atomics.compareExchange(this.inboxes, thread * INBOX_PLACES + place, 0, record) === 0) return true
+    }
+    return false
+  }
+
+  /** A block for the stream, of that class and at least `units`, out of this thread's inbox; 0 for none. It is cached by this thread then. */
+  takeReturned(slot: number, sizeClass: number, units: number): number {
+    const { inboxes, words, thread } = this
+    const sent = this.sent[thread * LINE_WORDS]
+    if (sent - this.taken > INBOX_PLACES) this.taken = sent - INBOX_PLACES
+    const end = Math.min(sent, this.taken + MOST_LOOKS)
+    for (let index = this.taken; index < end; index++) {
+      const place = thread * INBOX_PLACES + (index & (INBOX_PLACES - 1))
+      const base = inboxes[place] << 4
+      if (base !== 0) {
+        if (words[base | Word.key] !== slot + 1 || words[base | Word.sizeClass] !== sizeClass) continue
+        if (words[base | Word.units] < units || !this.pass(base >> 4)) continue
+        Atomics.store(inboxes, place, 0)
+      }
+      if (index === this.taken) this.taken++
+      if (base !== 0) return base >> 4
+    }
+    return 0
+  }
+
+  /** Every block in the inbox of this thread; they are cached by it then. */
+  takeAllReturned(): number[] {
+    const { inboxes, thread } = this
+    const records: number[] = []
+    this.taken = this.sent[thread * LINE_WORDS]
+    for (let place = thread * INBOX_PLACES; place < (thread + 1) * INBOX_PLACES; place++) {
+      const record = inboxes[place]
+      if (record === 0 || !this.pass(record)) continue
+      Atomics.store(inboxes, place, 0)
+      records.push(record)
+    }
+    return records
+  }
+
+  /** Makes a block that another thread has cached one that this thread has; false when somebody was faster. */
+  private pass(record: number): boolean {
+    const { words } = this
+    const index = (record << 4) | Word.holder
+    const held = words[index]
+    const mine = holderOf(words[record << 4], this.thread, Phase.cached)
+    return phaseOf(held) === Phase.cached && Atomics.compareExchange(words, index, held, mine) === held
   }
 
   /** Every block in a place: the thread and class that it is kept for. */
