@@ -24,7 +24,11 @@ const LIVE = 64
 const LEAST_BYTES = 512
 const MOST_BYTES = 1024 * KiB
 const STEPS = 8192
+/** Handles on their way from a thread to another one: a ring, read and written some at a time; in front of it the counters. */
 const RING = 1024
+const BATCH = 64
+const [SENT, ENDED, RECEIVED, FIRST] = [0, 1, 32, 64]
+const RING_WORDS = FIRST + RING * 2
 
 const phases = ['control', 'pair', 'mix', 'driver', 'control again'] as const
 type Phase = (typeof phases)[number]
@@ -174,7 +178,7 @@ class Runner {
   /** Even threads allocate, odd ones free; returns how many buffers a second a pair hands over. */
   private hand(): number {
     const { index, rings, milliseconds } = this.task
-    const pair = rings.subarray((index >> 1) * (RING * 2 + 64), ((index >> 1) + 1) * (RING * 2 + 64))
+    const pair = rings.subarray((index >> 1) * RING_WORDS, ((index >> 1) + 1) * RING_WORDS)
     this.arrive()
     const start = performance.now()
     const count = index % 2 === 0 ? this.produce(pair, start + milliseconds) : this.consume(pair)
@@ -185,30 +189,32 @@ class Runner {
 
   private produce(pair: Int32Array, end: number): number {
     let sent = 0
-    while ((sent & 1023) !== 0 || performance.now() < end) {
-      while (sent - Atomics.load(pair, 32) >= RING);
-      const { record, tag } = this.pool.allocate(4 * KiB, this.stream).transfer()
-      const place = 64 + (sent % RING) * 2
-      pair[place] = record
-      pair[place + 1] = tag
-      Atomics.store(pair, 0, ++sent)
-    }
-    Atomics.store(pair, 1, 1)
+    do {
+      while (sent + BATCH - Atomics.load(pair, RECEIVED) > RING);
+      for (let left = BATCH; left > 0; left--) {
+        const { record, tag } = this.pool.allocate(4 * KiB, this.stream).transfer()
+        const place = FIRST + (sent++ % RING) * 2
+        pair[place] = record
+        pair[place + 1] = tag
+      }
+      Atomics.store(pair, SENT, sent)
+    } while ((sent & 1023) !== 0 || performance.now() < end)
+    Atomics.store(pair, ENDED, 1)
     return sent
   }
 
   private consume(pair: Int32Array): number {
     let received = 0
     for (;;) {
-      const sent = Atomics.load(pair, 0)
-      if (received === sent) {
-        if (Atomics.load(pair, 1) === 1 && Atomics.load(pair, 0) === received) return received
-        continue
-      }
-      for (; received < sent; received++) {
-        const place = 64 + (received % RING) * 2
-        this.pool.adopt({ record: pair[place], tag: pair[place + 1] }).free()
-        Atomics.store(pair, 32, received + 1)
+      const ended = Atomics.load(pair, ENDED) === 1
+      const sent = Atomics.load(pair, SENT)
+      if (received === sent && ended) return received
+      while (received < sent) {
+        for (let left = BATCH; left > 0; left--) {
+          const place = FIRST + (received++ % RING) * 2
+          this.pool.adopt({ record: pair[place], tag: pair[place + 1] }).free()
+        }
+        Atomics.store(pair, RECEIVED, received)
       }
     }
   }
@@ -255,7 +261,7 @@ async function measure(
     workers,
     milliseconds,
     barriers: words(32),
-    rings: words(workers * (RING * 2 + 64)),
+    rings: words(workers * RING_WORDS),
   }
   const times = await Promise.all(
     Array.from({ length: workers }, async (_, index) => {

@@ -515,7 +515,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     const { slots, roster } = this.state
     if (!slots.send(record, home)) return false
     // Whoever buried that thread meanwhile has found the block there or not.
-    return roster.isAlive(home) || !slots.claim(record)
+    return roster.isAlive(home) || !slots.claim(record, this.state.thread)
   }
 
   private giveBack(record: number, slot: number, stamp: number): void {
