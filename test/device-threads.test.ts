@@ -5,11 +5,11 @@ import { once } from 'node:events'
 import { after, describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
-import { Random } from './base/random.js'
-import { attachDevice, type Device, openDevice, type SharedDevice } from './device.js'
+import { Random } from '../src/base/random.js'
+import { attachDevice, type Device, openDevice, type SharedDevice } from '../src/device.js'
+import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import { MOST_STREAMS } from '../src/order/clocks.js'
 import type { tasks } from './device-thread.suite.js'
-import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
-import { MOST_STREAMS } from './order/clocks.js'
 
 const SEED = Number(process.env['DEVICE_SEED'] ?? 1)
 const TERMINATIONS = Number(process.env['DEVICE_TERMINATIONS'] ?? 24)

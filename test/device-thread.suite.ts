@@ -1,10 +1,10 @@
 // A thread that attaches a device of another one, for device-threads.test.ts, and does there what it is told.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { Random } from './base/random.js'
-import { attachDevice, type Device, type SharedDevice } from './device.js'
-import type { SharedEvent } from './order/event.js'
-import type { SharedStream } from './order/stream.js'
+import { Random } from '../src/base/random.js'
+import { attachDevice, type Device, type SharedDevice } from '../src/device.js'
+import type { SharedEvent } from '../src/order/event.js'
+import type { SharedStream } from '../src/order/stream.js'
 
 export const tasks = {
   /** Ticks the clock of a slot `times` times. */
