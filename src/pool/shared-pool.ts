@@ -527,13 +527,15 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     if (state.memory.unmarkedFrees >= FREES_PER_RING) state.mailbox.ring()
   }
 
-  /** The stream that a block is for; once that is closed and all its work has completed, the default stream. */
+  /** The stream that a block of this thread is for; where that is closed its work is waited for, and the block is the default stream's. */
   private streamAt(record: number): Stream {
     const { clocks } = this
-    const slot = this.words[(record << 4) | Word.key] - 1
+    const key = (record << 4) | Word.key
+    const slot = this.words[key] - 1
     const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
     if (stream !== null) return stream
     clocks.waitFor(slot, clocks.marked[slot])
+    this.words[key] = this.defaultStream.slot + 1
     return this.defaultStream
   }
 
