@@ -13,6 +13,7 @@ import type { SegregatedFit } from '../heap/segregated-fit.js'
 import type { Admission } from '../heap/window.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Backing } from './backing.js'
+import type { Block } from './block.js'
 import type { Use } from './deferred.js'
 import type { SlotCache } from './slot-cache.js'
 
@@ -47,8 +48,8 @@ export class OtherStreams {
     return admission
   }
 
-  /** A block of exactly `units`, of `sizeClass`, that another stream caches and that is safe for the stream of `slot`; 0 for none. */
-  takeTop(slot: number, sizeClass: number, units: number): number {
+  /** A block of exactly `units`, of `sizeClass`, that another stream caches and that is safe for the stream of `slot`; null for none. */
+  takeTop(slot: number, sizeClass: number, units: number): Block | null {
     return this.slots.takeTop(slot, sizeClass, units, this.clocks.known, this.seen)
   }
 
