@@ -34,8 +34,13 @@ export class Share {
 
 /** The cached blocks of one class of a stream: the one on top, which leads to the others. */
 export class Stack {
+  height = 0
+
   constructor(
+    /** that of the pool's empty blocks when there is none */
     public top: Block,
+    /** most blocks */
+    readonly places: number,
     readonly share: Share,
   ) {}
 }
@@ -48,8 +53,6 @@ export class Block implements BufferHome {
   slack = 0
   /** while cached: what must have passed before other streams may have it; a float64 from the start */
   stamp = Number.NaN
-  /** while cached: the number of blocks in the stack, from the bottom to this one */
-  depth = 0
   /** while cached: the block under it */
   below: Block | null = null
   /** where it is cached, or comes to be when its stream frees it */
