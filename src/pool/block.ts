@@ -4,7 +4,7 @@
 // (docs/decisions/0011-cached-blocks-are-objects.md). There is one for each record, made when it is first handed out.
 
 import type { Context } from '../driver/context.js'
-import { State } from '../heap/records.js'
+import type { State } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Stream } from '../order/stream.js'
 import type { BufferHome } from './home.js'
@@ -12,7 +12,7 @@ import type { BufferHome } from './home.js'
 const STATE_MASK = 7
 
 /** What a block asks of its pool. */
-export interface BlockPool {
+export interface BlockKeeper {
   readonly context: Context
   /** see BufferHome */
   readonly servesCaptures: boolean
@@ -59,7 +59,7 @@ export class Block implements BufferHome {
   stack: Stack | null = null
 
   constructor(
-    readonly pool: BlockPool,
+    readonly pool: BlockKeeper,
     readonly record: number,
   ) {}
 

@@ -17,7 +17,7 @@ import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './acces
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
-import type { Block, BlockPool } from './block.js'
+import type { Block, BlockKeeper } from './block.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { PoolConfig } from './options.js'
 import { outOfMemory } from './out-of-memory.js'
@@ -63,11 +63,12 @@ export interface CloseReport {
   readonly lostBytes: number
 }
 
-export class CachingPool extends Pool implements BlockPool, Disposable {
+export class CachingPool extends Pool implements BlockKeeper, Disposable {
   readonly context: Context
   readonly servesCaptures: boolean = true
   readonly records = new RecordTable()
   readonly reserve: Reserve
+  /** the blocks that are handed out, and those that are cached */
   readonly slots: SlotCache
   private readonly addresses: AddressIndex
   private readonly roundingMask: number

@@ -7,7 +7,7 @@
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import { CLASSES, classOf, roundUpToClass } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
-import { Block, type BlockPool, Share, Stack } from './block.js'
+import { Block, type BlockKeeper, Share, Stack } from './block.js'
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
 const enum Shift {
@@ -60,7 +60,7 @@ export class SlotCache {
     private readonly records: RecordTable,
     /** what the cache of one stream may hold */
     private readonly mostUnits: number,
-    private readonly pool: BlockPool,
+    private readonly pool: BlockKeeper,
   ) {
     this.bottom = new Block(pool, 0) // its size is none that is ever asked for
     this.emptyStack = new Stack(this.bottom, 0, new Share())
@@ -143,7 +143,8 @@ export class SlotCache {
   /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
   handOut(slot: number, record: number): void {
     const { words } = this.records
-    const block = (this.blocks[record] ??= new Block(this.pool, record))
+    this.blocks[record] ??= new Block(this.pool, record)
+    const block = this.blockOf(record)
     this.records.setState(record, State.live)
     block.tag = words[(record << 4) | Word.tag]
     block.state = State.unused
