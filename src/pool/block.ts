@@ -30,6 +30,8 @@ export class Share {
   cached = 0
   /** as long as that much is cached, no more can be live than ever before */
   watched = 0
+  /** the slot of the other stream that gave it a block last */
+  giver = 0
 }
 
 /** The cached blocks of one class of a stream: the one on top, which leads to the others. */

@@ -122,7 +122,8 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       alignment === undefined
     ) {
       const mask = this.roundingMask
-      const block = this.slots.take(slot, ((bytes + mask) & ~mask) >>> Shift.units)
+      const units = ((bytes + mask) & ~mask) >>> Shift.units
+      const block = this.slots.take(slot, units) ?? this.takeCached(slot, classUnits(units))
       if (block !== null) return this.handOut(block, (block.units << Shift.units) - bytes, stream)
     }
     return this.takeSlowly(bytes, stream, alignment)
@@ -380,17 +381,21 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     } else this.reserve.free(record, slot, stamp)
   }
 
-  /** What the fast path leaves alone: a special wish, or a size of which the cache has no block on top; null when nothing helps. */
+  /** A block that is cached elsewhere than on top of its stack: for the same stream, or for another one. */
+  private takeCached(slot: number, units: number): Block | null {
+    const sizeClass = classOf(units)
+    return this.slots.takeAny(slot, sizeClass, units) ?? this.reserve.others.takeTop(slot, sizeClass, units)
+  }
+
+  /** What the fast path leaves alone: a special wish, an unusual size, or one that no cache has a block for; null when nothing helps. */
   private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
     const isOurs = stream.clocks === this.acceptedClocks
     const isCaptured = isOurs && stream.slot < 0 && stream.capture !== null && this.servesCaptures
     if (!isOurs || !(stream.slot >= 0 || isCaptured)) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
-    else if (!isCaptured) {
-      const { slot } = stream
-      const sizeClass = classOf(units)
-      const cached = this.slots.takeAny(slot, sizeClass, units) ?? this.reserve.others.takeTop(slot, sizeClass, units)
+    else if (!isCaptured && (bytes & this.smallMask) !== bytes) {
+      const cached = this.takeCached(stream.slot, units)
       if (cached !== null) return this.handOut(cached, cached.units * UNIT_BYTES - bytes, stream)
     }
     this.cacheMisses++

@@ -84,7 +84,7 @@ export class OtherStreams {
   takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
     const block = findAdmitted(heap, units, alignUnits, ALL)
     if (block !== 0) {
-      this.waitForBlocks([block], slot)
+      this.waitForBlock(block, slot)
       return heap.carve(block, startIn(heap, block, alignUnits), units)
     }
     const stretch = findStretch(heap, units, alignUnits, ALL)
@@ -116,10 +116,12 @@ export class OtherStreams {
   }
 
   private waitForBlocks(blocks: readonly number[], slot: number): void {
+    for (const record of blocks) this.waitForBlock(record, slot)
+  }
+
+  private waitForBlock(record: number, slot: number): void {
     const { words, doubles } = this.records
-    for (const record of blocks) {
-      const key = words[(record << 4) | Word.key]
-      if (key !== 0) this.waitFor(slot, key - 1, doubles[(record << 3) | Double.stamp])
-    }
+    const key = words[(record << 4) | Word.key]
+    if (key !== 0) this.waitFor(slot, key - 1, doubles[(record << 3) | Double.stamp])
   }
 }

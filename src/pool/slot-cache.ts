@@ -4,6 +4,7 @@
 // Each stream slot and class has a stack of blocks. The top of the stack is tried first, because a program mostly asks for
 // the size that it freed last.
 
+import { assert } from '../base/assert.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import { CLASSES, classOf, roundUpToClass } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
@@ -13,7 +14,10 @@ import { Block, type BlockKeeper, Share, Stack } from './block.js'
 const enum Shift {
   /** from a stream slot to its first stack */
   stream = 9,
+  /** from a stream slot to what is known of it and the first other one */
+  known = 6,
 }
+assert(MOST_STREAMS === 1 << Shift.known, 'known order has a row for each stream')
 
 const enum Limit {
   /** blocks in a stack of a small size; more would find no use, and fewer make a miss of every fourth request in a mix */
@@ -110,7 +114,9 @@ export class SlotCache {
 
   /** A cached block that wastes little: of `sizeClass`, that of `units`, or of the next, so at most an eighth or one unit too large; null for none. */
   takeAny(slot: number, sizeClass: number, units: number): Block | null {
-    const block = this.search((slot << Shift.stream) | sizeClass, units)
+    const index = (slot << Shift.stream) | sizeClass
+    if (this.stacks[index].height + this.stacks[index + 1].height === 0) return null
+    const block = this.search(index, units)
     if (block === null) return null
     const { share } = block.stack!
     share.cached -= block.units
@@ -135,9 +141,9 @@ export class SlotCache {
   /** The stream that a live block comes to when it is freed, unless that is said otherwise. */
   assign(block: Block, slot: number): void {
     const { words } = this.records
-    const isFull = words[(block.record << 4) | Word.sizeClass] === FULL_CLASS
+    const sizeClass = words[(block.record << 4) | Word.sizeClass]
     words[(block.record << 4) | Word.key] = slot + 1
-    block.stack = isFull ? this.fullStack : this.stackOf(slot, classOf(block.units))
+    block.stack = sizeClass === FULL_CLASS ? this.fullStack : this.stackOf(slot, sizeClass)
   }
 
   /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
@@ -222,21 +228,29 @@ export class SlotCache {
    * It is safe there if its stamp is at most what `known` or `seen`, as of the clocks, says of the stream that it is from.
    */
   takeTop(slot: number, sizeClass: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
-    for (let other = 0; other < this.slotLimit; other++) {
-      const stack = this.stacks[(other << Shift.stream) | sizeClass]
-      const block = stack.top
-      if (block.units !== units || other === slot) continue
-      if (known[slot * MOST_STREAMS + other] < block.stamp && seen[other] < block.stamp) continue
-      stack.top = block.below!
-      stack.height--
-      const { share } = stack
-      share.cached -= units
-      if (share.cached < share.watched) this.notePeak()
-      this.meet(slot)
-      this.assign(block, slot)
-      return block
+    const { stacks } = this
+    const share = this.shares[slot]
+    // Mostly the stream that gave the last one has the next one, too.
+    let other = share.giver
+    let stack = stacks[(other << Shift.stream) | sizeClass]
+    if (!isSafeTop(stack.top, other, slot, units, known, seen)) {
+      for (other = 0; other < this.slotLimit; other++) {
+        stack = stacks[(other << Shift.stream) | sizeClass]
+        if (isSafeTop(stack.top, other, slot, units, known, seen)) break
+      }
+      if (other === this.slotLimit) return null
+      share.giver = other
     }
-    return null
+    const block = stack.top
+    stack.top = block.below!
+    stack.height--
+    const giver = stack.share
+    giver.cached -= units
+    if (giver.cached < giver.watched) this.notePeak()
+    this.meet(slot)
+    this.records.words[(block.record << 4) | Word.key] = slot + 1
+    block.stack = this.stackOf(slot, sizeClass)
+    return block
   }
 
   /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
@@ -332,4 +346,16 @@ export class SlotCache {
     }
     return this.stacks[index]
   }
+}
+
+/** Whether the block on top of a stack of `other` has exactly `units` and may go to the stream of `slot`. */
+function isSafeTop(
+  { units: size, stamp }: Block,
+  other: number,
+  slot: number,
+  units: number,
+  known: Float64Array,
+  seen: Float64Array,
+): boolean {
+  return size === units && other !== slot && (known[(slot << Shift.known) | other] >= stamp || seen[other] >= stamp)
 }
