@@ -123,8 +123,10 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     ) {
       const mask = this.roundingMask
       const units = ((bytes + mask) & ~mask) >>> Shift.units
-      const block = this.slots.take(slot, units) ?? this.takeCached(slot, classUnits(units))
+      const block = this.slots.take(slot, units)
       if (block !== null) return this.handOut(block, (block.units << Shift.units) - bytes, stream)
+      const buffer = this.takeCached(classUnits(units), bytes, stream)
+      if (buffer !== null) return buffer
     }
     return this.takeSlowly(bytes, stream, alignment)
   }
@@ -382,9 +384,11 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   }
 
   /** A block that is cached elsewhere than on top of its stack: for the same stream, or for another one. */
-  private takeCached(slot: number, units: number): Block | null {
+  private takeCached(units: number, bytes: number, stream: Stream): DeviceBuffer | null {
+    const { slot } = stream
     const sizeClass = classOf(units)
-    return this.slots.takeAny(slot, sizeClass, units) ?? this.reserve.others.takeTop(slot, sizeClass, units)
+    const block = this.slots.takeAny(slot, sizeClass, units) ?? this.reserve.others.takeTop(slot, sizeClass, units)
+    return block === null ? null : this.handOut(block, block.units * UNIT_BYTES - bytes, stream)
   }
 
   /** What the fast path leaves alone: a special wish, an unusual size, or one that no cache has a block for; null when nothing helps. */
@@ -395,8 +399,8 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     else if (!isCaptured && (bytes & this.smallMask) !== bytes) {
-      const cached = this.takeCached(stream.slot, units)
-      if (cached !== null) return this.handOut(cached, cached.units * UNIT_BYTES - bytes, stream)
+      const buffer = this.takeCached(units, bytes, stream)
+      if (buffer !== null) return buffer
     }
     this.cacheMisses++
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
