@@ -196,6 +196,43 @@ describe('slot cache', () => {
     assert.ok(peak > 0)
   })
 
+  it('gives another stream only what is known to come before, whoever gave the last block', () => {
+    const records = new RecordTable()
+    const cache = new SlotCache(records, 1000, NO_POOL)
+    const known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
+    const seen = new Float64Array(MOST_STREAMS)
+    const taken = () => cache.takeTop(1, classOf(8), 8, known, seen)
+    const cached = (slot: number, stamp: number) => {
+      const record = records.acquire()
+      records.words[(record << 4) | Word.units] = 8
+      records.words[(record << 4) | Word.sizeClass] = classOf(8)
+      cache.meet(slot)
+      cache.handOut(slot, record)
+      const block = cache.blockOf(record)
+      cache.assign(block, slot)
+      assert.equal(cache.put(block), true)
+      block.stamp = stamp
+      return block
+    }
+    const first = cached(3, 5)
+    assert.equal(taken(), null)
+    known[MOST_STREAMS + 3] = 5
+    assert.equal(taken(), first)
+    assert.equal(cache.put(first), true, 'it is of the stream that took it')
+    assert.deepEqual([cache.take(3, 8), cache.take(1, 8)], [null, first])
+    const [late, other] = [cached(3, 6), cached(2, 3)]
+    assert.equal(taken(), null)
+    seen[2] = 3
+    assert.equal(taken(), other)
+    seen[3] = 6
+    assert.equal(taken(), late)
+    assert.equal(taken(), null)
+    assert.deepEqual(
+      [1, 2, 3].map(slot => cache.cachedUnits(slot)),
+      [0, 0, 0],
+    )
+  })
+
   it('agrees with a model', () => {
     const cache = newCache(5000)
     const random = new Random(11)

@@ -69,7 +69,7 @@ export class SlotCache {
     this.bottom = new Block(pool, 0) // its size is none that is ever asked for
     this.emptyStack = new Stack(this.bottom, 0, new Share())
     this.fullStack = new Stack(this.bottom, 0, new Share())
-    this.stacks = Array.from({ length: MOST_STREAMS << Shift.stream }, () => this.emptyStack)
+    this.stacks = new Array<Stack>(MOST_STREAMS << Shift.stream).fill(this.emptyStack)
   }
 
   /** A stream slot that has blocks from now on. */
