@@ -66,8 +66,8 @@ export function findStretch(
   if (admittedUnits < units) return null
   let best: Window | null = null
   let bestUnits = Infinity
-  for (const [range, head] of heap.firstRecords) {
-    for (let record = head; record !== 0; ) {
+  for (let range = 0; range < heap.firstRecords.limit; range++) {
+    for (let record = heap.firstRecords.get(range); record !== 0; ) {
       const first = record
       let stretchUnits = 0
       while (record !== 0 && isAdmitted(heap.records, record, admission)) {

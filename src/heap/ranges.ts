@@ -38,6 +38,11 @@ export class Ranges {
     return this.pairs[range * 2 + 1]
   }
 
+  /** The numbers of ranges are below this. */
+  get limit(): number {
+    return this.pairs.length / 2
+  }
+
   /** Numbers and first records. */
   *[Symbol.iterator](): Generator<[number, number]> {
     for (let range = 0; range * 2 < this.pairs.length; range++) {

@@ -16,7 +16,7 @@ const GRANULE = 2
 /** A heap whose whole state is one buffer, which may be a copy of another one's. */
 function heapIn(buffer: ArrayBuffer | null): { heap: SegregatedFit; bytes: number } {
   const region = new Region(buffer)
-  const records = new RecordTable(Stride.words, region, RECORDS)
+  const records = new RecordTable(region, RECORDS)
   const heap = new SegregatedFit(records, { region, keys: KEYS, ranges: RANGES })
   return { heap, bytes: region.bytes }
 }

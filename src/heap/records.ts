@@ -93,17 +93,13 @@ export class RecordTable {
   /** Records from one to the next: among threads every other one stays empty, since processors fetch lines of 64 bytes in pairs. */
   private readonly step: number
 
-  /**
-   * The first `ownerWords` int32 words are for the owner of the table: what it reads and writes with every block. In
-   * `region`, which whoever made it has cleared, the table has room for `capacity` records; without one it grows.
-   */
+  /** In `region`, which whoever made it has cleared, the table has room for `capacity` records; without one it grows. */
   constructor(
-    ownerWords = Stride.words,
     region: Region | null = null,
     private readonly capacity = MOST_RECORDS,
   ) {
     this.step = region === null ? 1 : 2
-    this.first = Math.ceil(ownerWords / Stride.words / this.step) * this.step
+    this.first = this.step // 0 is none
     this.counts = region?.int32(Count.words) ?? new Int32Array(Count.words)
     if (this.counts[Count.used] === 0) this.counts[Count.used] = this.first
     if (region === null) this.view(new ArrayBuffer((this.first + FIRST_CAPACITY) * Stride.words * 4))

@@ -61,7 +61,7 @@ export function newSharedState(room: SharedRoom): SharedState {
 function layOut(region: Region, { streams, records: capacity, ranges }: SharedRoom) {
   const lockWords = region.int32(1)
   const roster = new Roster(region.int32(ROSTER_WORDS), 0)
-  const records = new RecordTable(Stride.words, region, capacity)
+  const records = new RecordTable(region, capacity)
   const fit = new SegregatedFit(records, { region, keys: streams + 1, ranges })
   return { lockWords, roster, records, fit, slots: new SharedSlots(records, region, streams) }
 }

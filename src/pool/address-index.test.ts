@@ -8,7 +8,7 @@ const MIB_UNITS = 4096
 
 function setUp() {
   const records = new RecordTable()
-  const index = new AddressIndex(records)
+  const index = new AddressIndex(records, records)
   /** A block with a record, in the index. */
   function place(range: number, unit: number, units: number, state: State = State.live): number {
     const record = records.acquire()

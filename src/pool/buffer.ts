@@ -20,7 +20,7 @@ export class DeviceBuffer implements Disposable {
     public pool: BufferOwner,
     /** the stream it was allocated on */
     readonly stream: Stream,
-    /** the pool that its memory comes from */
+    /** the pool that its memory comes from, or what that has for each buffer */
     readonly home: BufferHome,
     readonly record: number,
     readonly tag: number,

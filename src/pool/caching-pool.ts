@@ -7,7 +7,7 @@ import { assert } from '../base/assert.js'
 import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import { type Context, unreachable } from '../driver/context.js'
-import { Double, LAST_GENERATION, RecordTable, State, Stride, Word } from '../heap/records.js'
+import { LAST_GENERATION, RecordTable, State, Stride, Word } from '../heap/records.js'
 import { classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import { Capture } from '../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
@@ -17,14 +17,14 @@ import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './acces
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import type { Block, BlockKeeper } from './block.js'
 import { blockUnits } from './block-units.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
-import type { BufferHome } from './home.js'
 import type { PoolConfig } from './options.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { Reserve } from './reserve.js'
-import { Counter, classUnits, OWNER_WORDS, SlotCache } from './slot-cache.js'
+import { classUnits, SlotCache } from './slot-cache.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 
 // An imported binding costs a load and two checks at each use, a constant of this module none.
@@ -64,12 +64,13 @@ export interface CloseReport {
   readonly lostBytes: number
 }
 
-export class CachingPool extends Pool implements BufferHome, Disposable {
+export class CachingPool extends Pool implements BlockKeeper, Disposable {
   readonly context: Context
   readonly servesCaptures: boolean = true
-  readonly records = new RecordTable(OWNER_WORDS)
+  readonly records = new RecordTable()
   readonly reserve: Reserve
-  private readonly slots: SlotCache
+  /** the blocks that are handed out, and those that are cached */
+  readonly slots: SlotCache
   private readonly addresses: AddressIndex
   private readonly roundingMask: number
   /** sizes with only these bits take the fast path; none when sizes are powers of two */
@@ -78,6 +79,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private readonly marked: Float64Array
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
+  private allocations = 0
+  /** allocations that the slot cache could not serve */
+  cacheMisses = 0
   private givenBack = false
 
   /** Made by the device: `device.createPool(options)`. */
@@ -90,9 +94,9 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.context = clocks.context
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     const mostUnits = Math.min(config.limitBytes, deviceBytes) / UNIT_BYTES
-    this.slots = new SlotCache(this.records, Math.floor(mostUnits * CACHE_SHARE))
+    this.slots = new SlotCache(this.records, Math.floor(mostUnits * CACHE_SHARE), this)
     this.reserve = new Reserve(this.records, this.slots, clocks, config)
-    this.addresses = new AddressIndex(this.records)
+    this.addresses = new AddressIndex(this.records, this.slots)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
@@ -119,43 +123,38 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       alignment === undefined
     ) {
       const mask = this.roundingMask
-      const record = this.slots.take(this.records.words, slot, ((bytes + mask) & ~mask) >>> Shift.units)
-      if (record !== 0) return this.handOut(record, bytes, stream)
+      const units = ((bytes + mask) & ~mask) >>> Shift.units
+      const block = this.slots.take(slot, units)
+      if (block !== null) return this.handOut(block, (block.units << Shift.units) - bytes, stream)
+      const buffer = this.takeCached(classUnits(units), bytes, stream)
+      if (buffer !== null) return buffer
     }
     return this.takeSlowly(bytes, stream, alignment)
   }
 
-  private handOut(record: number, bytes: number, stream: Stream): DeviceBuffer {
-    const { words, doubles } = this.records
-    const tag = (words[record << 4] | Tag.stateMask) + (1 + State.live)
-    words[record << 4] = tag
+  /** Of the block's bytes `slack` are not asked for. */
+  private handOut(block: Block, slack: number, stream: Stream): DeviceBuffer {
+    const tag = (block.tag | Tag.stateMask) + (1 + State.live)
+    block.tag = tag
     // Most programs ask for what they asked for before.
-    const before = doubles[(record << 3) | Double.requested]
-    if (before !== bytes) {
-      doubles[(record << 3) | Double.requested] = bytes
-      doubles[Counter.requested] += bytes - before
+    if (slack !== block.slack) {
+      this.slots.slackBytes += slack - block.slack
+      block.slack = slack
     }
-    doubles[Counter.allocations]++
-    return new DeviceBuffer(this, stream, this, record, tag)
+    this.allocations++
+    return new DeviceBuffer(this, stream, block, block.record, tag)
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const { record } = buffer
-    const { words, doubles } = this.records
-    const tag = words[record << 4]
+    const block = buffer.home as Block
+    const { tag } = block
     const { slot } = buffer.stream
-    if (
-      tag !== buffer.tag ||
-      tag > Tag.last ||
-      slot < 0 ||
-      stream !== undefined ||
-      !this.slots.put(words, slot, record)
-    ) {
+    if (tag !== buffer.tag || tag > Tag.last || slot < 0 || stream !== undefined || !this.slots.put(block)) {
       this.releaseSlowly(buffer, stream)
       return
     }
-    words[record << 4] = tag - (State.live - State.cached)
-    doubles[(record << 3) | Double.stamp] = this.marked[slot] + 1
+    block.tag = tag - (State.live - State.cached)
+    block.stamp = this.marked[slot] + 1
   }
 
   /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
@@ -165,14 +164,12 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     const unit = range === -1 ? 0 : (ptr - this.reserve.backing.bases[range]) / UNIT_BYTES
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) throw unknownAddress(ptr)
+    const block = this.slots.blockOf(record)
     const slot = this.records.words[record * Stride.words + Word.key] - 1
     const owner = stream ?? this.clocks.streamOf(slot)
     // The last mark of a closed stream covers all that was submitted to it.
-    if (owner === null) this.takeBack(record, slot, this.clocks.marked[slot], false)
-    else {
-      const tag = this.records.words[record * Stride.words + Word.tag] & ~1
-      this.release(new DeviceBuffer(this, owner, this, record, tag), owner)
-    }
+    if (owner === null) this.takeBack(block, slot, this.clocks.marked[slot], false)
+    else this.release(new DeviceBuffer(this, owner, block, record, block.tag & ~1), owner)
   }
 
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
@@ -213,15 +210,14 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   }
 
   stats(): PoolStats {
-    const counters = this.records.doubles
     const open = !this.isClosed
-    const allocations = counters[Counter.allocations]
-    const { blocks, requestedBytes } = this.slots.cached()
+    const { allocations } = this
+    const { blocks, slackBytes } = this.slots.cached()
     const liveBuffers = this.slots.handedBlocks - blocks
     return {
       liveBytes: this.slots.liveUnits * UNIT_BYTES,
       peakLiveBytes: this.slots.peakUnits * UNIT_BYTES,
-      requestedBytes: counters[Counter.requested] - requestedBytes,
+      requestedBytes: this.slots.liveUnits * UNIT_BYTES - (this.slots.slackBytes - slackBytes),
       reservedBytes: this.reserve.backing.reservedBytes,
       peakReservedBytes: this.reserve.backing.peakReservedBytes,
       cachedBytes: (this.slots.handedUnits - this.slots.liveUnits) * UNIT_BYTES,
@@ -231,15 +227,10 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
       liveBuffers,
       allocations,
       frees: allocations - liveBuffers,
-      cacheMisses: counters[Counter.misses],
+      cacheMisses: this.cacheMisses,
       growths: this.reserve.growths,
       insertedWaits: this.reserve.insertedWaits,
     }
-  }
-
-  /** Allocations that the slot cache could not serve. */
-  get cacheMisses(): number {
-    return this.records.doubles[Counter.misses]
   }
 
   /** Sets the peaks to the current values. */
@@ -252,11 +243,11 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   live(): LiveBlock[] {
     const blocks: LiveBlock[] = []
     for (let record = this.records.first; record < this.records.used; record++) {
-      if (!this.records.isLive(record)) continue
+      if (!this.slots.isLive(record)) continue
       const base = record * Stride.words
       blocks.push({
-        ptr: this.address(record),
-        byteLength: this.records.doubles[record * Stride.doubles + Double.requested],
+        ptr: this.addressOfRecord(record),
+        byteLength: this.slots.blockOf(record).requestedBytes,
         blockBytes: this.records.words[base + Word.units] * UNIT_BYTES,
         stream: this.clocks.streamOf(this.records.words[base + Word.key] - 1)?.handle ?? null,
       })
@@ -276,24 +267,28 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.reserve.check()
     const units = { live: 0, requested: 0, cached: 0, buffers: 0, cachedBlocks: 0 }
     for (let record = this.records.first; record < this.records.used; record++) {
-      const state = this.records.state(record)
       const size = this.records.words[record * Stride.words + Word.units]
-      if (this.records.isLive(record)) {
+      if (this.slots.isLive(record)) {
+        const block = this.slots.blockOf(record)
+        assert(block.units === size, 'a live block has the size of its record')
         units.live += size
-        units.requested += this.records.doubles[record * Stride.doubles + Double.requested]
+        units.requested += block.requestedBytes
         units.buffers++
       }
-      if (state === State.cached) units.cachedBlocks++
+      if (this.slots.state(record) === State.cached) units.cachedBlocks++
     }
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
-      for (const entry of this.slots.entries(slot)) {
-        assert(this.records.state(entry.record) === State.cached, 'a block in a slot is cached')
+      for (const block of this.slots.entries(slot)) {
+        assert(block.state === State.cached, 'a block in a slot is cached')
         assert(
-          this.records.words[entry.record * Stride.words + Word.units] === entry.units,
+          this.records.words[block.record * Stride.words + Word.units] === block.units,
           'a slot knows the size of its block',
         )
-        assert(classOf(entry.units) === entry.sizeClass, 'a cached block is in the slot of its size')
-        units.cached += entry.units
+        assert(
+          this.records.words[block.record * Stride.words + Word.key] === slot + 1,
+          'a cached block is of the stream that caches it',
+        )
+        units.cached += block.units
         units.cachedBlocks--
       }
     }
@@ -333,27 +328,12 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     this.close()
   }
 
-  addressOf(record: number, tag: number, call: string): number {
-    if (!this.isLive(record, tag)) this.refuseStale(call)
-    return this.address(record)
-  }
-
-  requestedBytesOf(record: number, tag: number, call: string): number {
-    if (!this.isLive(record, tag)) this.refuseStale(call)
-    return this.records.doubles[record * Stride.doubles + Double.requested]
-  }
-
-  isLive(record: number, tag: number): boolean {
-    return (this.records.words[(record << 4) | Word.tag] & ~1) === tag
-  }
-
-  recordUse(record: number, tag: number, stream: Stream): void {
-    if (!this.isLive(record, tag)) this.refuseStale('recordUse')
+  announceUse(block: Block, stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context))
       throw unreachable('recordUse: the stream', stream.context, this.context)
     if (!this.config.streamOrdered) return
-    this.records.setState(record, State.shared)
-    this.reserve.announceUse(record, stream)
+    block.state = State.shared
+    this.reserve.announceUse(block.record, stream)
   }
 
   reachableFrom(context: Context): boolean {
@@ -366,7 +346,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     if (peer !== null) this.reserve.backing.changeAccess(peer, access)
   }
 
-  private address(record: number): number {
+  addressOfRecord(record: number): number {
     const base = record * Stride.words
     return (
       this.reserve.backing.bases[this.records.words[base + Word.range]] +
@@ -376,57 +356,66 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 
   /** A free on a named or closed stream, of a block that other streams use, whose record is spent, or that the cache has no place for. */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const record = buffer.record
-    if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
+    const block = buffer.home as Block
+    if (!block.isLive(block.record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
-      checkUser('free', stream, this)
-      this.recordUse(record, buffer.tag, stream)
+      checkUser('free', stream, block)
+      this.announceUse(block, stream)
       stream = buffer.stream
     }
-    if (stream.capture !== null) this.reserve.arenas.free(record, stream)
-    else if (stream.slot < 0) this.takeBack(record, stream.lastSlot, stream.lastStamp, false)
-    else this.takeBack(record, stream.slot, this.marked[stream.slot] + 1, true)
+    if (stream.capture !== null) this.reserve.arenas.free(block.record, stream)
+    else if (stream.slot < 0) this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
+    else this.takeBack(block, stream.slot, this.marked[stream.slot] + 1, true)
   }
 
   /** The block may be used again after stamp `covering` of a stream slot, and is cached for it if its stream is open. */
-  private takeBack(record: number, slot: number, covering: number, isOpen: boolean): void {
-    const { words, doubles } = this.records
-    const base = record << 4
-    const tag = words[base | Word.tag]
+  private takeBack(block: Block, slot: number, covering: number, isOpen: boolean): void {
+    const { record, tag } = block
     this.slots.meet(slot)
+    this.slots.assign(block, slot)
     const stamp = this.config.streamOrdered ? covering : 0
-    const isShared = this.records.state(record) === State.shared
+    const isShared = block.state === State.shared
     if (isShared && this.reserve.arenas.isCaptured(record)) this.reserve.arenas.freeLater(record, slot, stamp)
     else if (isShared && !this.reserve.forgetUses(record, slot)) this.reserve.defer(record, slot, stamp)
-    else if (tag <= Tag.last && isOpen && this.slots.put(words, slot, record)) {
-      this.records.setState(record, State.cached)
-      words[base | Word.key] = slot + 1
-      doubles[(record << 3) | Double.stamp] = stamp
+    else if (tag <= Tag.last && isOpen && this.slots.put(block)) {
+      block.state = State.cached
+      block.stamp = stamp
     } else this.reserve.free(record, slot, stamp)
   }
 
-  /** What the fast path leaves alone: a special wish, or a size of which the cache has no block on top; null when nothing helps. */
+  /** A block that is cached elsewhere than on top of its stack: for the same stream, or for another one. */
+  private takeCached(units: number, bytes: number, stream: Stream): DeviceBuffer | null {
+    const { slot } = stream
+    const sizeClass = classOf(units)
+    const block =
+      this.slots.takeAny(slot, sizeClass, units) ??
+      this.slots.takeTop(slot, sizeClass, units, this.clocks.known, this.reserve.seen)
+    return block === null ? null : this.handOut(block, block.units * UNIT_BYTES - bytes, stream)
+  }
+
+  /** What the fast path leaves alone: a special wish, an unusual size, or one that no cache has a block for; null when nothing helps. */
   private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
     const isOurs = stream.clocks === this.acceptedClocks
     const isCaptured = isOurs && stream.slot < 0 && stream.capture !== null && this.servesCaptures
     if (!isOurs || !(stream.slot >= 0 || isCaptured)) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
-    else if (!isCaptured) {
-      const { slot } = stream
-      const sizeClass = classOf(units)
-      const cached = this.slots.takeAny(slot, sizeClass, units) || this.reserve.others.takeTop(slot, sizeClass, units)
-      if (cached !== 0) return this.handOut(cached, bytes, stream)
+    else if (!isCaptured && (bytes & this.smallMask) !== bytes) {
+      const buffer = this.takeCached(units, bytes, stream)
+      if (buffer !== null) return buffer
     }
-    this.records.doubles[Counter.misses]++
+    this.cacheMisses++
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
+    const slot = isCaptured ? stream.lastSlot : stream.slot
     const record = isCaptured
       ? this.reserve.arenas.allocate(units, alignUnits, stream)
-      : this.reserve.allocate(units, alignUnits, stream.slot)
+      : this.reserve.allocate(units, alignUnits, slot)
     if (record === 0) return null
     this.addresses.note(record)
-    return this.handOut(record, bytes, stream)
+    const block = this.slots.blockOf(record)
+    this.slots.assign(block, slot)
+    return this.handOut(block, block.units * UNIT_BYTES - bytes, stream)
   }
 
   /** Sizes that the fast path leaves alone: large ones, powers of two, and bad ones, which throw. */
@@ -473,7 +462,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
     throw new PoolError(`${call}: the stream cannot be used`)
   }
 
-  private refuseStale(call: string): never {
+  refuseStale(call: string): never {
     if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }

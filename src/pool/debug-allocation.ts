@@ -79,7 +79,7 @@ export class DebugAllocation implements BufferHome {
 
   recordUse(_record: number, _tag: number, stream: Stream): void {
     this.checkLive('recordUse')
-    this.pool.recordUse(this.block.record, this.block.tag, stream)
+    this.block.home.recordUse(this.block.record, this.block.tag, stream)
     this.announced.add(stream)
   }
 

@@ -4,7 +4,7 @@
 import { assert } from '../base/assert.js'
 import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { type DebugError, PoolError } from '../base/errors.js'
-import { Double, State, Word } from '../heap/records.js'
+import { State, Word } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
@@ -19,7 +19,6 @@ import type { PoolConfig } from './options.js'
 import { fillPattern, firstChange, Pattern, waitUnnoticed } from './patterns.js'
 import type { PoolStats } from './pool.js'
 import { Quarantine } from './quarantine.js'
-import { Counter } from './slot-cache.js'
 
 /** A live buffer and where it was allocated. */
 export interface DebugLiveBlock extends LiveBlock {
@@ -127,7 +126,7 @@ export class DebugPool extends CachingPool {
   override check(): void {
     super.check()
     assert(this.held.size === this.stats().liveBuffers, 'every live buffer is known')
-    for (const { block } of this.held.values()) assert(this.isLive(block.record, block.tag), 'a held buffer is live')
+    for (const { block } of this.held.values()) assert(!block.freed, 'a held buffer is live')
   }
 
   /** As ever; looks at the redzones of what is still held and at what is in quarantine first. */
@@ -161,7 +160,7 @@ export class DebugPool extends CachingPool {
     allocation.checkLive('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
-      checkUser('free', stream, this)
+      checkUser('free', stream, allocation)
       allocation.recordUse(0, 0, stream)
       stream = allocation.stream
     }
@@ -189,7 +188,7 @@ export class DebugPool extends CachingPool {
     const blockBytes = this.blockBytes(block)
     const [slot, covering] = stream.covering
     if (blockBytes > this.debug.quarantineBytes) return false
-    if (this.records.state(record) === State.shared && !this.reserve.forgetUses(record, slot)) return false
+    if (this.slots.state(record) === State.shared && !this.reserve.forgetUses(record, slot)) return false
     this.reserve.setAside(record)
     this.quarantine.add({ allocation, blockBytes, slot, stamp: this.config.streamOrdered ? covering : 0, stream })
     return true
@@ -252,10 +251,10 @@ export class DebugPool extends CachingPool {
 
   /** The bytes that the program asked for are fewer than the block was asked for. */
   private noteRequested(record: number, bytes: number): void {
-    const { doubles } = this.records
-    const index = (record << 3) | Double.requested
-    doubles[Counter.requested] += bytes - doubles[index]
-    doubles[index] = bytes
+    const block = this.slots.blockOf(record)
+    const slack = block.units * UNIT_BYTES - bytes
+    this.slots.slackBytes += slack - block.slack
+    block.slack = slack
   }
 }
 

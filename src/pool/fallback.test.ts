@@ -4,7 +4,7 @@ import { MiB } from '../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../base/errors.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
-import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
+import { assertConsistent, sourceOf, TestDevice } from './pool-fixture.suite.js'
 
 function setUp() {
   const device = new TestDevice()
@@ -19,7 +19,7 @@ describe('with fallback', () => {
     const first = pool.allocate(6 * MiB)
     const second = pool.allocate(6 * MiB)
     const third = pool.tryAllocate(6 * MiB)!
-    assert.deepEqual([first.home, second.home, third.home], [upstream, plain, plain])
+    assert.deepEqual([first, second, third].map(sourceOf), [upstream, plain, plain])
     assert.equal(pool.fallbacks, 2)
     for (const buffer of [first, second, third]) {
       assert.equal(buffer.pool, pool)

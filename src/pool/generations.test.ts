@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
-import { Stride, Word } from '../heap/records.js'
+import { State, Stride, Word } from '../heap/records.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { CachingPool } from './caching-pool.js'
 import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
@@ -15,9 +15,10 @@ const LAST_GENERATION = 2 ** 28 - 1
 /** Puts the generation of a freed buffer's record `left` before the last one. */
 function age(pool: CachingPool, buffer: DeviceBuffer, left: number): void {
   assert.equal(buffer.freed, true)
-  const index = buffer.record * Stride.words + Word.tag
-  const state = pool.records.words[index] & 7
-  pool.records.words[index] = (LAST_GENERATION - left) * 8 + state
+  const tag = (LAST_GENERATION - left) * 8
+  const isHanded = pool.records.state(buffer.record) === State.live
+  if (isHanded) pool.slots.blockOf(buffer.record).tag = tag + State.cached
+  else pool.records.words[buffer.record * Stride.words + Word.tag] = tag + pool.records.state(buffer.record)
 }
 
 /** Allocates and frees, again and again; every handle stays stale after its free. */

@@ -122,7 +122,7 @@ export class HostPool implements Disposable {
   }
 
   private note({ record }: DeviceBuffer, stream: Stream, stamp: number): void {
-    this.blocks.records.setState(record, State.shared)
+    this.blocks.slots.blockOf(record).state = State.shared
     this.blocks.reserve.announceUse(record, stream, stamp)
   }
 

@@ -49,11 +49,6 @@ export class OtherStreams {
     return admission
   }
 
-  /** A block of exactly `units`, of `sizeClass`, that another stream caches and that is safe for the stream of `slot`; 0 for none. */
-  takeTop(slot: number, sizeClass: number, units: number): number {
-    return this.slots.takeTop(slot, sizeClass, units, this.clocks.known, this.seen)
-  }
-
   /** Whether what `stamp` of another stream covers is known to come before everything that a slot's stream does from now on. */
   isSafe(slot: number, other: number, stamp: number): boolean {
     return slot === other || this.clocks.known[slot * MOST_STREAMS + other] >= stamp || this.seen[other] >= stamp

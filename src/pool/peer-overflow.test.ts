@@ -15,7 +15,7 @@ import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 import type { Pool } from './pool.js'
 import { poolSuite } from './pool.suite.js'
-import { assertConsistent, TestDevice, twoDevices } from './pool-fixture.suite.js'
+import { assertConsistent, sourceOf, TestDevice, twoDevices } from './pool-fixture.suite.js'
 import { statistics } from './statistics.js'
 import { tagged } from './tagged.js'
 import { wrapperSuite } from './wrapper.suite.js'
@@ -84,7 +84,7 @@ describe('a fallback on another device', () => {
       const stream = home.createStream()
       const [mine, theirs] = [pool.allocate(1 * MiB, stream), borrow(stream)]
       assert.deepEqual([mine.device, theirs.device, pool.fallbacks], [0, 1, 1])
-      assert.ok(theirs.stream === stream && theirs.pool === pool && Object.is(theirs.home, fallback))
+      assert.ok(theirs.stream === stream && theirs.pool === pool && sourceOf(theirs) === fallback)
       for (const buffer of [mine, theirs]) {
         buffer.fill(3)
         buffer.write(Uint8Array.of(1, 2), 8)
@@ -389,7 +389,7 @@ describe('what a fallback on another device needs', () => {
             driver.clearFaults()
             const where = `${kind}, code ${code}, call ${nth}${onwards ? ' and on' : ''}`
             pool.close()
-            const live = held.filter(buffer => !buffer.freed && Object.is(buffer.home, fallback))
+            const live = held.filter(buffer => !buffer.freed && sourceOf(buffer) === fallback)
             assert.equal(fallback.stats().liveBuffers, live.length, where)
             for (const buffer of live) buffer.free()
             assert.equal(fallback.stats().liveBuffers, 0, where)

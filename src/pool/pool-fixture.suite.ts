@@ -10,7 +10,9 @@ import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
+import { Block } from './block.js'
 import { type BlockOptions, BlockPool } from './block-pool.js'
+import type { DeviceBuffer } from './buffer.js'
 import type { CachingPool } from './caching-pool.js'
 import type { DebugPool } from './debug-pool.js'
 import { DriverPool } from './driver-pool.js'
@@ -30,6 +32,11 @@ import { seenBy } from './reserve.js'
 import { type OpenOptions, SharedBuffer } from './shared-buffer.js'
 import { SharedPool } from './shared-pool.js'
 import { SharedState } from './shared-state.js'
+
+/** The pool that a buffer's memory comes from, whichever wrappers stand in between. */
+export function sourceOf({ home }: DeviceBuffer): unknown {
+  return home instanceof Block ? home.pool : home
+}
 
 /** A simulated device of 64 MiB, or as the options say; or one more of a driver that has several. */
 export class TestDevice {

@@ -32,7 +32,7 @@ export class Reserve {
   readonly deferred: Deferred
   readonly others: OtherStreams
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
-  private readonly seen: Float64Array
+  readonly seen: Float64Array
   private readonly ladder: MissLadder
   /** what captures, and their graphs, have of the memory */
   readonly arenas: GraphArenas

@@ -82,6 +82,8 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   private readonly roundingMask: number
   private readonly smallMask: number
   private readonly mostUnits: number
+  /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
+  private readonly seen: Float64Array
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
   /** the holder word of a live block of this thread, of generation 0 */
@@ -105,13 +107,13 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     const { config } = descriptor
     this.config = config
     this.context = clocks.context
-    const seen = seenBy(clocks, config)
-    this.state = new SharedState(descriptor, seen)
+    this.seen = seenBy(clocks, config)
+    this.state = new SharedState(descriptor, this.seen)
     const { records, slots, thread } = this.state
     this.words = records.words
     this.doubles = records.doubles
-    this.addresses = new AddressIndex(records)
-    this.others = new OtherStreams(records, slots, clocks, seen, config.deterministic, () => {})
+    this.addresses = new AddressIndex(records, records)
+    this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic, () => {})
     this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
@@ -432,7 +434,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
         slots.pop(slot, sizeClass, units) ||
         slots.takeReturned(slot, sizeClass, units) ||
         slots.pop(slot, sizeClass + 1, units) ||
-        this.others.takeTop(slot, sizeClass, units)
+        slots.takeTop(slot, sizeClass, units, this.clocks.known, this.seen)
       if (cached !== 0) return this.handOut(cached, bytes, stream)
     }
     this.counts[Count.misses]++

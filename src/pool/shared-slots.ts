@@ -246,6 +246,10 @@ export class SharedSlots implements Slots {
     return 0
   }
 
+  /**
+   * A block of exactly `units`, of `sizeClass`, that this thread caches for another stream, handed to that of `slot`; 0 for none.
+   * It is safe there if its stamp is at most what `known` or `seen`, as of the clocks, says of the stream that it is from.
+   */
   takeTop(slot: number, sizeClass: number, units: number, known: Float64Array, seen: Float64Array): number {
     const { places, words, doubles } = this
     for (let other = 0; other < this.slotLimit; other++) {

@@ -13,7 +13,7 @@ import { RobustLock } from '../base/robust-lock.js'
 import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../base/roster.js'
 import { holderOf, Phase } from '../heap/holder.js'
 import { rebuild } from '../heap/rebuild.js'
-import { RecordTable, State, Stride, Word } from '../heap/records.js'
+import { RecordTable, State, Word } from '../heap/records.js'
 import { Region } from '../heap/region.js'
 import { FreeMemory } from './free-memory.js'
 import type { PoolConfig } from './options.js'
@@ -91,7 +91,7 @@ function layOut(region: Region, { granules, granuleUnits }: SharedRoom, seen: Fl
   const bases = region.float64(MOST_RANGES)
   const mailbox = new Mailbox(region.int32(mailboxWords(MOST_WORKERS)))
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
-  const records = new RecordTable(Stride.words, region, MOST_RECORDS)
+  const records = new RecordTable(region, MOST_RECORDS)
   const slots = new SharedSlots(records, region)
   const memory = new FreeMemory(records, slots, seen, { region, ranges: MOST_RANGES, granules, granuleUnits })
   return { lockWords, roster, threadIds, figures, bases, mailbox, counts, records, slots, memory }

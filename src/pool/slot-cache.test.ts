@@ -4,18 +4,21 @@ import { Random } from '../base/random.js'
 import { RecordTable, Word } from '../heap/records.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
-import { classUnits, OWNER_WORDS, SlotCache } from './slot-cache.js'
+import type { Block, BlockKeeper } from './block.js'
+import { classUnits, SlotCache } from './slot-cache.js'
 
 const NUMBERS = 20_001
+/** blocks of these tests are asked for nothing that a pool must answer */
+const NO_POOL = {} as BlockKeeper
 
 /** A slot cache over records that are numbered from 0 and get their units when they are put. */
 class NumberedCache {
-  private readonly records = new RecordTable(OWNER_WORDS)
+  private readonly records = new RecordTable()
   private readonly cache: SlotCache
 
   constructor(mostUnits: number) {
     while (this.records.used <= this.records.first + NUMBERS) this.records.acquire()
-    this.cache = new SlotCache(this.records, mostUnits)
+    this.cache = new SlotCache(this.records, mostUnits, NO_POOL)
   }
 
   put(slot: number, units: number, number: number): boolean {
@@ -24,15 +27,15 @@ class NumberedCache {
     this.records.words[(record << 4) | Word.sizeClass] = classOf(units)
     this.cache.meet(slot)
     this.cache.handOut(slot, record)
-    return this.cache.put(this.records.words, slot, record)
+    this.cache.assign(this.cache.blockOf(record), slot)
+    return this.cache.put(this.cache.blockOf(record))
   }
 
   /** 0 for none */
   take(slot: number, units: number): number {
-    return this.numberOf(
-      this.cache.take(this.records.words, slot, units) ||
-        this.cache.takeAny(slot, classOf(classUnits(units)), classUnits(units)),
-    )
+    const block =
+      this.cache.take(slot, units) ?? this.cache.takeAny(slot, classOf(classUnits(units)), classUnits(units))
+    return block === null ? 0 : this.numberOf(block.record)
   }
 
   takeLarger(slot: number, units: number, end: number): number {
@@ -44,7 +47,7 @@ class NumberedCache {
   }
 
   entries(slot: number) {
-    return [...this.cache.entries(slot)].map(entry => ({ ...entry, record: this.numberOf(entry.record) }))
+    return [...this.cache.entries(slot)].map(({ units, record }) => ({ units, record: this.numberOf(record) }))
   }
 
   drain(slot: number, first?: number, end?: number): number[] {
@@ -108,8 +111,8 @@ describe('slot cache', () => {
     put(cache, 0, 5, 1000)
     const entries = [...cache.entries(63)]
     assert.deepEqual(
-      entries.map(({ record, units, sizeClass }) => [units, record, sizeClass]),
-      sizes.map((units, index) => [units, index + 1, classOf(units)]),
+      entries.map(({ record, units }) => [units, record]),
+      sizes.map((units, index) => [units, index + 1]),
     )
     assert.deepEqual([...cache.entries(7)], [])
     assert.deepEqual(
@@ -149,34 +152,36 @@ describe('slot cache', () => {
   })
 
   it('knows the most units that were live at a time, over all streams', () => {
-    const records = new RecordTable(OWNER_WORDS)
-    const cache = new SlotCache(records, 3000)
+    const records = new RecordTable()
+    const cache = new SlotCache(records, 3000, NO_POOL)
     const random = new Random(5)
-    const held: { slot: number; record: number }[] = []
+    const held: Block[] = []
     let live = 0
     let peak = 0
-    const unitsOf = (record: number) => records.words[(record << 4) | Word.units]
     for (const slot of [0, 1, 2]) cache.meet(slot)
     for (let step = 0; step < 20_000; step++) {
       const slot = random.below(3)
       // Rising, then falling, so that new peaks come in between.
       if (held.length === 0 || random.below(100) < (step % 2000 < 1000 ? 52 : 48)) {
         const units = classUnits(random.logUniform(1, 200))
-        let record = cache.take(records.words, slot, units) || cache.takeAny(slot, classOf(units), units)
-        if (record === 0) {
-          record = records.acquire()
+        let block = cache.take(slot, units) ?? cache.takeAny(slot, classOf(units), units)
+        if (block === null) {
+          const record = records.acquire()
           records.words[(record << 4) | Word.units] = units
           records.words[(record << 4) | Word.sizeClass] = classOf(units)
           cache.handOut(slot, record)
+          block = cache.blockOf(record)
+          cache.assign(block, slot)
         }
-        held.push({ slot, record })
-        live += unitsOf(record)
+        held.push(block)
+        live += block.units
       } else {
-        const [{ record }] = held.splice(random.below(held.length), 1)
-        live -= unitsOf(record)
-        if (!cache.put(records.words, slot, record)) {
-          cache.handBack(record)
-          records.release(record)
+        const [block] = held.splice(random.below(held.length), 1)
+        live -= block.units
+        cache.assign(block, slot)
+        if (!cache.put(block)) {
+          cache.handBack(block.record)
+          records.release(block.record)
         }
       }
       if (random.below(500) === 0) {
@@ -189,6 +194,43 @@ describe('slot cache', () => {
       peak = live
     }
     assert.ok(peak > 0)
+  })
+
+  it('gives another stream only what is known to come before, whoever gave the last block', () => {
+    const records = new RecordTable()
+    const cache = new SlotCache(records, 1000, NO_POOL)
+    const known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
+    const seen = new Float64Array(MOST_STREAMS)
+    const taken = () => cache.takeTop(1, classOf(8), 8, known, seen)
+    const cached = (slot: number, stamp: number) => {
+      const record = records.acquire()
+      records.words[(record << 4) | Word.units] = 8
+      records.words[(record << 4) | Word.sizeClass] = classOf(8)
+      cache.meet(slot)
+      cache.handOut(slot, record)
+      const block = cache.blockOf(record)
+      cache.assign(block, slot)
+      assert.equal(cache.put(block), true)
+      block.stamp = stamp
+      return block
+    }
+    const first = cached(3, 5)
+    assert.equal(taken(), null)
+    known[MOST_STREAMS + 3] = 5
+    assert.equal(taken(), first)
+    assert.equal(cache.put(first), true, 'it is of the stream that took it')
+    assert.deepEqual([cache.take(3, 8), cache.take(1, 8)], [null, first])
+    const [late, other] = [cached(3, 6), cached(2, 3)]
+    assert.equal(taken(), null)
+    seen[2] = 3
+    assert.equal(taken(), other)
+    seen[3] = 6
+    assert.equal(taken(), late)
+    assert.equal(taken(), null)
+    assert.deepEqual(
+      [1, 2, 3].map(slot => cache.cachedUnits(slot)),
+      [0, 0, 0],
+    )
   })
 
   it('agrees with a model', () => {

@@ -22,11 +22,6 @@ export interface Slots {
   takeLarger(slot: number, sizeClass: number, end: number): number
   /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
   takeOlder(slot: number, units: number, stamp: number): number
-  /**
-   * A block of exactly `units`, of `sizeClass`, on top of what another stream caches, handed to the stream of `slot`; 0 for none.
-   * It is safe there if its stamp is at most what `known` or `seen`, as of the clocks, says of the stream that it is from.
-   */
-  takeTop(slot: number, sizeClass: number, units: number, known: Float64Array, seen: Float64Array): number
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
   drain(slot: number, first: number, end: number): number[]
 }

@@ -1,4 +1,4 @@
-import { Double, State, Stride, Word } from '../heap/records.js'
+import { State, Stride, Word } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { CachingPool } from './caching-pool.js'
 import type { PoolStats } from './pool.js'
@@ -36,14 +36,14 @@ export interface PoolSnapshot {
 }
 
 export function snapshotOf(pool: CachingPool): PoolSnapshot {
-  const { words, doubles } = pool.records
+  const { words } = pool.records
   const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
   let largestFreeBytes = 0
   const blocksOf = (first: number, base: number, captured: boolean): SnapshotBlock[] => {
     const blocks: SnapshotBlock[] = []
     for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
       const at = record * Stride.words
-      const state = pool.records.state(record)
+      const state = pool.slots.state(record)
       const inside = state === State.captured ? pool.reserve.arenas.heapIn(record) : undefined
       if (inside !== undefined) {
         for (const [, start] of inside.firstRecords) blocks.push(...blocksOf(start, base, true))
@@ -56,7 +56,7 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
         ptr: base + words[at + Word.offset] * UNIT_BYTES,
         bytes,
         state: state === State.free && captured ? 'captured' : STATE_NAMES[state],
-        requestedBytes: pool.records.isLive(record) ? doubles[record * Stride.doubles + Double.requested] : null,
+        requestedBytes: pool.slots.isLive(record) ? pool.slots.blockOf(record).requestedBytes : null,
         stream: key === 0 || state === State.absent ? null : streamOf(key - 1),
       })
     }

@@ -1,0 +1,110 @@
+// A block that a heap has handed out: somebody's, or kept for a stream in the slot cache. From `SlotCache.handOut` to
+// `SlotCache.handBack` it says what its record says at other times: the tag, and the stamp. The cached path reads and
+// writes plain objects of one shape, because a field of such an object is one load, and an element of a typed array eight
+// (docs/decisions/0011-cached-blocks-are-objects.md). There is one for each record, made when it is first handed out.
+
+import type { Context } from '../driver/context.js'
+import type { State } from '../heap/records.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
+import type { Stream } from '../order/stream.js'
+import type { BufferHome } from './home.js'
+
+const STATE_MASK = 7
+
+/** What a block asks of its pool. */
+export interface BlockKeeper {
+  readonly context: Context
+  /** see BufferHome */
+  readonly servesCaptures: boolean
+  reachableFrom(context: Context): boolean
+  /** the device address of a block */
+  addressOfRecord(record: number): number
+  /** another stream uses a live block until it is freed */
+  announceUse(block: Block, stream: Stream): void
+  refuseStale(call: string): never
+}
+
+/** What one stream has in its stacks. */
+export class Share {
+  /** units */
+  cached = 0
+  /** as long as that much is cached, no more can be live than ever before */
+  watched = 0
+  /** the slot of the other stream that gave it a block last */
+  giver = 0
+}
+
+/** The cached blocks of one class of a stream: the one on top, which leads to the others. */
+export class Stack {
+  height = 0
+
+  constructor(
+    /** that of the pool's empty blocks when there is none */
+    public top: Block,
+    /** most blocks */
+    readonly places: number,
+    readonly share: Share,
+  ) {}
+}
+
+export class Block implements BufferHome {
+  /** generation × 8 + state, as in a record; while nobody has the block its state is `unused` */
+  tag = 0
+  units = -1
+  /** bytes beyond what was asked for, now or last */
+  slack = 0
+  /** while cached: what must have passed before other streams may have it; a float64 from the start */
+  stamp = Number.NaN
+  /** while cached: the block under it */
+  below: Block | null = null
+  /** where it is cached, or comes to be when its stream frees it */
+  stack: Stack | null = null
+
+  constructor(
+    readonly pool: BlockKeeper,
+    readonly record: number,
+  ) {}
+
+  get context(): Context {
+    return this.pool.context
+  }
+
+  get servesCaptures(): boolean {
+    return this.pool.servesCaptures
+  }
+
+  get state(): State {
+    return (this.tag & STATE_MASK) as State
+  }
+
+  set state(state: State) {
+    this.tag = (this.tag & ~STATE_MASK) | state
+  }
+
+  get requestedBytes(): number {
+    return this.units * UNIT_BYTES - this.slack
+  }
+
+  addressOf(_record: number, tag: number, call: string): number {
+    if (!this.isLive(this.record, tag)) this.pool.refuseStale(call)
+    return this.pool.addressOfRecord(this.record)
+  }
+
+  requestedBytesOf(_record: number, tag: number, call: string): number {
+    if (!this.isLive(this.record, tag)) this.pool.refuseStale(call)
+    return this.requestedBytes
+  }
+
+  isLive(_record: number, tag: number): boolean {
+    return (this.tag & ~1) === tag
+  }
+
+  recordUse(_record: number, tag: number, stream: Stream): void {
+    if (!this.isLive(this.record, tag)) this.pool.refuseStale('recordUse')
+    this.pool.announceUse(this, stream)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.pool.reachableFrom(context)
+  }
+}
