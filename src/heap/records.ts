@@ -93,7 +93,7 @@ export class RecordTable {
   /** Records from one to the next: among threads every other one stays empty, since processors fetch lines of 64 bytes in pairs. */
   private readonly step: number
 
-  /** In `region`, which whoever made it has cleared, the table has room for `capacity` records; without one it grows. */
+  /** In `region`, which whoever made it has cleared, the table has `capacity` indices, half of which are used; without one it grows. */
   constructor(
     region: Region | null = null,
     private readonly capacity = MOST_RECORDS,
