@@ -727,6 +727,34 @@ private:
   }
 };
 
+// The host reads and writes by these numbers, and has them too: src/kernel/device-layout.ts.
+static_assert(__builtin_offsetof(DevicePool, base) == 0, "");
+static_assert(__builtin_offsetof(DevicePool, limit) == 8, "");
+static_assert(__builtin_offsetof(DevicePool, reserved) == 16, "");
+static_assert(__builtin_offsetof(DevicePool, failures) == 24, "");
+static_assert(__builtin_offsetof(DevicePool, peak) == 32, "");
+static_assert(__builtin_offsetof(DevicePool, offset) == 128, "");
+static_assert(sizeof(DevicePool) == 136, "");
+static_assert(sizeof(DeviceArena) == 136, "");
+static_assert(__builtin_offsetof(DeviceHeap, base) == 0, "");
+static_assert(__builtin_offsetof(DeviceHeap, reserved) == 8, "");
+static_assert(__builtin_offsetof(DeviceHeap, slotMask) == 12, "");
+static_assert(__builtin_offsetof(DeviceHeap, limit) == 16, "");
+static_assert(__builtin_offsetof(DeviceHeap, peak) == 20, "");
+static_assert(__builtin_offsetof(DeviceHeap, doubleFrees) == 24, "");
+static_assert(__builtin_offsetof(DeviceHeap, invalidFrees) == 32, "");
+static_assert(__builtin_offsetof(DeviceHeap, runTaken) == 40, "");
+static_assert(__builtin_offsetof(DeviceHeap, runReturned) == 48, "");
+static_assert(__builtin_offsetof(DeviceHeap, tallies) == 128, "");
+static_assert(__builtin_offsetof(DeviceHeap, counts) == 10368, "");
+static_assert(__builtin_offsetof(DeviceHeap, slots) == 11424, "");
+static_assert(sizeof(DeviceHeap) == 27904, "");
+static_assert(__builtin_offsetof(Tallies, allocations) == 0, "");
+static_assert(__builtin_offsetof(Tallies, frees) == 264, "");
+static_assert(__builtin_offsetof(Tallies, failures) == 528, "");
+static_assert(sizeof(Tallies) == 640, "");
+static_assert(sizeof(PaddedCount) == 32, "");
+
 }  // namespace cuda_mempool
 
 #endif
