@@ -450,11 +450,11 @@ private:
   __device__ Grant reserve(u32 superblock, u32 sizeClass, u32 wanted) {
     const u64 before = atomicAdd(&words()[superblock], 0 - static_cast<u64>(wanted));
     const bool fits = stateOf(before) == SMALL && sizeClassOf(before) == sizeClass;
-    return settleGrant(superblock, sizeClass, before, fits ? freeBlocksOf(before) : 0, wanted);
+    return settleGrant(superblock, sizeClass, fits ? freeBlocksOf(before) : 0, wanted);
   }
 
   // Gives back what was subtracted beyond the `present` blocks.
-  __device__ Grant settleGrant(u32 superblock, u32 sizeClass, u64 before, i32 present, u32 wanted) {
+  __device__ Grant settleGrant(u32 superblock, u32 sizeClass, i32 present, u32 wanted) {
     const u32 count = present <= 0 ? 0 : min(static_cast<u32>(present), wanted);
     if (count < wanted) raise(superblock, wanted - count);
     const u32 capacity = capacityOfClass(sizeClass);
@@ -471,7 +471,7 @@ private:
       if (found == SuperblockSet::NONE) break;
       const u64 change = static_cast<u64>(tag - smallTag(sizeClass, LISTED, 0)) << 32;
       const u64 before = atomicAdd(&words()[found], change - wanted);
-      const Grant grant = settleGrant(found, sizeClass, before, freeBlocksOf(before), wanted);
+      const Grant grant = settleGrant(found, sizeClass, freeBlocksOf(before), wanted);
       if (grant.count != 0) {
         if (slot == NO_SLOT) partial.insert(found);
         return grant;
