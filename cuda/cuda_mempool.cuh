@@ -13,10 +13,6 @@
 #ifndef CUDA_MEMPOOL_CUH
 #define CUDA_MEMPOOL_CUH
 
-#ifndef CUDA_MEMPOOL_RARE
-#define CUDA_MEMPOOL_RARE __noinline__ __device__  // what is seldom run stays out of the way
-#endif
-
 namespace cuda_mempool {
 
 using u32 = unsigned int;
@@ -238,7 +234,7 @@ struct SuperblockSet {
   }
 
   // Takes out a member after `reserve`, `start` if that is one; NONE, and the promise given back, where others were faster.
-  // Most members are below `most`.
+  // Where it has to look around it does so below `most`.
   __device__ u32 find(u32 start, u32 most) {
     u32 word = start >> 6;
     u32 bit = start & 63;
@@ -470,7 +466,7 @@ private:
   }
 
   // A superblock with room, for a slot that the caller keeps busy or for no slot, and blocks of it.
-  CUDA_MEMPOOL_RARE Grant refill(u32 sizeClass, u32 slot, u32 wanted) {
+  __device__ Grant refill(u32 sizeClass, u32 slot, u32 wanted) {
     // One of which only a few blocks are free is soon full again. While half of the superblocks are idle, slots get idle ones.
     const bool idleFirst = slot != NO_SLOT && load(&counts[CLASSES].value) > static_cast<i32>(load(&limit) / 2);
     Grant grant = idleFirst ? refillWithIdle(sizeClass, slot, wanted) : refillWithListed(sizeClass, slot, wanted);
@@ -504,7 +500,7 @@ private:
     const u32 left = idle().reserve(1);
     if (left == 0) return {0, 0, 0};
     const u32 used = total > left ? total - left : 0;  // the limit may just have been raised
-    const u32 found = idle().find(used, total);
+    const u32 found = idle().find(used, used + 4096);
     if (found == SuperblockSet::NONE) return {0, 0, 0};
     noteUse(used + 1, found + 1);
     const u32 capacity = capacityOfClass(sizeClass);
@@ -577,7 +573,7 @@ private:
   }
 
   // Who cannot get hold of the superblock leaves the work to the one who holds it, and who looks again before leaving.
-  CUDA_MEMPOOL_RARE void settle(u32 superblock, u64 now) {
+  __device__ void settle(u32 superblock, u64 now) {
     u64 *const word = &words()[superblock];
     while (stateOf(now) == SMALL) {
       const u32 sizeClass = sizeClassOf(now);
@@ -612,7 +608,7 @@ private:
   }
 
   // Takes a superblock out of the slot that the caller keeps busy, to where it belongs. `now` is a guess at its word.
-  CUDA_MEMPOOL_RARE void detach(u32 superblock, u64 now) {
+  __device__ void detach(u32 superblock, u64 now) {
     u64 *const word = &words()[superblock];
     for (;;) {
       const u32 sizeClass = sizeClassOf(now);
@@ -639,7 +635,7 @@ private:
   }
 
   // Superblocks side by side, for one thread.
-  CUDA_MEMPOOL_RARE void *allocateRun(u64 bytes) {
+  __device__ void *allocateRun(u64 bytes) {
     const u64 length = (bytes + SUPERBLOCK_BYTES - 1) >> SUPERBLOCK_SHIFT;
     const bool valid = bytes != 0 && bytes <= static_cast<u64>(reserved) << SUPERBLOCK_SHIFT;
     const u32 total = load(&limit);
@@ -723,7 +719,7 @@ private:
     }
   }
 
-  CUDA_MEMPOOL_RARE void freeRun(u32 superblock, u32 within) {
+  __device__ void freeRun(u32 superblock, u32 within) {
     u64 *const word = &words()[superblock];
     fence();
     u64 now = load(word);
