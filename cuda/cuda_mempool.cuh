@@ -187,8 +187,10 @@ __device__ __host__ constexpr u32 capacityOfClass(u32 sizeClass) { return BLOCKS
 // what was too much, also when they came too late and the superblock is something else by then. So the count may be off for
 // a moment, in any state: a tag is changed by adding, or by a compare-and-swap of the whole word, and never by a store.
 constexpr u64 BIAS = 1ull << 31;
-enum State : u32 { FREE = 0, SMALL = 1, RUN = 2 };                 // tag >> 30
-enum Place : u32 { LOOSE = 0, LISTED = 1, ATTACHED = 2 };          // of a SMALL one: tag >> 5 & 3
+// Nobody uses it; it has blocks of a class; a run begins there. The upper two bits of the tag.
+enum State : u32 { IDLE = 0, SMALL = 1, RUN = 2 };
+// Where a SMALL one is found: nowhere, since it is full; in the set of its class; in a slot. Bits 5 and 6 of the tag.
+enum Place : u32 { LOOSE = 0, LISTED = 1, ATTACHED = 2 };
 __device__ inline u32 smallTag(u32 sizeClass, Place place, u32 slot) {
   return SMALL << 30 | slot << 8 | place << 5 | sizeClass;
 }
@@ -323,18 +325,18 @@ struct DeviceHeap {
   u32 slotMask;  // slots in use per class, less one
   u32 limit;     // superblocks there are; the host raises it while kernels run
   u32 peak;      // the most superblocks that were in use at once
-  u32 highest;   // one more than the highest superblock that ever was
+  u32 highest;   // one more than the highest superblock that was ever used
   u32 unused;
   u64 doubleFrees;
   u64 invalidFrees;
   u64 runTaken;     // superblocks given to runs, and given back
   u64 runReturned;
   Tallies tallies[STRIPES];
-  PaddedCount counts[CLASSES + 1];  // of members in the sets: one per class with room, and the free superblocks
+  PaddedCount counts[CLASSES + 1];  // of members in the sets: those with room of each class, and the idle ones
   u32 slots[CLASSES][SLOTS];
 
-  // At least `bytes` bytes at a multiple of 16 (of the size, if that is a power of two of up to 4 KiB; of 64 KiB above
-  // 8 KiB), or nullptr, which is counted. The threads of a warp that want the same class share the work.
+  // At least `bytes` bytes at a multiple of 16 (of the size, if that is a power of two of up to 8 KiB; of 64 KiB, if it is
+  // more), or nullptr, which is counted. The threads of a warp that want the same class share the work.
   __device__ void *allocate(u64 bytes) {
     if (bytes == 0 || bytes > LARGEST_BLOCK) return allocateRun(bytes);
     const u32 active = __activemask();
