@@ -20,7 +20,15 @@ export {
 export { Device, type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device.js'
 export type { Driver } from './driver/driver.js'
 export { type Nvtx, type NvtxRange, openNvtx } from './driver/native/nvtx.js'
-export type { DevicePointer, Extent, Kernel, KernelArgument, LaunchOptions } from './kernel/kernel.js'
+export type {
+  DevicePointer,
+  Kernel,
+  KernelArgument,
+  KernelResources,
+  LaunchOptions,
+  Occupancy,
+} from './kernel/kernel.js'
+export type { Extent } from './kernel/launch-limits.js'
 export type { Module } from './kernel/module.js'
 export type { CaptureMode } from './order/capture.js'
 export type { Event } from './order/event.js'
