@@ -7,6 +7,8 @@ import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
 import { NativeDriver } from './driver/native/native-driver.js'
 import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
+import type { CompileOptions } from './kernel/compile-options.js'
+import { Compiler } from './kernel/compiler.js'
 import { Module } from './kernel/module.js'
 import { Capture, type CaptureMode } from './order/capture.js'
 import { Clocks } from './order/clocks.js'
@@ -156,6 +158,7 @@ export class Device implements Disposable {
   /** pools of other processes, which must be closed before those that they were made of */
   private readonly imports = new Set<Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
+  private readonly compiler: Compiler
   private closed = false
 
   /** Use `openDevice`. */
@@ -166,6 +169,7 @@ export class Device implements Disposable {
     this.totalBytes = this.driver.cuDeviceTotalMem(context.device)
     this.clocks = new Clocks(context)
     this.defaultStream = new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
+    this.compiler = new Compiler(context, this.defaultStream)
   }
 
   /** The device's number. */
@@ -367,6 +371,17 @@ export class Device implements Disposable {
   loadModule(ptx: string): Module {
     this.open('loadModule')
     return new Module(this.context, this.defaultStream, ptx)
+  }
+
+  /**
+   * Compiles CUDA C++ by NVRTC, where that is installed, and loads it; `#include "cuda_mempool.cuh"` is found. Blocks for as
+   * long as the compiler takes; what was compiled before is only loaded again (headers that have changed meanwhile go
+   * unnoticed). The simulated device runs the functions of the option `simulated` instead. Throws CompileError with the
+   * compiler's log, NoLibraryError where there is no NVRTC, TypeError and RangeError for bad options.
+   */
+  compileKernels(source: string, options: CompileOptions = {}): Module {
+    this.open('compileKernels')
+    return this.compiler.compile(source, options)
   }
 
   /** Blocks until all work on the device's context has completed. */

@@ -2,6 +2,7 @@
 
 export { formatBytes, GiB, KiB, MiB, TiB } from './base/bytes.js'
 export {
+  CompileError,
   CudaError,
   DebugError,
   DescriptorError,
@@ -20,6 +21,8 @@ export {
 export { Device, type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device.js'
 export type { Driver } from './driver/driver.js'
 export { type Nvtx, type NvtxRange, openNvtx } from './driver/native/nvtx.js'
+export type { CompileOptions } from './kernel/compile-options.js'
+export { kernelIncludePath } from './kernel/include-path.js'
 export type {
   DevicePointer,
   Kernel,
