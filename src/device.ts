@@ -7,6 +7,7 @@ import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
 import { NativeDriver } from './driver/native/native-driver.js'
 import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
+import { Staging } from './driver/staging.js'
 import type { CompileOptions } from './kernel/compile-options.js'
 import { Compiler } from './kernel/compiler.js'
 import { Module } from './kernel/module.js'
@@ -31,7 +32,6 @@ import type { MappedBuffer } from './pool/mapped-buffer.js'
 import type { PoolOptions } from './pool/options.js'
 import { PlainPool } from './pool/plain-pool.js'
 import { type OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
-import { Staging } from './pool/staging.js'
 
 /** A GPU by its number, 'simulated' for a GPU in memory, 'auto' for GPU 0 or else the simulated one, or a driver of one's own. */
 export type DeviceChoice = number | 'auto' | 'simulated' | Driver
