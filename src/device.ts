@@ -10,7 +10,13 @@ import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
 import { Staging } from './driver/staging.js'
 import type { CompileOptions } from './kernel/compile-options.js'
 import { Compiler } from './kernel/compiler.js'
+import { DeviceArena } from './kernel/device-arena.js'
+import { DeviceHeap } from './kernel/device-heap.js'
+import type { DeviceRegion } from './kernel/device-region.js'
+import type { KernelMemoryOptions } from './kernel/kernel-memory.js'
+import { MemoryControl } from './kernel/memory-control.js'
 import { Module } from './kernel/module.js'
+import { StreamArenas, type StreamArenasOptions } from './kernel/stream-arenas.js'
 import { Capture, type CaptureMode } from './order/capture.js'
 import { Clocks } from './order/clocks.js'
 import { Event } from './order/event.js'
@@ -159,6 +165,7 @@ export class Device implements Disposable {
   private readonly imports = new Set<Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
   private readonly compiler: Compiler
+  private readonly memoryControl: MemoryControl
   private closed = false
 
   /** Use `openDevice`. */
@@ -170,6 +177,7 @@ export class Device implements Disposable {
     this.clocks = new Clocks(context)
     this.defaultStream = new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
     this.compiler = new Compiler(context, this.defaultStream)
+    this.memoryControl = new MemoryControl(this.clocks, this.defaultStream)
   }
 
   /** The device's number. */
@@ -384,6 +392,27 @@ export class Device implements Disposable {
     return this.compiler.compile(source, options)
   }
 
+  /**
+   * Memory that running kernels take in a row, over a buffer of any pool, which stays the caller's. Throws TypeError for what
+   * is no device memory, RangeError for too little, PoolError for another device's.
+   */
+  createDeviceArena(region: DeviceRegion, options?: KernelMemoryOptions): DeviceArena {
+    this.open('createDeviceArena')
+    return new DeviceArena(this.memoryControl, region, options)
+  }
+
+  /** malloc and free for running kernels, over a buffer of any pool, which stays the caller's; throws as `createDeviceArena` does. */
+  createDeviceHeap(region: DeviceRegion, options?: KernelMemoryOptions): DeviceHeap {
+    this.open('createDeviceHeap')
+    return new DeviceHeap(this.memoryControl, region, options)
+  }
+
+  /** A device arena for each stream, from a pool. */
+  createStreamArenas(options: StreamArenasOptions): StreamArenas {
+    this.open('createStreamArenas')
+    return new StreamArenas(this.memoryControl, options)
+  }
+
   /** Blocks until all work on the device's context has completed. */
   synchronize(): void {
     this.open('synchronize')
@@ -400,7 +429,8 @@ export class Device implements Disposable {
     this.closed = true
     for (const part of [...this.clocks.captures, ...this.clocks.graphs]) this.context.giveBack(() => endEarly(part))
     const streams = this.clocks.streams.filter(stream => stream !== null)
-    for (const part of [...this.imports, ...this.pools, ...streams, this.clocks, Staging.of(this.context)]) {
+    const last = [this.memoryControl, this.clocks, Staging.of(this.context)]
+    for (const part of [...this.imports, ...this.pools, ...streams, ...last]) {
       this.context.giveBack(() => part.close())
     }
     this.context.release()

@@ -45,8 +45,8 @@ export function probe(choice: DeviceChoice, version: string): DeviceReport {
   }
 }
 
-function report({ name, functions, without, use }: Feature, device: Device): FeatureReport {
-  const leastDriver = functions.map(each => DRIVER_TABLE[each][2]).reduce(later)
+function report({ name, functions, since = '0', without, use }: Feature, device: Device): FeatureReport {
+  const leastDriver = functions.map(each => DRIVER_TABLE[each][2]).reduce(later, since)
   const obstacle = obstacleOf(() => use(device))
   return { name, leastDriver, supported: obstacle === null, obstacle, without }
 }

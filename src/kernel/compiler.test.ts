@@ -12,7 +12,7 @@ import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import type { CompileOptions } from './compile-options.js'
 import { Compiler } from './compiler.js'
-import { kernelIncludePath } from './include-path.js'
+import { deviceIncludePath } from './device-code.js'
 
 const SOURCE = 'extern "C" __global__ void scale(float *data, float factor, int count) {}'
 const PTX = `
@@ -62,7 +62,7 @@ describe('compileKernels with NVRTC', () => {
     const module = compiler.compile(SOURCE, {})
     const [{ name, source, options, expressions, headers }] = requests
     assert.deepEqual([name, source, expressions, headers], ['kernels.cu', SOURCE, [], {}])
-    assert.deepEqual(options.slice(0, 2), ['--gpu-architecture=sm_90', `--include-path=${kernelIncludePath()}`])
+    assert.deepEqual(options.slice(0, 2), ['--gpu-architecture=sm_90', `--include-path=${deviceIncludePath()}`])
     assert.equal(module.log, 'a warning')
   })
 
@@ -85,7 +85,7 @@ describe('compileKernels with NVRTC', () => {
       [name, expressions, headers, opened],
       ['mine.cu', ['twice'], { 'a.h': 'int a;' }, ['/opt/libnvrtc.so']],
     )
-    const include = `--include-path=${kernelIncludePath()}`
+    const include = `--include-path=${deviceIncludePath()}`
     const ours = options.filter(option => option === include || !/^--include-path=.*\/include$/.test(option))
     assert.deepEqual(ours, [
       '--gpu-architecture=compute_80',

@@ -13,7 +13,7 @@ import { headerFolders, toolkitFolders } from '../driver/native/toolkits.js'
 import type { Stream } from '../order/stream.js'
 import { type CompileOptions, checkCompileOptions, compilerFlags } from './compile-options.js'
 import { declaredKernels } from './declarations.js'
-import { kernelIncludePath } from './include-path.js'
+import { deviceIncludePath } from './device-code.js'
 import { type CompiledCode, Module } from './module.js'
 import { simulatedCode } from './simulated-code.js'
 
@@ -39,7 +39,7 @@ export class Compiler {
     const { name = 'kernels.cu', kernels = [], headers = {} } = options
     const compiler = this.compiler(options.nvrtc)
     const architecture = options.architecture ?? this.architecture(compiler)
-    const folders = [kernelIncludePath(), ...headerFolders(toolkitFolders())]
+    const folders = [deviceIncludePath(), ...headerFolders(toolkitFolders())]
     const flags = [`--gpu-architecture=${architecture}`, ...compilerFlags(options, folders)]
     const key = JSON.stringify([compiler.path, name, source, kernels, Object.entries(headers), flags])
     const known = this.compiled.get(key)
