@@ -727,7 +727,8 @@ private:
   }
 };
 
-// The host reads and writes by these numbers, and has them too: src/kernel/device-layout.ts.
+// The host reads and writes by these numbers, and has them too: src/kernel/device-layout.ts. NVRTC has no offsetof.
+#ifndef __CUDACC_RTC__
 static_assert(__builtin_offsetof(DevicePool, base) == 0, "");
 static_assert(__builtin_offsetof(DevicePool, limit) == 8, "");
 static_assert(__builtin_offsetof(DevicePool, reserved) == 16, "");
@@ -754,6 +755,7 @@ static_assert(__builtin_offsetof(Tallies, frees) == 264, "");
 static_assert(__builtin_offsetof(Tallies, failures) == 528, "");
 static_assert(sizeof(Tallies) == 640, "");
 static_assert(sizeof(PaddedCount) == 32, "");
+#endif
 
 }  // namespace cuda_mempool
 

@@ -27,6 +27,11 @@ export class DeviceArena extends KernelMemory<BumpStats> {
     control.readAfter(stream)
   }
 
+  /** The address of the first byte that it hands out: all that was taken lies there in a row, in the order of the taking. */
+  get base(): number {
+    return this.ptr + STRUCTURE_BYTES
+  }
+
   /** Bytes that can be handed out before it is full. */
   get limitBytes(): number {
     return this.bytesFromStructure() - STRUCTURE_BYTES
