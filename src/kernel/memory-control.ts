@@ -13,10 +13,21 @@ import type { Extent } from './launch-limits.js'
 import { Module } from './module.js'
 import './simulated-control.js'
 
+const CONTROL_KERNELS = [
+  'bump_initialise',
+  'bump_reset',
+  'bump_grow',
+  'heap_initialise',
+  'heap_reset',
+  'heap_grow',
+] as const
+
+export type ControlKernel = (typeof CONTROL_KERNELS)[number]
+
 export class MemoryControl {
   readonly context: Context
   private module: Module | null = null
-  private readonly kernels = new Map<string, Kernel>()
+  private readonly kernels = new Map<ControlKernel, Kernel>()
   private reader: Stream | null = null
 
   constructor(
@@ -27,7 +38,7 @@ export class MemoryControl {
   }
 
   /** Runs one of the shipped kernels. */
-  launch(name: string, grid: Extent, block: Extent, stream: Stream, ...args: readonly KernelArgument[]): void {
+  launch(name: ControlKernel, grid: Extent, block: Extent, stream: Stream, ...args: readonly KernelArgument[]): void {
     this.kernel(name).launch({ grid, block, stream }, ...args)
   }
 
@@ -70,11 +81,16 @@ export class MemoryControl {
     this.kernels.clear()
   }
 
-  private kernel(name: string): Kernel {
-    this.module ??= new Module(this.context, this.defaultStream, shippedPtx('control'))
-    const known = this.kernels.get(name) ?? this.module.kernel(name)
-    this.kernels.set(name, known)
-    return known
+  private kernel(name: ControlKernel): Kernel {
+    if (this.module === null) {
+      this.module = new Module(this.context, this.defaultStream, shippedPtx('control'))
+      for (const each of CONTROL_KERNELS) {
+        const kernel = this.module.kernel(each)
+        kernel.resources() // loads the code now: later that could wait for kernels that run
+        this.kernels.set(each, kernel)
+      }
+    }
+    return this.kernels.get(name)!
   }
 
   /** Made at the first need, ended with the device. */
