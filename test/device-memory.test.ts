@@ -333,12 +333,27 @@ describe('memory for kernels', () => {
     })
   }
 
-  it('waits for what reads its counters before its memory is used again', () => {
-    const region = device.createPool().allocate(4 * MiB, device.createStream())
-    const arena = device.createDeviceArena(region, { stream: region.stream })
+  it('is not used again before what reads its counters is done', async () => {
+    const pool = device.createPool()
+    const stream = device.createStream()
+    const region = pool.allocate(4 * MiB, stream)
+    const arena = device.createDeviceArena(region, { stream })
+    const { ptr } = region
     const pending = arena.stats()
     region.free()
-    return pending.then(({ failures }) => assert.equal(failures, 0))
+    assert.notEqual(pool.allocate(4 * MiB, stream).ptr, ptr)
+    assert.equal((await pending).failures, 0)
+  })
+
+  it('has counters from the beginning, in whatever stream it is made', () => {
+    const stream = device.createStream()
+    const driver = device.driver as SimulatedDriver
+    for (const make of makers) {
+      const region = device.createPool().allocate(4 * MiB)
+      device.synchronize()
+      driver.holdOperation(stream.handle)
+      assert.equal(device[make](region, { stream }).statsSync().failures, 0)
+    }
   })
 
   it('lies behind the structure that the table describes', () => {

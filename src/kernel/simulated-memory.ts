@@ -31,10 +31,10 @@ const NULL = 0
 const TWO_32 = 2 ** 32
 
 /** The words of a structure in device memory. */
-class Fields {
+export class Fields {
   constructor(
-    protected readonly memory: DeviceMemory,
-    readonly ptr: number,
+    private readonly memory: DeviceMemory,
+    private readonly ptr: number,
   ) {}
 
   u32(at: number): number {
@@ -60,67 +60,77 @@ class Fields {
 }
 
 /** What a simulated kernel does with a `DeviceArena *` (or `DevicePool *`) argument: `new SimulatedArena(memory, args.pointer(0))`. */
-export class SimulatedArena extends Fields {
+export class SimulatedArena {
+  private readonly fields: Fields
+
+  constructor(memory: DeviceMemory, ptr: number) {
+    this.fields = new Fields(memory, ptr)
+  }
+
   /** The address of at least `bytes` bytes at a multiple of 16, or 0, which is counted. */
   allocate(bytes: number): number {
     const size = Math.ceil(bytes / 16) * 16
-    const offset = this.u64(DEVICE_POOL.offset)
-    if (!(bytes > 0) || offset + size > this.u64(DEVICE_POOL.limit)) {
-      this.addU64(DEVICE_POOL.failures, 1)
+    const offset = this.fields.u64(DEVICE_POOL.offset)
+    if (!(bytes > 0) || offset + size > this.fields.u64(DEVICE_POOL.limit)) {
+      this.fields.addU64(DEVICE_POOL.failures, 1)
       return NULL
     }
-    this.setU64(DEVICE_POOL.offset, offset + size)
-    return this.u64(DEVICE_POOL.base) + offset
+    this.fields.setU64(DEVICE_POOL.offset, offset + size)
+    return this.fields.u64(DEVICE_POOL.base) + offset
   }
 }
 
 /** What a simulated kernel does with a `DeviceHeap *` argument: `new SimulatedHeap(memory, args.pointer(0))`. */
-export class SimulatedHeap extends Fields {
+export class SimulatedHeap {
+  private readonly fields: Fields
   private readonly tables: HeapTables
 
-  constructor(memory: DeviceMemory, ptr: number) {
-    super(memory, ptr)
-    this.tables = new HeapTables(this.u32(DEVICE_HEAP.reserved))
+  constructor(
+    private readonly memory: DeviceMemory,
+    private readonly ptr: number,
+  ) {
+    this.fields = new Fields(memory, ptr)
+    this.tables = new HeapTables(this.fields.u32(DEVICE_HEAP.reserved))
   }
 
   /** The address of at least `bytes` bytes at a multiple of 16, or 0, which is counted. */
   allocate(bytes: number): number {
     const block = !(bytes > 0) ? NULL : bytes > LARGEST_BLOCK ? this.allocateRun(bytes) : this.allocateBlock(bytes)
-    if (block === NULL) this.addU64(DEVICE_HEAP.tallies + TALLIES.failures, 1)
+    if (block === NULL) this.fields.addU64(DEVICE_HEAP.tallies + TALLIES.failures, 1)
     return block
   }
 
   /** Gives back what `allocate` returned; 0 does nothing. What is not a block, or not in use, is counted and ignored. */
   free(block: number): void {
     if (block === NULL) return
-    const offset = block - this.u64(DEVICE_HEAP.base)
+    const offset = block - this.fields.u64(DEVICE_HEAP.base)
     const superblock = Math.floor(offset / SUPERBLOCK_BYTES)
     const within = offset - superblock * SUPERBLOCK_BYTES
-    const outside = superblock < 0 || superblock >= this.u32(DEVICE_HEAP.reserved)
+    const outside = superblock < 0 || superblock >= this.fields.u32(DEVICE_HEAP.reserved)
     const refused = outside ? DEVICE_HEAP.invalidFrees : this.freeWithin(superblock, within)
-    if (refused !== null) this.addU64(refused, 1)
+    if (refused !== null) this.fields.addU64(refused, 1)
   }
 
   /** For the kernels that initialise and reset: all superblocks idle, all counters zero. */
-  clear(reserved: number, limit: number): void {
-    const { memory, ptr } = this
-    const { doubleFrees, slots, byteLength } = DEVICE_HEAP
+  clear(): void {
+    const { memory, ptr, tables } = this
+    const { doubleFrees, slots, byteLength, reserved, limit, peak } = DEVICE_HEAP
     memory.fill(ptr + doubleFrees, slots - doubleFrees, 0)
     memory.fill(ptr + slots, byteLength - slots, 0xffffffff)
-    const words = Uint32Array.from({ length: 2 * reserved }, (_, index) => idleWord()[index % 2])
+    const words = Uint32Array.from({ length: 2 * this.fields.u32(reserved) }, (_, index) => idleWord()[index % 2])
     memory.store(ptr + byteLength, words)
-    const tables = new HeapTables(reserved)
     const start = tables.bitsAt(0, 0)
     memory.fill(ptr + start, tables.bitsAt(IDLE_SET + 1, 0) - start, 0)
-    this.setU32(DEVICE_HEAP.peak, 0)
-    for (let superblock = 0; superblock < limit; superblock++) this.insert(IDLE_SET, superblock, tables)
+    this.fields.setU32(peak, 0)
+    const count = this.fields.u32(limit)
+    for (let superblock = 0; superblock < count; superblock++) this.insert(IDLE_SET, superblock)
   }
 
   /** For the kernel that grows: superblocks up to `limit` are there. */
   extend(limit: number): void {
-    const before = this.u32(DEVICE_HEAP.limit)
-    if (limit <= before || limit > this.u32(DEVICE_HEAP.reserved)) return
-    this.setU32(DEVICE_HEAP.limit, limit)
+    const before = this.fields.u32(DEVICE_HEAP.limit)
+    if (limit <= before || limit > this.fields.u32(DEVICE_HEAP.reserved)) return
+    this.fields.setU32(DEVICE_HEAP.limit, limit)
     for (let superblock = before; superblock < limit; superblock++) this.insert(IDLE_SET, superblock)
   }
 
@@ -141,7 +151,7 @@ export class SimulatedHeap extends Fields {
     }
     if (state === State.Run && within === 0) {
       this.count(TALLIES.frees, CLASSES)
-      this.addU64(DEVICE_HEAP.runReturned, length)
+      this.fields.addU64(DEVICE_HEAP.runReturned, length)
       this.release(superblock, length)
       return null
     }
@@ -170,12 +180,12 @@ export class SimulatedHeap extends Fields {
     while (((bitmap[index >> 3] >> (index & 7)) & 1) === 1) index++
     this.setTaken(superblock, index, true)
     this.count(TALLIES.allocations, sizeClass)
-    return this.u64(DEVICE_HEAP.base) + superblock * SUPERBLOCK_BYTES + index * bytesOfClass(sizeClass)
+    return this.fields.u64(DEVICE_HEAP.base) + superblock * SUPERBLOCK_BYTES + index * bytesOfClass(sizeClass)
   }
 
   private allocateRun(bytes: number): number {
     const length = Math.ceil(bytes / SUPERBLOCK_BYTES)
-    const limit = this.u32(DEVICE_HEAP.limit)
+    const limit = this.fields.u32(DEVICE_HEAP.limit)
     let found = 0
     for (let superblock = 0; superblock < limit; superblock++) {
       found = this.has(IDLE_SET, superblock) ? found + 1 : 0
@@ -185,8 +195,8 @@ export class SimulatedHeap extends Fields {
       this.notePeak()
       this.setWord(start, runWord(length))
       this.count(TALLIES.allocations, CLASSES)
-      this.addU64(DEVICE_HEAP.runTaken, length)
-      return this.u64(DEVICE_HEAP.base) + start * SUPERBLOCK_BYTES
+      this.fields.addU64(DEVICE_HEAP.runTaken, length)
+      return this.fields.u64(DEVICE_HEAP.base) + start * SUPERBLOCK_BYTES
     }
     return NULL
   }
@@ -197,16 +207,16 @@ export class SimulatedHeap extends Fields {
   }
 
   private notePeak(): void {
-    const used = this.u32(DEVICE_HEAP.limit) - this.u32(this.tables.countAt(IDLE_SET))
-    if (used > this.u32(DEVICE_HEAP.peak)) this.setU32(DEVICE_HEAP.peak, used)
+    const used = this.fields.u32(DEVICE_HEAP.limit) - this.fields.u32(this.tables.countAt(IDLE_SET))
+    if (used > this.fields.u32(DEVICE_HEAP.peak)) this.fields.setU32(DEVICE_HEAP.peak, used)
   }
 
   private count(kind: number, sizeClass: number): void {
-    this.addU64(DEVICE_HEAP.tallies + kind + 8 * sizeClass, 1)
+    this.fields.addU64(DEVICE_HEAP.tallies + kind + 8 * sizeClass, 1)
   }
 
   private bitmapAt(superblock: number): number {
-    return this.u64(DEVICE_HEAP.base) + superblock * SUPERBLOCK_BYTES + BLOCKS_BYTES
+    return this.fields.u64(DEVICE_HEAP.base) + superblock * SUPERBLOCK_BYTES + BLOCKS_BYTES
   }
 
   /** Sets a block's bit, or clears it; false where it was so before. */
@@ -220,43 +230,44 @@ export class SimulatedHeap extends Fields {
 
   private word(superblock: number) {
     const at = this.tables.wordAt(superblock)
-    return superblockWord(this.u32(at), this.u32(at + 4))
+    return superblockWord(this.fields.u32(at), this.fields.u32(at + 4))
   }
 
   private setWord(superblock: number, [low, high]: readonly [number, number]): void {
-    this.setU32(this.tables.wordAt(superblock), low, high)
+    this.fields.setU32(this.tables.wordAt(superblock), low, high)
   }
 
   private has(set: number, superblock: number): boolean {
-    return ((this.u32(this.tables.bitsAt(set, superblock)) >>> (superblock % 32)) & 1) === 1
+    return ((this.fields.u32(this.tables.bitsAt(set, superblock)) >>> (superblock % 32)) & 1) === 1
   }
 
   /** The first member of a set, -1 without any. */
   private first(set: number): number {
-    if (this.u32(this.tables.countAt(set)) === 0) return -1
+    if (this.fields.u32(this.tables.countAt(set)) === 0) return -1
     for (let superblock = 0; ; superblock += 32) {
-      const bits = this.u32(this.tables.bitsAt(set, superblock))
+      const bits = this.fields.u32(this.tables.bitsAt(set, superblock))
       if (bits !== 0) return superblock + 31 - Math.clz32(bits & -bits)
     }
   }
 
-  private insert(set: number, superblock: number, tables = this.tables): void {
+  private insert(set: number, superblock: number): void {
+    const { tables } = this
     const at = tables.bitsAt(set, superblock)
-    this.setU32(at, this.u32(at) | (1 << (superblock % 32)))
+    this.fields.setU32(at, this.fields.u32(at) | (1 << (superblock % 32)))
     const summary = tables.summaryAt(set, superblock)
-    this.setU32(summary, this.u32(summary) | (1 << (Math.floor(superblock / 64) % 32)))
-    this.setU32(tables.countAt(set), this.u32(tables.countAt(set)) + 1)
+    this.fields.setU32(summary, this.fields.u32(summary) | (1 << (Math.floor(superblock / 64) % 32)))
+    this.fields.setU32(tables.countAt(set), this.fields.u32(tables.countAt(set)) + 1)
   }
 
   private remove(set: number, superblock: number): void {
     const { tables } = this
     const at = tables.bitsAt(set, superblock)
-    this.setU32(at, this.u32(at) & ~(1 << (superblock % 32)))
+    this.fields.setU32(at, this.fields.u32(at) & ~(1 << (superblock % 32)))
     const first = superblock - (superblock % 64)
-    if (this.u32(tables.bitsAt(set, first)) === 0 && this.u32(tables.bitsAt(set, first + 32)) === 0) {
+    if (this.fields.u32(tables.bitsAt(set, first)) === 0 && this.fields.u32(tables.bitsAt(set, first + 32)) === 0) {
       const summary = tables.summaryAt(set, superblock)
-      this.setU32(summary, this.u32(summary) & ~(1 << (Math.floor(superblock / 64) % 32)))
+      this.fields.setU32(summary, this.fields.u32(summary) & ~(1 << (Math.floor(superblock / 64) % 32)))
     }
-    this.setU32(tables.countAt(set), this.u32(tables.countAt(set)) - 1)
+    this.fields.setU32(tables.countAt(set), this.fields.u32(tables.countAt(set)) - 1)
   }
 }
