@@ -85,12 +85,15 @@ function measureAll() {
   const control = device.loadModule(shippedPtx('control'))
   const trials = device.loadModule(shippedPtx('trials'))
   using pool = device.createPlainPool()
+  const most = Math.max(...THREADS)
   const memory = pool.allocate(REGION_BYTES + SUPERBLOCK_BYTES)
   const heap = Math.ceil(memory.ptr / SUPERBLOCK_BYTES) * SUPERBLOCK_BYTES
   const small = pool.allocate(4 * KiB)
-  const [arena, bare] = [small.ptr, small.ptr + 2 * KiB]
-  const blocks = pool.allocate(8 * Math.max(...THREADS))
-  const kernels = new Map(['heap_take', 'heap_free', 'cuda_take', 'cuda_free'].map(name => [name, trials.kernel(name)]))
+  const [arena, bare, faults] = [small.ptr, small.ptr + 2 * KiB, small.ptr + 3 * KiB]
+  const blocks = pool.allocate(8 * most)
+  const kernels = new Map(
+    ['heap_take', 'heap_free', 'churn', 'cuda_take', 'cuda_free'].map(name => [name, trials.kernel(name)]),
+  )
   const launch = (name: string, threads: number, ...args: readonly KernelArgument[]) =>
     kernels.get(name)?.launch({ grid: threads / BLOCK, block: BLOCK }, ...args)
 
@@ -100,7 +103,6 @@ function measureAll() {
   const initialise = { grid: 256, block: BLOCK }
   control.kernel('heap_initialise').launch(initialise, heap, heap + superblocksAt, reserved, limit, slotMask)
   // Offsets that nothing stands behind: what is measured is the counting.
-  control.kernel('bump_initialise').launch({ grid: 1, block: 1 }, arena, 4096, 2 ** 50, 2 ** 50)
   small.fill(0)
   control.kernel('bump_initialise').launch({ grid: 1, block: 1 }, arena, 4096, 2 ** 50, 2 ** 50)
 
@@ -109,10 +111,12 @@ function measureAll() {
     return median(Array.from({ length: repeats }, () => timer.measure(work)))
   }
   const rate = (calls: number, microseconds: number) => Math.round((10 * calls) / microseconds) / 10
+  // So that the clock is up before the first is measured.
+  for (let index = 0; index < 10 * REPEATS; index++) launch('churn', most, heap, 4, 64, 64, 0, 1, 0, faults)
   const bumps = []
   const heaps = []
   for (const threads of THREADS) {
-    const BATCH = 50
+    const BATCH = values.smoke ? 2 : 200
     const bump = (name: string, from: number, ...args: readonly number[]) => {
       const kernel = trials.kernel(name)
       const shape = { grid: threads / BLOCK, block: BLOCK }
@@ -142,13 +146,16 @@ function measureAll() {
       }
       const own = rate(2 * threads * PAIRS, times(pairs(1)))
       const others = rate(2 * threads * PAIRS, times(pairs(40_503)))
+      // Each thread takes and frees four times, and holds up to four blocks at a time.
+      const churn = () => launch('churn', threads, heap, 4, least, most, even, 1, 0, faults)
+      const oneKernel = rate(8 * threads, times(churn))
       const cudaThreads = Math.min(threads, MOST_CUDA_THREADS)
       const cuda = () => {
         launch('cuda_take', cudaThreads, blocks, cudaThreads, least, most, even, 1)
         launch('cuda_free', cudaThreads, blocks, cudaThreads)
       }
       const cudaRate = rate(2 * cudaThreads, times(cuda, Math.min(3, REPEATS)))
-      heaps.push({ threads, size: name, own, others, cuda: cudaRate, times: Math.round(own / cudaRate) })
+      heaps.push({ threads, size: name, own, others, oneKernel, cuda: cudaRate, times: Math.round(own / cudaRate) })
     }
   }
 

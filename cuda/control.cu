@@ -40,7 +40,7 @@ static __device__ void clearHeap(DeviceHeap *heap, u32 reserved, u32 limit) {
     words[reserved + at] = bits >= 64 ? ~0ull : (1ull << bits) - 1;
   }
   if (thread == 0) {
-    heap->peak = 0;
+    heap->peak = heap->highest = 0;
     heap->doubleFrees = heap->invalidFrees = heap->runTaken = heap->runReturned = 0;
   }
 }

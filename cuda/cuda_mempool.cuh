@@ -13,10 +13,6 @@
 #ifndef CUDA_MEMPOOL_CUH
 #define CUDA_MEMPOOL_CUH
 
-#ifndef CUDA_MEMPOOL_RARE
-#define CUDA_MEMPOOL_RARE __noinline__ __device__  // what is seldom run stays out of the way
-#endif
-
 namespace cuda_mempool {
 
 using u32 = unsigned int;
@@ -169,6 +165,7 @@ constexpr u32 RUNS = CLASSES;     // what is larger counts as one more class
 constexpr u32 SLOTS = 128;        // superblocks of a class that are taken from at once, at most
 constexpr u32 STRIPES = 16;       // rows that the counters are spread over: additions to one cache line queue up
 constexpr u32 TRIES = 256;        // before an allocation gives up, or goes another way
+constexpr u32 PATIENCE = 16;      // busy slots that a thread passes before it takes a superblock for itself
 
 // Steps of 16 bytes to 64, then four an octave: 80, 96, 112, 128, 160, … 8192.
 __device__ __host__ constexpr u32 bytesOfClass(u32 sizeClass) {
@@ -190,8 +187,10 @@ __device__ __host__ constexpr u32 capacityOfClass(u32 sizeClass) { return BLOCKS
 // what was too much, also when they came too late and the superblock is something else by then. So the count may be off for
 // a moment, in any state: a tag is changed by adding, or by a compare-and-swap of the whole word, and never by a store.
 constexpr u64 BIAS = 1ull << 31;
-enum State : u32 { FREE = 0, SMALL = 1, RUN = 2 };                 // tag >> 30
-enum Place : u32 { LOOSE = 0, LISTED = 1, ATTACHED = 2 };          // of a SMALL one: tag >> 5 & 3
+// Nobody uses it; it has blocks of a class; a run begins there. The upper two bits of the tag.
+enum State : u32 { IDLE = 0, SMALL = 1, RUN = 2 };
+// Where a SMALL one is found: nowhere, since it is full; in the set of its class; in a slot. Bits 5 and 6 of the tag.
+enum Place : u32 { LOOSE = 0, LISTED = 1, ATTACHED = 2 };
 __device__ inline u32 smallTag(u32 sizeClass, Place place, u32 slot) {
   return SMALL << 30 | slot << 8 | place << 5 | sizeClass;
 }
@@ -230,7 +229,6 @@ struct SuperblockSet {
 
   // How many there were, if there were `wanted` at least, which are then promised to the caller; else 0.
   __device__ u32 reserve(u32 wanted) {
-    if (load(count) < static_cast<i32>(wanted)) return 0;
     const i32 before = atomicSub(count, static_cast<i32>(wanted));
     if (before >= static_cast<i32>(wanted)) return static_cast<u32>(before);
     atomicAdd(count, static_cast<i32>(wanted));
@@ -238,7 +236,8 @@ struct SuperblockSet {
   }
 
   // Takes out a member after `reserve`, `start` if that is one; NONE, and the promise given back, where others were faster.
-  __device__ u32 find(u32 start) {
+  // Where it has to look around it does so below `most`.
+  __device__ u32 find(u32 start, u32 most) {
     u32 word = start >> 6;
     u32 bit = start & 63;
     if (word >= wordCount) word = 0;
@@ -249,9 +248,9 @@ struct SuperblockSet {
       // Who began at the same place goes to different ones.
       const u32 random = spread(tries);
       if (tries % 4 == 3) members = 0;
-      u32 from = tries % 4 == 3 ? random : word + 1;
+      u32 from = tries % 4 == 3 ? random % ((most >> 6) + 1) : word + 1;
       while (members == 0 && tries++ < TRIES) {
-        word = wordWithMembers(from % wordCount);
+        word = wordWithMembers(from < wordCount ? from : 0);
         if (word == NONE) break;
         members = load(&words[word]);
         if (members == 0) tidy(word);
@@ -326,16 +325,18 @@ struct DeviceHeap {
   u32 slotMask;  // slots in use per class, less one
   u32 limit;     // superblocks there are; the host raises it while kernels run
   u32 peak;      // the most superblocks that were in use at once
+  u32 highest;   // one more than the highest superblock that was ever used
+  u32 unused;
   u64 doubleFrees;
   u64 invalidFrees;
   u64 runTaken;     // superblocks given to runs, and given back
   u64 runReturned;
   Tallies tallies[STRIPES];
-  PaddedCount counts[CLASSES + 1];  // of members in the sets: one per class with room, and the free superblocks
+  PaddedCount counts[CLASSES + 1];  // of members in the sets: those with room of each class, and the idle ones
   u32 slots[CLASSES][SLOTS];
 
-  // At least `bytes` bytes at a multiple of 16 (of the size, if that is a power of two of up to 4 KiB; of 64 KiB above
-  // 8 KiB), or nullptr, which is counted. The threads of a warp that want the same class share the work.
+  // At least `bytes` bytes at a multiple of 16 (of the size, if that is a power of two of up to 8 KiB; of 64 KiB, if it is
+  // more), or nullptr, which is counted. The threads of a warp that want the same class share the work.
   __device__ void *allocate(u64 bytes) {
     if (bytes == 0 || bytes > LARGEST_BLOCK) return allocateRun(bytes);
     const u32 active = __activemask();
@@ -413,27 +414,30 @@ private:
   __device__ Grant obtain(u32 sizeClass, u32 wanted) {
     const u32 home = multiprocessor();
     Grant grant = {0, 0, 0};
-    for (u32 tries = 0; tries <= 2 * slotMask + 16 && grant.count == 0; tries++) {
+    u32 patience = PATIENCE;
+    u32 passed = 0;
+    for (u32 tries = 0; tries <= 2 * slotMask + TRIES && grant.count == 0; tries++) {
       const u32 slot = (home + tries) & slotMask;
       u32 *const cell = &slots[sizeClass][slot];
       const u32 current = load(cell);
       if (current == BUSY) {
-        __nanosleep(400);
+        if (--patience == 0 && mayRefill(sizeClass)) grant = refill(sizeClass, NO_SLOT, wanted);
+        else __nanosleep(200);
         continue;
       }
-      if (current != EMPTY) {
+      if (current != EMPTY && (tries == 0 || freeBlocksOf(load(&words()[current])) > 0)) {
         grant = reserve(current, sizeClass, wanted);
         if (grant.count != 0) break;
       }
-      if (!mayRefill(sizeClass)) continue;
+      if (!mayRefill(sizeClass)) {
+        if (++passed > slotMask) break;  // the heap is full, and so is every slot
+        continue;
+      }
       if (atomicCAS(cell, current, BUSY) != current) continue;
-      if (current != EMPTY) detach(current);
+      if (current != EMPTY) detach(current, retagged(BIAS, smallTag(sizeClass, ATTACHED, slot)));
       grant = refill(sizeClass, slot, wanted);
       __threadfence();
       atomicExch(cell, grant.count == 0 ? EMPTY : grant.superblock);
-    }
-    for (u32 tries = 0; tries < 16 && grant.count == 0 && mayRefill(sizeClass); tries++) {
-      grant = refill(sizeClass, NO_SLOT, wanted);
     }
     if (grant.count != 0) {
       fence();
@@ -443,7 +447,9 @@ private:
   }
 
   __device__ bool mayRefill(u32 sizeClass) {
-    return load(&counts[sizeClass].value) > 0 || load(&counts[CLASSES].value) > 0;
+    const i32 listed = load(&counts[sizeClass].value);
+    const i32 left = load(&counts[CLASSES].value);
+    return listed > 0 || left > 0;
   }
 
   // Lowers the count of a superblock, which may be anything by now.
@@ -461,37 +467,60 @@ private:
     return {superblock, count == 0 ? 0 : capacity - static_cast<u32>(present), count};
   }
 
-  // A superblock with room for a slot that the caller keeps busy, or for no slot: one that has room, or else an idle one.
-  CUDA_MEMPOOL_RARE Grant refill(u32 sizeClass, u32 slot, u32 wanted) {
-    const u32 tag = slot == NO_SLOT ? smallTag(sizeClass, LISTED, 0) : smallTag(sizeClass, ATTACHED, slot);
-    SuperblockSet partial = set(sizeClass);
-    for (u32 tries = 0; tries < TRIES; tries++) {
-      if (partial.reserve(1) == 0) break;
-      const u32 found = partial.find(spread(tries) % reserved);
+  // A superblock with room, for a slot that the caller keeps busy or for no slot, and blocks of it.
+  __device__ Grant refill(u32 sizeClass, u32 slot, u32 wanted) {
+    // One of which only a few blocks are free is soon full again. While half of the superblocks are idle, slots get idle ones.
+    const bool idleFirst = slot != NO_SLOT && load(&counts[CLASSES].value) > static_cast<i32>(load(&limit) / 2);
+    Grant grant = idleFirst ? refillWithIdle(sizeClass, slot, wanted) : refillWithListed(sizeClass, slot, wanted);
+    if (grant.count == 0) {
+      grant = idleFirst ? refillWithListed(sizeClass, slot, wanted) : refillWithIdle(sizeClass, slot, wanted);
+    }
+    return grant;
+  }
+
+  __device__ Grant refillWithListed(u32 sizeClass, u32 slot, u32 wanted) {
+    SuperblockSet listed = set(sizeClass);
+    const u32 tag = placeTag(sizeClass, slot);
+    for (u32 tries = 0; tries < TRIES && load(listed.count) > 0 && listed.reserve(1) != 0; tries++) {
+      const u32 most = load(&highest);
+      const u32 found = listed.find(spread(tries) % (most + 1), most);
       if (found == SuperblockSet::NONE) break;
       const u64 change = static_cast<u64>(tag - smallTag(sizeClass, LISTED, 0)) << 32;
       const u64 before = atomicAdd(&words()[found], change - wanted);
       const Grant grant = settleGrant(found, sizeClass, freeBlocksOf(before), wanted);
       if (grant.count != 0) {
-        if (slot == NO_SLOT) partial.insert(found);
+        if (slot == NO_SLOT) listed.insert(found);
         return grant;
       }
-      detach(found);
+      detach(found, retagged(BIAS, tag));
     }
+    return {0, 0, 0};
+  }
+
+  __device__ Grant refillWithIdle(u32 sizeClass, u32 slot, u32 wanted) {
+    const u32 total = load(&limit);
     const u32 left = idle().reserve(1);
     if (left == 0) return {0, 0, 0};
-    fence();  // a larger limit is published before the superblocks that it brings
-    const u32 total = load(&limit);
-    const u32 found = idle().find(total - left);
+    const u32 used = total > left ? total - left : 0;  // the limit may just have been raised
+    const u32 found = idle().find(used, used + 4096);
     if (found == SuperblockSet::NONE) return {0, 0, 0};
-    atomicMax(&peak, total - left + 1);
+    noteUse(used + 1, found + 1);
     const u32 capacity = capacityOfClass(sizeClass);
     const u32 count = min(wanted, capacity);
     clearBitmap(found, capacity);
     __threadfence();
-    atomicAdd(&words()[found], (static_cast<u64>(tag) << 32) + (capacity - count));
-    if (slot == NO_SLOT) partial.insert(found);
+    atomicAdd(&words()[found], (static_cast<u64>(placeTag(sizeClass, slot)) << 32) + (capacity - count));
+    if (slot == NO_SLOT) set(sizeClass).insert(found);
     return {found, 0, count};
+  }
+
+  __device__ void noteUse(u32 used, u32 end) {
+    if (used <= reserved) atomicMax(&peak, used);
+    atomicMax(&highest, end);
+  }
+
+  __device__ static u32 placeTag(u32 sizeClass, u32 slot) {
+    return slot == NO_SLOT ? smallTag(sizeClass, LISTED, 0) : smallTag(sizeClass, ATTACHED, slot);
   }
 
   // Bits beyond the capacity are set for good.
@@ -546,7 +575,7 @@ private:
   }
 
   // Who cannot get hold of the superblock leaves the work to the one who holds it, and who looks again before leaving.
-  CUDA_MEMPOOL_RARE void settle(u32 superblock, u64 now) {
+  __device__ void settle(u32 superblock, u64 now) {
     u64 *const word = &words()[superblock];
     while (stateOf(now) == SMALL) {
       const u32 sizeClass = sizeClassOf(now);
@@ -580,10 +609,9 @@ private:
     }
   }
 
-  // Takes a superblock out of the slot that the caller keeps busy, to where it belongs.
-  CUDA_MEMPOOL_RARE void detach(u32 superblock) {
+  // Takes a superblock out of the slot that the caller keeps busy, to where it belongs. `now` is a guess at its word.
+  __device__ void detach(u32 superblock, u64 now) {
     u64 *const word = &words()[superblock];
-    u64 now = load(word);
     for (;;) {
       const u32 sizeClass = sizeClassOf(now);
       const bool room = freeBlocksOf(now) > 0;
@@ -609,16 +637,16 @@ private:
   }
 
   // Superblocks side by side, for one thread.
-  CUDA_MEMPOOL_RARE void *allocateRun(u64 bytes) {
+  __device__ void *allocateRun(u64 bytes) {
     const u64 length = (bytes + SUPERBLOCK_BYTES - 1) >> SUPERBLOCK_SHIFT;
     const bool valid = bytes != 0 && bytes <= static_cast<u64>(reserved) << SUPERBLOCK_SHIFT;
-    const u32 left = valid ? idle().reserve(static_cast<u32>(length)) : 0;
+    const u32 total = load(&limit);
+    const bool present = valid && load(&counts[CLASSES].value) >= static_cast<i32>(length);
+    const u32 left = present ? idle().reserve(static_cast<u32>(length)) : 0;
     if (left != 0) {
-      fence();
-      const u32 total = load(&limit);
-      const u32 start = claimRun(total - left, static_cast<u32>(length), total);
+      const u32 start = claimRun(total > left ? total - left : 0, static_cast<u32>(length), total);
       if (start != SuperblockSet::NONE) {
-        atomicMax(&peak, total - left + static_cast<u32>(length));
+        noteUse(total - left + static_cast<u32>(length), start + static_cast<u32>(length));
         fence();
         atomicAdd(&words()[start], static_cast<u64>(RUN << 30 | static_cast<u32>(length)) << 32);
         atomicAdd(&tally().allocations[RUNS], 1ull);
@@ -693,7 +721,7 @@ private:
     }
   }
 
-  CUDA_MEMPOOL_RARE void freeRun(u32 superblock, u32 within) {
+  __device__ void freeRun(u32 superblock, u32 within) {
     u64 *const word = &words()[superblock];
     fence();
     u64 now = load(word);
@@ -727,7 +755,7 @@ private:
   }
 };
 
-// The host reads and writes by these numbers, and has them too: src/kernel/device-layout.ts. NVRTC has no offsetof.
+// The host reads and writes by these numbers, and has them too: src/kernel/device-layout.ts. NVRTC knows no offsetof.
 #ifndef __CUDACC_RTC__
 static_assert(__builtin_offsetof(DevicePool, base) == 0, "");
 static_assert(__builtin_offsetof(DevicePool, limit) == 8, "");
@@ -742,10 +770,11 @@ static_assert(__builtin_offsetof(DeviceHeap, reserved) == 8, "");
 static_assert(__builtin_offsetof(DeviceHeap, slotMask) == 12, "");
 static_assert(__builtin_offsetof(DeviceHeap, limit) == 16, "");
 static_assert(__builtin_offsetof(DeviceHeap, peak) == 20, "");
-static_assert(__builtin_offsetof(DeviceHeap, doubleFrees) == 24, "");
-static_assert(__builtin_offsetof(DeviceHeap, invalidFrees) == 32, "");
-static_assert(__builtin_offsetof(DeviceHeap, runTaken) == 40, "");
-static_assert(__builtin_offsetof(DeviceHeap, runReturned) == 48, "");
+static_assert(__builtin_offsetof(DeviceHeap, highest) == 24, "");
+static_assert(__builtin_offsetof(DeviceHeap, doubleFrees) == 32, "");
+static_assert(__builtin_offsetof(DeviceHeap, invalidFrees) == 40, "");
+static_assert(__builtin_offsetof(DeviceHeap, runTaken) == 48, "");
+static_assert(__builtin_offsetof(DeviceHeap, runReturned) == 56, "");
 static_assert(__builtin_offsetof(DeviceHeap, tallies) == 128, "");
 static_assert(__builtin_offsetof(DeviceHeap, counts) == 10368, "");
 static_assert(__builtin_offsetof(DeviceHeap, slots) == 11424, "");

@@ -54,6 +54,8 @@ const EMPTY = -1
 const BUSY = -2
 const NO_SLOT = -1
 const NONE = -1
+/** busy slots that a thread passes before it takes a superblock for itself */
+const PATIENCE = 2
 const NOTHING: Grant = { superblock: 0, ticket: 0, count: 0 }
 
 const TAG = 2 ** 16
@@ -193,24 +195,31 @@ export class DeviceHeapModel {
 
   private *obtain(thread: number, sizeClass: number, wanted: number): Steps<Grant> {
     const { slots } = this.size
-    for (let tries = 0; tries <= slots; tries++) {
+    let patience = PATIENCE
+    let passed = 0
+    for (let tries = 0; tries <= 2 * slots + 2; tries++) {
       const slot = (thread + tries) % slots
       const cell = this.slotAt(sizeClass, slot)
       const current = yield* this.cells.load(cell)
-      if (current === BUSY) continue
-      if (current !== EMPTY) {
+      if (current === BUSY) {
+        if (--patience === 0 && (yield* this.mayRefill(sizeClass))) {
+          const grant = yield* this.refill(sizeClass, NO_SLOT, wanted)
+          if (grant.count > 0) return grant
+        }
+        continue
+      }
+      if (current !== EMPTY && (tries === 0 || freeBlocksOf(yield* this.cells.load(current)) > 0)) {
         const grant = yield* this.reserve(current, sizeClass, wanted)
         if (grant.count > 0) return grant
       }
-      if (!(yield* this.mayRefill(sizeClass))) continue
+      if (!(yield* this.mayRefill(sizeClass))) {
+        if (++passed >= slots) break
+        continue
+      }
       if ((yield* this.cells.compareAndSwap(cell, current, BUSY)) !== current) continue
-      if (current !== EMPTY) yield* this.detach(current)
+      if (current !== EMPTY) yield* this.detach(current, retagged(BIAS, smallTag(sizeClass, Place.Attached, slot)))
       const grant = yield* this.refill(sizeClass, slot, wanted)
       yield* this.cells.store(cell, grant.count === 0 ? EMPTY : grant.superblock)
-      if (grant.count > 0) return grant
-    }
-    for (let tries = 0; tries < 2 && (yield* this.mayRefill(sizeClass)); tries++) {
-      const grant = yield* this.refill(sizeClass, NO_SLOT, wanted)
       if (grant.count > 0) return grant
     }
     return NOTHING
@@ -238,9 +247,20 @@ export class DeviceHeapModel {
 
   private *refill(sizeClass: number, slot: number, wanted: number): Steps<Grant> {
     const { superblocks, capacities } = this.size
+    const left = slot === NO_SLOT ? 0 : yield* this.cells.load(this.countsAt + capacities.length)
     const tag = slot === NO_SLOT ? smallTag(sizeClass, Place.Listed, 0) : smallTag(sizeClass, Place.Attached, slot)
+    if (left <= superblocks / 2) {
+      const grant = yield* this.refillWithListed(sizeClass, slot, tag, wanted)
+      return grant.count > 0 ? grant : yield* this.refillWithIdle(sizeClass, slot, tag, wanted)
+    }
+    const grant = yield* this.refillWithIdle(sizeClass, slot, tag, wanted)
+    return grant.count > 0 ? grant : yield* this.refillWithListed(sizeClass, slot, tag, wanted)
+  }
+
+  private *refillWithListed(sizeClass: number, slot: number, tag: number, wanted: number): Steps<Grant> {
     const listed = smallTag(sizeClass, Place.Listed, 0)
     for (let tries = 0; tries < 4; tries++) {
+      if ((yield* this.cells.load(this.countsAt + sizeClass)) <= 0) break
       if ((yield* this.reserveMember(sizeClass)) === 0) break
       const found = yield* this.find(sizeClass, 0)
       if (found === NONE) break
@@ -252,20 +272,25 @@ export class DeviceHeapModel {
         if (slot === NO_SLOT) yield* this.insert(sizeClass, found)
         return grant
       }
-      yield* this.detach(found)
+      yield* this.detach(found, retagged(BIAS, tag))
     }
+    return NOTHING
+  }
+
+  private *refillWithIdle(sizeClass: number, slot: number, tag: number, wanted: number): Steps<Grant> {
+    const { superblocks, capacities } = this.size
     const left = yield* this.reserveMember(capacities.length)
     if (left === 0) return NOTHING
     const found = yield* this.find(capacities.length, superblocks - left)
     if (found === NONE) return NOTHING
     const count = Math.min(wanted, capacities[sizeClass])
-    const published = this.broken === 'clear the map before publishing'
-    if (!published) yield* this.clearBitmap(found, capacities[sizeClass])
+    const early = this.broken === 'clear the map before publishing'
+    if (!early) yield* this.clearBitmap(found, capacities[sizeClass])
     const change = tag * TAG + capacities[sizeClass] - count
     if (this.broken === 'change tags by adding') yield* this.cells.store(found, BIAS + change)
     else yield* this.cells.add(found, change)
-    if (published && slot !== NO_SLOT) yield* this.cells.store(this.slotAt(sizeClass, slot), found)
-    if (published) yield* this.clearBitmap(found, capacities[sizeClass])
+    if (early && slot !== NO_SLOT) yield* this.cells.store(this.slotAt(sizeClass, slot), found)
+    if (early) yield* this.clearBitmap(found, capacities[sizeClass])
     if (slot === NO_SLOT) yield* this.insert(sizeClass, found)
     return { superblock: found, ticket: 0, count }
   }
@@ -360,8 +385,8 @@ export class DeviceHeapModel {
     return now
   }
 
-  private *detach(superblock: number): Steps<void> {
-    let now = yield* this.cells.load(superblock)
+  private *detach(superblock: number, guess: number): Steps<void> {
+    let now = guess
     for (;;) {
       const sizeClass = classOf(now)
       const room = freeBlocksOf(now) > 0
@@ -399,9 +424,7 @@ export class DeviceHeapModel {
 
   private *reserveMember(set: number): Steps<number> {
     const count = this.countsAt + set
-    const present = yield* this.cells.load(count)
-    if (present < 1) return 0
-    if (this.broken === 'lower the count of the idle') return present
+    if (this.broken === 'lower the count of the idle') return yield* this.cells.load(count)
     const before = yield* this.cells.add(count, -1)
     if (before >= 1) return before
     yield* this.cells.add(count, 1)

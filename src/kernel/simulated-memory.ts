@@ -114,7 +114,7 @@ export class SimulatedHeap {
   /** For the kernels that initialise and reset: all superblocks idle, all counters zero. */
   clear(): void {
     const { memory, ptr, tables } = this
-    const { doubleFrees, slots, byteLength, reserved, limit, peak } = DEVICE_HEAP
+    const { doubleFrees, slots, byteLength, reserved, limit, peak, highest } = DEVICE_HEAP
     memory.fill(ptr + doubleFrees, slots - doubleFrees, 0)
     memory.fill(ptr + slots, byteLength - slots, 0xffffffff)
     const words = Uint32Array.from({ length: 2 * this.fields.u32(reserved) }, (_, index) => idleWord()[index % 2])
@@ -122,6 +122,7 @@ export class SimulatedHeap {
     const start = tables.bitsAt(0, 0)
     memory.fill(ptr + start, tables.bitsAt(IDLE_SET + 1, 0) - start, 0)
     this.fields.setU32(peak, 0)
+    this.fields.setU32(highest, 0)
     const count = this.fields.u32(limit)
     for (let superblock = 0; superblock < count; superblock++) this.insert(IDLE_SET, superblock)
   }
@@ -167,7 +168,7 @@ export class SimulatedHeap {
       superblock = this.first(IDLE_SET)
       if (superblock === -1) return NULL
       this.remove(IDLE_SET, superblock)
-      this.notePeak()
+      this.noteUsed(superblock)
       this.memory.fill(this.bitmapAt(superblock), SUPERBLOCK_BYTES - BLOCKS_BYTES, 0)
       this.setWord(superblock, smallWord(sizeClass, Place.Listed, capacityOfClass(sizeClass)))
       this.insert(sizeClass, superblock)
@@ -192,7 +193,7 @@ export class SimulatedHeap {
       if (found < length) continue
       const start = superblock - length + 1
       for (let each = start; each <= superblock; each++) this.remove(IDLE_SET, each)
-      this.notePeak()
+      this.noteUsed(superblock)
       this.setWord(start, runWord(length))
       this.count(TALLIES.allocations, CLASSES)
       this.fields.addU64(DEVICE_HEAP.runTaken, length)
@@ -206,9 +207,12 @@ export class SimulatedHeap {
     for (let each = superblock; each < superblock + length; each++) this.insert(IDLE_SET, each)
   }
 
-  private notePeak(): void {
+  /** After the idle ones were taken, up to `superblock`. */
+  private noteUsed(superblock: number): void {
     const used = this.fields.u32(DEVICE_HEAP.limit) - this.fields.u32(this.tables.countAt(IDLE_SET))
     if (used > this.fields.u32(DEVICE_HEAP.peak)) this.fields.setU32(DEVICE_HEAP.peak, used)
+    const { highest } = DEVICE_HEAP
+    if (superblock >= this.fields.u32(highest)) this.fields.setU32(highest, superblock + 1)
   }
 
   private count(kind: number, sizeClass: number): void {
