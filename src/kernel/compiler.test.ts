@@ -210,14 +210,14 @@ describe('compileKernels on the simulated device', () => {
       structBytes: { Params: 12 },
       simulated: {
         add: ({ args, shape }) => {
-          seen.push(shape.grid[0], args.pointer(0), args.pointer(2), args.uint32(3))
+          seen.push(shape.grid[0], args.pointer(0), args.pointer(2), ...args.bytes(3, 12))
         },
       },
     })
     const add = module.kernel('add')
-    const params = new Uint8Array(new Uint32Array([9, 0, 0]).buffer)
+    const params = Uint8Array.from({ length: 12 }, (_, index) => index)
     add.launch({ grid: 3, block: 1 }, { ptr: 4096 }, 1, 2, params)
-    assert.deepEqual(seen, [3, 4096, 2, 9])
+    assert.deepEqual(seen, [3, 4096, 2, ...params])
     const launch = (...args: never[]) => add.launch({ grid: 1, block: 1 }, ...args)
     assert.throws(() => launch({ ptr: 1 } as never, 40_000 as never, 2 as never, params as never), {
       name: 'RangeError',

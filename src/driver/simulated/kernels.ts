@@ -69,6 +69,12 @@ export class LaunchArguments {
     return this.view.getFloat64(this.offsetOf(index), true)
   }
 
+  /** a copy of the first bytes of a structure passed by value */
+  bytes(index: number, byteLength: number): Uint8Array {
+    const offset = this.offsetOf(index)
+    return new Uint8Array(this.view.buffer.slice(offset, offset + byteLength))
+  }
+
   private offsetOf(index: number): number {
     if (index in this.offsets) return this.offsets[index]
     throw new RangeError(`the launch has ${this.count} arguments, none with index ${index}`)
