@@ -115,6 +115,10 @@ export class DeviceHeapModel {
     return this.owners.size
   }
 
+  isTaken({ superblock, index }: Block): boolean {
+    return this.owners.has(superblock * 1000 + index)
+  }
+
   /** Up to `wanted` blocks; fewer only where no more were found. */
   *allocate(thread: number, sizeClass: number, wanted: number): Steps<Block[]> {
     const blocks: Block[] = []
