@@ -65,6 +65,9 @@ describe('the packed package', () => {
       files.filter(path => /\.(test|suite)\./.test(path)),
       [],
     )
+    for (const name of ['cuda_mempool.cuh', 'control.cu', 'control.ptx', 'trials.ptx']) {
+      assert.ok(existsSync(join(installed, 'cuda', name)), name)
+    }
     assert.ok(!files.some(path => path === 'src' || path === 'dist/test' || path === 'dist/bench'))
   })
 
