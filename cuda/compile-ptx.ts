@@ -23,7 +23,10 @@ export function digestOf(module: ShippedModule): string {
 }
 
 /** Runs a tool of the CUDA toolkit; null where it is not installed. */
-export function runTool(tool: 'nvcc' | 'ptxas', ...args: string[]): { failed: boolean; output: string } | null {
+export function runTool(
+  tool: 'nvcc' | 'ptxas' | 'compute-sanitizer',
+  ...args: string[]
+): { failed: boolean; output: string } | null {
   const { error, status, stdout, stderr } = spawnSync(tool, args, { encoding: 'utf8' })
   if (error !== undefined) return null
   return { failed: status !== 0, output: `${stdout}${stderr}` }
