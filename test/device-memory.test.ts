@@ -9,8 +9,10 @@ import {
   type Device,
   type DeviceArena,
   type DeviceHeap,
+  DeviceLostError,
   type DevicePointer,
   type DeviceRegion,
+  limited,
   openDevice,
   SimulatedArena,
   SimulatedHeap,
@@ -332,6 +334,64 @@ describe('memory for kernels', () => {
       assert.throws(() => again.statsSync(), { name: 'PoolError', message: /already freed/ })
     })
   }
+
+  it('is made of a buffer of any pool', () => {
+    const { allocate, take } = kernels()
+    const [bytes, stream] = [2 * MiB, device.defaultStream]
+    const regions: Record<string, DeviceRegion> = {
+      caching: device.createPool().allocate(bytes),
+      segments: device.createPool({ backing: 'segments' }).allocate(bytes),
+      managed: device.createPool({ backing: 'managed' }).allocate(bytes),
+      debug: device.createPool({ debug: true }).allocate(bytes),
+      arena: device.createArenaPool({ bytes: 2 * bytes }).allocate(bytes),
+      blocks: device.createBlockPool({ blockBytes: bytes, count: 1 }).allocate(bytes),
+      plain: device.createPlainPool().allocate(bytes),
+      driver: device.createDriverPool().allocate(bytes),
+      limited: limited(device.createPool(), bytes).allocate(bytes),
+      growable: device.createGrowableBuffer({ bytes, capacityBytes: 2 * bytes }),
+      array: device.createPool().allocateArray(Float32Array, bytes / 4),
+      shared: device.createSharedBuffer(bytes),
+    }
+    for (const [name, region] of Object.entries(regions)) {
+      const heap = device.createDeviceHeap(region, { stream })
+      const [block] = allocate(heap, 1000, 1)
+      assert.ok(block > region.ptr && block < region.ptr + bytes, name)
+      heap.check()
+      const arena = device.createDeviceArena(region, { stream })
+      assert.equal(take(arena, 1000, 1)[0], arena.base, name)
+      arena.check()
+    }
+  })
+
+  it('and its kernels are lost with the device, and every call names the first fault', async () => {
+    const module = device.compileKernels('extern "C" __global__ void fault(int *x);', {
+      simulated: { fault: ({ args, memory }) => memory.store(args.pointer(0), Uint8Array.of(1)) },
+    })
+    const kernel = module.kernel('fault')
+    const heap = device.createDeviceHeap(device.createPool().allocate(1 * MiB))
+    device.synchronize()
+    kernel.launch({ grid: 1, block: 1 }, 64)
+    const first = { name: 'CudaError', codeName: 'CUDA_ERROR_ILLEGAL_ADDRESS' }
+    assert.throws(() => device.synchronize(), first)
+    const lost = (error: unknown) =>
+      error instanceof DeviceLostError && error.first.codeName === 'CUDA_ERROR_ILLEGAL_ADDRESS'
+    const calls: readonly (() => unknown)[] = [
+      () => kernel.launch({ grid: 1, block: 1 }, 64),
+      () => kernel.launch({ grid: 1, block: 1, cooperative: true }, 64),
+      () => kernel.launch({ grid: 1, block: 1, sharedBytes: 100_000 }, 64),
+      () => kernel.occupancy(32),
+      () => kernel.suggestShape(),
+      () => kernel.resources(),
+      () => module.kernel('fault'),
+      () => heap.statsSync(),
+      () => heap.reset(),
+      () => heap.check(),
+    ]
+    for (const call of calls) assert.throws(call, lost, String(call))
+    await assert.rejects(heap.stats(), lost)
+    heap.close()
+    module.close()
+  })
 
   it('is not used again before what reads its counters is done', async () => {
     const pool = device.createPool()

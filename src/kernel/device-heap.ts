@@ -34,7 +34,9 @@ export class DeviceHeap extends KernelMemory<HeapStats> {
     if (reserved === 0 || this.superblocks === 0) {
       const least = this.ptr - region.ptr + superblocksAt + SUPERBLOCK_BYTES
       const tables =
-        capacityBytes === byteLength ? '' : `, of which most are tables for the ${capacityBytes} it can grow to`
+        capacityBytes === byteLength
+          ? ''
+          : `, with tables for the ${capacityBytes} it can grow to (a lower capacityBytes needs less)`
       throw new RangeError(`${this.call}: the region must have ${least} bytes at least${tables}, not ${byteLength}`)
     }
     this.noteUse(stream, this.call)

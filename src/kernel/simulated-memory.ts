@@ -124,7 +124,9 @@ export class SimulatedHeap {
     this.fields.setU32(peak, 0)
     this.fields.setU32(highest, 0)
     const count = this.fields.u32(limit)
-    for (let superblock = 0; superblock < count; superblock++) this.insert(IDLE_SET, superblock)
+    this.storeBits(tables.bitsAt(IDLE_SET, 0), count)
+    this.storeBits(tables.summaryAt(IDLE_SET, 0), Math.ceil(count / 64))
+    this.fields.setU32(tables.countAt(IDLE_SET), count)
   }
 
   /** For the kernel that grows: superblocks up to `limit` are there. */
@@ -200,6 +202,13 @@ export class SimulatedHeap {
       return this.fields.u64(DEVICE_HEAP.base) + start * SUPERBLOCK_BYTES
     }
     return NULL
+  }
+
+  /** Sets the first `count` bits of what is all zero. */
+  private storeBits(at: number, count: number): void {
+    const words = new Uint32Array(Math.ceil(count / 32)).fill(0xffffffff)
+    if (count % 32 !== 0) words[words.length - 1] = 2 ** (count % 32) - 1
+    this.memory.store(this.ptr + at, words)
   }
 
   private release(superblock: number, length: number): void {
