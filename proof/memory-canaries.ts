@@ -1,13 +1,12 @@
 // The rules of memory: what a free notes, what a merge keeps, what a grant asks for.
 
-import { Double, State, Word } from '../src/heap/records.js'
+import { Double, type RecordTable, State, Word } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
 import { CachingPool } from '../src/pool/caching-pool.js'
 import { Deferred, type Use } from '../src/pool/deferred.js'
-import { IdleGranules } from '../src/pool/idle-granules.js'
+import { GranuleUses } from '../src/pool/granule-uses.js'
 import { OtherStreams } from '../src/pool/other-streams.js'
-import { VirtualBacking } from '../src/pool/virtual-backing.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 export const MEMORY_CANARIES = {
@@ -176,18 +175,18 @@ export const MEMORY_CANARIES = {
   },
   'a granule remembers its last use': {
     broken: 'memory is unmapped though its last use is not known complete',
-    break: () => replacePrivate(IdleGranules.prototype, 'isSettled', () => () => true),
+    break: () => replace(GranuleUses.prototype, 'isSettled', () => () => true),
   },
   'a granule of several streams is nobody’s': {
     broken: 'of a granule that several streams used the last free counts',
     break: () =>
       replace(
-        VirtualBacking.prototype,
+        GranuleUses.prototype,
         'noteFree',
         original =>
-          function (this: VirtualBacking, record: number, key: number, stamp: number): void {
-            for (const reservation of this['reservations']) reservation.useKeys.fill(0)
-            original.call(this, record, key, stamp)
+          function (this: GranuleUses, records: RecordTable, record: number, key: number, stamp: number): void {
+            this.keys.fill(0)
+            original.call(this, records, record, key, stamp)
           },
       ),
   },

@@ -3,6 +3,7 @@
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import { Clocks, type Reach } from '../src/order/clocks.js'
 import { Event } from '../src/order/event.js'
+import { Life } from '../src/order/shared-order.js'
 import { Stream } from '../src/order/stream.js'
 import { replace, replacePrivate } from './replace-method.js'
 
@@ -175,7 +176,8 @@ export const ORDER_CANARIES = {
         'reclaim',
         () =>
           function (this: Clocks): void {
-            this['freeSlots'].push(...this['retired'].splice(0))
+            const { lives } = this['state']
+            for (const [slot, life] of lives.entries()) if (life === Life.retired) lives[slot] = Life.free
           },
       ),
   },

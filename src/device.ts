@@ -1,11 +1,13 @@
 // The front door: opens a device, and makes everything that lives on it.
 
+import { Worker } from 'node:worker_threads'
 import { describe } from './base/bytes.js'
 import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
 import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
 import { NativeDriver } from './driver/native/native-driver.js'
+import { connectDriver, type SharedDriver, serveWaiting, shareDriver } from './driver/shared-driver.js'
 import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
 import { Staging } from './driver/staging.js'
 import type { CompileOptions } from './kernel/compile-options.js'
@@ -18,10 +20,11 @@ import { MemoryControl } from './kernel/memory-control.js'
 import { Module } from './kernel/module.js'
 import { StreamArenas, type StreamArenasOptions } from './kernel/stream-arenas.js'
 import { Capture, type CaptureMode } from './order/capture.js'
-import { Clocks } from './order/clocks.js'
-import { Event } from './order/event.js'
+import { Clocks, MOST_STREAMS } from './order/clocks.js'
+import { Event, type SharedEvent } from './order/event.js'
 import type { Graph } from './order/graph.js'
-import { checkStreamOf, Stream } from './order/stream.js'
+import { identityOf, type SharedOrder } from './order/shared-order.js'
+import { checkStreamOf, type SharedStream, Stream } from './order/stream.js'
 import { type ArenaOptions, ArenaPool } from './pool/arena-pool.js'
 import { type BlockOptions, BlockPool } from './pool/block-pool.js'
 import type { CachingPool } from './pool/caching-pool.js'
@@ -35,9 +38,12 @@ import { HostPool } from './pool/host-pool.js'
 import { ImportedPool } from './pool/imported-pool.js'
 import { makeCachingPool, type WithDebug } from './pool/make-caching-pool.js'
 import type { MappedBuffer } from './pool/mapped-buffer.js'
+import { newSharedPool, type Shared } from './pool/new-shared-pool.js'
 import type { PoolOptions } from './pool/options.js'
 import { PlainPool } from './pool/plain-pool.js'
 import { type OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
+import { SharedPool } from './pool/shared-pool.js'
+import { checkPoolState, type SharedPoolState } from './pool/shared-state.js'
 
 /** A GPU by its number, 'simulated' for a GPU in memory, 'auto' for GPU 0 or else the simulated one, or a driver of one's own. */
 export type DeviceChoice = number | 'auto' | 'simulated' | Driver
@@ -105,6 +111,72 @@ export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
   return devices
 }
 
+/** Grows with each change of what a descriptor of a device says. */
+const SHARED_VERSION = 1
+
+/** What another thread needs to use a device; made by `device.share()`, and can be sent to the thread as it is. */
+export interface SharedDevice {
+  readonly version: number
+  /** number of the process */
+  readonly process: number
+  readonly driver: SharedDriver
+  readonly ordinal: number
+  readonly order: SharedOrder
+}
+
+/** By identity, the devices that this thread shares or has attached. */
+const attachments = new Map<number, Device>()
+
+/**
+ * The device that another thread of this process has opened and shares: the same object each time, and where it was opened
+ * the original. Close it in each thread, last where it was opened. Throws TypeError for what is no descriptor, PoolError for
+ * one of another process or version or of a closed device, and where the system is not Linux.
+ */
+export function attachDevice(shared: SharedDevice): Device {
+  if (!isSharedDevice(shared)) {
+    throw new TypeError(
+      `attachDevice: shared must come from device.share() in another thread, not be ${describe(shared)}`,
+    )
+  }
+  if (shared.version !== SHARED_VERSION) {
+    const fact = `the descriptor is of version ${shared.version}, not ${SHARED_VERSION}`
+    throw new PoolError(`attachDevice: ${fact}; use one version of the package in all threads`)
+  }
+  if (shared.process !== process.pid) {
+    throw new PoolError('attachDevice: the device was opened by another process; open it in this one')
+  }
+  const known = attachments.get(identityOf(shared.order))
+  if (known !== undefined) return known
+  const driver = connectDriver(shared.driver)
+  driver.cuInit()
+  const context = Context.open(driver, shared.ordinal)
+  try {
+    return new Device(context, shared.order)
+  } catch (error) {
+    context.release()
+    throw error
+  }
+}
+
+/** What another thread needs to use a pool; made by `pool.share()`, and can be sent to the thread as it is. */
+export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
+
+/**
+ * The pool that another thread of this process made with `createPool({ shared: true })` and shares, on the device that
+ * `attachDevice(shared.device)` gives. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
+ * what is no descriptor, PoolError for one of another process or version, of a closed pool, or when too many threads use it.
+ */
+export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice> {
+  checkPoolState('attachPool', shared)
+  return attachDevice(shared.device).attachPool(shared)
+}
+
+function isSharedDevice(value: unknown): value is SharedDevice {
+  if (typeof value !== 'object' || value === null) return false
+  const { version, process, driver, ordinal, order } = value as Partial<SharedDevice>
+  return [version, process, ordinal].every(Number.isInteger) && [driver, order].every(part => typeof part === 'object')
+}
+
 /** Reads a choice as the command line and CUDA_MEMPOOL_DEVICE write it: 'auto', 'simulated' or a number. */
 export function parseDeviceChoice(text: string): DeviceChoice {
   if (text === 'auto' || text === 'simulated') return text
@@ -168,14 +240,21 @@ export class Device implements Disposable {
   private readonly memoryControl: MemoryControl
   private closed = false
 
-  /** Use `openDevice`. */
-  constructor(readonly context: Context) {
+  /** Use `openDevice`, or `attachDevice` for one of another thread. */
+  constructor(
+    readonly context: Context,
+    private readonly attachedTo: SharedOrder | null = null,
+  ) {
     this.driver = context.driver
     this.name = this.driver.cuDeviceGetName(context.device)
     this.simulated = this.driver.simulated
     this.totalBytes = this.driver.cuDeviceTotalMem(context.device)
-    this.clocks = new Clocks(context)
-    this.defaultStream = new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
+    this.clocks = new Clocks(context, attachedTo)
+    if (attachedTo === null) this.defaultStream = new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
+    else {
+      this.defaultStream = this.borrow('attachDevice', this.clocks.handles.indexOf(CU_STREAM_LEGACY_DEFAULT))
+      attachments.set(this.clocks.identity, this)
+    }
     this.compiler = new Compiler(context, this.defaultStream)
     this.memoryControl = new MemoryControl(this.clocks, this.defaultStream)
   }
@@ -190,6 +269,19 @@ export class Device implements Disposable {
     return this.open('memoryInfo').cuMemGetInfo()
   }
 
+  /**
+   * A descriptor by which other threads of this process attach this device, with `attachDevice`: streams, events and their
+   * order are then known to all of them. A simulated device stays with this thread, which answers the others while it is idle
+   * or waits. Throws PoolError for a driver of one's own, and where the system is not Linux.
+   */
+  share(): SharedDevice {
+    this.open('share')
+    const driver = shareDriver(this.driver)
+    const order = this.clocks.share()
+    attachments.set(this.clocks.identity, this)
+    return { version: SHARED_VERSION, process: process.pid, driver, ordinal: this.ordinal, order }
+  }
+
   /** A stream of its own, not ordered with the default stream. */
   createStream(): Stream {
     this.open('createStream')
@@ -199,15 +291,19 @@ export class Device implements Disposable {
   /**
    * A stream that another library made; the same one for the same handle until closed. Close it here before it is destroyed
    * there. One that was not, is found out when its handle is adopted anew, as of another stream: all work is waited for then.
+   * Or a stream of another thread, by what `stream.share()` gave there: it is closed there, and only forgotten by a close here.
    */
-  adoptStream(handle: number): Stream {
+  adoptStream(handle: number | SharedStream): Stream {
     const driver = this.open('adoptStream')
+    if (typeof handle === 'object' && handle !== null) return this.adoptShared(handle)
     if (!Number.isSafeInteger(handle) || handle < 0) {
       throw new RangeError(`adoptStream: handle must be a driver's stream handle, not ${describe(handle)}`)
     }
     if (handle === CU_STREAM_LEGACY_DEFAULT || handle === CU_STREAM_LEGACY) return this.defaultStream
     const own = this.clocks.streams.find(stream => stream?.owned === true && stream.handle === handle)
     if (own) return own
+    const slot = handle > CU_STREAM_PER_THREAD ? this.clocks.slots.ownedBy(handle) : -1
+    if (slot !== -1) return this.borrow('adoptStream', slot)
     if (handle > CU_STREAM_PER_THREAD && driver.cuStreamGetCtx(handle) !== this.context.handle) {
       throw new PoolError('adoptStream: the stream belongs to another device or context')
     }
@@ -221,6 +317,16 @@ export class Device implements Disposable {
     })
     this.adopted.set(id, stream)
     return stream
+  }
+
+  /** The event that another thread has handed over, by what `event.transfer()` gave there; once. */
+  adoptEvent(shared: SharedEvent): Event {
+    this.open('adoptEvent')
+    if (!Number.isSafeInteger(shared?.handle) || !(shared.reach instanceof Float64Array)) {
+      throw new TypeError(`adoptEvent: shared must come from event.transfer(), not be ${describe(shared)}`)
+    }
+    this.checkIdentity('adoptEvent: the event', shared.device)
+    return Event.adopt(this.clocks, shared)
   }
 
   createEvent(): Event {
@@ -254,9 +360,11 @@ export class Device implements Disposable {
 
   /** The caching pool: for most uses the only one needed. */
   createPool(options: WithDebug): DebugPool
+  createPool(options: Shared): SharedPool<SharedDevice>
   createPool(options?: PoolOptions): CachingPool
-  createPool(options: PoolOptions = {}): CachingPool {
+  createPool(options: PoolOptions = {}): CachingPool | SharedPool<SharedDevice> {
     this.open('createPool')
+    if (options?.shared === true) return this.createSharedPool(options)
     return this.keep(makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes))
   }
 
@@ -422,10 +530,18 @@ export class Device implements Disposable {
   /**
    * Closes the pools and streams that are still open, waits for all work, and lets go of the device; a lost one has
    * nothing to give back, which is no error. A second close does nothing; after one that threw it goes on where that
-   * stopped. Throws PoolError while another process has a pool of this one open, which must be closed there first.
+   * stopped. Throws PoolError while another process has a pool of this one open, which must be closed there first, and where
+   * it was opened while other threads have it attached.
    */
   close(): void {
     if (this.context.released) return
+    if (this.attachedTo === null) {
+      for (const pool of this.pools) if (pool instanceof SharedPool) pool.close() // their keepers have the device attached
+      this.context.giveBack(() => this.clocks.buryStreams())
+      if (!this.clocks.shut()) {
+        throw new PoolError('close: other threads have the device attached; close it there first')
+      }
+    }
     this.closed = true
     for (const part of [...this.clocks.captures, ...this.clocks.graphs]) this.context.giveBack(() => endEarly(part))
     const streams = this.clocks.streams.filter(stream => stream !== null)
@@ -433,6 +549,8 @@ export class Device implements Disposable {
     for (const part of [...this.imports, ...this.pools, ...streams, ...last]) {
       this.context.giveBack(() => part.close())
     }
+    this.clocks.slots.leave() // of a lost device
+    attachments.delete(this.clocks.identity)
     this.context.release()
   }
 
@@ -450,6 +568,45 @@ export class Device implements Disposable {
   private keepMapped<B extends MappedBuffer>(buffer: B): B {
     this.keep(buffer.home)
     return buffer
+  }
+
+  private createSharedPool(options: PoolOptions): SharedPool<SharedDevice> {
+    const state = newSharedPool(this.clocks, options, this.totalBytes, this.share())
+    const keeper = new Worker(new URL('./keeper-thread.js', import.meta.url), { workerData: state, execArgv: [] })
+    keeper.unref()
+    const pool = new SharedPool(this.clocks, this.defaultStream, state, true, serveWaiting)
+    pool.begin()
+    return this.keep(pool)
+  }
+
+  /** For `attachPool`. */
+  attachPool(state: SharedPoolDescriptor): SharedPool<SharedDevice> {
+    this.open('attachPool')
+    return this.keep(new SharedPool(this.clocks, this.defaultStream, state, false, serveWaiting))
+  }
+
+  private adoptShared(shared: SharedStream): Stream {
+    const { slot, generation } = shared
+    if (!Number.isInteger(slot) || slot < 0 || slot >= MOST_STREAMS || !Number.isInteger(generation)) {
+      throw new TypeError(`adoptStream: a descriptor must come from stream.share(), not be ${describe(shared)}`)
+    }
+    this.checkIdentity('adoptStream: the stream', shared.device)
+    return this.borrow('adoptStream', slot, generation)
+  }
+
+  /** This thread's object for the open stream of a slot, whichever thread's it is. */
+  private borrow(call: string, slot: number, generation = this.clocks.slots.generationOf(slot)): Stream {
+    const known = this.clocks.streamOf(slot)
+    if (known?.generation === generation) return known
+    const lent = { device: this.clocks.identity, slot, generation }
+    const stream = Stream.borrow(this.clocks, lent, closed => this.closePoolOf(closed))
+    if (stream === null) throw new PoolError(`${call}: the stream was closed by the thread that made it`)
+    return stream
+  }
+
+  private checkIdentity(what: string, identity: number): void {
+    if (identity === this.clocks.identity) return
+    throw new PoolError(`${what} belongs to another device; adopt it on the one that attachDevice() gives for that`)
   }
 
   private closePoolOf(stream: Stream): void {

@@ -18,7 +18,17 @@ export {
   type Remedy,
   type StreamMemory,
 } from './base/errors.js'
-export { Device, type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device.js'
+export {
+  attachDevice,
+  attachPool,
+  Device,
+  type DeviceChoice,
+  openDevice,
+  openDevices,
+  parseDeviceChoice,
+  type SharedDevice,
+  type SharedPoolDescriptor,
+} from './device.js'
 export type { Driver } from './driver/driver.js'
 export { type Nvtx, type NvtxRange, openNvtx } from './driver/native/nvtx.js'
 export type { CompileOptions } from './kernel/compile-options.js'
@@ -41,10 +51,10 @@ export type { Module } from './kernel/module.js'
 export { SimulatedArena, SimulatedHeap } from './kernel/simulated-memory.js'
 export type { RegionPool, StreamArenas, StreamArenasOptions } from './kernel/stream-arenas.js'
 export type { CaptureMode } from './order/capture.js'
-export type { Event } from './order/event.js'
+export type { Event, SharedEvent } from './order/event.js'
 export type { Graph } from './order/graph.js'
 export type { GraphMemory } from './order/graph-memory.js'
-export type { Stream } from './order/stream.js'
+export type { SharedStream, Stream } from './order/stream.js'
 export type { AccessChange, AccessLocation, PoolAccess } from './pool/access.js'
 export { aligned } from './pool/aligned.js'
 export type { ArenaMark, ArenaOptions, ArenaPool } from './pool/arena-pool.js'
@@ -60,6 +70,7 @@ export type { DriverPoolAttribute } from './pool/driver-pool-attributes.js'
 export type { DriverPoolOptions } from './pool/driver-pool-options.js'
 export { type FallbackPool, withFallback } from './pool/fallback.js'
 export type { GrowableBuffer, GrowableOptions } from './pool/growable-buffer.js'
+export type { TransferredBuffer } from './pool/home.js'
 export type { HostArray, HostBuffer } from './pool/host-buffer.js'
 export type { HostPoolOptions } from './pool/host-options.js'
 export type { HostPool } from './pool/host-pool.js'
@@ -71,6 +82,7 @@ export type { Pool, PoolStats } from './pool/pool.js'
 export { type ProfiledOptions, type ProfiledPool, profiled } from './pool/profiled.js'
 export { type OnFailure, retrying } from './pool/retrying.js'
 export type { OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
+export type { PoolThread, SharedPool } from './pool/shared-pool.js'
 export type { PoolSnapshot, SnapshotBlock } from './pool/snapshot.js'
 export { type StatisticsPool, type StatisticsScope, statistics } from './pool/statistics.js'
 export { type TaggedOptions, type TaggedPool, type TagStats, tagged } from './pool/tagged.js'

@@ -1,6 +1,6 @@
 // A thread that takes a lock over and over, and may be terminated at any moment; see robust-lock.test.ts.
 
-import { workerData } from 'node:worker_threads'
+import { parentPort, workerData } from 'node:worker_threads'
 import { RobustLock } from './robust-lock.js'
 import { Roster } from './roster.js'
 
@@ -15,6 +15,8 @@ export const enum At {
   broken,
   /** sections completed by all */
   sections,
+  /** stays 0 */
+  forever,
   roster,
 }
 
@@ -33,7 +35,12 @@ export function section(words: Int32Array, lock: RobustLock): void {
 }
 
 if (workerData?.contends) {
-  const { words, worker } = workerData as { words: Int32Array; worker: number }
-  const lock = new RobustLock(words, At.lock, new Roster(words, At.roster), worker)
-  for (;;) section(words, lock)
+  const { words, holds } = workerData as { words: Int32Array; holds: boolean }
+  const roster = new Roster(words, At.roster)
+  const worker = roster.enter()
+  const lock = new RobustLock(words, At.lock, roster, worker)
+  if (holds) lock.acquire()
+  parentPort!.postMessage(worker)
+  while (!holds) section(words, lock)
+  Atomics.wait(words, At.forever, 0)
 }

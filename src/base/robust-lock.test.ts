@@ -56,14 +56,40 @@ test('a lock is free, held, and taken over from the dead', () => {
   assert.equal(c.lock.acquire(), 0, 'after which all is well')
 })
 
+test('looking finds threads that have ended, and a number that another thread of the system has by now', async () => {
+  const words = newWords()
+  const { roster, worker } = lockOf(words)
+  const { thread, worker: other } = await contend(words, true)
+  assert.deepEqual([roster.look(worker), roster.look(other), roster.lookAtAll()], [false, false, []])
+  await thread.terminate()
+  while (!roster.look(other)); // the system may take a moment to forget it
+  assert.deepEqual([roster.isDead(other), roster.bury(other), roster.lookAtAll()], [true, false, [other]])
+  roster.forget(other)
+  assert.deepEqual([roster.look(other), roster.lookAtAll()], [false, []])
+  const started = At.roster + MOST_WORKERS + worker
+  words[started]++
+  assert.equal(roster.look(worker), true)
+})
+
+test('a lock that a terminated thread holds is found while the main thread blocks', async () => {
+  const words = newWords()
+  const { lock, roster, worker } = lockOf(words)
+  const { thread, worker: holder } = await contend(words, true)
+  assert.equal(lock.owner, holder)
+  void thread.terminate()
+  assert.equal(lock.acquire(), holder, 'without any turn of the event loop')
+  assert.deepEqual([lock.owner, roster.isDead(holder)], [worker, true])
+})
+
 const threads: Worker[] = []
 after(() => Promise.all(threads.map(thread => thread.terminate())))
 
-function contend(words: Int32Array, roster: Roster): { thread: Worker; worker: number } {
-  const worker = roster.enter()
+/** A thread that takes the lock over and over, or once for good. */
+async function contend(words: Int32Array, holds = false): Promise<{ thread: Worker; worker: number }> {
   const url = new URL('./lock-contender.suite.js', import.meta.url)
-  const thread = new Worker(url, { workerData: { contends: true, words, worker } })
+  const thread = new Worker(url, { workerData: { contends: true, words, holds } })
   threads.push(thread)
+  const [worker] = await once(thread, 'message')
   return { thread, worker }
 }
 
@@ -71,7 +97,7 @@ test('a thread that waits is woken, and takes over when the holder dies without 
   const words = newWords()
   const { lock, roster, worker } = lockOf(words)
   lock.acquire()
-  contend(words, roster)
+  void contend(words)
   // The waiter's bit shows that it sleeps.
   while (Atomics.load(words, At.lock) === worker) await setImmediate()
   assert.equal(words[At.sections], 0)
@@ -88,25 +114,20 @@ test(`threads terminated at random moments (LOCK_SEED=${SEED} LOCK_TERMINATIONS=
   const words = newWords()
   const { lock, roster } = lockOf(words)
   const random = new Random(SEED)
-  const running = Array.from({ length: 3 }, () => contend(words, roster))
+  const running = Array.from({ length: 3 }, () => contend(words))
   for (let count = 0; count < TERMINATIONS; count++) {
     const sections = Atomics.load(words, At.sections)
     while (Atomics.load(words, At.sections) === sections) await setImmediate()
     for (let turns = random.below(20); turns > 0; turns--) await setImmediate()
-    const [victim] = running.splice(random.below(running.length), 1)
-    const exit = once(victim.thread, 'exit')
-    void victim.thread.terminate()
-    await exit
-    assert.equal(roster.bury(victim.worker), true)
+    const victim = await running.splice(random.below(running.length), 1)[0]
+    await victim.thread.terminate()
     section(words, lock)
     assert.notEqual(lock.owner, victim.worker)
+    while (!roster.look(victim.worker));
     roster.forget(victim.worker)
-    running.push(contend(words, roster))
+    running.push(contend(words))
   }
-  for (const { thread, worker } of running) {
-    await thread.terminate()
-    roster.bury(worker)
-  }
+  for (const contender of running) await (await contender).thread.terminate()
   section(words, lock)
   assert.equal(words[At.broken], 0, 'never two at a time')
   assert.equal(words[At.left], words[At.right])

@@ -3,15 +3,16 @@
 // over, and knows that what the lock protects was left in the middle of something.
 //
 // A wake-up costs a call even when nobody waits, so whoever waits says so in a bit beside the number. A wake-up can be lost
-// with the thread that was to pass it on; waiters look again by themselves after a while.
+// with the thread that was to pass it on; waiters look again by themselves after a while, and at the same time at whether the
+// holder still lives: nobody else needs to say so, and the waiter may be the main thread.
 
 import { assert } from './assert.js'
 import type { Roster } from './roster.js'
 
 const WAITERS = 1 << 30
 const OWNER = WAITERS - 1
-/** Looks at a held lock before sleeping: about as long as a short section takes. */
-const SPINS = 100
+/** Looks at a held lock before sleeping: some tens of microseconds, since to sleep and to be woken takes longer than many short sections. */
+const SPINS = 3000
 const PATIENCE_MS = 5
 
 export class RobustLock {
@@ -53,7 +54,7 @@ export class RobustLock {
         if (Atomics.compareExchange(words, index, seen, me | bits | (seen & WAITERS)) === seen) return owner
       } else if (spins > SPINS) {
         if (seen !== owner || Atomics.compareExchange(words, index, seen, seen | WAITERS) === seen) {
-          Atomics.wait(words, index, owner | WAITERS, PATIENCE_MS)
+          if (Atomics.wait(words, index, owner | WAITERS, PATIENCE_MS) === 'timed-out') roster.look(owner)
           bits = WAITERS
         }
       }

@@ -31,7 +31,7 @@ import {
   RESULT,
 } from './constants.js'
 import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from './driver.js'
-import { registerSimulatedKernel } from './simulated/kernels.js'
+import { STORE_PTX } from './store-kernel.suite.js'
 
 const {
   CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
@@ -67,27 +67,15 @@ const REUSE_ATTRIBUTES = [
   CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
 ]
 
-/** Every thread writes `value`. */
-const PTX = `
-.version 6.3
-.target sm_52
-.address_size 64
-.visible .entry driver_suite_store(.param .u64 target, .param .u32 value)
-{
-  .reg .b32 %value;
-  .reg .b64 %target;
-  ld.param.u64 %target, [target];
-  ld.param.u32 %value, [value];
-  st.u32 [%target], %value;
-  ret;
-}
-`
-registerSimulatedKernel('driver_suite_store', ({ args, memory }) =>
-  memory.store(args.pointer(0), new Uint32Array([args.uint32(1)])),
-)
-
-/** Runs the shared tests; `open` is called once for each of them. */
-export function driverSuite(name: string, open: () => Driver): void {
+/**
+ * Runs the shared tests; `open` is called once for each of them, and `newHost` makes host memory that is to be registered:
+ * shared, where the driver belongs to another thread.
+ */
+export function driverSuite(
+  name: string,
+  open: () => Driver,
+  newHost = (bytes: number): Uint8Array => new Uint8Array(bytes),
+): void {
   describe(`driver contract: ${name}`, () => {
     let driver: Driver
     let device: number
@@ -334,8 +322,9 @@ export function driverSuite(name: string, open: () => Driver): void {
         const stream = createStream()
         const data = sequence(MiB)
         const ptr = allocate(MiB)
-        const up = register(data.slice())
-        const down = register(new Uint8Array(MiB))
+        const up = register(newHost(MiB))
+        up.set(data)
+        const down = register(newHost(MiB))
         driver.cuMemcpyHtoDAsync(ptr, up, stream)
         driver.cuMemcpyDtoHAsync(down, ptr, stream)
         driver.cuStreamSynchronize(stream)
@@ -373,7 +362,7 @@ export function driverSuite(name: string, open: () => Driver): void {
       })
 
       it('refuses to register memory twice, or to unregister what is not', () => {
-        const host = register(new Uint8Array(MiB))
+        const host = register(newHost(MiB))
         const { CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED } = RESULT
         refuses(() => driver.cuMemHostRegister(host, 0), 'cuMemHostRegister', CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
         const other = new Uint8Array(MiB)
@@ -384,7 +373,7 @@ export function driverSuite(name: string, open: () => Driver): void {
     describe('host memory that the device reaches', () => {
       it('is read and written under its device address, in stream order', () => {
         const stream = createStream()
-        const host = new Uint8Array(MiB)
+        const host = newHost(MiB)
         driver.cuMemHostRegister(host, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP)
         later(() => driver.cuMemHostUnregister(host))
         const mapped = driver.cuMemHostGetDevicePointer(host)
@@ -502,7 +491,7 @@ export function driverSuite(name: string, open: () => Driver): void {
         const stream = createStream()
         const event = createEvent()
         const ptr = allocate(16 * MiB)
-        const last = register(new Uint8Array(MiB)).subarray(0, 1)
+        const last = register(newHost(MiB)).subarray(0, 1)
         driver.cuEventRecord(event, stream)
         driver.cuMemsetD8Async(ptr, 8, 16 * MiB, stream)
         driver.cuMemcpyDtoHAsync(last, ptr + 16 * MiB - 1, stream)
@@ -552,7 +541,7 @@ export function driverSuite(name: string, open: () => Driver): void {
         FUNCTION_ATTRIBUTE
 
       beforeEach(() => {
-        const module = driver.cuModuleLoadData(PTX)
+        const module = driver.cuModuleLoadData(STORE_PTX)
         later(() => driver.cuModuleUnload(module))
         kernel = driver.cuModuleGetFunction(module, 'driver_suite_store')
       })

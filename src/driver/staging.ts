@@ -31,7 +31,7 @@ export class Staging {
       this.keptBytes -= size
       return this.spare.splice(index, 1)[0]
     }
-    const memory = new Uint8Array(size)
+    const memory = new Uint8Array(new SharedArrayBuffer(size)) // a simulated device of another thread reaches no other
     this.context.activate().cuMemHostRegister(memory, 0)
     this.registered.add(memory)
     return memory

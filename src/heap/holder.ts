@@ -9,7 +9,12 @@ export const enum Phase {
   live = 1,
   /** freed, and in a slot of that thread or on the way from or to one */
   cached = 2,
+  /** in use, and allocated by another thread */
+  adopted = 3,
 }
+
+/** As a thread: nobody, a block that is being handed from one to another. */
+export const NOBODY = 0
 
 const PHASE_MASK = 3
 const WORKER_SHIFT = 2
@@ -30,7 +35,7 @@ export function phaseOf(holder: number): Phase {
   return holder & PHASE_MASK
 }
 
-/** Whether some thread has the block live in the generation of `tag`. */
-export function isHeldLive(holder: number, tag: number): boolean {
-  return (holder & ~(WORKER_MASK << WORKER_SHIFT)) === (((tag >> 3) << GENERATION_SHIFT) | Phase.live)
+/** Whether a holder word belongs to the generation of `tag`. */
+export function isGenerationOf(holder: number, tag: number): boolean {
+  return holder >> GENERATION_SHIFT === ((tag >> 3) << GENERATION_SHIFT) >> GENERATION_SHIFT
 }

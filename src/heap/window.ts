@@ -5,9 +5,12 @@ import { Double, type RecordTable, State, Word } from './records.js'
 
 /**
  * By key: a block is usable when its stamp is at most this. 0 for a key none of whose blocks are, Infinity where all are; keys
- * beyond the end are as 0.
+ * beyond the end are as 0. Blocks of key 0 have stamp 0.
  */
 export type Admission = Float64Array
+
+/** No free block is usable, whatever it waits for. */
+export const GAPS_ONLY: Admission = Float64Array.of(-1)
 
 /** Where a block can be placed: `absentUnits` of the window have no memory yet. */
 export interface Window {
@@ -103,6 +106,5 @@ export class WindowSearch {
 /** Whether a block is free and its dependency one that is admitted. */
 export function isAdmitted({ words, doubles }: RecordTable, record: number, admission: Admission): boolean {
   if ((words[(record << 4) | Word.tag] & 7) !== State.free) return false
-  const key = words[(record << 4) | Word.key]
-  return key === 0 || doubles[(record << 3) | Double.stamp] <= (admission[key] ?? 0)
+  return doubles[(record << 3) | Double.stamp] <= (admission[words[(record << 4) | Word.key]] ?? 0)
 }

@@ -69,11 +69,12 @@ export class Capture extends KnownOrder {
     if (stream.handle === CU_STREAM_LEGACY_DEFAULT) {
       throw new PoolError('wait: the default stream cannot be captured; create another one for captured work')
     }
+    stream.checkCapturable('wait')
     if (this.isOrderedWithLegacy(stream)) this.block(stream)
     stream.suspend()
     stream.capture = this
     this.streams.add(stream)
-    this.slotLimit = Math.max(this.slotLimit, stream.lastSlot + 1)
+    this.meet(stream.lastSlot)
   }
 
   /** The wait of `join` was refused. */

@@ -7,6 +7,15 @@
 // host or a stream, learns its whole reach, so order is passed on from stream to stream. Two rules keep this sound: the
 // clock ticks and the reach is taken before the driver is called for a mark, and what is learnt is written down after the
 // driver was called. A mistake in timing then costs a reuse and never data.
+//
+// All of this lies in memory that other threads can share (shared-order.ts), and then the two rules hold between threads as
+// well. A free in one thread reads the clock after its work was submitted; if it finds it before the tick of a mark that
+// another thread places, that work comes before the event, which is recorded after the tick. Ticks of two threads would be
+// lost without a lock, and a clock that goes back lets a mark cover what came after it. What is learnt needs none: each
+// value was true when it was written and stays true, so of two writers it does not matter whose value lasts; and a row of
+// `known` is written only while its stream cannot end (stream-slots.ts), so never into that of the next one.
+// Marks that are watched are the thread's own; where another thread's ticks go beyond them, `cover` places a fresh one, and
+// the last mark of a stream that has ended is found by all.
 
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, FATAL_RESULTS } from '../driver/constants.js'
@@ -15,7 +24,9 @@ import type { Capture } from './capture.js'
 import type { Graph } from './graph.js'
 import { KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
 import { relaxed } from './relaxed.js'
+import { Life, newOrder, noteEvent, type OrderState, orderState, type SharedOrder } from './shared-order.js'
 import type { Stream } from './stream.js'
+import { StreamSlots } from './stream-slots.js'
 
 export { MOST_STREAMS, type Reach }
 
@@ -27,31 +38,64 @@ export interface Mark {
   readonly slot: number
   readonly stamp: number
   readonly reach: Reach
-  /** counted over all streams: which of two marks is older */
+  /** counted over all streams of the thread: which of two marks is older */
   readonly number: number
+  /** of a stream that has ended: the event is the slot's, not this thread's */
+  readonly isLast: boolean
 }
 
 export class Clocks extends KnownOrder {
   /** by stream slot: the latest mark known complete */
-  readonly completed = new Float64Array(MOST_STREAMS)
+  readonly completed: Float64Array
   /** as `completed`, but learnt by waiting on the host alone, so that it does not depend on how fast the device is */
-  readonly waited = new Float64Array(MOST_STREAMS)
-  /** by slot: streams that get no marks before a capture has ended */
+  readonly waited: Float64Array
+  /** by slot: the driver's handle of the stream, whichever thread's it is; -1 for none (0 is the default stream's) */
+  readonly handles: Float64Array
+  /** which slots are open, and whose */
+  readonly slots: StreamSlots
+  /** by slot: streams of this thread that get no marks before a capture has ended */
   readonly suspended = new Map<number, Stream>()
-  /** captures that are under way, and graphs that can be launched */
+  /** captures that are under way, and graphs that can be launched, of this thread */
   readonly captures = new Set<Capture>()
   readonly graphs = new Set<Graph>()
-  /** the open stream that has a slot, unless it is being captured */
+  /** this thread's open stream that has a slot, unless it is being captured */
   readonly streams: (Stream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
   private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
   private placed = 0
   private readonly spareEvents: number[] = []
-  private readonly freeSlots = Array.from({ length: MOST_STREAMS }, (_, index) => MOST_STREAMS - 1 - index)
-  /** slots of closed streams whose last mark is not known complete yet */
-  private readonly retired: number[] = []
+  private readonly state: OrderState
+  private readonly sharedOrder: SharedOrder
 
-  constructor(readonly context: Context) {
-    super()
+  /** Of a device of its own, or with an order that another thread shares attached to that. */
+  constructor(
+    readonly context: Context,
+    attached: SharedOrder | null = null,
+  ) {
+    const order = attached ?? newOrder()
+    const state = orderState(order)
+    super(state.marked, state.known, state.limit)
+    this.sharedOrder = order
+    this.state = state
+    this.completed = state.completed
+    this.waited = state.waited
+    this.handles = state.handles
+    this.slots = new StreamSlots(state)
+    if (attached !== null) this.slots.join()
+  }
+
+  /** What another thread needs to attach to this order. From the first call on ticks take a lock. */
+  share(): SharedOrder {
+    if (this.slots.me === 0) {
+      this.slots.join()
+      for (const { event, isLast } of this.marks.flat()) if (!isLast) noteEvent(this.state, this.slots.me, event)
+      for (const event of this.spareEvents) noteEvent(this.state, this.slots.me, event)
+    }
+    return this.sharedOrder
+  }
+
+  /** Tells the device from others of the process in all threads; 0 until shared. */
+  get identity(): number {
+    return this.state.identity[0]
   }
 
   /**
@@ -60,59 +104,117 @@ export class Clocks extends KnownOrder {
    */
   open(stream: Stream): number {
     this.reclaim()
-    if (this.freeSlots.length === 0 && this.retired.length > 0) {
-      this.waitFor(this.retired[0], this.marked[this.retired[0]])
-      this.reclaim()
+    let slot = this.slots.claim(stream.handle, stream.owned)
+    if (slot === -1) {
+      this.buryStreams()
+      slot = this.claimByWaiting(stream)
     }
-    const slot = this.freeSlots.pop()
-    if (slot === undefined) {
+    if (slot === -1) {
       throw new PoolError(`${MOST_STREAMS} streams are open on this device, which is the limit; close one first`)
     }
-    this.known.fill(0, slot * MOST_STREAMS, (slot + 1) * MOST_STREAMS)
-    this.slotLimit = Math.max(this.slotLimit, slot + 1)
     this.streams[slot] = stream
     return slot
   }
 
-  /** A stream is about to be captured: a last mark covers all that was submitted to it. */
-  suspend(slot: number): void {
-    this.mark(slot)
+  /** This thread uses the open stream of another one. */
+  lend(stream: Stream, slot: number): void {
+    this.streams[slot] = stream
+  }
+
+  /** Ends `lend`. */
+  giveUp(stream: Stream): void {
+    if (this.streams[stream.slot] === stream) this.streams[stream.slot] = null
+  }
+
+  /** A stream of this thread is about to be captured: a last mark covers all that was submitted to it. */
+  suspend(stream: Stream): void {
+    const { slot } = stream
+    this.stop(slot, 'beginCapture')
+    this.slots.suspend(slot)
+    this.suspended.set(slot, stream)
     this.streams[slot] = null
+  }
+
+  /** Ends `suspend`. */
+  resume(stream: Stream): void {
+    this.suspended.delete(stream.lastSlot)
+    this.slots.reopen(stream.lastSlot)
+    this.streams[stream.lastSlot] = stream
   }
 
   /** A stream is about to be closed, with a last mark likewise. */
   retire(slot: number): void {
-    this.mark(slot)
+    this.stop(slot, 'close')
     this.vacate(slot)
   }
 
-  /** A slot has no stream any more, and serves another one once its marks are known complete. */
-  vacate(slot: number): void {
+  /** A slot that is no longer open has no stream any more, and serves another one once its marks are known complete. */
+  private vacate(slot: number): void {
     this.streams[slot] = null
-    this.retired.push(slot)
+    this.slots.retire(slot)
   }
 
-  /** The stream that has a slot and is not closed, captured or not. */
+  /** The stream of a slot was destroyed by others, so that nothing can be asked of it: all work is waited for. */
+  abandon(slot: number): void {
+    if (!this.slots.stop(slot)) throw this.notOpen('adoptStream')
+    try {
+      this.synchronize()
+    } catch (error) {
+      this.slots.reopen(slot)
+      throw error
+    }
+    this.vacate(slot)
+  }
+
+  /** This thread's stream that has a slot and is not closed, captured or not. */
   streamOf(slot: number): Stream | null {
-    return this.streams[slot] ?? this.suspended.get(slot) ?? null
+    const stream = this.streams[slot] ?? this.suspended.get(slot) ?? null
+    return stream === null || stream.closed ? null : stream
   }
 
-  /** Places a mark on the open stream that has `slot`, and returns its stamp; its completion is noticed by `poll`. */
+  /** Whether a slot has an open stream that is not captured, of whichever thread. */
+  isOpen(slot: number): boolean {
+    return this.slots.isOpen(slot)
+  }
+
+  /**
+   * Ends the streams of threads that have died, with a last mark each, and gives back what those threads made. Returns how many
+   * streams that were.
+   */
+  buryStreams(): number {
+    let buried = 0
+    for (const dead of this.slots.dead()) {
+      for (let slot = 0; slot < this.slotLimit; slot++) {
+        const was = this.slots.inherit(slot, dead)
+        if (was === null) continue
+        this.bury(slot, was, dead)
+        buried++
+      }
+      const driver = this.context.activate()
+      for (let event = this.slots.takeEvent(dead); event !== 0; event = this.slots.takeEvent(dead)) {
+        driver.cuEventDestroy(event)
+      }
+      this.slots.forget(dead)
+    }
+    return buried
+  }
+
+  /** Places a mark on the open stream that has `slot`, whichever thread's it is, and returns its stamp; its completion is noticed by `poll`. */
   mark(slot: number): number {
-    const driver = this.context.activate()
-    const stream = this.streams[slot]!.handle
-    const marks = this.marks[slot]
-    if (marks.length >= MOST_MARKS) this.query(slot)
-    const reach = this.tick(slot)
-    const isFull = marks.length >= MOST_MARKS
-    if (!isFull && this.spareEvents.length === 0) this.spareEvents.push(driver.cuEventCreate(CU_EVENT_DISABLE_TIMING))
-    const event = isFull ? marks[marks.length - 1].event : this.spareEvents[this.spareEvents.length - 1]
-    driver.cuEventRecord(event, stream)
-    if (isFull) marks.pop()
-    else this.spareEvents.pop()
-    const stamp = reach[slot]
-    marks.push({ event, slot, stamp, reach, number: ++this.placed })
-    return stamp
+    if (this.place(slot)) return this.marks[slot][this.marks[slot].length - 1].stamp
+    this.cover(slot)
+    return this.marked[slot]
+  }
+
+  /** The clock ticks; the reach of a mark that is placed now. To be called before the driver is. */
+  override tick(slot: number): Reach {
+    this.slots.acquire()
+    const ticks = this.slots.me === 0 || this.slots.isTicking(slot)
+    if (ticks) this.marked[slot]++
+    const reach = this.reachOf(slot)
+    this.slots.release()
+    if (!ticks) throw this.notOpen('mark')
+    return reach
   }
 
   /**
@@ -120,18 +222,26 @@ export class Clocks extends KnownOrder {
    * with `afresh` for one of now. Returns whether there was something to wait for.
    */
   order(later: number, earlier: number, stamp: number, afresh: boolean): boolean {
-    if (stamp > this.marked[earlier] || (afresh && this.streams[earlier] !== null)) this.mark(earlier)
-    else this.cover(earlier)
+    if (!((stamp > this.marked[earlier] || afresh) && this.place(earlier))) this.cover(earlier)
     const marks = this.marks[earlier]
     const mark = afresh ? marks.at(-1) : marks.find(candidate => candidate.stamp >= stamp)
     if (mark === undefined) {
+      if (stamp > this.completed[earlier] && this.state.lives[earlier] === Life.suspended) throw this.notOpen('wait')
       // Complete. Of a closed stream nothing was submitted since its last mark, so that its whole reach is known, too.
-      if (this.streams[earlier] === null) this.follow(later, this.reachOf(earlier))
+      const reach = this.reachOfEnded(earlier)
+      if (reach !== null) this.use(later, 'wait', () => this.follow(later, reach))
       return false
     }
-    this.context.activate().cuStreamWaitEvent(this.streams[later]!.handle, mark.event)
-    this.follow(later, mark.reach)
+    this.delay(later, mark.event, mark.reach)
     return true
+  }
+
+  /** Lets the open stream of a slot wait for an event whose mark has this reach. */
+  delay(later: number, event: number, reach: Reach): void {
+    this.use(later, 'wait', handle => {
+      this.context.activate().cuStreamWaitEvent(handle, event)
+      this.follow(later, reach)
+    })
   }
 
   /** The host has seen a mark of this reach complete, by waiting for it or by asking. */
@@ -141,10 +251,7 @@ export class Clocks extends KnownOrder {
       if (byWaiting && stamp > this.waited[slot]) this.waited[slot] = stamp
       if (stamp <= this.completed[slot]) continue
       this.completed[slot] = stamp
-      const marks = this.marks[slot]
-      let passed = 0
-      while (passed < marks.length && marks[passed].stamp <= stamp) this.spareEvents.push(marks[passed++].event)
-      marks.splice(0, passed)
+      this.prune(slot)
     }
   }
 
@@ -177,10 +284,14 @@ export class Clocks extends KnownOrder {
 
   /** Waits on the host for all that was submitted to a slot's stream. */
   waitForAll(slot: number): void {
-    if (this.streams[slot] !== null) this.mark(slot)
+    if (!this.place(slot)) this.cover(slot)
     const last = this.marks[slot].at(-1)
-    if (last !== undefined) this.waitForMark(last)
-    else this.learn(this.reachOf(slot), true) // of a closed stream: what was known to it when it was closed
+    if (last !== undefined) {
+      this.waitForMark(last)
+      return
+    }
+    const reach = this.reachOfEnded(slot) // what was known to it when it was closed
+    if (reach !== null) this.learn(reach, true)
   }
 
   /** Refuses, in the name of `call`, to wait for all work while a stream is being captured. */
@@ -197,9 +308,11 @@ export class Clocks extends KnownOrder {
   /** Waits on the host for all work on the context. */
   synchronize(): void {
     this.checkNoCapture('synchronize')
+    this.slots.acquire()
     // A closed stream has its last mark; a tick that the driver then refuses would be covered by none.
-    for (let slot = 0; slot < this.slotLimit; slot++) if (this.streams[slot] !== null) this.marked[slot]++
+    for (let slot = 0; slot < this.slotLimit; slot++) if (this.slots.isTicking(slot)) this.marked[slot]++
     const reach = this.marked.slice(0, this.slotLimit)
+    this.slots.release()
     this.context.activate().cuCtxSynchronize()
     this.learn(reach, true)
   }
@@ -212,7 +325,7 @@ export class Clocks extends KnownOrder {
     const event = this.unlessEnded(slot, stamp, () => {
       const covers = (mark: Mark) => mark.stamp >= stamp
       if (!this.marks[slot].some(covers)) this.mark(slot)
-      return this.marks[slot].find(covers)!.event
+      return this.marks[slot].find(covers)?.event
     })
     if (event === undefined) return false
     stream.context.activate().cuStreamWaitEvent(stream.handle, event)
@@ -243,21 +356,170 @@ export class Clocks extends KnownOrder {
     return undefined
   }
 
-  /** Waits for all work and gives the events back to the driver. */
+  /** Whether no other thread has the device attached; from then on none can. */
+  shut(): boolean {
+    return this.slots.shut()
+  }
+
+  /** Waits for all work, or where other threads go on for what this one watches, and gives the events back to the driver. */
   close(): void {
     const driver = this.context.activate()
-    this.synchronize() // whoever still awaits something learns that it is done
-    for (const marks of this.marks) this.spareEvents.push(...marks.splice(0).map(mark => mark.event))
+    // Whoever still awaits something learns that it is done.
+    if (this.slots.isAlone) this.synchronize()
+    else for (const marks of this.marks) if (marks.length > 0) this.waitForMark(marks[marks.length - 1])
+    for (const marks of this.marks) {
+      for (const { event, isLast } of marks.splice(0)) if (!isLast) this.spareEvents.push(event)
+    }
     for (let event = this.spareEvents.at(-1); event !== undefined; event = this.spareEvents.at(-1)) {
       driver.cuEventDestroy(event)
       this.spareEvents.pop()
     }
+    const { lastEvents } = this.state
+    for (let slot = 0; slot < MOST_STREAMS && this.slots.isAlone; slot++) {
+      if (lastEvents[slot] === 0) continue
+      driver.cuEventDestroy(lastEvents[slot])
+      lastEvents[slot] = 0
+    }
+    this.slots.leave()
   }
 
-  /** Ticks that placed no mark of ours (a query, an event of the user's, a refused record) are watched by a new one. */
+  /** Places a mark on the stream of a slot; false when that is not open. */
+  private place(slot: number): boolean {
+    const driver = this.context.activate()
+    const marks = this.marks[slot]
+    if (marks.length >= MOST_MARKS) this.query(slot)
+    const newest = marks.at(-1)
+    const replaced = marks.length >= MOST_MARKS && newest?.isLast === false ? newest : null
+    if (!this.slots.pin(slot)) return false
+    try {
+      const reach = this.tick(slot)
+      if (replaced === null && this.spareEvents.length === 0) this.spareEvents.push(this.newEvent())
+      const event = replaced === null ? this.spareEvents[this.spareEvents.length - 1] : replaced.event
+      driver.cuEventRecord(event, this.handles[slot])
+      if (replaced === null) this.spareEvents.pop()
+      else marks.pop()
+      marks.push({ event, slot, stamp: reach[slot], reach, number: ++this.placed, isLast: false })
+    } finally {
+      this.slots.unpin()
+    }
+    return true
+  }
+
+  /** Closes a slot to other threads and places its last mark. */
+  private stop(slot: number, call: string): void {
+    if (!this.slots.stop(slot)) throw this.notOpen(call)
+    try {
+      this.placeLast(slot)
+    } catch (error) {
+      this.slots.reopen(slot)
+      throw error
+    }
+  }
+
+  /** Places the mark that covers all of a stream that is about to end, where every thread finds it. */
+  private placeLast(slot: number): void {
+    const driver = this.context.activate()
+    const { lastEvents, lastStamps } = this.state
+    const reach = this.tick(slot)
+    if (lastEvents[slot] === 0) lastEvents[slot] = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
+    driver.cuEventRecord(lastEvents[slot], this.handles[slot])
+    lastStamps[slot] = reach[slot]
+  }
+
+  /** Ends a stream that this thread has taken over from a dead one. */
+  private bury(slot: number, was: Life, dead: number): void {
+    const handle = this.handles[slot]
+    const isOwned = this.state.owned[slot] === 1
+    try {
+      // A captured stream has its last mark, and what was captured never runs.
+      if (was !== Life.suspended && !this.attempt(() => this.placeLast(slot))) this.synchronize()
+    } catch (error) {
+      this.slots.disown(slot, dead)
+      throw error
+    }
+    this.vacate(slot)
+    if (isOwned) this.attempt(() => this.context.activate().cuStreamDestroy(handle))
+  }
+
+  /** For streams of the dead, of which nobody knows what became of them: another library's may be destroyed, one may be captured for ever. */
+  private attempt(work: () => void): boolean {
+    try {
+      work()
+    } catch (error) {
+      if (!(error instanceof CudaError)) throw error
+      return false
+    }
+    return true
+  }
+
+  /** Calls the driver for an open stream, which no other thread ends meanwhile. */
+  private use(slot: number, call: string, work: (handle: number) => void): void {
+    if (!this.slots.pin(slot)) throw this.notOpen(call)
+    try {
+      work(this.handles[slot])
+    } finally {
+      this.slots.unpin()
+    }
+  }
+
+  private notOpen(call: string): PoolError {
+    return new PoolError(`${call}: the stream was closed, or is being captured, in another thread; use an open one`)
+  }
+
+  private newEvent(): number {
+    const event = this.context.activate().cuEventCreate(CU_EVENT_DISABLE_TIMING)
+    if (this.slots.me !== 0) noteEvent(this.state, this.slots.me, event)
+    return event
+  }
+
+  /** Ticks that placed no mark of ours (a query, an event of the user's, a refused record, another thread's) are watched by a new one. */
   private cover(slot: number): void {
+    this.prune(slot)
     const watched = this.marks[slot].at(-1)?.stamp ?? this.completed[slot]
-    if (watched < this.marked[slot] && this.streams[slot] !== null) this.mark(slot)
+    if (this.slots.isOpen(slot)) {
+      if (watched >= this.marked[slot] || this.place(slot)) return
+    } else {
+      while (!this.slots.awaitClosing(slot)) this.buryStreams()
+      const last = this.lastMark(slot)
+      if (last !== null && last.event !== 0 && last.stamp > watched) this.marks[slot].push(last)
+      if (last !== null) return
+    }
+    this.cover(slot) // it was closed or opened at this moment
+  }
+
+  /** The last mark of a stream that has ended; null when the slot is open. */
+  private lastMark(slot: number): Mark | null {
+    const { lives, lastEvents, lastStamps } = this.state
+    this.slots.acquire()
+    const life = lives[slot]
+    const reach = this.reachOf(slot)
+    const event = lastEvents[slot]
+    // A free in another thread may have come too late to see the last tick; the slot's next stream begins above it.
+    reach[slot] = lastStamps[slot] + Number(this.slots.me !== 0 && life !== Life.suspended)
+    this.slots.release()
+    if (life === Life.open || life === Life.closing) return null
+    return { event, slot, stamp: reach[slot], reach, number: ++this.placed, isLast: true }
+  }
+
+  /** What is complete once all of a stream is that has ended; null when the slot is open, or not all of it is complete. */
+  private reachOfEnded(slot: number): Reach | null {
+    const { lives } = this.state
+    this.slots.acquire()
+    const isOver =
+      lives[slot] !== Life.open && lives[slot] !== Life.closing && this.completed[slot] >= this.marked[slot]
+    const reach = isOver ? this.reachOf(slot) : null
+    this.slots.release()
+    return reach
+  }
+
+  /** Marks that are known complete need not be watched any more. */
+  private prune(slot: number): void {
+    const marks = this.marks[slot]
+    let passed = 0
+    for (; passed < marks.length && marks[passed].stamp <= this.completed[slot]; passed++) {
+      if (!marks[passed].isLast) this.spareEvents.push(marks[passed].event)
+    }
+    marks.splice(0, passed)
   }
 
   private query(slot: number): boolean {
@@ -278,13 +540,24 @@ export class Clocks extends KnownOrder {
     return true
   }
 
+  private claimByWaiting(stream: Stream): number {
+    const { lives } = this.state
+    for (let tries = 0; tries < MOST_STREAMS; tries++) {
+      this.reclaim()
+      const slot = this.slots.claim(stream.handle, stream.owned)
+      const retired = lives.indexOf(Life.retired)
+      if (slot !== -1 || retired === -1) return slot
+      this.waitFor(retired, this.marked[retired])
+    }
+    return -1
+  }
+
   private reclaim(): void {
-    for (let index = this.retired.length - 1; index >= 0; index--) {
-      const slot = this.retired[index]
+    const { lives } = this.state
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      if (lives[slot] !== Life.retired) continue
       this.poll(slot)
-      if (this.completed[slot] < this.marked[slot]) continue
-      this.retired.splice(index, 1)
-      this.freeSlots.push(slot)
+      this.slots.free(slot)
     }
   }
 }

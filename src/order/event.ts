@@ -6,16 +6,50 @@ import type { Clocks, Reach } from './clocks.js'
 import { untilDone } from './polling.js'
 import { checkIsStream, type Stream } from './stream.js'
 
+/** What another thread needs to take an event over; made by `event.transfer()`. */
+export interface SharedEvent {
+  /** which of the process's devices it is an event of */
+  readonly device: number
+  readonly handle: number
+  readonly reach: Float64Array
+}
+
 /** A point in the work of a stream that the host or another stream can wait for. */
 export class Event implements Disposable {
   private handle: number
   /** the clocks of the last record's stream, or of the capture it was part of, and the reach of that mark; null before the first */
   private clocks: Clocks | Capture | null = null
   private reach: Reach = new Float64Array(0)
+  private transferred = false
 
   /** Made by the device: `device.createEvent()`. */
-  constructor(readonly context: Context) {
-    this.handle = context.activate().cuEventCreate(CU_EVENT_DISABLE_TIMING)
+  constructor(
+    readonly context: Context,
+    handle?: number,
+  ) {
+    this.handle = handle ?? context.activate().cuEventCreate(CU_EVENT_DISABLE_TIMING)
+  }
+
+  /** An event that another thread has transferred, recorded as it was there. */
+  static adopt(clocks: Clocks, { handle, reach }: SharedEvent): Event {
+    const event = new Event(clocks.context, handle)
+    event.clocks = clocks
+    event.reach = reach
+    return event
+  }
+
+  /**
+   * Hands the event over, as it was recorded last: the descriptor is sent to another thread that has the device attached,
+   * where `device.adoptEvent(descriptor)` makes an event of it, once. Using it here afterwards is an error. Throws PoolError
+   * for one that was never recorded, or in a capture.
+   */
+  transfer(): SharedEvent {
+    const handle = this.recordedHandle('transfer')
+    const clocks = this.uncaptured('transfer')
+    clocks.share()
+    this.handle = 0
+    this.transferred = true
+    return { device: clocks.identity, handle, reach: this.reach }
   }
 
   /** Moves the event to behind everything submitted to `stream` so far. */
@@ -79,8 +113,8 @@ export class Event implements Disposable {
       return
     }
     stream.checkOpen('wait: the event was recorded outside of the capture')
-    stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
-    if (this.clocks === stream.clocks) stream.clocks.follow(stream.slot, this.reach)
+    if (this.clocks === stream.clocks) stream.clocks.delay(stream.slot, handle, this.reach)
+    else stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
   }
 
   private delayCaptured(capture: Capture, handle: number, stream: Stream): void {
@@ -113,6 +147,9 @@ export class Event implements Disposable {
   }
 
   private openHandle(call: string): number {
+    if (this.transferred) {
+      throw new PoolError(`${call}: the event was handed to another thread; adopt it there, or create one here`)
+    }
     if (this.handle === 0) throw new PoolError(`${call}: the event is closed; use an open one`)
     return this.handle
   }

@@ -6,12 +6,23 @@ export type Reach = Float64Array
 
 /** Which marks of which streams come before what is submitted to a stream from now on: of work that runs, or of a capture. */
 export class KnownOrder {
-  /** by stream slot: marks placed so far */
-  readonly marked = new Float64Array(MOST_STREAMS)
-  /** at `later * MOST_STREAMS + earlier`: the latest mark of one slot that everything submitted to the other from now on comes after */
-  readonly known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
+  constructor(
+    /** by stream slot: marks placed so far */
+    readonly marked: Float64Array = new Float64Array(MOST_STREAMS),
+    /** at `later * MOST_STREAMS + earlier`: the latest mark of one slot that everything submitted to the other from now on comes after */
+    readonly known: Float64Array = new Float64Array(MOST_STREAMS * MOST_STREAMS),
+    private readonly limit: Int32Array = new Int32Array(1),
+  ) {}
+
   /** slots that are or were in use are below this */
-  slotLimit = 0
+  get slotLimit(): number {
+    return this.limit[0]
+  }
+
+  /** A slot is in use. */
+  meet(slot: number): void {
+    if (slot >= this.limit[0]) this.limit[0] = slot + 1
+  }
 
   /** The clock ticks; the reach of a mark that is placed now. To be called before the driver is. */
   tick(slot: number): Reach {

@@ -8,9 +8,19 @@ import type { Event } from './event.js'
 import type { Graph } from './graph.js'
 import { untilDone } from './polling.js'
 
+/** What another thread needs to use a stream; made by `stream.share()`. */
+export interface SharedStream {
+  /** which of the process's devices it is a stream of */
+  readonly device: number
+  readonly slot: number
+  readonly generation: number
+}
+
 /** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
 export class Stream implements Disposable {
   readonly context: Context
+  /** which of the streams that had its slot, one after another, it is */
+  readonly generation: number
   /** index into the clocks, -1 once closed and while it is captured */
   slot: number
   /** while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run */
@@ -29,9 +39,13 @@ export class Stream implements Disposable {
     /** made here: ended by `close`, and ordered with other streams by nothing but our calls; else adopted */
     readonly owned: boolean,
     private readonly onClose: (stream: Stream) => void = () => {},
+    /** the open slot of a stream of another thread, which ends it */
+    private readonly lent?: SharedStream,
   ) {
     this.context = clocks.context
-    this.slot = clocks.open(this)
+    if (lent !== undefined) clocks.lend(this, lent.slot)
+    this.slot = lent?.slot ?? clocks.open(this)
+    this.generation = lent?.generation ?? clocks.slots.generationOf(this.slot)
   }
 
   /** A stream of its own, not ordered with the default stream; nothing stays behind when that fails. */
@@ -46,8 +60,27 @@ export class Stream implements Disposable {
     }
   }
 
+  /** The open stream of another thread that has a slot; null when it was closed there. */
+  static borrow(clocks: Clocks, lent: SharedStream, onClose?: (stream: Stream) => void): Stream | null {
+    const handle = clocks.handles[lent.slot]
+    if (!clocks.slots.isCurrent(lent.slot, lent.generation)) return null
+    return new Stream(clocks, handle, false, onClose, lent)
+  }
+
   get closed(): boolean {
-    return this.slot === -1 && this.capture === null && this.blockedBy === null
+    if (this.slot === -1) return this.capture === null && this.blockedBy === null
+    return this.lent !== undefined && !this.clocks.slots.isCurrent(this.slot, this.generation)
+  }
+
+  /**
+   * A small descriptor, to be sent to another thread that has the device attached, where `device.adoptStream(descriptor)`
+   * makes a stream of it. It stays this one's: it is closed here, after which it refuses there. Throws PoolError for a closed
+   * or captured stream.
+   */
+  share(): SharedStream {
+    this.checkOpen('share')
+    this.clocks.share()
+    return { device: this.clocks.identity, slot: this.slot, generation: this.generation }
   }
 
   /**
@@ -68,7 +101,8 @@ export class Stream implements Disposable {
 
   /** Slot and stamp of the first mark that will cover everything submitted so far, or of a closed stream did. */
   get covering(): readonly [slot: number, stamp: number] {
-    return this.slot >= 0 ? [this.slot, this.clocks.marked[this.slot] + 1] : [this.lastSlot, this.lastStamp]
+    if (this.slot < 0) return [this.lastSlot, this.lastStamp]
+    return [this.slot, this.clocks.marked[this.slot] + (this.closed ? 0 : 1)]
   }
 
   /**
@@ -84,8 +118,11 @@ export class Stream implements Disposable {
 
   /** Refuses, in the name of `call`, the default stream, which the driver does not capture. */
   checkCapturable(call: string): void {
-    if (this.handle !== CU_STREAM_LEGACY_DEFAULT) return
-    throw new PoolError(`${call}: the default stream cannot be captured; create one`)
+    if (this.handle === CU_STREAM_LEGACY_DEFAULT) {
+      throw new PoolError(`${call}: the default stream cannot be captured; create one`)
+    }
+    if (this.lent === undefined) return
+    throw new PoolError(`${call}: the stream is another thread's; capture it there, or one that was made here`)
   }
 
   /**
@@ -131,7 +168,12 @@ export class Stream implements Disposable {
 
   /** Ends the stream; work already submitted still completes. A second close does nothing. An adopted stream stays open for its owner. */
   close(): void {
-    if (this.closed) return
+    if (this.slot === -1 && this.closed) return
+    if (this.lent !== undefined) {
+      this.clocks.giveUp(this)
+      this.end()
+      return
+    }
     this.checkOpen('close')
     this.context.giveBack(() => this.clocks.retire(this.slot))
     try {
@@ -146,8 +188,7 @@ export class Stream implements Disposable {
    * nothing can be asked of it any more, and all work on the device is waited for.
    */
   abandon(): void {
-    this.clocks.synchronize()
-    this.clocks.vacate(this.slot)
+    this.clocks.abandon(this.slot)
     this.end()
   }
 
@@ -162,27 +203,25 @@ export class Stream implements Disposable {
 
   /** For captures: this stream gets no marks until it is resumed. */
   suspend(): void {
-    this.clocks.suspend(this.slot)
-    this.clocks.suspended.set(this.slot, this)
+    this.clocks.suspend(this)
     this.leaveSlot()
   }
 
   /** For captures: ends `suspend`; a stream that was not suspended stays as it is. */
   resume(): void {
     if (this.slot !== -1) return
+    this.clocks.resume(this)
     this.slot = this.lastSlot
-    this.clocks.suspended.delete(this.slot)
-    this.clocks.streams[this.slot] = this
   }
 
   /** Refuses, in the name of `call`, a stream that is closed or captured. */
   checkOpen(call: string): void {
-    if (this.slot === -1) throw this.refusal(call)
+    if (this.slot === -1 || !this.clocks.slots.isOpenIn(this.slot, this.generation)) throw this.refusal(call)
   }
 
   /** Refuses, in the name of `call`, a stream that takes no work; a captured one does. */
   checkUsable(call: string): void {
-    if (this.slot === -1 && this.capture === null) throw this.refusal(call)
+    if (this.capture === null) this.checkOpen(call)
   }
 
   /** Refuses, in the name of `call`, a captured stream, for pools that cannot keep memory for a graph. */
@@ -194,6 +233,11 @@ export class Stream implements Disposable {
 
   private refusal(call: string): PoolError {
     if (this.capture !== null) return new PoolError(`${call}: the stream is being captured; end the capture first`)
+    if (this.slot !== -1) {
+      const isGone = this.closed
+      const fact = isGone ? 'was closed by the thread that made it' : 'is kept idle by a capture in another thread'
+      return new PoolError(`${call}: the stream ${fact}; ${isGone ? 'use an open one' : 'end that first'}`)
+    }
     if (this.blockedBy === null) return new PoolError(`${call}: the stream is closed; use an open one`)
     const fact = 'a stream that is ordered with the default stream is being captured'
     return new PoolError(`${call}: ${fact}; end the capture first, or capture a stream of device.createStream()`)

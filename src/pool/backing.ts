@@ -9,6 +9,7 @@ import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Admission, Window } from '../heap/window.js'
 import type { PoolAccess } from './access.js'
+import type { GranuleUses } from './granule-uses.js'
 
 /** Blocks below this come from the small heap, so that a long-lived small block does not pin a large hole. */
 export const SMALL_UNITS = MiB / UNIT_BYTES
@@ -18,6 +19,10 @@ export const MOST_ALIGNMENT_BYTES = 2 * MiB
 export interface Heaps {
   readonly small: SegregatedFit
   readonly large: SegregatedFit
+  /** whether other threads can change them while the driver is called */
+  readonly isShared: boolean
+  /** Where the last uses of a range of memory that moves are noted. */
+  usesOf(range: number, granules: number, granuleUnits: number): GranuleUses
 }
 
 /** How far a backing may grow. */
@@ -56,8 +61,6 @@ export interface Backing {
     settled: Admission,
     newBytes: number,
   ): boolean
-  /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */
-  noteFree(record: number, key: number, stamp: number): void
   /** Gives idle memory back to the device until at most `keepBytes` are reserved, or nothing more is idle. */
   trim(keepBytes: number): void
   /** Lets another device use the memory, all that there is at any time, or no longer. Throws what the driver throws, with nothing promised then. */

@@ -6,7 +6,7 @@ import type { Driver } from '../driver/driver.js'
 import { Staging } from '../driver/staging.js'
 import { untilDone } from '../order/polling.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
-import type { BufferHome, BufferOwner } from './home.js'
+import type { BufferHome, BufferOwner, TransferredBuffer } from './home.js'
 import type { Pool } from './pool.js'
 
 /**
@@ -76,6 +76,17 @@ export class DeviceBuffer implements Disposable {
     if (this.home.servesCaptures === true) stream.checkUsable('recordUse')
     else stream.checkOpen('recordUse')
     this.home.recordUse(this.record, this.tag, stream)
+  }
+
+  /**
+   * Gives the buffer up, for `pool.adopt` in another thread that shares the pool; any use of it here from now on throws
+   * PoolError. Throws PoolError for a buffer of a pool that no threads share.
+   */
+  transfer(): TransferredBuffer {
+    if (this.home.transfer === undefined) {
+      throw new PoolError('transfer: the pool is one of this thread; make it with createPool({ shared: true })')
+    }
+    return this.home.transfer(this.record, this.tag)
   }
 
   /**

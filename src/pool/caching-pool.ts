@@ -8,7 +8,7 @@ import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { Double, LAST_GENERATION, RecordTable, State, Stride, Word } from '../heap/records.js'
-import { classOf, MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../heap/size-classes.js'
+import { classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import { Capture } from '../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { GraphMemory } from '../order/graph-memory.js'
@@ -17,6 +17,7 @@ import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './acces
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import { blockUnits } from './block-units.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { BufferHome } from './home.js'
 import type { PoolConfig } from './options.js'
@@ -432,11 +433,7 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
   private unitsOf(bytes: number): number {
     const mask = this.roundingMask
     if (bytes > 0 && (bytes & this.smallMask) === bytes) return classUnits(((bytes + mask) & ~mask) >>> Shift.units)
-    checkByteCount(bytes, 'bytes')
-    const { minBlockBytes } = this.config
-    const units = Math.ceil(bytes / minBlockBytes) * (minBlockBytes / UNIT_BYTES)
-    if (units > MAX_UNITS / 2) return MAX_UNITS
-    return this.config.powerOfTwo ? powerOfTwoSize(units) : classUnits(units)
+    return blockUnits(bytes, this.config)
   }
 
   private get isClosed(): boolean {
@@ -485,9 +482,4 @@ export class CachingPool extends Pool implements BufferHome, Disposable {
 /** The error for what `deallocate` does not know. */
 export function unknownAddress(ptr: number): PoolError {
   return new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
-}
-
-/** Powers of two from 512 B to 2 GiB; exact above. */
-function powerOfTwoSize(units: number): number {
-  return units > 2 ** 23 ? units : Math.max(2, powerOfTwoUnits(units))
 }

@@ -14,7 +14,8 @@ import { MOST_STREAMS } from '../order/clocks.js'
 import type { Holding } from '../order/graph-memory.js'
 import type { Stream } from '../order/stream.js'
 import type { Use } from './deferred.js'
-import { FULL_CLASS, type SlotCache } from './slot-cache.js'
+import { FULL_CLASS } from './slot-cache.js'
+import type { Slots } from './slots.js'
 
 /** The key of blocks that are not used again as long as the graph lives. */
 const NEVER = MOST_STREAMS + 1
@@ -61,7 +62,7 @@ export class CaptureArena implements Holding {
   constructor(
     readonly capture: Capture,
     private readonly records: RecordTable,
-    private readonly slots: SlotCache,
+    private readonly slots: Slots,
     private readonly source: ArenaSource,
   ) {
     capture.holdings.add(this)

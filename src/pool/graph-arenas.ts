@@ -9,7 +9,8 @@ import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import { type ArenaSource, CaptureArena } from './capture-arena.js'
 import type { Deferred, Use } from './deferred.js'
-import { FULL_CLASS, type SlotCache } from './slot-cache.js'
+import { FULL_CLASS } from './slot-cache.js'
+import type { Slots } from './slots.js'
 
 /** What is asked of the reserve. */
 interface IdleMemory {
@@ -24,7 +25,7 @@ export class GraphArenas implements ArenaSource {
 
   constructor(
     private readonly records: RecordTable,
-    private readonly slots: SlotCache,
+    private readonly slots: Slots,
     private readonly clocks: Clocks,
     private readonly deferred: Deferred,
     private readonly memory: IdleMemory,

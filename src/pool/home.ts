@@ -7,6 +7,12 @@ export interface BufferOwner {
   release(buffer: DeviceBuffer, stream?: Stream): void
 }
 
+/** A buffer on its way to another thread: two int32, to be sent as they are or put anywhere. */
+export interface TransferredBuffer {
+  readonly record: number
+  readonly tag: number
+}
+
 /** What a buffer asks of the pool that its memory comes from, whichever wrappers stand in between. */
 export interface BufferHome {
   readonly context: Context
@@ -21,6 +27,8 @@ export interface BufferHome {
   recordUse(record: number, tag: number, stream: Stream): void
   /** whether work of `context` can use the memory: that of its own device, and of others that were given access */
   reachableFrom(context: Context): boolean
+  /** gives a live block up for another thread; of pools that threads share */
+  transfer?(record: number, tag: number): TransferredBuffer
   /** told before work on an open `stream` is submitted that uses a live block: of pools that look for mistakes */
   noteUse?(stream: Stream, call: string): void
 }

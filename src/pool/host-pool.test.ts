@@ -104,8 +104,8 @@ describe('host pool', () => {
   it('device addresses are there on request, and lie as the host addresses do', () => {
     const { device, pool } = setUp({ mapped: true })
     const [a, b] = [pool.allocate(1000), pool.allocate(5000)]
-    const { hostAddress } = device.driver
-    assert.equal(b.devicePtr - a.devicePtr, hostAddress(b.bytes) - hostAddress(a.bytes))
+    const { driver } = device
+    assert.equal(b.devicePtr - a.devicePtr, driver.hostAddress(b.bytes) - driver.hostAddress(a.bytes))
     assert.equal(a.devicePtr % 256, 0)
     assert.equal(device.driver.calls.get('cuMemHostGetDevicePointer'), 1, 'asked once for each segment')
     assert.throws(() => setUp().pool.allocate(8).devicePtr, {

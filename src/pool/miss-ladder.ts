@@ -16,7 +16,7 @@ import { HostWait, NONE } from './host-wait.js'
 import { ANYBODY, type Miss } from './miss.js'
 import type { PoolConfig } from './options.js'
 import type { Reserve } from './reserve.js'
-import type { SlotCache } from './slot-cache.js'
+import type { Slots } from './slots.js'
 
 /** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
 const MOST_SLACK = 1.2
@@ -29,7 +29,7 @@ export class MissLadder {
 
   constructor(
     private readonly reserve: Reserve,
-    private readonly slots: SlotCache,
+    private readonly slots: Slots,
     private readonly clocks: Clocks,
     seen: Float64Array,
     private readonly config: PoolConfig,
@@ -46,7 +46,7 @@ export class MissLadder {
     const { others } = reserve
     let record = 0
     others.look(slot)
-    if (alignUnits === 1) record = others.takeCached(units, slot)
+    if (alignUnits === 1 && this.slots.isWorthDraining) record = others.takeCached(units, slot)
     if (record === 0 && heap === reserve.small && reserve.breakLarger(units, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
@@ -83,7 +83,7 @@ export class MissLadder {
 
   /** Refuses a stream that another library captures without our knowledge: its memory would be used again under the graph. */
   private checkAnnounced(slot: number): void {
-    const { handle } = this.clocks.streams[slot]!
+    const handle = this.clocks.handles[slot]
     if (handle === CU_STREAM_LEGACY_DEFAULT || !this.clocks.context.activate().cuStreamIsCapturing(handle)) return
     throw new PoolError(
       'allocate: the stream is being captured by another library; call pool.beginCapture(stream) before the capture begins',
@@ -98,12 +98,9 @@ export class MissLadder {
     const { crossStreamReuse } = this.config
     let record = 0
     if (reserve.ask() && reserve.settleKnown() > 0) record = this.takeKnown(miss)
-    if (record === 0 && reserve.drain(heap) > 0) {
-      reserve.settle()
-      record = this.takeKnown(miss)
-    }
-    if (record === 0) record = others.takeStretch(heap, units, alignUnits)
-    if (record === 0 && reserve.drain(heap === reserve.small ? reserve.large : reserve.small) > 0) reserve.settle()
+    const { isWorthDraining } = this.slots
+    if (record === 0 && isWorthDraining) record = this.takeDrained(miss)
+    else if (record === 0) record = others.takeStretch(heap, units, alignUnits)
     if (record === 0 && crossStreamReuse === 'wait-before-grow') {
       record = this.takeByWaiting(miss)
       if (record !== 0) return record
@@ -113,11 +110,26 @@ export class MissLadder {
       this.growths++
       record = this.grow(miss)
     }
+    if (record === 0 && !isWorthDraining) record = this.takeDrained(miss) || this.grow(miss)
     if (record === 0 && crossStreamReuse === 'wait-before-oom') {
       record = this.takeByWaiting(miss)
       if (record === 0 && others.waitForWindow(reserve.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
     }
     while (record === 0 && this.host.waitFor(miss)) record = this.takeKnown(miss) || this.grow(miss)
+    return record
+  }
+
+  /** Gives back what is cached, of the other heap too when that of this one does not help. */
+  private takeDrained(miss: Miss): number {
+    const { heap, units, alignUnits } = miss
+    const { reserve } = this
+    let record = 0
+    if (reserve.drain(heap) > 0) {
+      reserve.settle()
+      record = this.takeKnown(miss)
+    }
+    if (record === 0) record = reserve.others.takeStretch(heap, units, alignUnits)
+    if (record === 0 && reserve.drain(heap === reserve.small ? reserve.large : reserve.small) > 0) reserve.settle()
     return record
   }
 

@@ -40,6 +40,8 @@ export interface PoolOptions {
   readonly backing?: 'auto' | 'virtual' | 'segments' | 'managed'
   /** looks for mistakes in the use of memory, at the price of speed: `true`, or how; see DebugOptions (false) */
   readonly debug?: boolean | DebugOptions
+  /** true: the pool can be used in several threads; see `pool.share()` (false) */
+  readonly shared?: boolean
 }
 
 /** The same with everything decided; sizes in bytes. */
@@ -69,6 +71,7 @@ const KEYS = [
   'releaseThresholdBytes',
   'backing',
   'debug',
+  'shared',
 ]
 
 /** Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option. */
@@ -85,6 +88,7 @@ export function parsePoolOptions(options: PoolOptions, deviceBytes: number): Poo
       `maxPoolBytes (${formatBytes(limitBytes)}) is below minBlockBytes (${formatBytes(minBlockBytes)}); raise it`,
     )
   }
+  choice(options.shared ?? false, 'shared', [true, false])
   return {
     limitBytes,
     leaveFreeBytes: bytesOrZero(options.leaveFreeBytes ?? 0, 'leaveFreeBytes'),

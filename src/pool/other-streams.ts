@@ -14,7 +14,7 @@ import type { Admission } from '../heap/window.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Backing } from './backing.js'
 import type { Use } from './deferred.js'
-import type { SlotCache } from './slot-cache.js'
+import type { Slots } from './slots.js'
 
 /** By key: every block is admitted. */
 const ALL: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
@@ -27,11 +27,13 @@ export class OtherStreams {
 
   constructor(
     private readonly records: RecordTable,
-    private readonly slots: SlotCache,
+    private readonly slots: Slots,
     private readonly clocks: Clocks,
     /** by slot: the latest stamp that the host has seen complete */
     private readonly seen: Float64Array,
     private readonly deterministic: boolean,
+    /** takes a block back that was taken out of a heap, to be used again after all of `uses` */
+    private readonly giveBack: (record: number, uses: readonly Use[]) => void,
   ) {}
 
   /** Works out anew what is known to come before everything that a slot's stream does from now on. */
@@ -81,15 +83,22 @@ export class OtherStreams {
 
   /** Makes the stream of a slot wait for what it takes to use some block, or some neighbouring blocks; 0 where there are none. */
   takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+    const { records } = this
     const block = findAdmitted(heap, units, alignUnits, ALL)
-    if (block !== 0) {
-      this.waitForBlocks([block], slot)
-      return heap.carve(block, startIn(heap, block, alignUnits), units)
+    const stretch = block === 0 ? findStretch(heap, units, alignUnits, ALL) : null
+    if (block === 0 && stretch === null) return 0
+    const uses = this.usesOf(stretch === null ? [block] : blocksOf(heap, stretch))
+    // First of all out of the heap, where another thread might take it while the driver is called.
+    const record =
+      stretch === null ? heap.carve(block, startIn(heap, block, alignUnits), units) : heap.takeWindow(stretch, 1)
+    records.claim(record)
+    try {
+      for (const use of uses) this.waitFor(slot, use.slot, use.stamp)
+    } catch (error) {
+      this.giveBack(record, uses)
+      throw error
     }
-    const stretch = findStretch(heap, units, alignUnits, ALL)
-    if (stretch === null) return 0
-    this.waitForBlocks(blocksOf(heap, stretch), slot)
-    return heap.takeWindow(stretch, 1)
+    return record
   }
 
   /** Makes the stream of a slot wait where that lets a block be placed with less new memory; returns whether it does. */
@@ -98,7 +107,7 @@ export class OtherStreams {
     if (window === null) return false
     const without = backing.windowFor(heap, units, alignUnits, this.look(slot))
     if (without !== null && without.absentUnits <= window.absentUnits) return false
-    this.waitForBlocks(blocksOf(heap, window), slot)
+    for (const use of this.usesOf(blocksOf(heap, window))) this.waitFor(slot, use.slot, use.stamp)
     return true
   }
 
@@ -114,11 +123,15 @@ export class OtherStreams {
     if (clocks.orderPeer(other, stamp, this.clocks.streams[slot]!)) this.insertedWaits++
   }
 
-  private waitForBlocks(blocks: readonly number[], slot: number): void {
+  /** What free blocks wait for. */
+  private usesOf(blocks: readonly number[]): Use[] {
+    const { clocks } = this
     const { words, doubles } = this.records
+    const uses: Use[] = []
     for (const record of blocks) {
       const key = words[(record << 4) | Word.key]
-      if (key !== 0) this.waitFor(slot, key - 1, doubles[(record << 3) | Double.stamp])
+      if (key !== 0) uses.push({ clocks, slot: key - 1, stamp: doubles[(record << 3) | Double.stamp] })
     }
+    return uses
   }
 }

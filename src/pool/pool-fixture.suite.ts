@@ -20,10 +20,16 @@ import type { PassOptions } from './handover.js'
 import type { HostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
 import { ImportedPool } from './imported-pool.js'
+import { Keeper } from './keeper.js'
 import { makeCachingPool, type WithDebug } from './make-caching-pool.js'
+import { newSharedPool } from './new-shared-pool.js'
 import type { PoolOptions } from './options.js'
+import { OutsideLock } from './outside-lock.js'
 import { PlainPool } from './plain-pool.js'
+import { seenBy } from './reserve.js'
 import { type OpenOptions, SharedBuffer } from './shared-buffer.js'
+import { SharedPool } from './shared-pool.js'
+import { SharedState } from './shared-state.js'
 
 /** A simulated device of 64 MiB, or as the options say; or one more of a driver that has several. */
 export class TestDevice {
@@ -53,6 +59,19 @@ export class TestDevice {
   createPool(options?: PoolOptions): CachingPool
   createPool(options: PoolOptions = {}): CachingPool {
     return makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes)
+  }
+
+  /** A pool that threads share, whose keeper is in this one: it answers while others wait. */
+  createSharedPool(options: PoolOptions = {}): { pool: SharedPool; keeper: Keeper; attach: () => SharedPool } {
+    const state = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
+    const outside = new OutsideLock(this.driver)
+    const clocks = new Clocks(Context.open(outside.driver, this.context.ordinal), this.clocks.share())
+    const keeper = new Keeper(new SharedState(state, seenBy(clocks, state.config)), clocks, state.config, outside, () =>
+      clocks.close(),
+    )
+    const front = (creates: boolean) =>
+      new SharedPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
+    return { pool: front(true), keeper, attach: () => front(false) }
   }
 
   createArenaPool(options: ArenaOptions): ArenaPool {

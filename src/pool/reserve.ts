@@ -3,19 +3,21 @@
 
 import { CudaError, DeviceLostError, type StreamMemory } from '../base/errors.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
-import { SegregatedFit } from '../heap/segregated-fit.js'
-import { CLASSES, classFloorUnits, classOf, UNIT_BYTES } from '../heap/size-classes.js'
-import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import type { SegregatedFit } from '../heap/segregated-fit.js'
+import { CLASSES, classOf, UNIT_BYTES } from '../heap/size-classes.js'
+import { GAPS_ONLY } from '../heap/window.js'
+import type { Clocks } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type Backing, SMALL_UNITS } from './backing.js'
 import { chooseBacking } from './choose-backing.js'
 import { Deferred, type Use } from './deferred.js'
+import { FreeMemory } from './free-memory.js'
 import { GraphArenas } from './graph-arenas.js'
 import { MissLadder } from './miss-ladder.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
-import type { SlotCache } from './slot-cache.js'
+import type { Slots } from './slots.js'
 
 /**
  * Large blocks given back to the heap between two marks. Marks tell how old the last use of idle memory is, so that it
@@ -28,36 +30,37 @@ export class Reserve {
   readonly small: SegregatedFit
   readonly large: SegregatedFit
   readonly backing: Backing
-  /** by stream slot: the latest stamp that a block waits for */
-  private readonly awaited = new Float64Array(MOST_STREAMS)
   readonly deferred: Deferred
   readonly others: OtherStreams
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   private readonly seen: Float64Array
   private readonly ladder: MissLadder
-  private unmarkedFrees = 0
   /** what captures, and their graphs, have of the memory */
   readonly arenas: GraphArenas
 
   constructor(
     private readonly records: RecordTable,
-    private readonly slots: SlotCache,
+    private readonly slots: Slots,
     private readonly clocks: Clocks,
     private readonly config: PoolConfig,
+    /** whose free blocks wait for what the clocks, or for a deterministic pool its own waits, say */
+    private readonly memory: FreeMemory = new FreeMemory(records, slots, seenBy(clocks, config)),
   ) {
-    this.small = new SegregatedFit(records)
-    this.large = new SegregatedFit(records)
-    this.seen = config.deterministic ? clocks.waited : clocks.completed
+    this.small = memory.small
+    this.large = memory.large
+    this.seen = seenBy(clocks, config)
     this.deferred = new Deferred(clocks, this.seen, config.streamOrdered)
-    this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic)
+    this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic, (record, uses) =>
+      this.giveBackAfter(record, uses),
+    )
     this.arenas = new GraphArenas(records, slots, clocks, this.deferred, this)
     this.ladder = new MissLadder(this, slots, clocks, this.seen, config)
-    this.backing = chooseBacking(clocks, this, config)
+    this.backing = chooseBacking(clocks, memory, config)
   }
 
   /** A block for the stream slot, taken but without a state, its key and class in its record; 0 when no step of the ladder helps. */
   allocate(units: number, alignUnits: number, slot: number): number {
-    const heap = units < SMALL_UNITS ? this.small : this.large
+    const heap = this.memory.heapFor(units)
     const key = slot + 1
     let record = heap.allocate(units, alignUnits, key)
     if (record === 0) record = this.ladder.take({ heap, units, alignUnits, slot })
@@ -80,7 +83,7 @@ export class Reserve {
     this.slots.handBack(record)
     this.giveToHeap(record, slot, stamp)
     const aboveThreshold = this.backing.reservedBytes > this.config.releaseThresholdBytes
-    if (this.unmarkedFrees < LARGE_FREES_PER_MARK && !aboveThreshold) return
+    if (!this.wantsMarks && !aboveThreshold) return
     try {
       this.placeMarks()
       if (aboveThreshold) this.processDeferred()
@@ -109,7 +112,7 @@ export class Reserve {
     const first = own[0] ?? { slot: 0, stamp: 0 }
     const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
     this.records.setState(record, State.deferred)
-    for (const use of own) this.await(use.slot, use.stamp)
+    for (const use of own) this.memory.await(use.slot, use.stamp)
     this.deferred.addAfter({ record, slot: first.slot, stamp: first.stamp, bytes, uses })
   }
 
@@ -128,8 +131,8 @@ export class Reserve {
     this.slots.handBack(record)
     const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
     this.records.setState(record, State.deferred)
-    this.await(slot, stamp)
-    for (const use of this.deferred.add(record, slot, stamp, bytes)) this.await(use.slot, use.stamp)
+    this.memory.await(slot, stamp)
+    for (const use of this.deferred.add(record, slot, stamp, bytes)) this.memory.await(use.slot, use.stamp)
   }
 
   /** A freed block is kept from use until `giveToHeap`. */
@@ -146,6 +149,17 @@ export class Reserve {
       relaxed(this.clocks.context.activate(), () => this.backing.trim(threshold))
     }
     return settled
+  }
+
+  /** Takes `units` of new memory for whoever asks next, if that is much against what is free, and there is room for it. */
+  growAhead(heap: SegregatedFit, units: number): void {
+    const { backing } = this
+    const mostBytes = Math.min(backing.limitBytes, backing.reservedBytes + units * UNIT_BYTES)
+    if (heap.freeUnits >= units) return
+    const record = relaxed(this.clocks.context.activate(), () => backing.grow(heap, units, 1, GAPS_ONLY, mostBytes))
+    if (record === 0) return
+    this.records.claim(record)
+    heap.free(record, 0, 0)
   }
 
   /** Gives idle memory back until at most `bytes` are reserved. */
@@ -168,15 +182,12 @@ export class Reserve {
 
   /** Freed, and not yet known to be free of work. */
   get pendingBytes(): number {
-    const units = [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
-    return units * UNIT_BYTES + this.deferred.bytes
+    return this.memory.pendingUnits * UNIT_BYTES + this.deferred.bytes
   }
 
   /** The floor of the largest free block's class. */
   get largestFreeBytes(): number {
-    const heaps = [this.small, this.large]
-    const classes = heaps.flatMap(heap => Array.from(heap.unitsByKey, (_, key) => heap.largestClass(key)))
-    return classFloorUnits(Math.max(0, ...classes)) * UNIT_BYTES
+    return this.memory.largestFreeUnits * UNIT_BYTES
   }
 
   /** What is kept that each stream used last; walks the waiting blocks. */
@@ -184,7 +195,7 @@ export class Reserve {
     const slots = Array.from({ length: this.slots.slotLimit }, (_, slot) => {
       const free = (this.small.unitsByKey[slot + 1] ?? 0) + (this.large.unitsByKey[slot + 1] ?? 0)
       return {
-        stream: this.clocks.streams[slot]?.handle ?? null,
+        stream: this.clocks.isOpen(slot) ? this.clocks.handles[slot] : null,
         pendingBytes: free * UNIT_BYTES + this.deferred.bytesOf(slot),
         cachedBytes: this.slots.cachedUnits(slot) * UNIT_BYTES,
       }
@@ -217,35 +228,29 @@ export class Reserve {
 
   /** Gives a block back to its heap without asking the driver for anything. */
   giveToHeap(record: number, slot: number, stamp: number): void {
-    const heap = this.records.words[(record << 4) | Word.units] < SMALL_UNITS ? this.small : this.large
-    const settled = this.seen[slot] >= stamp
-    if (!settled) this.await(slot, stamp)
-    const key = settled ? 0 : slot + 1
-    this.backing.noteFree(record, key, stamp)
-    heap.free(record, key, settled ? 0 : stamp)
-    if (heap === this.large) this.unmarkedFrees++
-  }
-
-  /** A block waits for `stamp` of a stream slot. */
-  private await(slot: number, stamp: number): void {
-    this.slots.meet(slot)
-    if (stamp > this.awaited[slot]) this.awaited[slot] = stamp
+    this.memory.giveToHeap(record, slot, stamp)
   }
 
   /** Slots of streams that blocks wait for. */
   awaitedSlots(): number[] {
     return Array.from({ length: this.slots.slotLimit }, (_, slot) => slot).filter(
-      slot => this.awaited[slot] > this.seen[slot],
+      slot => this.memory.awaited[slot] > this.seen[slot],
     )
+  }
+
+  /** So many frees wait for a mark that one should be placed. */
+  get wantsMarks(): boolean {
+    return this.memory.unmarkedFrees >= LARGE_FREES_PER_MARK
   }
 
   /** Places a mark on each stream that has frees which none covers yet. */
   placeMarks(): void {
     const { clocks } = this
-    this.unmarkedFrees = 0
+    const { awaited } = this.memory
+    this.memory.noteMarks()
     if (this.config.deterministic) return
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (this.awaited[slot] > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
+      if (awaited[slot] > clocks.marked[slot] && clocks.isOpen(slot)) clocks.mark(slot)
     }
   }
 
@@ -261,7 +266,7 @@ export class Reserve {
     this.placeMarks()
     let learnt = false
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (this.awaited[slot] > seen[slot] && !this.config.deterministic && clocks.poll(slot)) learnt = true
+      if (this.memory.awaited[slot] > seen[slot] && !this.config.deterministic && clocks.poll(slot)) learnt = true
     }
     return this.deferred.pollPeers(false) || learnt
   }
@@ -271,7 +276,7 @@ export class Reserve {
     const { seen } = this
     let settled = 0
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (this.awaited[slot] === 0) continue
+      if (this.memory.awaited[slot] === 0) continue
       settled += this.small.settle(slot + 1, seen[slot])
       settled += this.large.settle(slot + 1, seen[slot])
     }
@@ -302,4 +307,9 @@ export class Reserve {
     }
     return drained
   }
+}
+
+/** By stream slot: the latest stamp that the host has seen complete, as far as a pool of this configuration may know. */
+export function seenBy(clocks: Clocks, config: Pick<PoolConfig, 'deterministic'>): Float64Array {
+  return config.deterministic ? clocks.waited : clocks.completed
 }

@@ -59,7 +59,9 @@ export class SegmentBacking implements Backing {
     const ptr = this.allocateSegment(bytes)
     if (ptr === 0) return 0
     this.addSegment(heap, ptr, bytes)
-    return heap.allocate(units, alignUnits, 0)
+    const record = heap.allocate(units, alignUnits, 0)
+    heap.records.claim(record) // whoever mends the heap while the driver is called leaves it alone
+    return record
   }
 
   windowFor(): null {
@@ -77,9 +79,6 @@ export class SegmentBacking implements Backing {
     return newBytes + this.idleAfter(settled) >= (units + alignUnits - 1) * UNIT_BYTES
   }
 
-  /** A segment is idle when its heap says so; nothing finer is needed. */
-  noteFree(): void {}
-
   trim(keepBytes: number): void {
     for (const heap of [this.heaps.small, this.heaps.large]) {
       const { words } = heap.records
@@ -87,9 +86,16 @@ export class SegmentBacking implements Backing {
         if (this.reservedBytes <= keepBytes) return
         const idle = heap.records.state(record) === State.free && words[record * Stride.words + Word.key] === 0
         if (!idle || words[record * Stride.words + Word.next] !== 0) continue
+        // First of all out of the heap, where another thread might take it while the driver frees it.
         const segment = this.segments[range]!
-        this.source.giveBack(segment.ptr)
+        const start = words[record * Stride.words + Word.offset]
         heap.removeRange(record)
+        try {
+          this.source.giveBack(segment.ptr)
+        } catch (error) {
+          heap.addRange(range, start, segment.bytes / UNIT_BYTES, 'free')
+          throw error
+        }
         this.segments[range] = null
         this.bases[range] = NaN
         this.reservedBytes -= segment.bytes

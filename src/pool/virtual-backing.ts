@@ -9,7 +9,7 @@ import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
-import type { Admission, Window } from '../heap/window.js'
+import { type Admission, GAPS_ONLY, type Window } from '../heap/window.js'
 import type { Clocks } from '../order/clocks.js'
 import type { PoolAccess } from './access.js'
 import {
@@ -20,12 +20,18 @@ import {
   MOST_ALIGNMENT_BYTES,
   mostReservedBytes,
 } from './backing.js'
+import type { GranuleUses } from './granule-uses.js'
 import { IdleGranules, type Reservation } from './idle-granules.js'
 import { MappedAccess } from './mapped-access.js'
 import { MovingLimit } from './moving-limit.js'
 
 /** Beyond what may move, new memory is taken up to this much of what was ever in use. */
 const MOST_OVER_USE = 1.25
+/**
+ * Threads that share the heap may change it while the driver maps memory. What was mapped goes elsewhere then; the last
+ * attempt looks at places only that no other thread can take.
+ */
+const MOST_ATTEMPTS = 4
 /** How many times the device's memory each range has in addresses. */
 const RESERVATION_FACTOR = 4
 
@@ -54,7 +60,7 @@ export class VirtualBacking implements Backing {
 
   constructor(
     clocks: Clocks,
-    heaps: Heaps,
+    private readonly heaps: Heaps,
     private readonly limits: GrowthLimits,
     /** nothing may depend on the time that passes */
     deterministic: boolean,
@@ -65,15 +71,14 @@ export class VirtualBacking implements Backing {
     const driver = context.activate()
     this.stepBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.stepBytes / UNIT_BYTES
-    this.idle = new IdleGranules(this.granuleUnits, deterministic ? clocks.waited : clocks.completed)
+    this.idle = new IdleGranules(this.granuleUnits)
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
     this.limitBytes = mostReservedBytes(limits, this.stepBytes, deviceBytes)
     this.moves = new MovingLimit(() => (deterministic ? 0 : driver.clockSeconds))
-    const wanted = deviceBytes * RESERVATION_FACTOR
-    const granules = Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / this.stepBytes))
-    const small = this.reserve(heaps.small, granules)
+    const granules = granulesOfRange(deviceBytes, this.stepBytes)
+    const small = this.reserve(heaps.small, heaps.usesOf(0, granules, this.granuleUnits))
     try {
-      this.reservations = [small, this.reserve(heaps.large, granules)]
+      this.reservations = [small, this.reserve(heaps.large, heaps.usesOf(1, granules, this.granuleUnits))]
     } catch (error) {
       driver.cuMemAddressFree(small.base, small.bytes)
       throw error
@@ -85,23 +90,32 @@ export class VirtualBacking implements Backing {
   }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
-    let window = this.windowFor(heap, units, alignUnits, admission)
-    if (window === null) return 0
-    const reservation = this.reservations[window.range]
-    if (!this.gather(this.uncommitted(reservation, window).length, reservation, window, mostBytes)) return 0
-    // Recycling has changed the heap, and may have made a better place.
-    window = this.windowFor(heap, units, alignUnits, admission)
-    assert(window !== null, 'recycling leaves room where there was room')
-    if (alignUnits > 1) window = this.aligned(heap, window, units, alignUnits)
-    const granules = this.uncommitted(reservation, window)
-    try {
-      this.map(reservation, granules)
-    } catch (error) {
-      if (isOutOfMemory(error)) return 0
-      throw error
+    const { isShared } = this.heaps
+    for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+      const places = attempt === MOST_ATTEMPTS - 1 ? GAPS_ONLY : admission
+      const window = this.windowFor(heap, units, alignUnits, places)
+      if (window === null) return 0
+      const reservation = this.reservations[window.range]
+      if (!this.gather(this.uncommitted(reservation, window).length, reservation, window, mostBytes)) return 0
+      // Recycling has changed the heap, and may have made a better place.
+      const place = this.placeFor(heap, units, alignUnits, places)
+      const granules = place === null ? [] : this.uncommitted(reservation, place)
+      if (place !== null && granules.length <= this.spare.length) {
+        try {
+          this.map(reservation, granules)
+        } catch (error) {
+          if (isOutOfMemory(error)) return 0
+          throw error
+        }
+        if (!isShared || isSame(place, this.placeFor(heap, units, alignUnits, places))) {
+          for (const granule of granules) reservation.committed[granule] = 1
+          return heap.takeWindow(place, this.granuleUnits)
+        }
+        for (const granule of granules) this.stranded.push({ reservation, granule })
+      }
+      assert(isShared, 'recycling leaves room where there was room')
     }
-    for (const granule of granules) reservation.committed[granule] = 1
-    return heap.takeWindow(window, this.granuleUnits)
+    return 0
   }
 
   windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null {
@@ -121,11 +135,6 @@ export class VirtualBacking implements Backing {
     const missing = this.uncommitted(this.reservations[window.range], window).length
     const more = Math.floor(newBytes / this.stepBytes) + this.spare.length + this.stranded.length
     return more >= missing || more + this.idle.countAfter(this.reservations, window, settled) >= missing
-  }
-
-  noteFree(record: number, key: number, stamp: number): void {
-    const range = this.reservations[0].heap.records.words[record * Stride.words + Word.range]
-    this.idle.noteFree(this.reservations[range], record, key, stamp)
   }
 
   trim(keepBytes: number): void {
@@ -194,7 +203,8 @@ export class VirtualBacking implements Backing {
     assert((mapped + this.spare.length) * this.stepBytes === this.reservedBytes, 'reserved bytes are the granules held')
   }
 
-  private reserve(heap: SegregatedFit, granules: number): Reservation {
+  private reserve(heap: SegregatedFit, uses: GranuleUses): Reservation {
+    const granules = uses.keys.length
     const bytes = granules * this.stepBytes
     const alignment = Math.max(this.stepBytes, MOST_ALIGNMENT_BYTES)
     const base = this.context.activate().cuMemAddressReserve(bytes, alignment)
@@ -204,8 +214,7 @@ export class VirtualBacking implements Backing {
       bytes,
       handles: new Float64Array(granules),
       committed: new Uint8Array(granules),
-      useKeys: new Uint8Array(granules),
-      useStamps: new Float64Array(granules),
+      uses,
     }
   }
 
@@ -316,9 +325,16 @@ export class VirtualBacking implements Backing {
       while (recycled < count) {
         const idle = this.idle.find(reservation, count - recycled, avoid)
         if (idle === null) break
-        this.unmap(reservation, idle.granule, idle.count)
-        reservation.committed.fill(0, idle.granule, idle.granule + idle.count)
+        // First of all out of the heap, where another thread might take it while the driver unmaps it.
         reservation.heap.decommit(idle.record, idle.granule * this.granuleUnits, idle.count * this.granuleUnits)
+        reservation.committed.fill(0, idle.granule, idle.granule + idle.count)
+        try {
+          this.unmap(reservation, idle.granule, idle.count)
+        } catch (error) {
+          for (let index = 0; index < idle.count; index++)
+            this.stranded.push({ reservation, granule: idle.granule + index })
+          throw error
+        }
         recycled += idle.count
       }
     }
@@ -331,7 +347,7 @@ export class VirtualBacking implements Backing {
     for (let index = granule; index < granule + count; index++) {
       this.spare.push(reservation.handles[index])
       reservation.handles[index] = 0
-      reservation.useKeys[index] = 0
+      reservation.uses.keys[index] = 0
     }
   }
 
@@ -339,6 +355,12 @@ export class VirtualBacking implements Backing {
     this.context.activate().cuMemRelease(this.spare[this.spare.length - 1])
     this.spare.pop()
     this.reservedBytes -= this.stepBytes
+  }
+
+  /** The window for a block, from a multiple of `alignUnits` on. */
+  private placeFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null {
+    const window = this.windowFor(heap, units, alignUnits, admission)
+    return window === null || alignUnits === 1 ? window : this.aligned(heap, window, units, alignUnits)
   }
 
   /** The part of a window that starts at a multiple of `alignUnits`. */
@@ -352,6 +374,12 @@ export class VirtualBacking implements Backing {
   }
 }
 
+/** How many granules of addresses each of the two ranges has. */
+export function granulesOfRange(deviceBytes: number, stepBytes: number): number {
+  const wanted = deviceBytes * RESERVATION_FACTOR
+  return Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / stepBytes))
+}
+
 /** Neighbouring numbers of a rising list, as pairs of first and count. */
 function* runsOf(granules: readonly number[]): Generator<[first: number, count: number]> {
   for (let index = 0; index < granules.length; ) {
@@ -360,4 +388,10 @@ function* runsOf(granules: readonly number[]): Generator<[first: number, count: 
     yield [granules[index], count]
     index += count
   }
+}
+
+function isSame(window: Window, other: Window | null): boolean {
+  return (
+    other !== null && window.record === other.record && window.start === other.start && window.range === other.range
+  )
 }

@@ -7,7 +7,9 @@ import { RESULT } from '../constants.js'
 import { FaultLatch } from '../fault.js'
 import { FaultRules } from './faults.js'
 import { type CallName, PRICE_US, priceUs } from './price-list.js'
+import { ThreadState } from './thread-state.js'
 
+const NO_CONTEXT = 0
 const NAMES = Object.keys(PRICE_US) as CallName[]
 const FLAT_US = Float64Array.from(NAMES, name => (typeof PRICE_US[name] === 'number' ? PRICE_US[name] : 0))
 
@@ -17,8 +19,8 @@ export const CALL = Object.fromEntries(NAMES.map((name, number) => [name, number
 export class CallGate {
   readonly rules = new FaultRules()
   readonly latch = new FaultLatch()
-  /** handle of the context that refusals belong to; 0 is none */
-  context = 0
+  /** for which thread of the program the call is made; refusals belong to its current context */
+  thread = new ThreadState()
   private readonly counts = new Float64Array(NAMES.length)
   private microseconds = 0
   private underWay = 0
@@ -49,7 +51,7 @@ export class CallGate {
   }
 
   /** The error for the call under way. */
-  refuse(code: number, detail = '', context = this.context): CudaError {
+  refuse(code: number, detail = '', context = this.thread.current?.handle ?? NO_CONTEXT): CudaError {
     return this.latch.refuse(context, NAMES[this.underWay], code, nameOf(code), detail)
   }
 

@@ -4,13 +4,16 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import {
   CU_EVENT_DISABLE_TIMING,
+  CU_STREAM_CAPTURE_MODE_GLOBAL,
   CU_STREAM_CAPTURE_MODE_RELAXED,
+  CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
   CU_STREAM_NON_BLOCKING,
   RESULT,
 } from '../constants.js'
 import { refuses } from '../driver.suite.js'
 import { openSimulated } from './opened.suite.js'
 import type { SimulatedDriver } from './simulated-driver.js'
+import { ThreadState } from './thread-state.js'
 
 const BYTES = 512
 
@@ -164,4 +167,23 @@ test('a relaxed capture is broken by no unsafe call, and any by what is no part 
   refuses(() => driver.cuGraphExecDestroy(12), 'cuGraphExecDestroy', RESULT.CUDA_ERROR_INVALID_HANDLE)
   refuses(() => driver.cuGraphDestroy(12), 'cuGraphDestroy', RESULT.CUDA_ERROR_INVALID_HANDLE)
   refuses(() => driver.cuThreadExchangeStreamCaptureMode(3), 'cuThreadExchangeStreamCaptureMode')
+})
+
+test('a capture is ended by the thread that began it, a relaxed one by any, and the modes of threads are their own', () => {
+  const driver = openSimulated()
+  const context = driver.cuDevicePrimaryCtxRetain(0)
+  const other = new ThreadState()
+  const elsewhere = <T>(call: () => T) => driver.actAs(other, call)
+  elsewhere(() => driver.cuCtxSetCurrent(context))
+  const [strict, relaxed] = streams(driver)
+  driver.cuStreamBeginCapture(strict, CU_STREAM_CAPTURE_MODE_GLOBAL)
+  driver.cuStreamBeginCapture(relaxed, CU_STREAM_CAPTURE_MODE_RELAXED)
+  const endStrict = () => elsewhere(() => driver.cuStreamEndCapture(strict))
+  refuses(endStrict, 'cuStreamEndCapture', RESULT.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+  elsewhere(() => driver.cuStreamEndCapture(relaxed))
+  const exchange = () => driver.cuThreadExchangeStreamCaptureMode(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+  assert.equal(elsewhere(exchange), CU_STREAM_CAPTURE_MODE_GLOBAL)
+  elsewhere(() => driver.cuMemAlloc(BYTES)) // minds its own captures only, of which it has none
+  assert.equal(exchange(), CU_STREAM_CAPTURE_MODE_GLOBAL)
+  refuses(() => driver.cuMemAlloc(BYTES), 'cuMemAlloc', RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 })

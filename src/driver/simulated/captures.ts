@@ -3,7 +3,12 @@
 // code, and the capture is invalidated: it can only be ended.
 
 import type { CudaError } from '../../base/errors.js'
-import { CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_LEGACY_DEFAULT, RESULT } from '../constants.js'
+import {
+  CU_STREAM_CAPTURE_MODE_GLOBAL,
+  CU_STREAM_CAPTURE_MODE_RELAXED,
+  CU_STREAM_LEGACY_DEFAULT,
+  RESULT,
+} from '../constants.js'
 import { CALL, type CallGate } from './call-gate.js'
 import type { SimulatedContext } from './context.js'
 import { HandleTable } from './handle-table.js'
@@ -46,8 +51,6 @@ interface Graph {
 }
 
 export class Captures {
-  /** CUstreamCaptureMode of the thread, of which a simulated driver has one */
-  threadMode = 0
   private readonly open = new Set<StreamCapture>()
   private readonly unsafe = new Uint8Array(Object.keys(CALL).length)
   private readonly graphs = new HandleTable<Graph>(0x8000_0000)
@@ -59,8 +62,12 @@ export class Captures {
 
   /** Refuses a call that may break a capture. */
   guard(call: number): void {
-    if (this.open.size === 0 || this.unsafe[call] === 0 || this.threadMode === CU_STREAM_CAPTURE_MODE_RELAXED) return
-    const broken = [...this.open].filter(capture => capture.mode !== CU_STREAM_CAPTURE_MODE_RELAXED)
+    const { thread } = this.gate
+    if (this.open.size === 0 || this.unsafe[call] === 0 || thread.captureMode === CU_STREAM_CAPTURE_MODE_RELAXED) return
+    const broken = [...this.open].filter(capture => {
+      if (capture.thread === thread) return capture.mode !== CU_STREAM_CAPTURE_MODE_RELAXED
+      return capture.mode === CU_STREAM_CAPTURE_MODE_GLOBAL && thread.captureMode === CU_STREAM_CAPTURE_MODE_GLOBAL
+    })
     if (broken.length === 0) return
     throw this.breakAll(broken, RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 'the call may break a capture')
   }
@@ -98,6 +105,7 @@ export class Captures {
       origin: queue,
       mode,
       nodes: [],
+      thread: this.gate.thread,
       streams: new Set(),
       invalidated: false,
       ended: false,
@@ -112,6 +120,9 @@ export class Captures {
     if (capture === null) throw this.gate.refuse(RESULT.CUDA_ERROR_ILLEGAL_STATE, 'the stream is not captured')
     if (capture.origin !== queue) {
       throw this.breakAll([capture], RESULT.CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 'the capture began on another stream')
+    }
+    if (capture.mode !== CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread !== this.gate.thread) {
+      throw this.gate.refuse(RESULT.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 'the capture began in another thread')
     }
     const joined = ancestorsOf(queue.tails)
     const unjoined = [...capture.streams].some(stream => stream.tails.some(node => !joined.has(node)))

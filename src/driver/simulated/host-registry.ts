@@ -4,6 +4,7 @@
 import { EVERY_DEVICE } from './access.js'
 import type { AddressSpace, Region } from './address-space.js'
 import { HostContents } from './host-contents.js'
+import { isSameMemory } from './same-memory.js'
 
 interface Range {
   readonly start: number
@@ -21,20 +22,22 @@ export class HostRegistry {
   register(host: ArrayBufferView): boolean {
     const start = host.byteOffset
     const end = start + host.byteLength
-    const ranges = this.ranges.get(host.buffer) ?? []
+    const memory = this.known(host.buffer)
+    const ranges = this.ranges.get(memory) ?? []
     if (ranges.some(range => start < range.end && range.start < end)) return false
-    this.ranges.set(host.buffer, [...ranges, { start, end, region: null }])
+    this.ranges.set(memory, [...ranges, { start, end, region: null }])
     return true
   }
 
   /** False when nothing was registered from the beginning of `host` on; its length does not matter, as in CUDA. */
   unregister(host: ArrayBufferView): boolean {
-    const ranges = this.ranges.get(host.buffer) ?? []
+    const memory = this.known(host.buffer)
+    const ranges = this.ranges.get(memory) ?? []
     const index = ranges.findIndex(range => range.start === host.byteOffset)
     if (index < 0) return false
     const [{ region }] = ranges.splice(index, 1)
     if (region !== null) this.space.release(region)
-    if (ranges.length === 0) this.ranges.delete(host.buffer)
+    if (ranges.length === 0) this.ranges.delete(memory)
     return true
   }
 
@@ -55,9 +58,23 @@ export class HostRegistry {
     return range.region === null ? null : range.region.base + host.byteOffset - range.start
   }
 
+  /** The same memory by the buffer under which it is registered, where it is. */
+  asRegistered(host: ArrayBufferView): Uint8Array {
+    return new Uint8Array(this.known(host.buffer), host.byteOffset, host.byteLength)
+  }
+
   private find(host: ArrayBufferView): Range | undefined {
     const start = host.byteOffset
     const end = start + host.byteLength
-    return this.ranges.get(host.buffer)?.find(range => range.start <= start && end <= range.end)
+    return this.ranges.get(this.known(host.buffer))?.find(range => range.start <= start && end <= range.end)
+  }
+
+  /** The buffer under which this memory is registered, or the same: in each thread, shared memory has another buffer. */
+  private known(buffer: ArrayBufferLike): ArrayBufferLike {
+    if (!(buffer instanceof SharedArrayBuffer) || this.ranges.has(buffer)) return buffer
+    for (const other of this.ranges.keys()) {
+      if (other instanceof SharedArrayBuffer && isSameMemory(other, buffer)) return other
+    }
+    return buffer
   }
 }

@@ -65,7 +65,10 @@ export class Modules {
     }
     const kernel = findSimulatedKernel(name)
     if (kernel === undefined) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, `register a TypeScript function for kernel ${name}`)
+      throw this.gate.refuse(
+        RESULT.CUDA_ERROR_NOT_SUPPORTED,
+        `register a TypeScript function for kernel ${name}, in the thread that opened the simulated driver`,
+      )
     }
     return this.kernels.add({ module, name, kernel, mostSharedBytes: SHARED_BYTES_PER_BLOCK })
   }

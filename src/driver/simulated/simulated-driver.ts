@@ -43,6 +43,7 @@ import { Scheduler } from './scheduler.js'
 import { Shareables } from './shareable.js'
 import type { StreamGroup, StreamQueue, WorkPoint } from './stream-queue.js'
 import { Streams } from './streams.js'
+import type { ThreadState } from './thread-state.js'
 import { Transfers } from './transfers.js'
 import { VirtualMemory } from './virtual-memory.js'
 
@@ -70,7 +71,6 @@ export class SimulatedDriver implements Driver {
   private readonly captures = new Captures(this.gate)
   private readonly streams = new Streams(this.gate, this.captures)
   private readonly contexts = new Contexts(this.space, () => this.streams.nextId())
-  private current: SimulatedContext | null = null
   private initialised = false
   /** how often the order of work was asked for or waited for */
   private moments = 0
@@ -113,7 +113,7 @@ export class SimulatedDriver implements Driver {
   }
 
   hostAddress(host: ArrayBufferView): number {
-    return hostAddress(host)
+    return hostAddress(this.hosts.asRegistered(host))
   }
 
   // What no driver has: for tests and replays. None of these is counted or paid.
@@ -179,6 +179,17 @@ export class SimulatedDriver implements Driver {
     return this.host.usedBytes
   }
 
+  /** Makes a call for another thread of the program, of which `thread` keeps what CUDA keeps. */
+  actAs<T>(thread: ThreadState, call: () => T): T {
+    const before = this.gate.thread
+    this.gate.thread = thread
+    try {
+      return call()
+    } finally {
+      this.gate.thread = before
+    }
+  }
+
   // Devices and contexts
 
   cuInit(): void {
@@ -242,12 +253,11 @@ export class SimulatedDriver implements Driver {
     this.captures.removeOf(context)
     this.streams.removeOf(context)
     this.contexts.remove(context)
-    if (this.current === context) this.setCurrent(null)
   }
 
   cuCtxSetCurrent(context: number): void {
     this.begin(CALL.cuCtxSetCurrent)
-    this.setCurrent(context === 0 ? null : this.context(context))
+    this.gate.thread.current = context === 0 ? null : this.context(context)
   }
 
   cuCtxSynchronize(): void {
@@ -465,8 +475,9 @@ export class SimulatedDriver implements Driver {
   cuThreadExchangeStreamCaptureMode(mode: number): number {
     this.begin(CALL.cuThreadExchangeStreamCaptureMode)
     if (mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE)
-    const before = this.captures.threadMode
-    this.captures.threadMode = mode
+    const { thread } = this.gate
+    const before = thread.captureMode
+    thread.captureMode = mode
     return before
   }
 
@@ -769,10 +780,11 @@ export class SimulatedDriver implements Driver {
   /** Begins a call that needs no context; with one, some time passes, and a fault shows. */
   private enterAnywhere(call: number): void {
     this.begin(call)
-    if (this.current === null) return
-    this.gate.latch.guard(this.current.handle)
+    const { current } = this.gate.thread
+    if (current === null) return
+    this.gate.latch.guard(current.handle)
     this.scheduler.progress()
-    this.checkFault(this.current)
+    this.checkFault(current)
     this.captures.guard(call)
   }
 
@@ -783,8 +795,9 @@ export class SimulatedDriver implements Driver {
 
   private enter(call: number): SimulatedContext {
     this.enterAnywhere(call)
-    if (this.current === null) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'make a context current first')
-    return this.current
+    const { current } = this.gate.thread
+    if (current === null) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'make a context current first')
+    return current
   }
 
   /** Begins a call that works in the legacy stream. */
@@ -826,17 +839,12 @@ export class SimulatedDriver implements Driver {
     return context
   }
 
-  private setCurrent(context: SimulatedContext | null): void {
-    this.current = context
-    this.gate.context = context?.handle ?? 0
-  }
-
   private requireOption(option: Switch): void {
     if (!this.options[option]) throw this.gate.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, `the option ${option} is false`)
   }
 
   private liveQueue(stream: number): StreamQueue {
-    const queue = this.streams.find(this.current, stream)
+    const queue = this.streams.find(this.gate.thread.current, stream)
     if (queue === undefined) throw new RangeError(`${stream} is no stream of this driver, or no context is current`)
     return queue
   }

@@ -1,3 +1,5 @@
+import type { ThreadState } from './thread-state.js'
+
 /** Why a context is dead: the result code that every call gets from now on, and what happened. */
 export interface Fault {
   readonly code: number
@@ -20,6 +22,8 @@ export interface StreamCapture {
   readonly mode: number
   /** in the order of their recording */
   readonly nodes: CapturedNode[]
+  /** that began it */
+  readonly thread: ThreadState
   readonly streams: Set<StreamQueue>
   invalidated: boolean
   ended: boolean
@@ -42,7 +46,9 @@ export class StreamGroup {
   /** by stream of another context: what those that are gone came after */
   private readonly endedAfter = new Map<StreamQueue, number>()
   readonly legacy: StreamQueue
+  /** the per-thread default stream of the first thread that uses its own; each further one gets another */
   readonly perThread: StreamQueue
+  perThreadUsed = false
   /** whether a blocking stream got work since the legacy stream last waited for them all */
   blockingSubmitted = false
   fault: Fault | null = null
@@ -175,6 +181,12 @@ export class StreamQueue {
   observe(position: number, after: ReadonlyMap<StreamQueue, number>): void {
     if (position > this.seen) this.seen = position
     for (const [queue, reached] of after) if (reached > queue.seen) queue.seen = reached
+  }
+
+  /** No more work comes; what was submitted still completes. */
+  destroy(): void {
+    this.destroyed = true
+    if (this.completed === this.submitted) this.group.remove(this)
   }
 
   private grow(): void {

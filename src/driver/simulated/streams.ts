@@ -1,5 +1,5 @@
 // Streams and events by their handles. The legacy and the per-thread default stream have fixed handles and are those of
-// the context that asks.
+// the context, and of the thread, that asks.
 
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from '../constants.js'
 import type { CallGate } from './call-gate.js'
@@ -46,8 +46,7 @@ export class Streams {
     if (queue === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
     this.captures.checkNotCaptured(queue, 'the end')
     this.streams.remove(handle)
-    queue.destroyed = true
-    if (queue.completed === queue.submitted) queue.group.remove(queue)
+    queue.destroy()
   }
 
   /** The stream, to submit work of `context` to. */
@@ -68,7 +67,9 @@ export class Streams {
 
   find(context: SimulatedContext | null, handle: number): StreamQueue | undefined {
     if (handle === CU_STREAM_LEGACY_DEFAULT) return context?.legacy
-    if (handle === CU_STREAM_PER_THREAD) return context?.perThread
+    if (handle === CU_STREAM_PER_THREAD && context !== null) {
+      return this.gate.thread.streamOf(context, () => this.nextId())
+    }
     return this.streams.get(handle)
   }
 

@@ -1,0 +1,37 @@
+// One GPU from several threads, each with a driver of its own. Without a GPU it fails.
+
+import assert from 'node:assert/strict'
+import { after, before, describe, test } from 'node:test'
+import { CU_STREAM_NON_BLOCKING } from './constants.js'
+import { inThread } from './driver-threads.suite.js'
+import { openFirst } from './native/gpu-fixture.suite.js'
+import type { NativeDriver } from './native/native-driver.js'
+import { shareDriver } from './shared-driver.js'
+
+describe('a GPU in several threads', () => {
+  let driver: NativeDriver
+  before(() => {
+    driver = openFirst()
+  })
+  after(() => driver?.cuDevicePrimaryCtxRelease(0))
+
+  test('threads work at once, and nothing is mixed up', async () => {
+    const shared = shareDriver(driver)
+    const results = await Promise.all([1, 2, 3].map(value => inThread(shared, 'work', value, 50)))
+    assert.deepEqual(results, [0, 0, 0])
+  })
+
+  test('memory that another thread has registered is copied to, and unregistered here', async () => {
+    const memory = new SharedArrayBuffer(4096)
+    const host = new Uint8Array(memory)
+    const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+    const source = driver.cuMemAlloc(512)
+    driver.cuMemsetD8Async(source, 9, 512, stream)
+    await inThread(shareDriver(driver), 'registerAndRead', memory, source, stream)
+    driver.cuStreamSynchronize(stream)
+    assert.deepEqual([host[1023], host[1024], host[1535], host[1536]], [0, 9, 9, 0])
+    driver.cuMemHostUnregister(host.subarray(1024, 2048))
+    driver.cuMemFree(source)
+    driver.cuStreamDestroy(stream)
+  })
+})

@@ -1,0 +1,229 @@
+// Several clocks over one order, in this thread. With threads of their own: shared-order-threads.test.ts.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { Context } from '../driver/context.js'
+import { Clocks, MOST_STREAMS } from './clocks.js'
+import { Event } from './event.js'
+import { TestOrder } from './order-fixture.suite.js'
+import type { SharedOrder } from './shared-order.js'
+import { Stream } from './stream.js'
+
+/** An order, and the clocks of a second thread of the same device. */
+function setUp() {
+  const order = new TestOrder()
+  const here = order.createStream()
+  const there = new Clocks(Context.open(order.driver, 0), order.clocks.share())
+  return { order, clocks: order.clocks, there, here, hold: () => order.hold(here) }
+}
+
+const borrow = (clocks: Clocks, stream: Stream) => Stream.borrow(clocks, structuredClone(stream.share()))!
+
+describe('shared order', () => {
+  it('a stream is marked, asked and waited for by any thread', () => {
+    const { order, clocks, there, here, hold } = setUp()
+    const other = Stream.create(there)
+    assert.notEqual(other.slot, here.slot)
+    assert.deepEqual([there.handles[here.slot], there.slotLimit], [here.handle, 2])
+    const release = hold()
+    const stamp = clocks.marked[here.slot] + 1
+    assert.equal(there.mark(here.slot), stamp)
+    assert.equal(there.poll(here.slot), false)
+    release()
+    assert.equal(there.poll(here.slot), true)
+    assert.equal(clocks.completed[here.slot], stamp, 'what one learns all know')
+    const releaseLater = hold()
+    assert.equal(there.order(other.slot, here.slot, stamp + 1, false), true)
+    assert.ok(clocks.known[other.slot * MOST_STREAMS + here.slot] >= stamp + 1)
+    assert.equal(other.query(), false)
+    releaseLater()
+    assert.equal(other.query(), true)
+    hold()
+    there.waitFor(here.slot, there.mark(here.slot))
+    assert.equal(order.driver.cuStreamQuery(here.handle), true)
+  })
+
+  it('ticks of another thread are covered by a fresh mark', () => {
+    const { clocks, there, here, hold } = setUp()
+    const first = there.mark(here.slot)
+    const release = hold()
+    const stamp = clocks.mark(here.slot)
+    assert.equal(there.poll(here.slot), true)
+    assert.ok(clocks.completed[here.slot] >= first && clocks.completed[here.slot] < stamp)
+    release()
+    there.poll(here.slot)
+    assert.ok(there.completed[here.slot] >= stamp)
+    assert.equal(clocks.watched(here.slot).length, 0, 'no mark is watched that another thread saw complete')
+  })
+
+  it('the last mark of a closed stream is found by all, with what it came after', () => {
+    for (const look of [
+      (there: Clocks, slot: number, stamp: number) => there.waitFor(slot, stamp),
+      (there: Clocks, slot: number) => there.waitForAll(slot),
+      (there: Clocks, slot: number, stamp: number) => {
+        const other = Stream.create(there)
+        assert.equal(there.order(other.slot, slot, stamp, false), true)
+        other.synchronize()
+      },
+    ]) {
+      const { order, clocks, there, here } = setUp()
+      const before = order.createStream()
+      order.hold(before)
+      const event = new Event(order.context)
+      event.record(before)
+      here.wait(event)
+      const stamp = clocks.marked[here.slot] + 1
+      here.close()
+      assert.equal(there.poll(here.lastSlot), false)
+      look(there, here.lastSlot, stamp)
+      assert.ok(clocks.completed[here.lastSlot] >= stamp)
+      assert.equal(order.driver.cuStreamQuery(before.handle), true)
+      assert.ok(clocks.completed[before.slot] >= 1, 'the reach came with it')
+    }
+  })
+
+  it('a free that came too late to see the last tick is covered by it, and not the first of the next stream', () => {
+    const { clocks, there, here, hold } = setUp()
+    hold()
+    const { slot } = here
+    here.close()
+    const late = there.marked[slot] + 1
+    there.waitFor(slot, late)
+    assert.ok(clocks.completed[slot] >= late)
+    const next = Stream.create(there)
+    assert.equal(next.slot, slot)
+    assert.ok(there.marked[slot] + 1 > late && there.completed[slot] < there.marked[slot] + 1)
+  })
+
+  it('a slot is free for all when its work is done, and knows nothing then', () => {
+    const { order, clocks, there, here } = setUp()
+    const before = order.createStream()
+    const event = new Event(order.context)
+    event.record(before)
+    here.wait(event)
+    const { slot } = here
+    assert.ok(clocks.known[slot * MOST_STREAMS + before.slot] > 0)
+    here.close()
+    const next = Stream.create(there)
+    assert.equal(next.slot, slot)
+    assert.equal(next.generation, here.generation + 1)
+    assert.equal(there.known[slot * MOST_STREAMS + before.slot], 0)
+    const rest = Array.from({ length: MOST_STREAMS - 2 }, () => order.createStream())
+    for (const full of [clocks, there]) assert.throws(() => Stream.create(full), /64 streams are open/)
+    rest[5].close()
+    Stream.create(there)
+  })
+
+  it('a stream is lent by a descriptor, and refuses after its owner has closed it', () => {
+    const { order, clocks, there, here, hold } = setUp()
+    const lent = borrow(there, here)
+    assert.deepEqual([lent.handle, lent.slot, lent.owned, lent.closed], [here.handle, here.slot, false, false])
+    const release = hold()
+    assert.equal(lent.query(), false)
+    release()
+    assert.equal(lent.query(), true)
+    assert.throws(() => lent.beginCapture(), { name: 'PoolError', message: /another thread's; capture it there/ })
+    assert.equal(there.streamOf(here.slot), lent)
+    lent.close()
+    lent.close()
+    assert.deepEqual([lent.closed, here.closed, there.streamOf(here.slot)], [true, false, null])
+    const again = borrow(there, here)
+    const descriptor = here.share()
+    here.close()
+    assert.deepEqual([again.closed, there.streamOf(again.slot)], [true, null])
+    assert.throws(() => again.query(), { name: 'PoolError', message: /closed by the thread that made it; use an open/ })
+    assert.throws(() => new Event(there.context).record(again), /closed by the thread that made it/)
+    assert.equal(Stream.borrow(there, descriptor), null)
+    const next = order.createStream()
+    assert.equal(next.slot, again.slot)
+    assert.throws(() => again.synchronize(), /closed by the thread that made it/)
+    again.close()
+    assert.equal(clocks.streamOf(next.slot), next)
+  })
+
+  it('a captured stream is not lent, takes no marks of others, and refuses where it was lent', () => {
+    const { order, clocks, there, here, hold } = setUp()
+    const lent = borrow(there, here)
+    const other = Stream.create(there)
+    const release = hold()
+    const stamp = clocks.marked[here.slot] + 1
+    here.beginCapture()
+    assert.throws(() => here.share(), { name: 'PoolError', message: /being captured; end the capture first/ })
+    assert.throws(() => lent.query(), { name: 'PoolError', message: /kept idle by a capture in another thread/ })
+    const records = order.calls('cuEventRecord')
+    assert.equal(there.order(other.slot, here.lastSlot, stamp, true), true)
+    assert.equal(order.calls('cuEventRecord'), records, 'its last mark will do')
+    assert.equal(other.query(), false)
+    release()
+    assert.equal(other.query(), true)
+    here.abortCapture()
+    assert.equal(lent.query(), true)
+    assert.equal(there.mark(here.slot), clocks.marked[here.slot])
+  })
+
+  it('a free that no mark of a captured stream covers is not waited for in vain', () => {
+    const { clocks, there, here } = setUp()
+    const other = Stream.create(there)
+    here.beginCapture()
+    const stamp = clocks.marked[here.lastSlot] + 1
+    assert.throws(() => there.order(other.slot, here.lastSlot, stamp, false), /is being captured, in another thread/)
+    here.abortCapture()
+    assert.equal(there.order(other.slot, here.slot, stamp, false), true)
+  })
+
+  it('an event is handed over with what it covers', () => {
+    const { order, there, here, hold } = setUp()
+    const event = new Event(order.context)
+    assert.throws(() => event.transfer(), { name: 'PoolError', message: /never recorded/ })
+    const release = hold()
+    event.record(here)
+    const covered = there.marked[here.slot]
+    const descriptor = structuredClone(event.transfer())
+    event.close()
+    for (const use of [() => event.query(), () => event.record(here), () => event.transfer(), () => here.wait(event)]) {
+      assert.throws(use, { name: 'PoolError', message: /handed to another thread; adopt it there/ })
+    }
+    const adopted = Event.adopt(there, descriptor)
+    const later = Stream.create(there)
+    later.wait(adopted)
+    assert.equal(there.known[later.slot * MOST_STREAMS + here.slot], covered)
+    assert.equal(adopted.query(), false)
+    release()
+    assert.equal(adopted.query(), true)
+    assert.equal(there.completed[here.slot], covered)
+    const destroyed = order.calls('cuEventDestroy')
+    adopted.close()
+    assert.equal(order.calls('cuEventDestroy'), destroyed + 1)
+  })
+
+  it('all work is waited for by either, and each closes its own', () => {
+    const { order, clocks, there, here, hold } = setUp()
+    const other = Stream.create(there)
+    order.hold(other)
+    hold()
+    there.synchronize()
+    for (const { slot } of [here, other])
+      assert.ok(clocks.completed[slot] === clocks.marked[slot] && clocks.marked[slot] > 0)
+    assert.equal(clocks.shut(), false)
+    there.mark(here.slot)
+    other.close()
+    there.close()
+    assert.equal(clocks.shut(), true)
+    assert.throws(() => new Clocks(order.context, clocks.share()), { name: 'PoolError', message: /was closed/ })
+    here.close()
+    clocks.close()
+    assert.equal(order.calls('cuEventCreate'), order.calls('cuEventDestroy'))
+  })
+
+  it('what is no order, or one of another version, is refused', () => {
+    const { order, clocks } = setUp()
+    for (const wrong of [1, {}, { version: 1, buffer: new ArrayBuffer(8) }]) {
+      assert.throws(() => new Clocks(order.context, wrong as SharedOrder), { name: 'TypeError' })
+    }
+    const { version, buffer } = clocks.share()
+    assert.throws(() => new Clocks(order.context, { version: version + 1, buffer }), {
+      name: 'PoolError',
+      message: /layout 2, not 1; use one version/,
+    })
+  })
+})

@@ -1,0 +1,273 @@
+// The slots of a device's streams, for all its threads: which are open, whose they are, and who is calling the driver for
+// one of them. Any thread may place a mark on any open stream, by its handle; a stream must not be destroyed under such a
+// call. So a thread pins the slot of another's stream while it calls, and whoever ends a stream first closes it to others
+// and waits until nobody has it pinned. The lock is held for a few loads and stores at a time, and never over a call of the
+// driver; before the order is shared there is none.
+
+import { PoolError } from '../base/errors.js'
+import { RobustLock } from '../base/robust-lock.js'
+import { MOST_WORKERS, Roster } from '../base/roster.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
+import { serveWaiting } from '../driver/simulated/served-driver.js'
+import { MOST_STREAMS } from './known-order.js'
+import { Life, newIdentity, type OrderState, takeEvent } from './shared-order.js'
+
+/** Between two looks at what another thread does. */
+const PATIENCE_MS = 1
+
+export class StreamSlots {
+  /** this thread's number in the roster, 0 while the order is not shared */
+  me = 0
+  private readonly roster: Roster
+  private lock: RobustLock | null = null
+
+  constructor(private readonly state: OrderState) {
+    this.roster = new Roster(state.roster, 0)
+  }
+
+  /** This thread enters the roster. Throws PoolError for a closed device, a full roster, or where nothing can be shared. */
+  join(): void {
+    const me = this.roster.enter()
+    if (me === 0) throw new PoolError(`${MOST_WORKERS} threads share this device, which is the limit; close it in one`)
+    this.lock = new RobustLock(this.state.lock, 0, this.roster, me)
+    this.acquire()
+    const isClosed = this.state.closed[0] === 1
+    if (isClosed) this.roster.forget(me)
+    else {
+      this.me = me
+      if (this.state.identity[0] === 0) this.begin(me)
+    }
+    this.release()
+    if (isClosed) throw new PoolError('the device was closed by the thread that opened it; open it again')
+  }
+
+  /** This thread leaves the roster; its streams are closed. */
+  leave(): void {
+    if (this.me === 0) return
+    this.acquire()
+    this.state.eventCounts[this.me] = 0
+    this.release()
+    this.roster.forget(this.me)
+    this.me = 0
+    this.lock = null
+  }
+
+  /** Lets no thread in any more, unless others are there: then it returns false. */
+  shut(): boolean {
+    if (this.me === 0) return true
+    this.roster.lookAtAll()
+    this.acquire()
+    const isAlone = this.isAlone
+    if (isAlone) this.state.closed[0] = 1
+    this.release()
+    return isAlone
+  }
+
+  /** Whether no other thread that lives has the device attached. */
+  get isAlone(): boolean {
+    for (let worker = 1; worker <= MOST_WORKERS; worker++) {
+      if (worker !== this.me && this.roster.isAlive(worker)) return false
+    }
+    return true
+  }
+
+  acquire(): void {
+    // Whoever died with the lock left whole slots: each step of a slot is one store, and clocks only tick.
+    this.lock?.acquire()
+  }
+
+  release(): void {
+    this.lock?.release()
+  }
+
+  /** The slot of an open stream with this handle that a thread of this device made; -1 for none. */
+  ownedBy(handle: number): number {
+    const slot = this.state.handles.indexOf(handle)
+    return slot !== -1 && this.isOpen(slot) && this.state.owned[slot] === 1 ? slot : -1
+  }
+
+  generationOf(slot: number): number {
+    return this.state.generations[slot]
+  }
+
+  isOpen(slot: number): boolean {
+    return this.state.lives[slot] === Life.open
+  }
+
+  /** Whether the clock of a slot may tick: it is open, or this thread is about to end its stream. */
+  isTicking(slot: number): boolean {
+    const { lives, owners } = this.state
+    return this.isOpen(slot) || (lives[slot] === Life.closing && owners[slot] === this.me)
+  }
+
+  /** Whether a slot still has the open stream that had it in that generation. */
+  isOpenIn(slot: number, generation: number): boolean {
+    return this.isOpen(slot) && this.state.generations[slot] === generation
+  }
+
+  /** Whether a slot still has the stream that had it in that generation, captured or not. */
+  isCurrent(slot: number, generation: number): boolean {
+    const life = this.state.lives[slot]
+    return (life === Life.open || life === Life.suspended) && this.state.generations[slot] === generation
+  }
+
+  /** A free slot for an open stream, -1 for none. Nothing is known to it of others. */
+  claim(handle: number, owned: boolean): number {
+    const { state } = this
+    this.acquire()
+    const slot = state.lives.indexOf(Life.free)
+    if (slot !== -1) {
+      // Nobody writes to this row late: whoever does has the slot pinned, or its open stream.
+      state.known.fill(0, slot * MOST_STREAMS, (slot + 1) * MOST_STREAMS)
+      if (this.lock !== null) state.marked[slot]++ // see Clocks.lastMark
+      state.generations[slot]++
+      state.handles[slot] = handle
+      state.owned[slot] = Number(owned)
+      state.owners[slot] = handle === CU_STREAM_LEGACY_DEFAULT ? 0 : this.me
+      if (slot >= state.limit[0]) state.limit[0] = slot + 1
+      Atomics.store(state.lives, slot, Life.open)
+    }
+    this.release()
+    return slot
+  }
+
+  /** Keeps an open stream from being ended by others until `unpin`; false when it is not open. One slot at a time. */
+  pin(slot: number): boolean {
+    const { state, me } = this
+    if (state.owners[slot] === me) return this.isOpen(slot)
+    this.acquire()
+    const isOpen = this.isOpen(slot)
+    if (isOpen) Atomics.store(state.pins, me, slot + 1)
+    this.release()
+    return isOpen
+  }
+
+  unpin(): void {
+    if (this.me !== 0) Atomics.store(this.state.pins, this.me, 0)
+  }
+
+  /** An open stream is about to be ended or suspended by this thread: returns when no other calls the driver for it; false when it is not open. */
+  stop(slot: number): boolean {
+    const { state } = this
+    this.acquire()
+    const isOpen = this.isOpen(slot)
+    if (isOpen) {
+      state.owners[slot] = this.me
+      Atomics.store(state.lives, slot, Life.closing)
+    }
+    this.release()
+    if (isOpen) this.awaitPins(slot)
+    return isOpen
+  }
+
+  /** What `stop` began goes on. */
+  suspend(slot: number): void {
+    Atomics.store(this.state.lives, slot, Life.suspended)
+  }
+
+  /** Takes back what `stop` began, or ends `suspend`. */
+  reopen(slot: number): void {
+    this.acquire()
+    if (this.state.handles[slot] === CU_STREAM_LEGACY_DEFAULT) this.state.owners[slot] = 0
+    Atomics.store(this.state.lives, slot, Life.open)
+    this.release()
+  }
+
+  /** The stream is closed. Its handle goes before it is destroyed: a death in between leaves a stream, and never destroys one twice. */
+  retire(slot: number): void {
+    this.state.handles[slot] = -1
+    Atomics.store(this.state.lives, slot, Life.retired)
+  }
+
+  /** All work of a closed stream has completed. */
+  free(slot: number): void {
+    this.acquire()
+    const { lives, completed, marked } = this.state
+    if (lives[slot] === Life.retired && completed[slot] >= marked[slot]) Atomics.store(lives, slot, Life.free)
+    this.release()
+  }
+
+  /** Returns when no other thread that lives is about to end or suspend the stream of a slot, true at once when none is. */
+  awaitClosing(slot: number): boolean {
+    const { lives, owners } = this.state
+    if (Atomics.load(lives, slot) !== Life.closing || owners[slot] === this.me) return true
+    Atomics.wait(lives, slot, Life.closing, PATIENCE_MS)
+    serveWaiting()
+    return false
+  }
+
+  /** Numbers of threads that died and were not forgotten. */
+  dead(): number[] {
+    return this.me === 0 ? [] : this.roster.lookAtAll()
+  }
+
+  /** Takes over a slot of a dead thread, to end its stream; what it was, or null when there is nothing to end. */
+  inherit(slot: number, dead: number): Life | null {
+    const { lives, owners, handles } = this.state
+    this.acquire()
+    const was: Life = lives[slot]
+    // Another thread may have cleaned up, and the number may be a new one's.
+    let inherits = this.roster.isDead(dead) && owners[slot] === dead && was !== Life.free && was !== Life.retired
+    if (inherits && handles[slot] === CU_STREAM_LEGACY_DEFAULT) {
+      inherits = false
+      owners[slot] = 0
+      Atomics.store(lives, slot, Life.open)
+    }
+    if (inherits) {
+      owners[slot] = this.me
+      Atomics.store(lives, slot, Life.closing)
+    }
+    this.release()
+    if (inherits) this.awaitPins(slot)
+    return inherits ? was : null
+  }
+
+  /** Takes one of the events that a dead thread made for its marks; 0 for none. */
+  takeEvent(dead: number): number {
+    this.acquire()
+    const event = this.roster.isDead(dead) ? takeEvent(this.state, dead) : 0
+    this.release()
+    return event
+  }
+
+  /** Takes `inherit` back. */
+  disown(slot: number, dead: number): void {
+    this.state.owners[slot] = dead
+    Atomics.store(this.state.lives, slot, Life.open)
+  }
+
+  /** Gives the number of a dead thread away, unless it still has open streams or another thread was first. */
+  forget(dead: number): void {
+    const { lives, owners, pins } = this.state
+    this.acquire()
+    const isEmpty = !owners.some(
+      (owner, slot) => owner === dead && lives[slot] !== Life.free && lives[slot] !== Life.retired,
+    )
+    if (isEmpty && this.roster.isDead(dead)) {
+      pins[dead] = 0
+      this.state.eventCounts[dead] = 0
+      this.roster.forget(dead)
+    }
+    this.release()
+  }
+
+  /** The order is shared from now on: what is open is this thread's. */
+  private begin(me: number): void {
+    const { lives, handles, owners, identity } = this.state
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      if (lives[slot] !== Life.free && handles[slot] !== CU_STREAM_LEGACY_DEFAULT) owners[slot] = me
+      if (lives[slot] === Life.suspended) owners[slot] = me
+    }
+    identity[0] = newIdentity()
+  }
+
+  private awaitPins(slot: number): void {
+    const { pins } = this.state
+    for (let worker = 1; worker <= MOST_WORKERS; worker++) {
+      while (Atomics.load(pins, worker) === slot + 1 && this.roster.isAlive(worker)) {
+        if (Atomics.wait(pins, worker, slot + 1, PATIENCE_MS) === 'timed-out') this.roster.look(worker)
+        serveWaiting() // the call may be one of a simulated driver that this thread has opened
+      }
+    }
+  }
+}

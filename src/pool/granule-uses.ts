@@ -1,0 +1,49 @@
+// The last use of each granule of a range of addresses. Each remembers its own, since blocks that merge would make all their
+// granules look as young as the youngest.
+
+import { type RecordTable, Stride, Word } from '../heap/records.js'
+import { Region } from '../heap/region.js'
+
+/** As a key: blocks of several streams lay on the granule, so only the heap's own dependencies tell when it is idle. */
+export const SEVERAL = 255
+
+export class GranuleUses {
+  /** by granule: the key of the last use, 0 for none that matters */
+  readonly keys: Int32Array
+  /** the stamp that goes with it */
+  readonly stamps: Float64Array
+
+  /** In `region`, which whoever made it has cleared, several threads can share it. */
+  constructor(
+    granules: number,
+    private readonly granuleUnits: number,
+    /** by stream slot: the latest stamp that the host has seen complete */
+    private readonly seen: Float64Array,
+    region: Region | null,
+  ) {
+    const home = region ?? new Region(new ArrayBuffer(granules * 12 + 64))
+    this.keys = home.int32(granules)
+    this.stamps = home.float64(granules)
+  }
+
+  /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */
+  noteFree({ words }: RecordTable, record: number, key: number, stamp: number): void {
+    const { keys, stamps, granuleUnits } = this
+    const start = words[record * Stride.words + Word.offset]
+    const end = start + words[record * Stride.words + Word.units]
+    const last = Math.ceil(end / granuleUnits)
+    for (let granule = Math.floor(start / granuleUnits); granule < last; granule++) {
+      const covered = granule * granuleUnits >= start && (granule + 1) * granuleUnits <= end
+      if (covered || keys[granule] === key || this.isSettled(granule)) {
+        stamps[granule] = keys[granule] === key ? Math.max(stamp, stamps[granule]) : stamp
+        keys[granule] = key
+      } else keys[granule] = SEVERAL
+    }
+  }
+
+  /** Whether the host has seen the last use complete. */
+  isSettled(granule: number): boolean {
+    const key = this.keys[granule]
+    return key === 0 || (key !== SEVERAL && this.seen[key - 1] >= this.stamps[granule])
+  }
+}

@@ -1,0 +1,330 @@
+// What keeps a pool that several threads share: in a thread of its own it does all that needs the driver, for whoever asks.
+// It finds memory and moves it, asks how far streams have come, and clears up behind threads that have ended. It
+// works with the reserve of a pool of one thread, under the lock, which each driver call leaves for as long as it takes.
+//
+// Whose a block is says its holder word. When a thread has died, what it had live stays until it is reclaimed. What it had
+// cached goes back: the blocks in its places; those in its inbox; and those that are in no place, which were on the way from
+// or to one, on a stream that nobody knows, and so wait for all streams.
+
+import { assert } from '../base/assert.js'
+import { MiB } from '../base/bytes.js'
+import type { StreamMemory } from '../base/errors.js'
+import { MOST_WORKERS } from '../base/roster.js'
+import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
+import { Double, State, Stride, Word } from '../heap/records.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
+import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import { borrowed } from './borrowed.js'
+import type { Use } from './deferred.js'
+import type { PoolConfig } from './options.js'
+import type { OutsideLock } from './outside-lock.js'
+import { Reserve } from './reserve.js'
+import { CLOSED, Figure, type SharedState } from './shared-state.js'
+
+/** What a thread can ask of the keeper. */
+export type Question =
+  | { readonly ask: 'allocate'; readonly units: number; readonly alignUnits: number; readonly slot: number }
+  | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number }
+  | { readonly ask: 'defer'; readonly record: number; readonly slot: number; readonly stamp: number }
+  | { readonly ask: 'begin' | 'settle' | 'shortage' | 'check' | 'leave' | 'close' }
+  | { readonly ask: 'trim'; readonly bytes: number }
+  | { readonly ask: 'reclaim'; readonly thread: number }
+
+/** What is known of a request that got nothing. */
+export interface SharedShortage {
+  readonly streams: readonly StreamMemory[]
+  readonly largestFreeBytes: number
+  readonly kind: Reserve['backing']['kind']
+  readonly stepBytes: number
+}
+
+/** What a thread had live that has ended. */
+export interface Reclaimed {
+  readonly buffers: number
+  readonly bytes: number
+}
+
+/** New memory is taken so much at a time at most, where the pool may be that large. */
+const MOST_AHEAD_BYTES = 32 * MiB
+const AHEAD_SHARE = 1 / 64
+/** How often the keeper looks for threads that have ended, at least. */
+const SWEEP_MS = 50
+
+export class Keeper {
+  private readonly reserve: Reserve
+  /** how much is taken beyond what was asked for: at least a granule, or nothing */
+  private readonly aheadUnits: number
+  private closed = false
+  private sweptAt = 0
+
+  constructor(
+    private readonly state: SharedState,
+    private readonly clocks: Clocks,
+    config: PoolConfig,
+    private readonly outside: OutsideLock,
+    /** called when the memory was given back */
+    private readonly onClose: () => void = () => {},
+  ) {
+    state.slots.onStray = record => this.giveToHeap(record)
+    this.reserve = this.within(() => new Reserve(state.records, state.slots, clocks, config, state.memory))
+    const most = Math.min(MOST_AHEAD_BYTES, this.reserve.backing.limitBytes * AHEAD_SHARE)
+    const { stepBytes } = this.reserve.backing
+    this.aheadUnits = (Math.floor(most / stepBytes) * stepBytes) / UNIT_BYTES
+    state.figures[Figure.keeper] = state.thread
+  }
+
+  /** Keeps a pool in this thread until it is closed. Where it cannot be made, whoever asks first is told why. */
+  static run(...of: ConstructorParameters<typeof Keeper>): void {
+    const { mailbox } = of[0]
+    try {
+      const keeper = new Keeper(...of)
+      for (let { rings } = mailbox; !keeper.closed; { rings } = mailbox) {
+        if (keeper.serve() === 0) mailbox.sleep(rings, SWEEP_MS)
+      }
+    } catch (error) {
+      const refuse = () => {
+        throw error
+      }
+      while (mailbox.answer(refuse) === 0) mailbox.sleep(mailbox.rings, SWEEP_MS)
+    }
+  }
+
+  /** Answers whoever waits; returns how many that were. */
+  serve(): number {
+    const now = performance.now()
+    if (now - this.sweptAt > SWEEP_MS) this.sweep()
+    if (this.reserve.wantsMarks) this.within(() => this.reserve.placeMarks())
+    const { mailbox, figures, roster, thread } = this.state
+    const answers = mailbox.answer((question, asker) => this.within(() => this.reply(question as Question, asker)))
+    if (this.closed) {
+      figures[Figure.keeper] = CLOSED
+      roster.forget(thread)
+    }
+    return answers
+  }
+
+  /** Clears up behind threads that have ended. */
+  sweep(): void {
+    this.sweptAt = performance.now()
+    for (const thread of this.state.roster.lookAtAll()) {
+      this.within(() => {
+        this.state.mailbox.forget(thread)
+        this.bury(thread)
+        if (this.held(thread, Phase.live).length === 0) this.state.roster.forget(thread)
+      })
+    }
+    this.clocks.buryStreams()
+    this.state.slots.look()
+  }
+
+  private reply(question: Question, asker: number): unknown {
+    const { reserve, clocks } = this
+    switch (question.ask) {
+      case 'begin':
+        return true
+      case 'allocate':
+        return this.allocate(question.units, question.alignUnits, question.slot, asker)
+      case 'recordUse':
+        return this.recordUse(question.record, question.slot)
+      case 'defer':
+        if (!reserve.forgetUses(question.record, question.slot)) {
+          return reserve.defer(question.record, question.slot, question.stamp)
+        }
+        return reserve.free(question.record, question.slot, question.stamp)
+      case 'settle':
+        return reserve.processDeferred()
+      case 'trim':
+        return reserve.trimTo(question.bytes)
+      case 'shortage':
+        return this.shortage()
+      case 'check':
+        return this.check()
+      case 'reclaim':
+        return this.reclaim(question.thread)
+      case 'leave':
+        return this.leave(asker)
+      case 'close':
+        clocks.checkNoCapture('close')
+        return this.close(asker)
+    }
+  }
+
+  /** A block for a thread, its holder; 0 when nothing helps. */
+  private allocate(units: number, alignUnits: number, slot: number, asker: number): number {
+    const { growths } = this.reserve
+    const record = this.reserve.allocate(units, alignUnits, slot)
+    if (record === 0) return 0
+    this.state.handOver(record, asker)
+    // Another thread is likely to need memory, too, and would have to come here for it.
+    if (this.reserve.growths > growths && this.aheadUnits > units) {
+      this.reserve.growAhead(this.state.memory.heapFor(units), this.aheadUnits)
+    }
+    return record
+  }
+
+  private recordUse(record: number, slot: number): void {
+    const stream = borrowed(this.clocks, slot)
+    if (stream === null) return // closed meanwhile, and the free comes after its last mark
+    this.reserve.announceUse(record, stream)
+    this.state.records.setState(record, State.shared)
+  }
+
+  private shortage(): SharedShortage {
+    const { backing } = this.reserve
+    return {
+      streams: this.reserve.byStream(),
+      largestFreeBytes: this.reserve.longestFreeBytes(),
+      kind: backing.kind,
+      stepBytes: backing.stepBytes,
+    }
+  }
+
+  /** A thread is done: what it still has goes back, each block after the work of the stream it is for. */
+  private leave(thread: number): Reclaimed {
+    const held = this.held(thread, Phase.live)
+    const sum = this.sumOf(held)
+    for (const record of held) this.takeBack(record)
+    this.bury(thread)
+    this.state.roster.forget(thread)
+    return sum
+  }
+
+  /** Gives back what a dead thread had live, after all work that may be using it. */
+  private reclaim(thread: number): Reclaimed {
+    if (thread !== NOBODY && !this.state.roster.look(thread)) return { buffers: 0, bytes: 0 }
+    if (thread !== NOBODY) this.bury(thread)
+    const held = this.held(thread, Phase.live)
+    const sum = this.sumOf(held)
+    for (const record of held) this.giveBackLate(record)
+    if (thread !== NOBODY) this.state.roster.forget(thread)
+    return sum
+  }
+
+  private close(asker: number): Reclaimed {
+    const sum = this.sumOf(this.live())
+    this.clocks.context.giveBack(driver => {
+      driver.cuCtxSynchronize()
+      this.reserve.backing.close()
+    })
+    this.onClose()
+    this.closed = true
+    this.state.roster.forget(asker)
+    return sum
+  }
+
+  /** Takes back what a thread that has ended, or is about to, had cached. */
+  private bury(thread: number): void {
+    const { slots } = this.state
+
+    for (const record of slots.drainThread(thread)) this.giveToHeap(record)
+    for (const record of this.held(thread, Phase.cached)) {
+      if (!slots.isReturning(record) && slots.claim(record, thread)) this.giveBackLate(record)
+    }
+  }
+
+  private giveToHeap(record: number): void {
+    const { words, doubles } = this.state.records
+    this.reserve.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
+  }
+
+  /** A live block is freed on the stream that it is for. */
+  private takeBack(record: number): void {
+    const { words } = this.state.records
+    const slot = words[(record << 4) | Word.key] - 1
+    words[(record << 4) | Word.holder] = 0
+    const stamp = this.clocks.marked[slot] + (this.clocks.isOpen(slot) ? 1 : 0)
+    if (this.state.records.state(record) !== State.shared) this.reserve.free(record, slot, stamp)
+    else this.reply({ ask: 'defer', record, slot, stamp }, NOBODY)
+  }
+
+  /** A block goes back of which nobody knows which streams use it. */
+  private giveBackLate(record: number): void {
+    const { clocks, state } = this
+    state.slots.handBack(record)
+    state.records.words[(record << 4) | Word.holder] = 0
+    const uses: Use[] = []
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      const stamp = clocks.marked[slot] + (clocks.isOpen(slot) ? 1 : 0)
+      if (stamp > clocks.completed[slot]) uses.push({ clocks, slot, stamp })
+    }
+    this.reserve.giveBackAfter(record, uses)
+  }
+
+  /** The taken blocks of a thread in one phase; adopted ones are live. */
+  private held(thread: number, phase: Phase.live | Phase.cached): number[] {
+    const { words } = this.state.records
+    return this.taken().filter(record => {
+      const holder = words[(record << 4) | Word.holder]
+      return workerOf(holder) === thread && (phaseOf(holder) === Phase.cached) === (phase === Phase.cached)
+    })
+  }
+
+  private live(): number[] {
+    const { words } = this.state.records
+    return this.taken().filter(record => phaseOf(words[(record << 4) | Word.holder]) !== Phase.cached)
+  }
+
+  private taken(): number[] {
+    const { records } = this.state
+    const taken: number[] = []
+    for (let record = records.first; record < records.used; record++) if (records.isLive(record)) taken.push(record)
+    return taken
+  }
+
+  private sumOf(held: readonly number[]): Reclaimed {
+    const { doubles } = this.state.records
+    const bytes = held.reduce((sum, record) => sum + doubles[(record << 3) | Double.requested], 0)
+    return { buffers: held.length, bytes }
+  }
+
+  /** Asserts that heaps, backing and places tell one story; for when no other thread is in the middle of a call. */
+  private check(): void {
+    const { records, slots } = this.state
+    this.reserve.check()
+    const placed = new Set<number>()
+    for (const { thread, sizeClass, record } of slots.entries()) {
+      const holder = records.words[record * Stride.words + Word.holder]
+      assert(!placed.has(record), 'a block is in one place')
+      assert(records.state(record) === State.live, 'a block in a place is none of the heap')
+      assert(
+        phaseOf(holder) === Phase.cached && workerOf(holder) === thread,
+        'a block in a place is cached by its thread',
+      )
+      assert(records.words[record * Stride.words + Word.sizeClass] === sizeClass, 'a block in a place has its class')
+      placed.add(record)
+    }
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      for (const record of this.held(thread, Phase.cached)) {
+        assert(placed.has(record) || slots.isReturning(record), 'a cached block is in a place or on its way')
+      }
+    }
+    const units = this.taken().reduce((sum, record) => sum + records.words[(record << 4) | Word.units], 0)
+    assert(units === slots.handedUnits, 'taken blocks add up to the counter')
+  }
+
+  private within<R>(work: () => R): R {
+    return this.outside.within(
+      {
+        acquire: () => this.state.acquire(),
+        release: () => {
+          this.publish()
+          this.state.release()
+        },
+      },
+      work,
+    )
+  }
+
+  /** Tells all threads what the backing knows; before the lock is left. */
+  private publish(): void {
+    if (this.reserve === undefined) return // it is just being made
+    const { figures, bases } = this.state
+    const { backing } = this.reserve
+    for (let range = 0; range < backing.bases.length; range++) bases[range] = backing.bases[range]
+    figures[Figure.reservedBytes] = backing.reservedBytes
+    figures[Figure.peakReservedBytes] = backing.peakReservedBytes
+    figures[Figure.growths] = this.reserve.growths
+    figures[Figure.insertedWaits] = this.reserve.insertedWaits
+    figures[Figure.deferredBytes] = this.reserve.deferred.bytes
+  }
+}

@@ -1,0 +1,32 @@
+import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import type { Clocks } from '../order/clocks.js'
+import { virtualMemoryObstacle } from './backing.js'
+import { type PoolConfig, type PoolOptions, parsePoolOptions } from './options.js'
+import { LAYOUT_VERSION, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
+import { granulesOfRange } from './virtual-backing.js'
+
+/** What makes a caching pool one that threads share. */
+export type Shared = PoolOptions & { readonly shared: true }
+
+/** The state of a new pool that threads share, before its keeper has begun. `device` is what other threads need of the device. */
+export function newSharedPool<D>(
+  clocks: Clocks,
+  options: PoolOptions,
+  deviceBytes: number,
+  device: D,
+): SharedPoolState<D> {
+  const config = parsePoolOptions(options, deviceBytes)
+  if (config.debug !== null) {
+    throw new TypeError('debug and shared exclude each other: look for mistakes with a pool of one thread')
+  }
+  const room = roomFor(clocks, config, deviceBytes)
+  const buffer = new SharedArrayBuffer(sharedStateBytes(room))
+  return { version: LAYOUT_VERSION, process: process.pid, room, config, buffer, device }
+}
+
+function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {
+  const moves = (backing === 'auto' || backing === 'virtual') && virtualMemoryObstacle(context) === null
+  if (!moves) return { granules: 0, granuleUnits: MAX_UNITS }
+  const stepBytes = context.activate().cuMemGetAllocationGranularity(context.device)
+  return { granules: granulesOfRange(deviceBytes, stepBytes), granuleUnits: stepBytes / UNIT_BYTES }
+}

@@ -1,0 +1,619 @@
+// A caching pool that several threads of a process share. Each has an object of this class over the same state: on the
+// cached path it takes a block out of its own places and puts it back there, which neither waits nor writes where another
+// thread does. Behind that stand the heaps, under a lock, and behind those the keeper (keeper.ts), which alone calls the driver.
+//
+// A live block is one thread's, which alone uses and frees it; `transfer` and `adopt` hand it on. That spares the free an atomic
+// operation: nobody else changes the holder word of a block that is live.
+//
+// The file is long because the hot path, the counters it keeps and the public verbs share private state.
+
+import { checkByteCount, describe } from '../base/bytes.js'
+import { type OutOfMemoryError, PoolError } from '../base/errors.js'
+import { MOST_WORKERS } from '../base/roster.js'
+import { type Context, unreachable } from '../driver/context.js'
+import { holderOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
+import { Double, State, Word } from '../heap/records.js'
+import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import type { Clocks } from '../order/clocks.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
+import { AddressIndex } from './address-index.js'
+import { checkAlignment } from './alignment.js'
+import { MOST_ALIGNMENT_BYTES, SMALL_UNITS } from './backing.js'
+import { blockUnits } from './block-units.js'
+import { borrowed } from './borrowed.js'
+import { DeviceBuffer } from './buffer.js'
+import { type CloseReport, type LiveBlock, unknownAddress } from './caching-pool.js'
+import type { BufferHome, TransferredBuffer } from './home.js'
+import type { Question, Reclaimed, SharedShortage } from './keeper.js'
+import type { PoolConfig } from './options.js'
+import { OtherStreams } from './other-streams.js'
+import { outOfMemory } from './out-of-memory.js'
+import { Pool, type PoolStats } from './pool.js'
+import { seenBy } from './reserve.js'
+import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
+import { classUnits } from './slot-cache.js'
+
+/** A block larger than this share of what the pool may reserve is never kept in a place. */
+const CACHED_BLOCK_SHARE = 1 / 512
+/** Large blocks given back to the heaps, by all threads, after which the keeper is woken to place marks. */
+const FREES_PER_RING = 32
+/** Milliseconds that a thread which is said to have ended may take until the system has forgotten it. */
+const MOST_LOOKS = 200
+const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
+/** Blocks cut out of a heap need at most so many records more. */
+const RECORDS_OF_CALL = 4
+
+const enum Tag {
+  generation = 8,
+  /** tags above this have no room for another generation */
+  last = (2 ** 28 - 1) * 8,
+}
+
+const enum Shift {
+  units = 8,
+}
+
+/** One thread that uses a pool, or that ended without closing it there. */
+export interface PoolThread {
+  /** the pool's number of it, for `reclaim` */
+  readonly thread: number
+  /** what `worker_threads` called it; -1 for the keeper of the pool */
+  readonly threadId: number
+  readonly alive: boolean
+  readonly liveBuffers: number
+  readonly liveBytes: number
+}
+
+/** What each thread counts. */
+const enum Count {
+  allocations,
+  misses,
+}
+
+export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposable {
+  readonly context: Context
+  readonly config: PoolConfig
+  private readonly state: SharedState
+  private readonly words: Int32Array
+  private readonly doubles: Float64Array
+  private readonly addresses: AddressIndex
+  private readonly others: OtherStreams
+  private readonly counts: Float64Array
+  private readonly roundingMask: number
+  private readonly smallMask: number
+  private readonly mostUnits: number
+  /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
+  private readonly marked: Float64Array
+  /** the holder word of a live block of this thread, of generation 0 */
+  private mine: number
+  /** those of the streams to allocate for; null once closed */
+  private acceptedClocks: Clocks | null
+  /** nobody writes here: to wait for some time */
+  private readonly patience = new Int32Array(new SharedArrayBuffer(4))
+
+  /** Made by the device: `device.createPool({ shared: true })`, and in other threads `attachPool(shared)`. */
+  constructor(
+    readonly clocks: Clocks,
+    readonly defaultStream: Stream,
+    private readonly descriptor: SharedPoolState<D>,
+    /** made the pool, and so may close it for all */
+    private readonly creator: boolean,
+    /** what the thread does each millisecond while it waits for the keeper */
+    private readonly meanwhile: () => void,
+  ) {
+    super()
+    const { config } = descriptor
+    this.config = config
+    this.context = clocks.context
+    const seen = seenBy(clocks, config)
+    this.state = new SharedState(descriptor, seen)
+    const { records, slots, thread } = this.state
+    this.words = records.words
+    this.doubles = records.doubles
+    this.addresses = new AddressIndex(records)
+    this.others = new OtherStreams(records, slots, clocks, seen, config.deterministic, () => {})
+    this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)
+    this.roundingMask = config.minBlockBytes - 1
+    this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
+    this.mostUnits = Math.floor((Math.min(config.limitBytes, MAX_UNITS * UNIT_BYTES) * CACHED_BLOCK_SHARE) / UNIT_BYTES)
+    this.marked = config.streamOrdered ? clocks.marked : new Float64Array(clocks.marked.length).fill(-1)
+    this.mine = holderOf(0, thread, Phase.live)
+    this.acceptedClocks = clocks
+  }
+
+  /** The pool's number of this thread. */
+  get thread(): number {
+    return this.state.thread
+  }
+
+  /** Returns when the keeper is there; throws what kept it from making the pool. */
+  begin(): void {
+    this.ask({ ask: 'begin' })
+  }
+
+  /** What another thread of this process needs to use the pool: send it there, and give it to `attachPool`. */
+  share(): SharedPoolState<D> {
+    this.checkOpen('share')
+    return this.descriptor
+  }
+
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
+    const buffer = this.take(bytes, stream, alignment)
+    if (buffer === null) throw this.outOfMemory(bytes)
+    return buffer
+  }
+
+  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
+    return this.take(bytes, stream, alignment)
+  }
+
+  private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+    const { slot } = stream
+    // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
+    if (
+      stream.clocks === this.acceptedClocks &&
+      slot >= 0 &&
+      (bytes & this.smallMask) === bytes &&
+      alignment === undefined &&
+      bytes > 0
+    ) {
+      const mask = this.roundingMask
+      const units = classUnits(((bytes + mask) & ~mask) >>> Shift.units)
+      const record = this.state.slots.pop(slot, classOf(units), units)
+      if (record !== 0) return this.handOut(record, bytes, stream)
+    }
+    return this.takeSlowly(bytes, stream, alignment)
+  }
+
+  /** A block out of a place of this thread is live. */
+  private handOut(record: number, bytes: number, stream: Stream): DeviceBuffer {
+    const { words } = this
+    const tag = words[record << 4] + Tag.generation
+    words[(record << 4) | Word.holder] = ((tag >> 3) << 12) | this.mine
+    words[record << 4] = tag
+    return this.bufferOf(record, tag, bytes, stream)
+  }
+
+  private bufferOf(record: number, tag: number, bytes: number, stream: Stream): DeviceBuffer {
+    const { doubles } = this
+    // Most programs ask for what they asked for before.
+    const before = doubles[(record << 3) | Double.requested]
+    if (before !== bytes) {
+      doubles[(record << 3) | Double.requested] = bytes
+      this.state.slots.noteRequested(bytes - before)
+    }
+    this.counts[Count.allocations]++
+    return new DeviceBuffer(this, stream, this, record, tag)
+  }
+
+  release(buffer: DeviceBuffer, stream?: Stream): void {
+    const { record, tag } = buffer
+    const { words } = this
+    const base = record << 4
+    const { slot } = buffer.stream
+    if (
+      words[base] === tag &&
+      tag <= Tag.last &&
+      words[base | Word.holder] === (((tag >> 3) << 12) | this.mine) &&
+      slot >= 0 &&
+      stream === undefined
+    ) {
+      const place = this.state.slots.placeFor(slot, words[base | Word.sizeClass])
+      if (place !== 0 && words[base | Word.units] <= this.mostUnits) {
+        this.doubles[(record << 3) | Double.stamp] = this.marked[slot] + 1
+        words[base | Word.holder] ^= Phase.live ^ Phase.cached
+        this.state.slots.put(place, record)
+        return
+      }
+    }
+    this.releaseSlowly(buffer, stream)
+  }
+
+  /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
+  deallocate(ptr: number, stream?: Stream): void {
+    this.checkOpen('deallocate')
+    const range = Number.isSafeInteger(ptr) ? this.rangeAt(ptr) : -1
+    const unit = range === -1 ? 0 : (ptr - this.state.bases[range]) / UNIT_BYTES
+    const record = range === -1 ? 0 : this.addresses.find(range, unit)
+    if (record === 0 || !this.holds(record)) throw unknownAddress(ptr)
+    const owner = stream ?? this.streamAt(record)
+    this.release(new DeviceBuffer(this, owner, this, record, this.words[record << 4] & ~1), stream)
+  }
+
+  /**
+   * Gives a live buffer of this thread up, for another thread to adopt; using it here from now on throws PoolError. Work
+   * submitted to its stream before this call may still use it. A buffer that is never adopted stays live.
+   */
+  transfer(record: number, tag: number): TransferredBuffer {
+    if (!this.isLive(record, tag)) this.refuseStale('transfer')
+    const { words } = this
+    const index = (record << 4) | Word.holder
+    if (phaseOf(words[index]) === Phase.live) words[(record << 4) | Word.home] = this.state.thread
+    Atomics.store(words, index, holderOf(tag, NOBODY, Phase.live))
+    return { record, tag }
+  }
+
+  /**
+   * Takes over a buffer that another thread has transferred; it belongs to the stream that it was allocated on. Throws
+   * TypeError for what is no such thing, PoolError for a buffer that is not on its way: adopted already, or of another pool.
+   */
+  adopt(transferred: TransferredBuffer): DeviceBuffer {
+    this.checkOpen('adopt')
+    const { record, tag } = transferred ?? {}
+    if (!Number.isInteger(record) || !Number.isInteger(tag)) {
+      throw new TypeError(`adopt: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
+    }
+    const { words } = this
+    const index = (record << 4) | Word.holder
+    const isKnown = record >= this.state.records.first && record < this.state.records.used
+    const phase = isKnown && words[(record << 4) | Word.home] === this.state.thread ? Phase.live : Phase.adopted
+    const waiting = holderOf(tag, NOBODY, Phase.live)
+    if (
+      !isKnown ||
+      (words[record << 4] & ~1) !== tag ||
+      Atomics.compareExchange(words, index, waiting, holderOf(tag, this.state.thread, phase)) !== waiting
+    ) {
+      throw new PoolError(
+        'adopt: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once',
+      )
+    }
+    this.addresses.note(record)
+    return new DeviceBuffer(this, this.streamAt(record), this, record, tag)
+  }
+
+  /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
+  processDeferred(): number {
+    this.checkOpen('processDeferred')
+    return this.ask({ ask: 'settle' }) as number
+  }
+
+  /** Gives idle memory back to the device until at most `bytes` are reserved; work still pending is not waited for. Returns the bytes given back. */
+  trimTo(bytes: number): number {
+    this.checkOpen('trimTo')
+    if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
+    const before = this.state.figures[Figure.reservedBytes]
+    this.ask({ ask: 'trim', bytes })
+    return Math.max(0, before - this.state.figures[Figure.reservedBytes])
+  }
+
+  /** Of all threads together, and nobody is stopped for it: while others work the numbers are of slightly different moments. Peaks are those that were noticed when memory was found. */
+  stats(): PoolStats {
+    const { slots, memory, figures, counts } = this.state
+    const cached = slots.cached()
+    const sum = (count: Count) =>
+      counts.reduce((all, one, index) => (index % COUNT_LINE === count ? all + one : all), 0)
+    const allocations = sum(Count.allocations)
+    const liveBuffers = slots.handedBlocks - cached.blocks
+    const liveUnits = slots.handedUnits - cached.units
+    const open = !this.closed
+    return {
+      liveBytes: liveUnits * UNIT_BYTES,
+      peakLiveBytes: Math.max(slots.peakUnits, liveUnits) * UNIT_BYTES,
+      requestedBytes: slots.requestedBytes - cached.requestedBytes,
+      reservedBytes: figures[Figure.reservedBytes],
+      peakReservedBytes: figures[Figure.peakReservedBytes],
+      cachedBytes: cached.units * UNIT_BYTES,
+      pendingBytes: open ? memory.pendingUnits * UNIT_BYTES + figures[Figure.deferredBytes] : 0,
+      largestFreeBytes: open ? memory.largestFreeUnits * UNIT_BYTES : 0,
+      limitBytes: this.config.limitBytes,
+      liveBuffers,
+      allocations,
+      frees: allocations - liveBuffers,
+      cacheMisses: sum(Count.misses),
+      growths: figures[Figure.growths],
+      insertedWaits: figures[Figure.insertedWaits],
+    }
+  }
+
+  /** Every buffer that some thread holds, or that is on its way to one, in no particular order. */
+  live(): (LiveBlock & { readonly thread: number })[] {
+    const { records } = this.state
+    const { words, doubles } = this
+    const blocks: (LiveBlock & { readonly thread: number })[] = []
+    for (let record = records.first; record < records.used; record++) {
+      const holder = words[(record << 4) | Word.holder]
+      if (!records.isLive(record) || phaseOf(holder) === Phase.cached) continue
+      blocks.push({
+        ptr: this.address(record),
+        byteLength: doubles[(record << 3) | Double.requested],
+        blockBytes: words[(record << 4) | Word.units] * UNIT_BYTES,
+        stream: this.handleOf(words[(record << 4) | Word.key] - 1),
+        thread: workerOf(holder),
+      })
+    }
+    return blocks
+  }
+
+  /** The threads that use the pool, its keeper among them, and those that ended with buffers that they still held. */
+  threads(): PoolThread[] {
+    const { roster, threadIds, figures } = this.state
+    const live = this.live()
+    const threads: PoolThread[] = []
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      const dead = roster.look(thread)
+      if (!dead && !roster.isAlive(thread)) continue
+      const held = live.filter(block => block.thread === thread)
+      threads.push({
+        thread,
+        threadId: thread === figures[Figure.keeper] ? -1 : threadIds[thread],
+        alive: !dead,
+        liveBuffers: held.length,
+        liveBytes: held.reduce((sum, block) => sum + block.blockBytes, 0),
+      })
+    }
+    return threads
+  }
+
+  /**
+   * Gives back what a thread that has ended still held, once all work submitted so far has completed; `thread` is the pool's
+   * number of it, as in `threads()`, or 0 for buffers that were transferred and that nobody will adopt. Returns how much that
+   * was: nothing for a thread that lives or held nothing. Waits a little for a thread that is about to end.
+   */
+  reclaim(thread: number): Reclaimed {
+    this.checkOpen('reclaim')
+    if (!Number.isInteger(thread) || thread < 0 || thread > MOST_WORKERS) {
+      throw new RangeError(`reclaim: thread must be a number of threads(), not ${describe(thread)}`)
+    }
+    const { roster } = this.state
+    for (let looks = 0; looks < MOST_LOOKS && roster.isAlive(thread) && !roster.look(thread); looks++) {
+      Atomics.wait(this.patience, 0, 0, 1)
+    }
+    return this.ask({ ask: 'reclaim', thread }) as Reclaimed
+  }
+
+  /** Asserts that heaps, places, backing and counters tell one story; for when no other thread is in the middle of a call. */
+  check(): void {
+    this.checkOpen('check')
+    this.ask({ ask: 'check' })
+  }
+
+  get closed(): boolean {
+    return this.acceptedClocks === null
+  }
+
+  /**
+   * In the thread that made the pool: waits for pending work and gives all memory back; throws PoolError while other threads
+   * use it. In another thread: that is done with the pool, and what it still held is freed on the streams it is for. Says
+   * how much was held. A second close does nothing.
+   */
+  close(): CloseReport {
+    if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
+    if (this.creator) this.checkAlone()
+    const { buffers, bytes } = this.ask({ ask: this.creator ? 'close' : 'leave' }) as Reclaimed
+    this.acceptedClocks = null
+    this.mine = -1 // no block has such a holder
+    return { lostBuffers: buffers, lostBytes: bytes }
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  addressOf(record: number, tag: number, call: string): number {
+    if (!this.isLive(record, tag)) this.refuseStale(call)
+    return this.address(record)
+  }
+
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    if (!this.isLive(record, tag)) this.refuseStale(call)
+    return this.doubles[(record << 3) | Double.requested]
+  }
+
+  /** Whether this thread holds the block. */
+  isLive(record: number, tag: number): boolean {
+    return !this.closed && (this.words[record << 4] & ~1) === tag && this.holds(record)
+  }
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    if (!this.isLive(record, tag)) this.refuseStale('recordUse')
+    this.checkStream('recordUse', stream)
+    if (this.config.streamOrdered) this.ask({ ask: 'recordUse', record, slot: stream.slot })
+  }
+
+  reachableFrom(context: Context): boolean {
+    return context.sharesDevice(this.context)
+  }
+
+  private address(record: number): number {
+    const base = record << 4
+    return this.state.bases[this.words[base | Word.range]] + this.words[base | Word.offset] * UNIT_BYTES
+  }
+
+  /** What the fast path leaves alone: a special wish, or a size of which this thread has no block at hand; null when nothing helps. */
+  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+    this.checkStream('allocate', stream)
+    const units = blockUnits(bytes, this.config)
+    const { slot } = stream
+    if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
+    else {
+      const sizeClass = classOf(units)
+      const { slots } = this.state
+      const cached =
+        slots.pop(slot, sizeClass, units) ||
+        slots.takeReturned(slot, sizeClass, units) ||
+        (units < SMALL_UNITS ? 0 : slots.pop(slot, sizeClass + 1, units)) ||
+        this.others.takeTop(slot, sizeClass, units)
+      if (cached !== 0) return this.handOut(cached, bytes, stream)
+    }
+    this.counts[Count.misses]++
+    const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
+    const record = this.takeFromHeap(units, alignUnits, slot) || this.askFor(units, alignUnits, slot)
+    if (record === 0) return null
+    this.addresses.note(record)
+    return this.bufferOf(record, this.words[record << 4], bytes, stream)
+  }
+
+  /** A free block out of the heaps that the stream may use, as far as that is known; 0 for none. */
+  private takeFromHeap(units: number, alignUnits: number, slot: number): number {
+    const { state, words, others } = this
+    const { records, memory, slots } = state
+    const heap = memory.heapFor(units)
+    state.acquire()
+    this.emptyInbox()
+    let record = 0
+    if (records.available >= RECORDS_OF_CALL) {
+      record = heap.allocate(units, alignUnits, slot + 1)
+      if (record === 0) {
+        others.look(slot)
+        record = others.takeFree(heap, units, alignUnits)
+      }
+    }
+    if (record !== 0) {
+      if (records.isSpent(record)) record = heap.rehouse(record)
+      slots.handOut(slot, record)
+      words[(record << 4) | Word.key] = slot + 1
+      words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
+      state.handOver(record, state.thread)
+    }
+    state.release()
+    return record
+  }
+
+  /** Blocks that other threads freed and that do not fit go back to the heaps. Under the lock. */
+  private emptyInbox(): void {
+    const { slots, memory } = this.state
+    for (const record of slots.takeAllReturned()) {
+      slots.handBack(record)
+      memory.giveToHeap(record, this.words[(record << 4) | Word.key] - 1, this.doubles[(record << 3) | Double.stamp])
+    }
+  }
+
+  private askFor(units: number, alignUnits: number, slot: number): number {
+    return this.ask({ ask: 'allocate', units, alignUnits, slot }) as number
+  }
+
+  /** A free on a named or closed stream, of a block of another thread, or that other streams use, or that there is no place for. */
+  private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    const { record } = buffer
+    if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
+    checkIsStream('free', stream)
+    if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
+    if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`)
+    const open = stream.slot >= 0
+    const slot = open ? stream.slot : stream.lastSlot
+    const covering = open ? this.marked[slot] + 1 : stream.lastStamp
+    const stamp = this.config.streamOrdered ? covering : 0
+    if (this.state.records.state(record) === State.shared) this.ask({ ask: 'defer', record, slot, stamp })
+    else if (!open || buffer.tag > Tag.last || !this.cache(record, slot, stamp)) this.giveBack(record, slot, stamp)
+  }
+
+  /** Keeps a block for the stream, or sends it to the thread that allocated it; false when there is no place for it. */
+  private cache(record: number, slot: number, stamp: number): boolean {
+    const { words, state } = this
+    const base = record << 4
+    if (words[base | Word.units] > this.mostUnits) return false
+    const home = words[base | Word.home]
+    const returns =
+      phaseOf(words[base | Word.holder]) === Phase.adopted &&
+      words[base | Word.key] === slot + 1 &&
+      state.roster.isAlive(home)
+    const place = returns ? 0 : state.slots.placeFor(slot, words[base | Word.sizeClass])
+    if (!returns && place === 0) return false
+    if (slot >= state.slots.slotLimit) state.locked(() => state.slots.meet(slot))
+    this.doubles[(record << 3) | Double.stamp] = stamp
+    words[base | Word.key] = slot + 1
+    Atomics.store(words, base | Word.holder, holderOf(words[base], state.thread, Phase.cached))
+    if (returns) return state.slots.send(record, home, state.roster)
+    state.slots.put(place, record)
+    return true
+  }
+
+  private giveBack(record: number, slot: number, stamp: number): void {
+    const { state } = this
+    state.acquire()
+    state.slots.handBack(record)
+    state.memory.giveToHeap(record, slot, stamp)
+    state.release()
+    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.mailbox.ring()
+  }
+
+  /** The stream that a block of this thread is for; where that is closed its work is waited for, and the block is the default stream's. */
+  private streamAt(record: number): Stream {
+    const { clocks } = this
+    const key = (record << 4) | Word.key
+    const slot = this.words[key] - 1
+    const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
+    if (stream !== null) return stream
+    clocks.waitFor(slot, clocks.marked[slot])
+    this.words[key] = this.defaultStream.slot + 1
+    return this.defaultStream
+  }
+
+  private handleOf(slot: number): number | null {
+    return this.clocks.isOpen(slot) ? this.clocks.handles[slot] : null
+  }
+
+  private holds(record: number): boolean {
+    const holder = this.words[(record << 4) | Word.holder]
+    return workerOf(holder) === this.state.thread && phaseOf(holder) !== Phase.cached
+  }
+
+  private rangeAt(ptr: number): number {
+    const { bases, memory } = this.state
+    for (const heap of [memory.small, memory.large]) {
+      for (const [range, first] of heap.firstRecords) {
+        const start = bases[range] + this.words[(first << 4) | Word.offset] * UNIT_BYTES
+        if (ptr >= start && ptr < start + heap.firstRecords.unitsOf(range) * UNIT_BYTES) return range
+      }
+    }
+    return -1
+  }
+
+  private ask(question: Question): unknown {
+    const { mailbox, thread, roster, figures } = this.state
+    return mailbox.ask(thread, question, slept => {
+      this.meanwhile()
+      const keeper = figures[Figure.keeper]
+      if (keeper === CLOSED || (slept && keeper > 0 && roster.look(keeper))) {
+        return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
+      }
+      return null
+    })
+  }
+
+  private outOfMemory(bytes: number): OutOfMemoryError {
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    const { streams, largestFreeBytes, kind, stepBytes } = this.ask({ ask: 'shortage' }) as SharedShortage
+    return outOfMemory({
+      bytes,
+      blockBytes: blockUnits(bytes, this.config) * UNIT_BYTES,
+      stats: this.stats(),
+      streams,
+      largestFreeBytes,
+      deviceFreeBytes: freeBytes,
+      deviceTotalBytes: totalBytes,
+      config: this.config,
+      backing: { kind, stepBytes },
+    })
+  }
+
+  private checkOpen(call: string): void {
+    if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  /** Refuses to close the pool while other threads use it. */
+  private checkAlone(): void {
+    const others = this.threads().filter(
+      ({ alive, threadId, thread }) => alive && threadId !== -1 && thread !== this.state.thread,
+    )
+    if (others.length === 0) return
+    const names = others.map(({ threadId }) => threadId).join(', ')
+    throw new PoolError(
+      `close: the pool is in use by ${others.length} other threads (${names}); close it there first, or end them`,
+    )
+  }
+
+  private checkStream(call: string, stream: Stream): void {
+    this.checkOpen(call)
+    checkStreamOf(call, stream, this.clocks)
+    if (stream.capture !== null) throw new PoolError(`${call}: ${NO_CAPTURES}`)
+    stream.checkOpen(call)
+  }
+
+  private refuseStale(call: string): never {
+    if (this.closed) throw new PoolError(`${call}: the buffer's pool is closed`)
+    throw new PoolError(
+      `${call}: the buffer was already freed, or handed to another thread; keep no reference to it after that`,
+    )
+  }
+}

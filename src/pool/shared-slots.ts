@@ -1,0 +1,426 @@
+// The slot cache of a pool that several threads share: for each thread, stream and class eight places of its own. Only that
+// thread puts blocks into them; it takes them out again by one atomic operation each, and so may the thread that keeps the
+// pool. No link can be followed into the wrong block, and nothing needs to be locked on the way.
+//
+// An empty place is changed by its thread alone, so that putting a block there is a plain store where stores are seen in
+// the order they were made.
+
+import { assert } from '../base/assert.js'
+import { MOST_WORKERS, type Roster } from '../base/roster.js'
+import { holderOf, isGenerationOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
+import { Double, type RecordTable, Word } from '../heap/records.js'
+import type { Region } from '../heap/region.js'
+import { CLASSES, classOf } from '../heap/size-classes.js'
+import { MOST_STREAMS } from '../order/clocks.js'
+import type { Slots } from './slots.js'
+
+const enum Shift {
+  class = 3,
+  stream = 12,
+  thread = 18,
+}
+const PLACES = 1 << Shift.class
+const STREAM_WORDS = 1 << Shift.stream
+assert(
+  CLASSES * PLACES <= STREAM_WORDS && MOST_STREAMS << Shift.stream === 1 << Shift.thread,
+  'every place has its index',
+)
+
+/** Stores of one thread are seen by the others in their order, and a plain one is enough to publish what was written before. */
+const STORES_IN_ORDER = process.arch === 'x64'
+
+/** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
+const LINE = 16
+
+/** Blocks of one thread on their way back to it; a power of two. */
+export const INBOX_PLACES = 1024
+/**
+ * An entry of an inbox is a record, and above it the low bits of its generation: whoever reads it late does not take the block
+ * for what it was.
+ */
+const RECORD_BITS = 20
+const RECORD_MASK = (1 << RECORD_BITS) - 1
+const GENERATION_MASK = (1 << (31 - RECORD_BITS)) - 1
+/** Places of an inbox that are looked at before it is taken for full, or for having nothing that fits. */
+const MOST_LOOKS = 64
+/** int32 words between what two threads write. */
+const LINE_WORDS = 32
+
+/** Cached by all threads together: 1 GiB. */
+const LITTLE_UNITS = 2 ** 22
+
+const enum Total {
+  handedUnits,
+  handedBlocks,
+  /** as of the last look */
+  cachedUnits,
+  peakUnits,
+  slotLimit,
+  count,
+}
+
+export class SharedSlots implements Slots {
+  private readonly places: Int32Array
+  /**
+   * by thread, a ring: blocks that it allocated and another one freed, which are cached by that one until they are taken out.
+   * A thread that died may leave an empty place in between.
+   */
+  readonly inboxes: Int32Array
+  /** by thread: how many were ever sent to its inbox */
+  private readonly sent: Int32Array
+  /** how many this thread has seen to be sent to its own, and how many of those it has taken out; both wrap around */
+  private known = 0
+  private taken = 0
+  private readonly totals: Float64Array
+  /** by thread: bytes asked for of the blocks it handed out, less those of the blocks it gave back */
+  private readonly requested: Float64Array
+  private readonly words: Int32Array
+  private readonly doubles: Float64Array
+  /** the number of this thread; 0 before it has one */
+  thread = 0
+  /** what the keeper does with a block that it has taken out and has no use for */
+  onStray: (record: number) => void = () => {}
+
+  /** Takes what it needs from `region`; `records` are of a fixed size. */
+  constructor(records: RecordTable, region: Region) {
+    this.places = region.int32((MOST_WORKERS + 1) << Shift.thread)
+    this.inboxes = region.int32((MOST_WORKERS + 1) * INBOX_PLACES)
+    this.sent = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
+    this.totals = region.float64(Total.count)
+    this.requested = region.float64((MOST_WORKERS + 1) * LINE)
+    this.words = records.words
+    this.doubles = records.doubles
+  }
+
+  /** A block of at least `units` in their class, out of this thread's own places; 0 for none. */
+  pop(slot: number, sizeClass: number, units: number): number {
+    const { places, words } = this
+    const first = (this.thread << Shift.thread) | (slot << Shift.stream) | (sizeClass << Shift.class)
+    for (let place = first; place < first + PLACES; place++) {
+      const record = places[place]
+      if (record === 0 || words[(record << 4) | Word.units] < units) continue
+      if (Atomics.exchange(places, place, 0) === record) return record
+    }
+    return 0
+  }
+
+  /** An empty place of this thread for a block of `sizeClass`; 0 when none is left. */
+  placeFor(slot: number, sizeClass: number): number {
+    const { places } = this
+    const base = (this.thread << Shift.thread) | (slot << Shift.stream)
+    // No block is of class 0; its first word says whether the stream's places were ever used.
+    if (places[base] === 0) places[base] = 1
+    const first = base | (sizeClass << Shift.class)
+    for (let place = first; place < first + PLACES; place++) if (places[place] === 0) return place
+    return 0
+  }
+
+  /** Puts a block, of which everything is written, into an empty place. */
+  put(place: number, record: number): void {
+    if (STORES_IN_ORDER) this.places[place] = record
+    else Atomics.store(this.places, place, record)
+  }
+
+  get slotLimit(): number {
+    return this.totals[Total.slotLimit]
+  }
+
+  meet(slot: number): void {
+    if (slot >= this.totals[Total.slotLimit]) this.totals[Total.slotLimit] = slot + 1
+  }
+
+  handOut(slot: number, record: number): void {
+    this.meet(slot)
+    this.totals[Total.handedUnits] += this.words[(record << 4) | Word.units]
+    this.totals[Total.handedBlocks]++
+    this.doubles[(record << 3) | Double.requested] = 0
+  }
+
+  handBack(record: number): void {
+    this.totals[Total.handedUnits] -= this.words[(record << 4) | Word.units]
+    this.totals[Total.handedBlocks]--
+    this.requested[this.thread * LINE] -= this.doubles[(record << 3) | Double.requested]
+  }
+
+  /** This thread asked for so many bytes more. */
+  noteRequested(bytes: number): void {
+    this.requested[this.thread * LINE] += bytes
+  }
+
+  get handedUnits(): number {
+    return this.totals[Total.handedUnits]
+  }
+
+  get handedBlocks(): number {
+    return this.totals[Total.handedBlocks]
+  }
+
+  /** Bytes asked for, of live and of cached blocks. */
+  get requestedBytes(): number {
+    return this.requested.reduce((sum, bytes) => sum + bytes, 0)
+  }
+
+  get peakUnits(): number {
+    return this.totals[Total.peakUnits]
+  }
+
+  /** Looks at everything. */
+  get liveUnits(): number {
+    return this.handedUnits - this.cached().units
+  }
+
+  /** Looks how much is cached, and whether more is live than ever. */
+  look(): void {
+    const cachedUnits = this.cached().units
+    this.totals[Total.cachedUnits] = cachedUnits
+    this.totals[Total.peakUnits] = Math.max(this.peakUnits, this.handedUnits - cachedUnits)
+  }
+
+  /** Sets the peak to what is live. */
+  resetPeak(): void {
+    this.totals[Total.peakUnits] = this.liveUnits
+  }
+
+  /** Draining makes all threads miss, so it is put off until more was cached than live lately, and more than a little. */
+  get isWorthDraining(): boolean {
+    const cachedUnits = this.totals[Total.cachedUnits]
+    return cachedUnits > Math.max(this.handedUnits - cachedUnits, LITTLE_UNITS)
+  }
+
+  /** Counts again what is handed out, after a thread died in the middle of changing that. Under the lock. */
+  recount(records: RecordTable): void {
+    let units = 0
+    let blocks = 0
+    for (let record = records.first; record < records.used; record++) {
+      if (!records.isLive(record)) continue
+      units += this.words[(record << 4) | Word.units]
+      blocks++
+    }
+    this.totals[Total.handedUnits] = units
+    this.totals[Total.handedBlocks] = blocks
+  }
+
+  cachedUnits(slot: number): number {
+    let units = 0
+    for (const record of this.recordsOf(slot, 0, CLASSES)) units += this.words[(record << 4) | Word.units]
+    return units
+  }
+
+  /** What all threads have in their places and inboxes. */
+  cached(): { blocks: number; units: number; requestedBytes: number } {
+    const sum = { blocks: 0, units: 0, requestedBytes: 0 }
+    const add = (record: number) => {
+      if (record === 0) return
+      sum.blocks++
+      sum.units += this.words[(record << 4) | Word.units]
+      sum.requestedBytes += this.doubles[(record << 3) | Double.requested]
+    }
+    for (let slot = 0; slot < this.slotLimit; slot++)
+      for (const place of this.filled(slot, 0, CLASSES)) add(this.places[place])
+    for (const entry of this.inboxes) add(entry & RECORD_MASK)
+    return sum
+  }
+
+  takeLarger(slot: number, sizeClass: number, end: number): number {
+    for (let larger = sizeClass + 1; larger < end; larger++) {
+      for (const place of this.filled(slot, larger, larger + 1)) {
+        const record = this.takeFrom(place)
+        if (record !== 0) return record
+      }
+    }
+    return 0
+  }
+
+  takeOlder(slot: number, units: number, stamp: number): number {
+    const { places, words, doubles } = this
+    const sizeClass = classOf(units)
+    const fits = (record: number) =>
+      words[(record << 4) | Word.units] >= units && doubles[(record << 3) | Double.stamp] <= stamp
+    for (const place of this.filled(slot, sizeClass, sizeClass + 1)) {
+      if (!fits(places[place])) continue
+      const record = this.takeFrom(place)
+      if (record === 0 || fits(record)) {
+        if (record !== 0) return record
+      } else this.onStray(record) // its thread put another one there meanwhile
+    }
+    return 0
+  }
+
+  takeTop(slot: number, sizeClass: number, units: number, known: Float64Array, seen: Float64Array): number {
+    const { places, words, doubles } = this
+    for (let other = 0; other < this.slotLimit; other++) {
+      const base = (this.thread << Shift.thread) | (other << Shift.stream)
+      if (other === slot || places[base] === 0) continue
+      for (let place = base | (sizeClass << Shift.class), left = PLACES; left > 0; place++, left--) {
+        const record = places[place]
+        if (record === 0 || words[(record << 4) | Word.units] !== units) continue
+        const stamp = doubles[(record << 3) | Double.stamp]
+        if (known[slot * MOST_STREAMS + other] < stamp && seen[other] < stamp) continue
+        if (Atomics.exchange(places, place, 0) !== record) continue
+        words[(record << 4) | Word.key] = slot + 1
+        return record
+      }
+    }
+    return 0
+  }
+
+  drain(slot: number, first: number, end: number): number[] {
+    const drained: number[] = []
+    for (const place of this.filled(slot, first, end)) {
+      const record = this.takeFrom(place)
+      if (record !== 0) drained.push(record)
+    }
+    for (let place = 0; place < this.inboxes.length; place++) {
+      const entry = this.inboxes[place]
+      if (entry === 0) continue
+      const base = (entry & RECORD_MASK) << 4
+      const sizeClass = this.words[base | Word.sizeClass]
+      if (this.words[base | Word.key] !== slot + 1 || sizeClass < first || sizeClass >= end) continue
+      if (!this.pass(entry, Math.floor(place / INBOX_PLACES), NOBODY)) continue
+      Atomics.store(this.inboxes, place, 0)
+      this.handBack(base >> 4)
+      drained.push(base >> 4)
+    }
+    return drained
+  }
+
+  /** Takes out what a thread, which has ended or is about to, has in its places. */
+  drainThread(thread: number): number[] {
+    const drained: number[] = []
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      for (const place of this.filledOf(thread, slot, 0, CLASSES)) {
+        const record = this.takeFrom(place)
+        if (record !== 0) drained.push(record)
+      }
+    }
+    for (const record of this.empty(thread, NOBODY)) {
+      this.handBack(record)
+      drained.push(record)
+    }
+    return drained
+  }
+
+  /** Makes a block that a thread has cached nobody's; false when another one was faster. */
+  claim(record: number, thread: number): boolean {
+    const { words } = this
+    const index = (record << 4) | Word.holder
+    const held = words[index]
+    const isIts = phaseOf(held) === Phase.cached && workerOf(held) === thread
+    return isIts && Atomics.compareExchange(words, index, held, 0) === held
+  }
+
+  /** Whether a block is in an inbox. */
+  isReturning(record: number): boolean {
+    return this.inboxes.some(entry => (entry & RECORD_MASK) === record && entry !== 0)
+  }
+
+  /** Sends a block, cached by this thread, to the inbox of another one; false when that is full, or the other thread gone. */
+  send(record: number, thread: number, roster: Roster): boolean {
+    const entry = (((this.words[record << 4] >> 3) & GENERATION_MASK) << RECORD_BITS) | record
+    for (let looks = 0; looks < MOST_LOOKS; looks++) {
+      const place = Atomics.add(this.sent, thread * LINE_WORDS, 1) & (INBOX_PLACES - 1)
+      const index = thread * INBOX_PLACES + place
+      if (Atomics.compareExchange(this.inboxes, index, 0, entry) !== 0) continue
+      if (roster.isAlive(thread) || !this.claim(record, this.thread)) return true
+      // Whoever buried that thread did so before the block was there.
+      Atomics.store(this.inboxes, index, 0)
+      return false
+    }
+    return false
+  }
+
+  /** A block for the stream, of that class and at least `units`, out of this thread's inbox; 0 for none. It is cached by this thread then. */
+  takeReturned(slot: number, sizeClass: number, units: number): number {
+    const { inboxes, words, thread } = this
+    if (this.taken === this.known) {
+      this.known = Atomics.load(this.sent, thread * LINE_WORDS)
+      if (((this.known - this.taken) | 0) > INBOX_PLACES) this.taken = (this.known - INBOX_PLACES) | 0
+    }
+    const looks = Math.min((this.known - this.taken) | 0, MOST_LOOKS)
+    for (let look = 0, index = this.taken; look < looks; look++, index = (index + 1) | 0) {
+      const place = thread * INBOX_PLACES + (index & (INBOX_PLACES - 1))
+      const entry = inboxes[place]
+      const base = (entry & RECORD_MASK) << 4
+      if (entry !== 0) {
+        if (words[base | Word.key] !== slot + 1 || words[base | Word.sizeClass] !== sizeClass) continue
+        if (words[base | Word.units] < units || !this.pass(entry, thread, thread)) continue
+        Atomics.store(inboxes, place, 0)
+      }
+      if (index === this.taken) this.taken = (this.taken + 1) | 0
+      if (entry !== 0) return base >> 4
+    }
+    return 0
+  }
+
+  /** Every block in the inbox of this thread; they are cached by it then. */
+  takeAllReturned(): number[] {
+    const { thread } = this
+    const known = Atomics.load(this.sent, thread * LINE_WORDS)
+    if (known === this.taken) return []
+    this.known = known
+    this.taken = known
+    return this.empty(thread, thread)
+  }
+
+  /** Takes all out of the inbox of a thread, which are held by `holder` then: the thread itself, or nobody. */
+  private empty(thread: number, holder: number): number[] {
+    const { inboxes } = this
+    const records: number[] = []
+    for (let place = thread * INBOX_PLACES; place < (thread + 1) * INBOX_PLACES; place++) {
+      const entry = inboxes[place]
+      if (entry === 0 || !this.pass(entry, thread, holder)) continue
+      Atomics.store(inboxes, place, 0)
+      records.push(entry & RECORD_MASK)
+    }
+    return records
+  }
+
+  /** Makes the block of an entry in the inbox of `home` one that `holder` has; false when somebody was faster. */
+  private pass(entry: number, home: number, holder: number): boolean {
+    const { words } = this
+    const base = (entry & RECORD_MASK) << 4
+    const held = words[base | Word.holder]
+    const generation = words[base] >> 3
+    const isThis = (generation & GENERATION_MASK) === entry >>> RECORD_BITS && isGenerationOf(held, words[base])
+    if (!isThis || phaseOf(held) !== Phase.cached || workerOf(held) === home) return false
+    const next = holder === NOBODY ? 0 : holderOf(words[base], holder, Phase.cached)
+    return Atomics.compareExchange(words, base | Word.holder, held, next) === held
+  }
+
+  /** Every block in a place: the thread and class that it is kept for. */
+  *entries(): Generator<{ thread: number; slot: number; sizeClass: number; record: number }> {
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      for (let slot = 0; slot < this.slotLimit; slot++) {
+        for (const place of this.filledOf(thread, slot, 0, CLASSES)) {
+          yield { thread, slot, sizeClass: (place & (STREAM_WORDS - 1)) >> Shift.class, record: this.places[place] }
+        }
+      }
+    }
+  }
+
+  private takeFrom(place: number): number {
+    const record = Atomics.exchange(this.places, place, 0)
+    if (record !== 0) this.handBack(record)
+    return record
+  }
+
+  private *recordsOf(slot: number, first: number, end: number): Generator<number> {
+    for (const place of this.filled(slot, first, end)) {
+      const record = this.places[place]
+      if (record !== 0) yield record
+    }
+  }
+
+  private *filled(slot: number, first: number, end: number): Generator<number> {
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) yield* this.filledOf(thread, slot, first, end)
+  }
+
+  /** The places of a thread and stream with blocks of the classes from `first` to before `end`. */
+  private *filledOf(thread: number, slot: number, first: number, end: number): Generator<number> {
+    const { places } = this
+    const base = (thread << Shift.thread) | (slot << Shift.stream)
+    if (places[base] === 0) return
+    const from = base | (Math.max(first, 1) << Shift.class)
+    for (let place = from; place < (base | (end << Shift.class)); place++) if (places[place] !== 0) yield place
+  }
+}

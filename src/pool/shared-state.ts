@@ -1,0 +1,171 @@
+// The state of a pool that several threads share: all of it lies in one shared buffer of fixed size, laid out by the code
+// below in each of them. The heaps and their records are the code that one thread has for itself; before them stand a
+// roster of the threads and a lock.
+//
+// A thread may die between any two stores. It can leave behind the lock: the next one who wants it works bins and sums out
+// again from the chains of blocks (heap/rebuild.ts). Blocks it had are found by their holder word (keeper.ts).
+
+import { threadId } from 'node:worker_threads'
+import { describe } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+import { Mailbox, mailboxWords } from '../base/mailbox.js'
+import { RobustLock } from '../base/robust-lock.js'
+import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../base/roster.js'
+import { holderOf, Phase } from '../heap/holder.js'
+import { rebuild } from '../heap/rebuild.js'
+import { RecordTable, State, Stride, Word } from '../heap/records.js'
+import { Region } from '../heap/region.js'
+import { FreeMemory } from './free-memory.js'
+import type { PoolConfig } from './options.js'
+import { SharedSlots } from './shared-slots.js'
+
+/** Grows with each change of what lies where. */
+export const LAYOUT_VERSION = 1
+/** Blocks that a pool can have at a time, free ones and gaps included. */
+const MOST_RECORDS = 2 ** 20 - 2 // an entry of an inbox has 20 bits for one
+const MOST_RANGES = 4096
+/** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
+export const COUNT_LINE = 16
+
+/** What the keeper of a pool tells everybody. */
+export const enum Figure {
+  reservedBytes,
+  peakReservedBytes,
+  growths,
+  insertedWaits,
+  deferredBytes,
+  /** number of the thread that keeps the pool; 0 before it is there, CLOSED once it has closed the pool */
+  keeper,
+  count,
+}
+export const CLOSED = -1
+
+/** Of the memory behind the pool: how many granules each of two ranges has, 0 for memory that does not move. */
+export interface SharedRoom {
+  readonly granules: number
+  readonly granuleUnits: number
+}
+
+/** A pool for other threads of this process; can be cloned into any message. `D` stands for its device. */
+export interface SharedPoolState<D = unknown> {
+  readonly version: number
+  /** number of the process */
+  readonly process: number
+  readonly room: SharedRoom
+  readonly config: PoolConfig
+  readonly buffer: SharedArrayBuffer
+  readonly device: D
+}
+
+/** Refuses, in the name of `call`, what is no descriptor of a pool, or one of another process or version, or of a closed pool. */
+export function checkPoolState(call: string, state: unknown): void {
+  const { version, process: owner, buffer, config, device, room } = (state ?? {}) as Partial<SharedPoolState>
+  const isState = Number.isInteger(owner) && [config, device, room].every(part => typeof part === 'object')
+  if (!isState || !(buffer instanceof SharedArrayBuffer)) {
+    throw new TypeError(`${call}: shared must come from pool.share() in another thread, not be ${describe(state)}`)
+  }
+  if (version !== LAYOUT_VERSION) {
+    const fact = `the pool has layout ${version}, not ${LAYOUT_VERSION}`
+    throw new PoolError(`${call}: ${fact}; use one version of the package in all threads`)
+  }
+  if (owner !== process.pid) {
+    throw new PoolError(`${call}: the pool belongs to another process; share memory with that by createSharedBuffer`)
+  }
+  const { figures } = layOut(new Region(buffer), room!, new Float64Array(0))
+  if (figures[Figure.keeper] === CLOSED) throw new PoolError(`${call}: the pool is closed; make another`)
+}
+
+/** Bytes of the state of a pool. */
+export function sharedStateBytes(room: SharedRoom): number {
+  const region = new Region(null)
+  layOut(region, room, new Float64Array(0))
+  return region.bytes
+}
+
+/** The same in every thread: this is the layout. */
+function layOut(region: Region, { granules, granuleUnits }: SharedRoom, seen: Float64Array) {
+  const lockWords = region.int32(1)
+  const roster = new Roster(region.int32(ROSTER_WORDS), 0)
+  const threadIds = region.int32(MOST_WORKERS + 1)
+  const figures = region.float64(Figure.count)
+  const bases = region.float64(MOST_RANGES)
+  const mailbox = new Mailbox(region.int32(mailboxWords(MOST_WORKERS)))
+  const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
+  const records = new RecordTable(Stride.words, region, MOST_RECORDS)
+  const slots = new SharedSlots(records, region)
+  const memory = new FreeMemory(records, slots, seen, { region, ranges: MOST_RANGES, granules, granuleUnits })
+  return { lockWords, roster, threadIds, figures, bases, mailbox, counts, records, slots, memory }
+}
+
+export class SharedState {
+  readonly roster: Roster
+  /** by number: what `worker_threads` calls the thread */
+  readonly threadIds: Int32Array
+  readonly figures: Float64Array
+  /** by range: the device address of its unit 0 */
+  readonly bases: Float64Array
+  readonly mailbox: Mailbox
+  /** by thread, a line each: what it counts */
+  readonly counts: Float64Array
+  readonly records: RecordTable
+  readonly slots: SharedSlots
+  readonly memory: FreeMemory
+  /** this thread's number */
+  readonly thread: number
+  readonly lock: RobustLock
+  /** heaps repaired after a death, by this thread */
+  repairs = 0
+
+  /** Enters the roster. Throws PoolError when there is no place. `seen` is what the host has seen complete, of the clocks. */
+  constructor({ buffer, room }: Pick<SharedPoolState, 'buffer' | 'room'>, seen: Float64Array) {
+    const { lockWords, ...parts } = layOut(new Region(buffer), room, seen)
+    this.roster = parts.roster
+    this.threadIds = parts.threadIds
+    this.figures = parts.figures
+    this.bases = parts.bases
+    this.mailbox = parts.mailbox
+    this.counts = parts.counts
+    this.records = parts.records
+    this.slots = parts.slots
+    this.memory = parts.memory
+    this.thread = this.roster.enter()
+    if (this.thread === 0) {
+      throw new PoolError(
+        `${MOST_WORKERS} threads use this pool, which is the limit; close the pool in one of them first`,
+      )
+    }
+    this.threadIds[this.thread] = threadId
+    this.slots.thread = this.thread
+    this.lock = new RobustLock(lockWords, 0, this.roster, this.thread)
+  }
+
+  /** A block that a heap has just handed out, under the lock, is live and a thread's from now on. */
+  handOver(record: number, thread: number): void {
+    const { words } = this.records
+    const tag = (words[record << 4] & ~7) + 8 + State.live
+    words[(record << 4) | Word.holder] = holderOf(tag, thread, Phase.live)
+    words[record << 4] = tag // until here the block is the heap's
+  }
+
+  /** Waits for the lock, and mends what its last holder left when it died. The driver is never called before it is released. */
+  acquire(): void {
+    if (this.lock.acquire() === 0) return
+    this.repairs++
+    rebuild([this.memory.small, this.memory.large])
+    this.slots.recount(this.records)
+  }
+
+  release(): void {
+    this.lock.release()
+  }
+
+  /** Does `work` under the lock. */
+  locked<R>(work: () => R): R {
+    this.acquire()
+    try {
+      return work()
+    } finally {
+      this.release()
+    }
+  }
+}

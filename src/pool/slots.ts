@@ -1,0 +1,32 @@
+/**
+ * The cache of blocks in front of a pool's heaps, as what stands behind it sees it: blocks freed on a stream, kept whole
+ * for that stream. There are two siblings: `SlotCache` of one thread, and `SharedSlots` of several.
+ */
+export interface Slots {
+  /** stream slots that have or had blocks are below this */
+  readonly slotLimit: number
+  /** units that are live now, and the most that were, as far as that was looked at */
+  readonly liveUnits: number
+  readonly peakUnits: number
+  /** Whether blocks are given back before new memory is taken; where not, they are when there is none. */
+  readonly isWorthDraining: boolean
+  /** A stream slot that has blocks from now on. */
+  meet(slot: number): void
+  /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
+  handOut(slot: number, record: number): void
+  /** A block is about to go back to a heap, or to wait for that. */
+  handBack(record: number): void
+  /** Units cached for one stream. */
+  cachedUnits(slot: number): number
+  /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
+  takeLarger(slot: number, sizeClass: number, end: number): number
+  /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
+  takeOlder(slot: number, units: number, stamp: number): number
+  /**
+   * A block of exactly `units`, of `sizeClass`, on top of what another stream caches, handed to the stream of `slot`; 0 for none.
+   * It is safe there if its stamp is at most what `known` or `seen`, as of the clocks, says of the stream that it is from.
+   */
+  takeTop(slot: number, sizeClass: number, units: number, known: Float64Array, seen: Float64Array): number
+  /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
+  drain(slot: number, first: number, end: number): number[]
+}

@@ -1,0 +1,120 @@
+// A device in several threads.
+
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { after, describe, it } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
+import { Random } from '../src/base/random.js'
+import { attachDevice, type Device, openDevice, type SharedDevice } from '../src/device.js'
+import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import { MOST_STREAMS } from '../src/order/clocks.js'
+import type { tasks } from './device-thread.suite.js'
+
+const SEED = Number(process.env['DEVICE_SEED'] ?? 1)
+const TERMINATIONS = Number(process.env['DEVICE_TERMINATIONS'] ?? 24)
+
+const threads: Worker[] = []
+after(() => Promise.all(threads.map(thread => thread.terminate())))
+
+const open = () => openDevice(new SimulatedDriver({ progress: 'eager', devices: 2 }))
+
+/** A thread that has the device attached and does a task; then it waits, and terminates when told. */
+function start<T extends keyof typeof tasks>(device: Device, task: T, ...args: unknown[]) {
+  const url = new URL('./device-thread.suite.js', import.meta.url)
+  const thread = new Worker(url, { workerData: { attaches: true, device: device.share(), task, args } })
+  threads.push(thread)
+  const done = once(thread, 'message').then(([result]) => result as ReturnType<(typeof tasks)[T]>)
+  done.catch(() => {})
+  return { thread, done }
+}
+
+describe('a device in several threads', () => {
+  it('no tick is lost when two threads tick one clock', async () => {
+    const device = open()
+    const stream = device.createStream()
+    const before = device.clocks.marked[stream.slot]
+    const times = 500_000
+    const other = start(device, 'tick', stream.slot, times)
+    await once(other.thread, 'online')
+    for (let count = 0; count < times; count++) device.clocks.tick(stream.slot)
+    await other.done
+    assert.equal(device.clocks.marked[stream.slot], before + 2 * times)
+  })
+
+  it('streams and events of one thread order work of another', async () => {
+    const driver = new SimulatedDriver({ progress: 'eager' })
+    const device = openDevice(driver)
+    const [a, b] = [device.createStream(), device.createStream()]
+    const tickets = [a, b].map(({ handle }) => driver.holdOperation(handle))
+    const event = device.createEvent()
+    event.record(b)
+    const { thread, done } = start(device, 'use', a.share(), event.transfer())
+    const { waiting, isSame } = await done
+    assert.equal(isSame, true)
+    const lent = device.adoptStream(waiting)
+    assert.equal(device.adoptStream(lent.handle), lent)
+    for (const earlier of [a, b]) assert.ok(device.clocks.known[lent.slot * MOST_STREAMS + earlier.slot] > 0)
+    assert.equal(lent.query(), false)
+    driver.releaseThrough(a.handle, tickets[0])
+    assert.equal(lent.query(), false)
+    driver.releaseThrough(b.handle, tickets[1])
+    assert.equal(lent.query(), true)
+    assert.throws(() => device.close(), { name: 'PoolError', message: /close: other threads have the device attached/ })
+    assert.equal(device.createStream().query(), true, 'nothing is closed')
+    const closed = once(thread, 'message')
+    thread.postMessage('close')
+    await closed
+    assert.throws(() => lent.query(), /closed by the thread that made it/)
+    device.close()
+    assert.equal(driver.calls.get('cuEventCreate'), driver.calls.get('cuEventDestroy')! + 1, 'but for the adopted one')
+    assert.equal(driver.calls.get('cuStreamCreate'), driver.calls.get('cuStreamDestroy'))
+  })
+
+  it(`the streams of terminated threads come back (DEVICE_SEED=${SEED} DEVICE_TERMINATIONS=${TERMINATIONS})`, async () => {
+    const driver = new SimulatedDriver({ progress: 'eager' })
+    const device = openDevice(driver)
+    const { clocks } = device
+    const random = new Random(SEED)
+    const kept = device.createStream()
+    for (let count = 0; count < TERMINATIONS; count += 3) {
+      const together = Array.from({ length: 3 }, () => start(device, 'churn', 18, random.next()))
+      await Promise.all(together.map(({ done }) => done))
+      for (let turns = random.below(60); turns > 0; turns--) await setImmediate()
+      const release = driver.releaseThrough.bind(driver, kept.handle, driver.holdOperation(kept.handle))
+      await Promise.all(together.map(({ thread }) => thread.terminate()))
+      release()
+      kept.synchronize()
+      for (let slot = 0; slot < MOST_STREAMS; slot++) {
+        assert.ok(!clocks.isOpen(slot) || clocks.completed[slot] <= clocks.marked[slot])
+      }
+    }
+    const streams = Array.from({ length: MOST_STREAMS - 2 }, () => device.createStream())
+    assert.equal(new Set(streams.map(({ slot }) => slot)).size, MOST_STREAMS - 2)
+    assert.throws(() => device.createStream(), /64 streams are open/)
+    device.close()
+  })
+
+  it('is one object in a thread, and what is no device of this process is refused', () => {
+    const device = open()
+    const shared = structuredClone(device.share())
+    assert.equal(attachDevice(shared), device)
+    for (const wrong of [undefined, null, 1, {}, { ...shared, order: 1 }, { ...shared, order: {} }]) {
+      assert.throws(() => attachDevice(wrong as SharedDevice), { name: 'TypeError' })
+    }
+    const version = shared.version + 1
+    assert.throws(() => attachDevice({ ...shared, version }), { name: 'PoolError', message: /version 2, not 1/ })
+    const other = { ...shared, process: shared.process + 1 }
+    assert.throws(() => attachDevice(other), { name: 'PoolError', message: /opened by another process/ })
+    const stream = device.createStream().share()
+    const second = open()
+    second.share()
+    assert.throws(() => second.adoptStream(stream), { name: 'PoolError', message: /belongs to another device/ })
+    assert.throws(() => device.adoptStream({ ...stream, slot: 64 }), { name: 'TypeError' })
+    assert.throws(() => device.adoptStream({ ...stream, generation: 99 }), { name: 'PoolError', message: /was closed/ })
+    assert.throws(() => device.adoptEvent({} as never), { name: 'TypeError' })
+    device.close()
+    assert.throws(() => device.share(), { name: 'PoolError', message: /the device is closed/ })
+    assert.throws(() => attachDevice(shared), { name: 'PoolError', message: /was closed by the thread that opened it/ })
+  })
+})
