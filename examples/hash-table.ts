@@ -122,7 +122,7 @@ using stream = device.createStream()
 using module = device.compileKernels(SOURCE, { simulated })
 const [countWords, sumUp, freeNodes] = ['count_words', 'sum_up', 'free_nodes'].map(name => module.kernel(name))
 
-using region = pool.allocate(4 * MiB, stream)
+using region = pool.allocate(16 * MiB, stream)
 using heap = device.createDeviceHeap(region, { stream })
 using buckets = pool.allocate(8 * BUCKETS, stream)
 using words = pool.allocateArray(Uint32Array, WORDS, stream)
