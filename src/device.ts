@@ -32,6 +32,7 @@ import type { MappedBuffer } from './pool/mapped-buffer.js'
 import { newSharedPool, type Shared } from './pool/new-shared-pool.js'
 import type { PoolOptions } from './pool/options.js'
 import { PlainPool } from './pool/plain-pool.js'
+import { newSharedBlocks, SharedBlockPool, type SharedBlockState, type SharedBlocks } from './pool/shared-block-pool.js'
 import { type OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
 import { SharedPool } from './pool/shared-pool.js'
 import { checkPoolState, type SharedPoolState } from './pool/shared-state.js'
@@ -152,12 +153,15 @@ export function attachDevice(shared: SharedDevice): Device {
 
 /** What another thread needs to use a pool; made by `pool.share()`, and can be sent to the thread as it is. */
 export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
+export type SharedBlockDescriptor = SharedBlockState<SharedDevice>
 
 /**
- * The pool that another thread of this process made with `createPool({ shared: true })` and shares, on the device that
+ * The pool that another thread of this process made with `shared: true` and shares, of the same kind, on the device that
  * `attachDevice(shared.device)` gives. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
  * what is no descriptor, PoolError for one of another process or version, of a closed pool, or when too many threads use it.
  */
+export function attachPool(shared: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
+export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice>
 export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice> {
   checkPoolState('attachPool', shared)
   return attachDevice(shared.device).attachPool(shared)
@@ -390,8 +394,11 @@ export class Device implements Disposable {
   }
 
   /** Blocks of one size, made beforehand. Throws OutOfMemoryError where the device has no room for `count` of them. */
-  createBlockPool(options: BlockOptions): BlockPool {
+  createBlockPool(options: SharedBlocks): SharedBlockPool<SharedDevice>
+  createBlockPool(options: BlockOptions): BlockPool
+  createBlockPool(options: BlockOptions): BlockPool | SharedBlockPool<SharedDevice> {
     this.open('createBlockPool')
+    if (options?.shared === true) return this.createShared(newSharedBlocks(this.clocks, options, this.share()))
     return this.keep(new BlockPool(this.clocks, this.defaultStream, options))
   }
 
@@ -526,10 +533,16 @@ export class Device implements Disposable {
   }
 
   private createSharedPool(options: PoolOptions): SharedPool<SharedDevice> {
-    const state = newSharedPool(this.clocks, options, this.totalBytes, this.share())
+    return this.createShared(newSharedPool(this.clocks, options, this.totalBytes, this.share()))
+  }
+
+  /** Starts the keeper of a new pool, and returns when that has begun. */
+  private createShared(state: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
+  private createShared(state: SharedPoolDescriptor): SharedPool<SharedDevice>
+  private createShared(state: SharedPoolDescriptor): SharedPool<SharedDevice> {
     const keeper = new Worker(new URL('./keeper-thread.js', import.meta.url), { workerData: state, execArgv: [] })
     keeper.unref()
-    const pool = new SharedPool(this.clocks, this.defaultStream, state, true, serveWaiting)
+    const pool = this.front(state, true)
     pool.begin()
     return this.keep(pool)
   }
@@ -537,7 +550,16 @@ export class Device implements Disposable {
   /** For `attachPool`. */
   attachPool(state: SharedPoolDescriptor): SharedPool<SharedDevice> {
     this.open('attachPool')
-    return this.keep(new SharedPool(this.clocks, this.defaultStream, state, false, serveWaiting))
+    return this.keep(this.front(state, false))
+  }
+
+  /** What this thread has of a shared pool. */
+  private front(state: SharedPoolDescriptor, creator: boolean): SharedPool<SharedDevice> {
+    const { clocks, defaultStream } = this
+    if (state.kind === 'block') {
+      return new SharedBlockPool(clocks, defaultStream, state as SharedBlockDescriptor, creator, serveWaiting)
+    }
+    return new SharedPool(clocks, defaultStream, state, creator, serveWaiting)
   }
 
   private adoptShared(shared: SharedStream): Stream {

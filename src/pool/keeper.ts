@@ -25,6 +25,7 @@ export type Question =
   | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number }
   | { readonly ask: 'defer'; readonly record: number; readonly slot: number; readonly stamp: number }
   | { readonly ask: 'begin' | 'settle' | 'shortage' | 'check' | 'leave' | 'close' }
+  | { readonly ask: 'prepare'; readonly units: number }
   | { readonly ask: 'trim'; readonly bytes: number }
   | { readonly ask: 'reclaim'; readonly thread: number }
 
@@ -118,6 +119,8 @@ export class Keeper {
           return reserve.defer(question.record, question.slot, question.stamp)
         }
         return reserve.free(question.record, question.slot, question.stamp)
+      case 'prepare':
+        return this.prepare(question.units)
       case 'settle':
         return reserve.processDeferred()
       case 'trim':
@@ -143,6 +146,13 @@ export class Keeper {
     slots.notePeak()
     if (record !== 0) this.state.handOver(record, asker)
     return record
+  }
+
+  /** Obtains memory for a block, if there is none free; false when there is no room for it. */
+  private prepare(units: number): boolean {
+    const record = this.reserve.allocate(units, 1, 0)
+    if (record !== 0) this.reserve.free(record, 0, 0)
+    return record !== 0
   }
 
   private recordUse(record: number, slot: number): void {

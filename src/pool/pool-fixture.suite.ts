@@ -27,9 +27,10 @@ import type { PoolOptions } from './options.js'
 import { OutsideLock } from './outside-lock.js'
 import { PlainPool } from './plain-pool.js'
 import { seenBy } from './reserve.js'
+import { newSharedBlocks, SharedBlockPool } from './shared-block-pool.js'
 import { type OpenOptions, SharedBuffer } from './shared-buffer.js'
 import { SharedPool } from './shared-pool.js'
-import { SharedState } from './shared-state.js'
+import { type SharedPoolState, SharedState } from './shared-state.js'
 
 /** A simulated device of 64 MiB, or as the options say; or one more of a driver that has several. */
 export class TestDevice {
@@ -64,14 +65,28 @@ export class TestDevice {
   /** A pool that threads share, whose keeper is in this one: it answers while others wait. */
   createSharedPool(options: PoolOptions = {}): { pool: SharedPool; keeper: Keeper; attach: () => SharedPool } {
     const state = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
-    const outside = new OutsideLock(this.driver)
-    const clocks = new Clocks(Context.open(outside.driver, this.context.ordinal), this.clocks.share())
-    const keeper = new Keeper(new SharedState(state, seenBy(clocks, state.config)), clocks, state.config, outside, () =>
-      clocks.close(),
-    )
+    const keeper = this.keeperOf(state)
     const front = (creates: boolean) =>
       new SharedPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
     return { pool: front(true), keeper, attach: () => front(false) }
+  }
+
+  /** The same of blocks. */
+  createSharedBlocks(options: BlockOptions): { pool: SharedBlockPool; attach: () => SharedBlockPool } {
+    const state = newSharedBlocks(this.clocks, options, null)
+    const keeper = this.keeperOf(state)
+    const front = (creates: boolean) =>
+      new SharedBlockPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
+    const pool = front(true)
+    pool.begin()
+    return { pool, attach: () => front(false) }
+  }
+
+  private keeperOf(state: SharedPoolState): Keeper {
+    const outside = new OutsideLock(this.driver)
+    const clocks = new Clocks(Context.open(outside.driver, this.context.ordinal), this.clocks.share())
+    const shared = new SharedState(state, seenBy(clocks, state.config))
+    return new Keeper(shared, clocks, state.config, outside, () => clocks.close())
   }
 
   createArenaPool(options: ArenaOptions): ArenaPool {

@@ -80,7 +80,8 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   private readonly counts: Float64Array
   private readonly roundingMask: number
   private readonly smallMask: number
-  private readonly mostUnits: number
+  /** larger blocks are never kept in a place */
+  protected mostUnits: number
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
   /** the holder word of a live block of this thread, of generation 0 */
@@ -93,9 +94,9 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   constructor(
     readonly clocks: Clocks,
     readonly defaultStream: Stream,
-    private readonly descriptor: SharedPoolState<D>,
+    protected readonly descriptor: SharedPoolState<D>,
     /** made the pool, and so may close it for all */
-    private readonly creator: boolean,
+    protected readonly creator: boolean,
     /** what the thread does each millisecond while it waits for the keeper */
     private readonly meanwhile: () => void,
   ) {
@@ -173,15 +174,18 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   }
 
   private bufferOf(record: number, tag: number, bytes: number, stream: Stream): DeviceBuffer {
+    this.setRequested(record, bytes)
+    this.counts[Count.allocations]++
+    return new DeviceBuffer(this, stream, this, record, tag)
+  }
+
+  protected setRequested(record: number, bytes: number): void {
     const { doubles } = this
     // Most programs ask for what they asked for before.
     const before = doubles[(record << 3) | Double.requested]
-    if (before !== bytes) {
-      doubles[(record << 3) | Double.requested] = bytes
-      this.state.slots.noteRequested(bytes - before)
-    }
-    this.counts[Count.allocations]++
-    return new DeviceBuffer(this, stream, this, record, tag)
+    if (before === bytes) return
+    doubles[(record << 3) | Double.requested] = bytes
+    this.state.slots.noteRequested(bytes - before)
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
@@ -595,7 +599,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     return -1
   }
 
-  private ask(question: Question): unknown {
+  protected ask(question: Question): unknown {
     const { mailbox, thread, roster, figures } = this.state
     return mailbox.ask(thread, question, slept => {
       this.meanwhile()
@@ -607,7 +611,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     })
   }
 
-  private outOfMemory(bytes: number): OutOfMemoryError {
+  protected outOfMemory(bytes: number): OutOfMemoryError {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     const { streams, largestFreeBytes, kind, stepBytes } = this.ask({ ask: 'shortage' }) as SharedShortage
     return outOfMemory({
@@ -639,7 +643,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     )
   }
 
-  private checkStream(call: string, stream: Stream): void {
+  protected checkStream(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
     if (stream.capture !== null) throw new PoolError(`${call}: ${NO_CAPTURES}`)

@@ -48,6 +48,7 @@ export interface SharedRoom {
 
 /** A pool for other threads of this process; can be cloned into any message. `D` stands for its device. */
 export interface SharedPoolState<D = unknown> {
+  readonly kind: 'caching' | 'block' | 'host'
   readonly version: number
   /** number of the process */
   readonly process: number
