@@ -32,6 +32,8 @@ import type { MappedBuffer } from './pool/mapped-buffer.js'
 import { newSharedPool, type Shared } from './pool/new-shared-pool.js'
 import type { PoolOptions } from './pool/options.js'
 import { PlainPool } from './pool/plain-pool.js'
+import { newSharedArena, type SharedArena, SharedArenaPool } from './pool/shared-arena-pool.js'
+import { checkArenaState, type SharedArenaState } from './pool/shared-arena-state.js'
 import { newSharedBlocks, SharedBlockPool, type SharedBlockState, type SharedBlocks } from './pool/shared-block-pool.js'
 import { type OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
 import { SharedPool } from './pool/shared-pool.js'
@@ -154,15 +156,23 @@ export function attachDevice(shared: SharedDevice): Device {
 /** What another thread needs to use a pool; made by `pool.share()`, and can be sent to the thread as it is. */
 export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
 export type SharedBlockDescriptor = SharedBlockState<SharedDevice>
+export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
 
 /**
  * The pool that another thread of this process made with `shared: true` and shares, of the same kind, on the device that
  * `attachDevice(shared.device)` gives. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
  * what is no descriptor, PoolError for one of another process or version, of a closed pool, or when too many threads use it.
  */
+export function attachPool(shared: SharedArenaDescriptor): SharedArenaPool<SharedDevice>
 export function attachPool(shared: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
 export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice>
-export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice> {
+export function attachPool(
+  shared: SharedPoolDescriptor | SharedArenaDescriptor,
+): SharedPool<SharedDevice> | SharedArenaPool<SharedDevice> {
+  if (shared?.kind === 'arena') {
+    checkArenaState('attachPool', shared)
+    return attachDevice(shared.device).attachArena(shared)
+  }
   checkPoolState('attachPool', shared)
   return attachDevice(shared.device).attachPool(shared)
 }
@@ -388,8 +398,14 @@ export class Device implements Disposable {
    * Memory that is handed out in a row and given back all at once, by `reset` or `rewind`. Throws OutOfMemoryError where
    * the device has no room for `bytes`, PoolError for `maxBytes` where it has no virtual memory.
    */
-  createArenaPool(options: ArenaOptions): ArenaPool {
+  createArenaPool(options: SharedArena): SharedArenaPool<SharedDevice>
+  createArenaPool(options: ArenaOptions): ArenaPool
+  createArenaPool(options: ArenaOptions): ArenaPool | SharedArenaPool<SharedDevice> {
     this.open('createArenaPool')
+    if (options?.shared === true) {
+      const state = newSharedArena(this.clocks, options, this.share())
+      return this.keep(new SharedArenaPool(this.clocks, this.defaultStream, state, true, serveWaiting))
+    }
     return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
   }
 
@@ -551,6 +567,12 @@ export class Device implements Disposable {
   attachPool(state: SharedPoolDescriptor): SharedPool<SharedDevice> {
     this.open('attachPool')
     return this.keep(this.front(state, false))
+  }
+
+  /** For `attachPool`. */
+  attachArena(state: SharedArenaDescriptor): SharedArenaPool<SharedDevice> {
+    this.open('attachPool')
+    return this.keep(new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
   }
 
   /** What this thread has of a shared pool. */

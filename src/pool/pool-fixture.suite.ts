@@ -27,6 +27,7 @@ import type { PoolOptions } from './options.js'
 import { OutsideLock } from './outside-lock.js'
 import { PlainPool } from './plain-pool.js'
 import { seenBy } from './reserve.js'
+import { newSharedArena, SharedArenaPool } from './shared-arena-pool.js'
 import { newSharedBlocks, SharedBlockPool } from './shared-block-pool.js'
 import { type OpenOptions, SharedBuffer } from './shared-buffer.js'
 import { SharedPool } from './shared-pool.js'
@@ -80,6 +81,13 @@ export class TestDevice {
     const pool = front(true)
     pool.begin()
     return { pool, attach: () => front(false) }
+  }
+
+  /** An arena that threads share. */
+  createSharedArena(options: ArenaOptions): { pool: SharedArenaPool; attach: () => SharedArenaPool } {
+    const state = newSharedArena(this.clocks, options, null)
+    const front = (creates: boolean) => new SharedArenaPool(this.clocks, this.defaultStream, state, creates, () => {})
+    return { pool: front(true), attach: () => front(false) }
   }
 
   private keeperOf(state: SharedPoolState): Keeper {
