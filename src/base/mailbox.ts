@@ -69,6 +69,11 @@ export class Mailbox {
     return answers
   }
 
+  /** A thread has ended: what it asked is not answered any more. */
+  forget(asker: number): void {
+    Atomics.store(this.words, asker * PLACE_WORDS, Status.idle)
+  }
+
   /** How often the bell rang. */
   get rings(): number {
     return Atomics.load(this.words, 0)

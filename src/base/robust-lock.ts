@@ -11,8 +11,8 @@ import type { Roster } from './roster.js'
 
 const WAITERS = 1 << 30
 const OWNER = WAITERS - 1
-/** Looks at a held lock before sleeping: about as long as a short section takes. */
-const SPINS = 100
+/** Looks at a held lock before sleeping: some tens of microseconds, since to sleep and to be woken takes longer than many short sections. */
+const SPINS = 3000
 const PATIENCE_MS = 5
 
 export class RobustLock {

@@ -35,6 +35,11 @@ export function phaseOf(holder: number): Phase {
   return holder & PHASE_MASK
 }
 
+/** Whether a holder word belongs to the generation of `tag`. */
+export function isGenerationOf(holder: number, tag: number): boolean {
+  return holder >> GENERATION_SHIFT === ((tag >> 3) << GENERATION_SHIFT) >> GENERATION_SHIFT
+}
+
 /** Whether some thread has the block live in the generation of `tag`. */
 export function isHeldLive(holder: number, tag: number): boolean {
   return (holder & ~(WORKER_MASK << WORKER_SHIFT)) === (((tag >> 3) << GENERATION_SHIFT) | Phase.live)

@@ -90,6 +90,8 @@ export class RecordTable {
   /** the first index that describes a block */
   readonly first: number
   private readonly counts: Int32Array
+  /** Records from one to the next: among threads every other one stays empty, since processors fetch lines of 64 bytes in pairs. */
+  private readonly step: number
 
   /**
    * The first `ownerWords` int32 words are for the owner of the table: what it reads and writes with every block. In
@@ -100,7 +102,8 @@ export class RecordTable {
     region: Region | null = null,
     private readonly capacity = MOST_RECORDS,
   ) {
-    this.first = Math.ceil(ownerWords / Stride.words)
+    this.step = region === null ? 1 : 2
+    this.first = Math.ceil(ownerWords / Stride.words / this.step) * this.step
     this.counts = region?.int32(Count.words) ?? new Int32Array(Count.words)
     if (this.counts[Count.used] === 0) this.counts[Count.used] = this.first
     if (region === null) this.view(new ArrayBuffer((this.first + FIRST_CAPACITY) * Stride.words * 4))
@@ -114,7 +117,7 @@ export class RecordTable {
 
   /** How many records can still be acquired. */
   get available(): number {
-    return this.capacity - (this.used - this.first) + this.counts[Count.recycled]
+    return Math.floor((this.capacity - (this.used - this.first)) / this.step) + this.counts[Count.recycled]
   }
 
   /** A record in state `unused`, its words as they were left except for the tag. Grows the table when there is none. */
@@ -142,7 +145,9 @@ export class RecordTable {
   retain(describes: (record: number) => boolean): void {
     this.counts[Count.firstUnused] = 0
     this.counts[Count.recycled] = 0
-    for (let record = this.used - 1; record >= this.first; record--) if (!describes(record)) this.release(record)
+    for (let record = this.used - this.step; record >= this.first; record -= this.step) {
+      if (!describes(record)) this.release(record)
+    }
   }
 
   state(record: number): State {
@@ -186,22 +191,22 @@ export class RecordTable {
   /** How many records describe a block now. */
   get inUse(): number {
     let retired = 0
-    for (let record = this.first; record < this.used; record++) {
+    for (let record = this.first; record < this.used; record += this.step) {
       const tag = this.words[record * Stride.words + Word.tag]
       if (tag >> 3 === LAST_GENERATION && (tag & STATE_MASK) === State.unused) retired++
     }
-    return this.used - this.first - this.counts[Count.recycled] - retired
+    return (this.used - this.first) / this.step - this.counts[Count.recycled] - retired
   }
 
   private extend(): number {
     const record = this.used
-    assert(record - this.first < this.capacity, 'a table has room for one record more')
-    if ((record + 1) * Stride.words > this.words.length) {
+    assert(this.available > 0, 'a table has room for one record more')
+    if ((record + this.step) * Stride.words > this.words.length) {
       const larger = new ArrayBuffer(this.words.byteLength * 2)
       new Int32Array(larger).set(this.words)
       this.view(larger)
     }
-    this.counts[Count.used]++
+    this.counts[Count.used] += this.step
     return record
   }
 

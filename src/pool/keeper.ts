@@ -59,6 +59,7 @@ export class Keeper {
     /** called when the memory was given back */
     private readonly onClose: () => void = () => {},
   ) {
+    state.slots.onStray = record => this.giveToHeap(record)
     this.reserve = this.within(() => new Reserve(state.records, state.slots, clocks, config, state.memory))
     state.figures[Figure.keeper] = state.thread
   }
@@ -98,11 +99,13 @@ export class Keeper {
     this.sweptAt = performance.now()
     for (const thread of this.state.roster.lookAtAll()) {
       this.within(() => {
+        this.state.mailbox.forget(thread)
         this.bury(thread)
         if (this.held(thread, Phase.live).length === 0) this.state.roster.forget(thread)
       })
     }
     this.clocks.buryStreams()
+    this.state.slots.look()
   }
 
   private reply(question: Question, asker: number): unknown {
@@ -141,9 +144,7 @@ export class Keeper {
 
   /** A block for a thread, its holder; 0 when nothing helps. */
   private allocate(units: number, alignUnits: number, slot: number, asker: number): number {
-    const { slots } = this.state
     const record = this.reserve.allocate(units, alignUnits, slot)
-    slots.notePeak()
     if (record !== 0) this.state.handOver(record, asker)
     return record
   }
@@ -211,8 +212,7 @@ export class Keeper {
 
     for (const record of slots.drainThread(thread)) this.giveToHeap(record)
     for (const record of this.held(thread, Phase.cached)) {
-      if (slots.inboxes.includes(record) || !slots.claim(record)) continue
-      this.giveBackLate(record)
+      if (!slots.isReturning(record) && slots.claim(record, thread)) this.giveBackLate(record)
     }
   }
 
@@ -289,10 +289,7 @@ export class Keeper {
     }
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
       for (const record of this.held(thread, Phase.cached)) {
-        assert(
-          placed.has(record) || this.state.slots.inboxes.includes(record),
-          'a cached block is in a place or on its way',
-        )
+        assert(placed.has(record) || slots.isReturning(record), 'a cached block is in a place or on its way')
       }
     }
     const units = this.taken().reduce((sum, record) => sum + records.words[(record << 4) | Word.units], 0)

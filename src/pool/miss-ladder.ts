@@ -98,12 +98,9 @@ export class MissLadder {
     const { crossStreamReuse } = this.config
     let record = 0
     if (reserve.ask() && reserve.settleKnown() > 0) record = this.takeKnown(miss)
-    if (record === 0 && reserve.drain(heap) > 0) {
-      reserve.settle()
-      record = this.takeKnown(miss)
-    }
-    if (record === 0) record = others.takeStretch(heap, units, alignUnits)
-    if (record === 0 && reserve.drain(heap === reserve.small ? reserve.large : reserve.small) > 0) reserve.settle()
+    const { isWorthDraining } = this.slots
+    if (record === 0 && isWorthDraining) record = this.takeDrained(miss)
+    else if (record === 0) record = others.takeStretch(heap, units, alignUnits)
     if (record === 0 && crossStreamReuse === 'wait-before-grow') {
       record = this.takeByWaiting(miss)
       if (record !== 0) return record
@@ -113,11 +110,26 @@ export class MissLadder {
       this.growths++
       record = this.grow(miss)
     }
+    if (record === 0 && !isWorthDraining) record = this.takeDrained(miss) || this.grow(miss)
     if (record === 0 && crossStreamReuse === 'wait-before-oom') {
       record = this.takeByWaiting(miss)
       if (record === 0 && others.waitForWindow(reserve.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
     }
     while (record === 0 && this.host.waitFor(miss)) record = this.takeKnown(miss) || this.grow(miss)
+    return record
+  }
+
+  /** Gives back what is cached, of the other heap too when that of this one does not help. */
+  private takeDrained(miss: Miss): number {
+    const { heap, units, alignUnits } = miss
+    const { reserve } = this
+    let record = 0
+    if (reserve.drain(heap) > 0) {
+      reserve.settle()
+      record = this.takeKnown(miss)
+    }
+    if (record === 0) record = reserve.others.takeStretch(heap, units, alignUnits)
+    if (record === 0 && reserve.drain(heap === reserve.small ? reserve.large : reserve.small) > 0) reserve.settle()
     return record
   }
 

@@ -30,7 +30,6 @@ import { OtherStreams } from './other-streams.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { seenBy } from './reserve.js'
-import { INBOX_PLACES } from './shared-slots.js'
 import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
 
@@ -88,7 +87,6 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   private mine: number
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
-  private nextInbox = 0
 
   /** Made by the device: `device.createPool({ shared: true })`, and in other threads `attachPool(shared)`. */
   constructor(
@@ -428,7 +426,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
       const { slots } = this.state
       const cached =
         slots.pop(slot, sizeClass, units) ||
-        this.takeFromInbox(slot, sizeClass, units) ||
+        slots.takeReturned(slot, sizeClass, units) ||
         slots.pop(slot, sizeClass + 1, units) ||
         this.others.takeTop(slot, sizeClass, units)
       if (cached !== 0) return this.handOut(cached, bytes, stream)
@@ -439,23 +437,6 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     if (record === 0) return null
     this.addresses.note(record)
     return this.bufferOf(record, this.words[record << 4], bytes, stream)
-  }
-
-  /** A block that this thread allocated, another one freed, and that fits; 0 for none. */
-  private takeFromInbox(slot: number, sizeClass: number, units: number): number {
-    const { words } = this
-    const { slots, thread } = this.state
-    const { inboxes } = slots
-    for (let step = 0; step < INBOX_PLACES; step++) {
-      const place = thread * INBOX_PLACES + ((this.nextInbox + step) % INBOX_PLACES)
-      const base = inboxes[place] << 4
-      if (base === 0 || words[base | Word.key] !== slot + 1 || words[base | Word.sizeClass] !== sizeClass) continue
-      if (words[base | Word.units] < units || !this.claimCached(base >> 4)) continue
-      Atomics.store(inboxes, place, 0)
-      this.nextInbox += step + 1
-      return base >> 4
-    }
-    return 0
   }
 
   /** A free block out of the heaps that the stream may use, as far as that is known; 0 for none. */
@@ -486,24 +467,11 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
 
   /** Blocks that other threads freed and that do not fit go back to the heaps. Under the lock. */
   private emptyInbox(): void {
-    const { thread, slots, memory } = this.state
-    const { inboxes } = slots
-    for (let place = thread * INBOX_PLACES; place < (thread + 1) * INBOX_PLACES; place++) {
-      const record = inboxes[place]
-      if (record === 0 || !this.claimCached(record)) continue
-      Atomics.store(inboxes, place, 0)
+    const { slots, memory } = this.state
+    for (const record of slots.takeAllReturned()) {
       slots.handBack(record)
       memory.giveToHeap(record, this.words[(record << 4) | Word.key] - 1, this.doubles[(record << 3) | Double.stamp])
     }
-  }
-
-  /** Makes a block that is cached by another thread one that is cached by this one; false when somebody was faster. */
-  private claimCached(record: number): boolean {
-    const { words } = this
-    const index = (record << 4) | Word.holder
-    const held = words[index]
-    const mine = holderOf(words[record << 4], this.state.thread, Phase.cached)
-    return phaseOf(held) === Phase.cached && Atomics.compareExchange(words, index, held, mine) === held
   }
 
   private askFor(units: number, alignUnits: number, slot: number): number {
@@ -546,18 +514,12 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     return true
   }
 
-  /** Puts a cached block into the inbox of a thread; false when that is full, or the thread gone. */
+  /** Sends a cached block to the thread that allocated it; false when there is no room, or the thread is gone. */
   private sendHome(record: number, home: number): boolean {
-    const { roster } = this.state
-    const { inboxes } = this.state.slots
-    for (let step = 0; step < INBOX_PLACES; step++) {
-      const place = home * INBOX_PLACES + ((this.nextInbox + step) % INBOX_PLACES)
-      if (inboxes[place] !== 0 || Atomics.compareExchange(inboxes, place, 0, record) !== 0) continue
-      this.nextInbox += step + 1
-      // Whoever buried that thread meanwhile has found the block there or not.
-      return roster.isAlive(home) || Atomics.compareExchange(inboxes, place, record, 0) !== record
-    }
-    return false
+    const { slots, roster } = this.state
+    if (!slots.send(record, home)) return false
+    // Whoever buried that thread meanwhile has found the block there or not.
+    return roster.isAlive(home) || !slots.claim(record, this.state.thread)
   }
 
   private giveBack(record: number, slot: number, stamp: number): void {

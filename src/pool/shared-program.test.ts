@@ -71,8 +71,9 @@ class SharedProgram extends StreamProgram<SharedPool> {
   }
 
   protected override finish(): void {
-    this.device.context.activate().cuCtxSynchronize()
     for (const front of this.fronts.slice(1)) assert.deepEqual(front.close(), { lostBuffers: 0, lostBytes: 0 })
+    this.pool.trimTo(0) // places the last marks
+    this.device.context.activate().cuCtxSynchronize()
     this.pool.trimTo(0)
     assert.equal(this.pool.stats().reservedBytes, 0)
     const whole = this.pool.allocate(64 * MiB, this.streams[1])

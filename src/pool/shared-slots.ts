@@ -1,4 +1,4 @@
-// The slot cache of a pool that several threads share: for each thread, stream and class four places of its own. Only that
+// The slot cache of a pool that several threads share: for each thread, stream and class eight places of its own. Only that
 // thread puts blocks into them; it takes them out again by one atomic operation each, and so may the thread that keeps the
 // pool. No link can be followed into the wrong block, and nothing needs to be locked on the way.
 //
@@ -7,7 +7,7 @@
 
 import { assert } from '../base/assert.js'
 import { MOST_WORKERS } from '../base/roster.js'
-import { Phase, phaseOf } from '../heap/holder.js'
+import { holderOf, isGenerationOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
@@ -15,9 +15,9 @@ import { MOST_STREAMS } from '../order/clocks.js'
 import type { Slots } from './slots.js'
 
 const enum Shift {
-  class = 2,
-  stream = 11,
-  thread = 17,
+  class = 3,
+  stream = 12,
+  thread = 18,
 }
 const PLACES = 1 << Shift.class
 const STREAM_WORDS = 1 << Shift.stream
@@ -32,12 +32,28 @@ const STORES_IN_ORDER = process.arch === 'x64'
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 const LINE = 16
 
-/** Blocks of one thread on their way back to it. */
-export const INBOX_PLACES = 64
+/** Blocks of one thread on their way back to it; a power of two. */
+export const INBOX_PLACES = 1024
+/**
+ * An entry of an inbox is a record, and above it the low bits of its generation: whoever reads it late does not take the block
+ * for what it was.
+ */
+const RECORD_BITS = 20
+const RECORD_MASK = (1 << RECORD_BITS) - 1
+const GENERATION_MASK = (1 << (31 - RECORD_BITS)) - 1
+/** Places of an inbox that are looked at before it is taken for full, or for having nothing that fits. */
+const MOST_LOOKS = 64
+/** int32 words between what two threads write. */
+const LINE_WORDS = 32
+
+/** Cached by all threads together: 1 GiB. */
+const LITTLE_UNITS = 2 ** 22
 
 const enum Total {
   handedUnits,
   handedBlocks,
+  /** as of the last look */
+  cachedUnits,
   peakUnits,
   slotLimit,
   count,
@@ -45,8 +61,16 @@ const enum Total {
 
 export class SharedSlots implements Slots {
   private readonly places: Int32Array
-  /** by thread: blocks that it allocated and another one freed, which are cached by that one until they are taken out */
+  /**
+   * by thread, a ring: blocks that it allocated and another one freed, which are cached by that one until they are taken out.
+   * A thread that died may leave an empty place in between.
+   */
   readonly inboxes: Int32Array
+  /** by thread: how many were ever sent to its inbox */
+  private readonly sent: Int32Array
+  /** how many this thread has seen to be sent to its own, and how many of those it has taken out; both wrap around */
+  private known = 0
+  private taken = 0
   private readonly totals: Float64Array
   /** by thread: bytes asked for of the blocks it handed out, less those of the blocks it gave back */
   private readonly requested: Float64Array
@@ -54,11 +78,14 @@ export class SharedSlots implements Slots {
   private readonly doubles: Float64Array
   /** the number of this thread; 0 before it has one */
   thread = 0
+  /** what the keeper does with a block that it has taken out and has no use for */
+  onStray: (record: number) => void = () => {}
 
   /** Takes what it needs from `region`; `records` are of a fixed size. */
   constructor(records: RecordTable, region: Region) {
     this.places = region.int32((MOST_WORKERS + 1) << Shift.thread)
     this.inboxes = region.int32((MOST_WORKERS + 1) * INBOX_PLACES)
+    this.sent = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
     this.totals = region.float64(Total.count)
     this.requested = region.float64((MOST_WORKERS + 1) * LINE)
     this.words = records.words
@@ -142,14 +169,35 @@ export class SharedSlots implements Slots {
     return this.handedUnits - this.cached().units
   }
 
-  /** Looks whether more is live than ever. */
-  notePeak(): void {
-    this.totals[Total.peakUnits] = Math.max(this.peakUnits, this.liveUnits)
+  /** Looks how much is cached, and whether more is live than ever. */
+  look(): void {
+    const cachedUnits = this.cached().units
+    this.totals[Total.cachedUnits] = cachedUnits
+    this.totals[Total.peakUnits] = Math.max(this.peakUnits, this.handedUnits - cachedUnits)
   }
 
   /** Sets the peak to what is live. */
   resetPeak(): void {
     this.totals[Total.peakUnits] = this.liveUnits
+  }
+
+  /** Draining makes all threads miss, so it is put off until more was cached than live lately, and more than a little. */
+  get isWorthDraining(): boolean {
+    const cachedUnits = this.totals[Total.cachedUnits]
+    return cachedUnits > Math.max(this.handedUnits - cachedUnits, LITTLE_UNITS)
+  }
+
+  /** Counts again what is handed out, after a thread died in the middle of changing that. Under the lock. */
+  recount(records: RecordTable): void {
+    let units = 0
+    let blocks = 0
+    for (let record = records.first; record < records.used; record++) {
+      if (!records.isLive(record)) continue
+      units += this.words[(record << 4) | Word.units]
+      blocks++
+    }
+    this.totals[Total.handedUnits] = units
+    this.totals[Total.handedBlocks] = blocks
   }
 
   cachedUnits(slot: number): number {
@@ -169,7 +217,7 @@ export class SharedSlots implements Slots {
     }
     for (let slot = 0; slot < this.slotLimit; slot++)
       for (const place of this.filled(slot, 0, CLASSES)) add(this.places[place])
-    for (const record of this.inboxes) add(record)
+    for (const entry of this.inboxes) add(entry & RECORD_MASK)
     return sum
   }
 
@@ -184,11 +232,16 @@ export class SharedSlots implements Slots {
   }
 
   takeOlder(slot: number, units: number, stamp: number): number {
+    const { places, words, doubles } = this
     const sizeClass = classOf(units)
+    const fits = (record: number) =>
+      words[(record << 4) | Word.units] >= units && doubles[(record << 3) | Double.stamp] <= stamp
     for (const place of this.filled(slot, sizeClass, sizeClass + 1)) {
-      const record = this.places[place]
-      if (this.words[(record << 4) | Word.units] < units || this.doubles[(record << 3) | Double.stamp] > stamp) continue
-      if (this.takeFrom(place) !== 0) return record
+      if (!fits(places[place])) continue
+      const record = this.takeFrom(place)
+      if (record === 0 || fits(record)) {
+        if (record !== 0) return record
+      } else this.onStray(record) // its thread put another one there meanwhile
     }
     return 0
   }
@@ -218,10 +271,15 @@ export class SharedSlots implements Slots {
       if (record !== 0) drained.push(record)
     }
     for (let place = 0; place < this.inboxes.length; place++) {
-      const base = this.inboxes[place] << 4
-      if (base === 0 || this.words[base | Word.key] !== slot + 1) continue
+      const entry = this.inboxes[place]
+      if (entry === 0) continue
+      const base = (entry & RECORD_MASK) << 4
       const sizeClass = this.words[base | Word.sizeClass]
-      if (sizeClass >= first && sizeClass < end && this.takeFromInbox(place)) drained.push(base >> 4)
+      if (this.words[base | Word.key] !== slot + 1 || sizeClass < first || sizeClass >= end) continue
+      if (!this.pass(entry, Math.floor(place / INBOX_PLACES), NOBODY)) continue
+      Atomics.store(this.inboxes, place, 0)
+      this.handBack(base >> 4)
+      drained.push(base >> 4)
     }
     return drained
   }
@@ -235,19 +293,93 @@ export class SharedSlots implements Slots {
         if (record !== 0) drained.push(record)
       }
     }
-    for (let place = thread * INBOX_PLACES; place < (thread + 1) * INBOX_PLACES; place++) {
-      const record = this.inboxes[place]
-      if (record !== 0 && this.takeFromInbox(place)) drained.push(record)
+    for (const record of this.empty(thread, NOBODY)) {
+      this.handBack(record)
+      drained.push(record)
     }
     return drained
   }
 
-  /** Makes a block that is cached by some thread nobody's; false when that thread, or the one it was sent to, was faster. */
-  claim(record: number): boolean {
+  /** Makes a block that a thread has cached nobody's; false when another one was faster. */
+  claim(record: number, thread: number): boolean {
     const { words } = this
     const index = (record << 4) | Word.holder
     const held = words[index]
-    return phaseOf(held) === Phase.cached && Atomics.compareExchange(words, index, held, 0) === held
+    const isIts = phaseOf(held) === Phase.cached && workerOf(held) === thread
+    return isIts && Atomics.compareExchange(words, index, held, 0) === held
+  }
+
+  /** Whether a block is in an inbox. */
+  isReturning(record: number): boolean {
+    return this.inboxes.some(entry => (entry & RECORD_MASK) === record && entry !== 0)
+  }
+
+  /** Sends a block, cached by this thread, to the inbox of another one; false when that is full. */
+  send(record: number, thread: number): boolean {
+    const entry = (((this.words[record << 4] >> 3) & GENERATION_MASK) << RECORD_BITS) | record
+    for (let looks = 0; looks < MOST_LOOKS; looks++) {
+      const place = Atomics.add(this.sent, thread * LINE_WORDS, 1) & (INBOX_PLACES - 1)
+      if (Atomics.compareExchange(this.inboxes, thread * INBOX_PLACES + place, 0, entry) === 0) return true
+    }
+    return false
+  }
+
+  /** A block for the stream, of that class and at least `units`, out of this thread's inbox; 0 for none. It is cached by this thread then. */
+  takeReturned(slot: number, sizeClass: number, units: number): number {
+    const { inboxes, words, thread } = this
+    if (this.taken === this.known) {
+      this.known = Atomics.load(this.sent, thread * LINE_WORDS)
+      if (((this.known - this.taken) | 0) > INBOX_PLACES) this.taken = (this.known - INBOX_PLACES) | 0
+    }
+    const looks = Math.min((this.known - this.taken) | 0, MOST_LOOKS)
+    for (let look = 0, index = this.taken; look < looks; look++, index = (index + 1) | 0) {
+      const place = thread * INBOX_PLACES + (index & (INBOX_PLACES - 1))
+      const entry = inboxes[place]
+      const base = (entry & RECORD_MASK) << 4
+      if (entry !== 0) {
+        if (words[base | Word.key] !== slot + 1 || words[base | Word.sizeClass] !== sizeClass) continue
+        if (words[base | Word.units] < units || !this.pass(entry, thread, thread)) continue
+        Atomics.store(inboxes, place, 0)
+      }
+      if (index === this.taken) this.taken = (this.taken + 1) | 0
+      if (entry !== 0) return base >> 4
+    }
+    return 0
+  }
+
+  /** Every block in the inbox of this thread; they are cached by it then. */
+  takeAllReturned(): number[] {
+    const { thread } = this
+    const known = Atomics.load(this.sent, thread * LINE_WORDS)
+    if (known === this.taken) return []
+    this.known = known
+    this.taken = known
+    return this.empty(thread, thread)
+  }
+
+  /** Takes all out of the inbox of a thread, which are held by `holder` then: the thread itself, or nobody. */
+  private empty(thread: number, holder: number): number[] {
+    const { inboxes } = this
+    const records: number[] = []
+    for (let place = thread * INBOX_PLACES; place < (thread + 1) * INBOX_PLACES; place++) {
+      const entry = inboxes[place]
+      if (entry === 0 || !this.pass(entry, thread, holder)) continue
+      Atomics.store(inboxes, place, 0)
+      records.push(entry & RECORD_MASK)
+    }
+    return records
+  }
+
+  /** Makes the block of an entry in the inbox of `home` one that `holder` has; false when somebody was faster. */
+  private pass(entry: number, home: number, holder: number): boolean {
+    const { words } = this
+    const base = (entry & RECORD_MASK) << 4
+    const held = words[base | Word.holder]
+    const generation = words[base] >> 3
+    const isThis = (generation & GENERATION_MASK) === entry >>> RECORD_BITS && isGenerationOf(held, words[base])
+    if (!isThis || phaseOf(held) !== Phase.cached || workerOf(held) === home) return false
+    const next = holder === NOBODY ? 0 : holderOf(words[base], holder, Phase.cached)
+    return Atomics.compareExchange(words, base | Word.holder, held, next) === held
   }
 
   /** Every block in a place: the thread and class that it is kept for. */
@@ -259,14 +391,6 @@ export class SharedSlots implements Slots {
         }
       }
     }
-  }
-
-  private takeFromInbox(place: number): boolean {
-    const record = this.inboxes[place]
-    if (!this.claim(record)) return false
-    Atomics.store(this.inboxes, place, 0)
-    this.handBack(record)
-    return true
   }
 
   private takeFrom(place: number): number {

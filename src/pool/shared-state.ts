@@ -22,7 +22,7 @@ import { SharedSlots } from './shared-slots.js'
 /** Grows with each change of what lies where. */
 export const LAYOUT_VERSION = 1
 /** Blocks that a pool can have at a time, free ones and gaps included. */
-const MOST_RECORDS = 2 ** 20
+const MOST_RECORDS = 2 ** 20 - 2 // an entry of an inbox has 20 bits for one
 const MOST_RANGES = 4096
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 export const COUNT_LINE = 16
@@ -162,6 +162,7 @@ export class SharedState {
     if (this.lock.acquire() === 0) return
     this.repairs++
     rebuild([this.memory.small, this.memory.large])
+    this.slots.recount(this.records)
   }
 
   release(): void {

@@ -57,6 +57,7 @@ assert((FULL_CLASS + 1) * CLASS_WORDS <= 2 * Counter.requested, 'an empty and th
 assert(2 * Counter.misses + 1 < Slot.watched, 'every counter has a place of its own')
 
 export class SlotCache {
+  readonly isWorthDraining = true
   /** stream slots that have or had blocks are below this */
   slotLimit = 0
   /** taken from the heaps and not given back: live or cached */

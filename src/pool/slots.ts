@@ -8,6 +8,8 @@ export interface Slots {
   /** units that are live now, and the most that were, as far as that was looked at */
   readonly liveUnits: number
   readonly peakUnits: number
+  /** Whether blocks are given back before new memory is taken; where not, they are when there is none. */
+  readonly isWorthDraining: boolean
   /** A stream slot that has blocks from now on. */
   meet(slot: number): void
   /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
