@@ -36,6 +36,7 @@ import { newSharedArena, type SharedArena, SharedArenaPool } from './pool/shared
 import { checkArenaState, type SharedArenaState } from './pool/shared-arena-state.js'
 import { newSharedBlocks, SharedBlockPool, type SharedBlockState, type SharedBlocks } from './pool/shared-block-pool.js'
 import { type OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
+import { newSharedHost, type SharedHost, SharedHostPool, type SharedHostState } from './pool/shared-host-pool.js'
 import { SharedPool } from './pool/shared-pool.js'
 import { checkPoolState, type SharedPoolState } from './pool/shared-state.js'
 import { Staging } from './pool/staging.js'
@@ -153,9 +154,13 @@ export function attachDevice(shared: SharedDevice): Device {
   }
 }
 
+/** Pools of which a keeper's thread is in charge. */
+type KeptPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
+
 /** What another thread needs to use a pool; made by `pool.share()`, and can be sent to the thread as it is. */
 export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
 export type SharedBlockDescriptor = SharedBlockState<SharedDevice>
+export type SharedHostDescriptor = SharedHostState<SharedDevice>
 export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
 
 /**
@@ -165,10 +170,11 @@ export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
  */
 export function attachPool(shared: SharedArenaDescriptor): SharedArenaPool<SharedDevice>
 export function attachPool(shared: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
+export function attachPool(shared: SharedHostDescriptor): SharedHostPool<SharedDevice>
 export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice>
 export function attachPool(
   shared: SharedPoolDescriptor | SharedArenaDescriptor,
-): SharedPool<SharedDevice> | SharedArenaPool<SharedDevice> {
+): KeptPool | SharedArenaPool<SharedDevice> {
   if (shared?.kind === 'arena') {
     checkArenaState('attachPool', shared)
     return attachDevice(shared.device).attachArena(shared)
@@ -389,9 +395,12 @@ export class Device implements Disposable {
   }
 
   /** Pinned host memory, which copies reach while Node goes on. */
+  createHostPool(options: SharedHost): SharedHostPool<SharedDevice>
+  createHostPool(options?: HostPoolOptions): HostPool
   createHostPool(options: HostPoolOptions = {}): HostPool {
     this.open('createHostPool')
-    return this.keep(new HostPool(this.clocks, this.defaultStream, options))
+    if (options?.shared === true) return this.createShared(newSharedHost(this.clocks, options, this.share()))
+    return this.keep(HostPool.open(this.clocks, this.defaultStream, options))
   }
 
   /**
@@ -515,7 +524,7 @@ export class Device implements Disposable {
   close(): void {
     if (this.context.released) return
     if (this.attachedTo === null) {
-      for (const pool of this.pools) if (pool instanceof SharedPool) pool.close() // their keepers have the device attached
+      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close() // their keepers have the device attached
       this.context.giveBack(() => this.clocks.buryStreams())
       if (!this.clocks.shut()) {
         throw new PoolError('close: other threads have the device attached; close it there first')
@@ -554,8 +563,9 @@ export class Device implements Disposable {
 
   /** Starts the keeper of a new pool, and returns when that has begun. */
   private createShared(state: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
+  private createShared(state: SharedHostDescriptor): SharedHostPool<SharedDevice>
   private createShared(state: SharedPoolDescriptor): SharedPool<SharedDevice>
-  private createShared(state: SharedPoolDescriptor): SharedPool<SharedDevice> {
+  private createShared(state: SharedPoolDescriptor): KeptPool {
     const keeper = new Worker(new URL('./keeper-thread.js', import.meta.url), { workerData: state, execArgv: [] })
     keeper.unref()
     const pool = this.front(state, true)
@@ -564,24 +574,28 @@ export class Device implements Disposable {
   }
 
   /** For `attachPool`. */
-  attachPool(state: SharedPoolDescriptor): SharedPool<SharedDevice> {
+  attachPool(state: SharedPoolDescriptor): KeptPool {
     this.open('attachPool')
     return this.keep(this.front(state, false))
+  }
+
+  /** What this thread has of a shared pool. */
+  private front(state: SharedPoolDescriptor, creator: boolean): KeptPool {
+    const { clocks, defaultStream } = this
+    switch (state.kind) {
+      case 'block':
+        return new SharedBlockPool(clocks, defaultStream, state as SharedBlockDescriptor, creator, serveWaiting)
+      case 'host':
+        return new SharedHostPool(clocks, defaultStream, state as SharedHostDescriptor, creator, serveWaiting)
+      default:
+        return new SharedPool(clocks, defaultStream, state, creator, serveWaiting)
+    }
   }
 
   /** For `attachPool`. */
   attachArena(state: SharedArenaDescriptor): SharedArenaPool<SharedDevice> {
     this.open('attachPool')
     return this.keep(new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
-  }
-
-  /** What this thread has of a shared pool. */
-  private front(state: SharedPoolDescriptor, creator: boolean): SharedPool<SharedDevice> {
-    const { clocks, defaultStream } = this
-    if (state.kind === 'block') {
-      return new SharedBlockPool(clocks, defaultStream, state as SharedBlockDescriptor, creator, serveWaiting)
-    }
-    return new SharedPool(clocks, defaultStream, state, creator, serveWaiting)
   }
 
   private adoptShared(shared: SharedStream): Stream {

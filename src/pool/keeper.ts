@@ -7,6 +7,7 @@
 // or to one, on a stream that nobody knows, and so wait for all streams.
 
 import { assert } from '../base/assert.js'
+import { openEnd } from '../base/channel-end.js'
 import type { StreamMemory } from '../base/errors.js'
 import { MOST_WORKERS } from '../base/roster.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
@@ -16,13 +17,17 @@ import { borrowed } from './borrowed.js'
 import type { Use } from './deferred.js'
 import type { PoolConfig } from './options.js'
 import type { OutsideLock } from './outside-lock.js'
+import { PinnedSegments } from './pinned-segments.js'
 import { Reserve } from './reserve.js'
+import { SegmentBacking } from './segment-backing.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
 /** What a thread can ask of the keeper. */
 export type Question =
   | { readonly ask: 'allocate'; readonly units: number; readonly alignUnits: number; readonly slot: number }
-  | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number }
+  /** `stamp` null: until the free */
+  | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number; readonly stamp: number | null }
+  | { readonly ask: 'memory'; readonly channel: string }
   | { readonly ask: 'defer'; readonly record: number; readonly slot: number; readonly stamp: number }
   | { readonly ask: 'begin' | 'settle' | 'shortage' | 'check' | 'leave' | 'close' }
   | { readonly ask: 'prepare'; readonly units: number }
@@ -54,7 +59,7 @@ export class Keeper {
   constructor(
     private readonly state: SharedState,
     private readonly clocks: Clocks,
-    config: PoolConfig,
+    private readonly config: PoolConfig,
     private readonly outside: OutsideLock,
     /** called when the memory was given back */
     private readonly onClose: () => void = () => {},
@@ -116,7 +121,9 @@ export class Keeper {
       case 'allocate':
         return this.allocate(question.units, question.alignUnits, question.slot, asker)
       case 'recordUse':
-        return this.recordUse(question.record, question.slot)
+        return this.recordUse(question.record, question.slot, question.stamp)
+      case 'memory':
+        return this.sendMemory(question.channel)
       case 'defer':
         if (!reserve.forgetUses(question.record, question.slot)) {
           return reserve.defer(question.record, question.slot, question.stamp)
@@ -156,11 +163,25 @@ export class Keeper {
     return record !== 0
   }
 
-  private recordUse(record: number, slot: number): void {
-    const stream = borrowed(this.clocks, slot)
-    if (stream === null) return // closed meanwhile, and the free comes after its last mark
-    this.reserve.announceUse(record, stream)
+  private recordUse(record: number, slot: number, stamp: number | null): void {
+    const { clocks, config } = this
+    const stream = borrowed(clocks, slot)
+    if (stream === null) {
+      // It was closed meanwhile. In stream order, the free comes after its last mark.
+      if (!config.streamOrdered) clocks.waitFor(slot, clocks.marked[slot])
+      return
+    }
+    this.reserve.announceUse(record, stream, stamp ?? Infinity)
     this.state.records.setState(record, State.shared)
+  }
+
+  /** Sends the pinned memory of a host pool to another thread. */
+  private sendMemory(channel: string): void {
+    const { backing } = this.reserve
+    if (!(backing instanceof SegmentBacking && backing.source instanceof PinnedSegments)) return
+    const end = openEnd(channel)
+    end.postMessage(backing.source.all())
+    end.close()
   }
 
   private shortage(): SharedShortage {
@@ -234,6 +255,7 @@ export class Keeper {
   /** A block goes back of which nobody knows which streams use it. */
   private giveBackLate(record: number): void {
     const { clocks, state } = this
+    this.reserve.deferred.takeUses(record) // which are among the work of all streams
     state.slots.handBack(record)
     state.records.words[(record << 4) | Word.holder] = 0
     const uses: Use[] = []

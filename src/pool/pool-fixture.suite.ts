@@ -30,6 +30,7 @@ import { seenBy } from './reserve.js'
 import { newSharedArena, SharedArenaPool } from './shared-arena-pool.js'
 import { newSharedBlocks, SharedBlockPool } from './shared-block-pool.js'
 import { type OpenOptions, SharedBuffer } from './shared-buffer.js'
+import { newSharedHost, SharedHostPool } from './shared-host-pool.js'
 import { SharedPool } from './shared-pool.js'
 import { type SharedPoolState, SharedState } from './shared-state.js'
 
@@ -83,6 +84,15 @@ export class TestDevice {
     return { pool, attach: () => front(false) }
   }
 
+  /** Pinned memory that threads share. */
+  createSharedHost(options: HostPoolOptions = {}): { pool: SharedHostPool; attach: () => SharedHostPool } {
+    const state = newSharedHost(this.clocks, options, null)
+    const keeper = this.keeperOf(state)
+    const front = (creates: boolean) =>
+      new SharedHostPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
+    return { pool: front(true), attach: () => front(false) }
+  }
+
   /** An arena that threads share. */
   createSharedArena(options: ArenaOptions): { pool: SharedArenaPool; attach: () => SharedArenaPool } {
     const state = newSharedArena(this.clocks, options, null)
@@ -110,7 +120,7 @@ export class TestDevice {
   }
 
   createHostPool(options: HostPoolOptions = {}): HostPool {
-    return new HostPool(this.clocks, this.defaultStream, options)
+    return HostPool.open(this.clocks, this.defaultStream, options)
   }
 
   defaultDriverPool(): DriverPool {

@@ -116,7 +116,7 @@ describe('a block pool that threads share', () => {
     for (const [options, name, message] of [
       [{ blockBytes: 0, count: 1 }, 'RangeError', /blockBytes/],
       [{ blockBytes: 1, count: 2, maxCount: 1 }, 'RangeError', /maxCount/],
-      [{ blockBytes: 1, count: 1, maxCount: 2 ** 20 }, 'RangeError', /at most 524288 blocks/],
+      [{ blockBytes: 1, count: 1, maxCount: 2 ** 20 }, 'RangeError', /at most 262144 blocks/],
       [{ blockBytes: 1, count: 1, shared: 1 }, 'TypeError', /shared/],
       [{ blockBytes: 33 * MiB, count: 2 }, 'OutOfMemoryError', /createBlockPool: no room for 6[68] MiB/],
       [{ blockBytes: 256 * 2 ** 30, count: 8 }, 'OutOfMemoryError', /createBlockPool: no room for 2 TiB/],

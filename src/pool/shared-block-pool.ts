@@ -20,7 +20,7 @@ import type { SlabPlan } from './slab-source.js'
 import { classUnits } from './slot-cache.js'
 
 /** Of the records of a pool, blocks may take half: threads have others on their way. */
-const MOST_BLOCKS = 2 ** 19
+const MOST_BLOCKS = 2 ** 18
 
 /** What makes a block pool one that threads share. */
 export type SharedBlocks = BlockOptions & { readonly shared: true }

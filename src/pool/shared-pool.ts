@@ -403,7 +403,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.refuseStale('recordUse')
     this.checkStream('recordUse', stream)
-    if (this.config.streamOrdered) this.ask({ ask: 'recordUse', record, slot: stream.slot })
+    if (this.config.streamOrdered) this.ask({ ask: 'recordUse', record, slot: stream.slot, stamp: null })
   }
 
   reachableFrom(context: Context): boolean {
