@@ -13,8 +13,7 @@ import { MOST_WORKERS } from '../base/roster.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Stride, Word } from '../heap/records.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
-import { borrowed } from './borrowed.js'
-import type { Use } from './deferred.js'
+import type { Use, User } from './deferred.js'
 import type { PoolConfig } from './options.js'
 import type { OutsideLock } from './outside-lock.js'
 import { PinnedSegments } from './pinned-segments.js'
@@ -53,13 +52,15 @@ const SWEEP_MS = 50
 
 export class Keeper {
   private readonly reserve: Reserve
+  /** by stream slot */
+  private readonly users: SlotUser[] = []
   private closed = false
   private sweptAt = 0
 
   constructor(
     private readonly state: SharedState,
     private readonly clocks: Clocks,
-    private readonly config: PoolConfig,
+    config: PoolConfig,
     private readonly outside: OutsideLock,
     /** called when the memory was given back */
     private readonly onClose: () => void = () => {},
@@ -164,14 +165,8 @@ export class Keeper {
   }
 
   private recordUse(record: number, slot: number, stamp: number | null): void {
-    const { clocks, config } = this
-    const stream = borrowed(clocks, slot)
-    if (stream === null) {
-      // It was closed meanwhile. In stream order, the free comes after its last mark.
-      if (!config.streamOrdered) clocks.waitFor(slot, clocks.marked[slot])
-      return
-    }
-    this.reserve.announceUse(record, stream, stamp ?? Infinity)
+    this.users[slot] ??= new SlotUser(this.clocks, slot)
+    this.reserve.deferred.announce(record, this.users[slot], stamp ?? Infinity)
     this.state.records.setState(record, State.shared)
   }
 
@@ -342,5 +337,18 @@ export class Keeper {
     figures[Figure.growths] = this.reserve.growths
     figures[Figure.insertedWaits] = this.reserve.insertedWaits
     figures[Figure.deferredBytes] = this.reserve.deferred.bytes
+  }
+}
+
+/** The streams of a slot, one after another: work of the next one comes after all of the last one's. */
+class SlotUser implements User {
+  constructor(
+    readonly clocks: Clocks,
+    private readonly slot: number,
+  ) {}
+
+  get covering(): readonly [slot: number, stamp: number] {
+    const { clocks, slot } = this
+    return [slot, clocks.marked[slot] + (clocks.isOpen(slot) ? 1 : 0)]
   }
 }

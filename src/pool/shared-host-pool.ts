@@ -1,7 +1,7 @@
 // A host pool that several threads share: host-pool.ts on a shared pool, whose keeper registers the memory. What a copy or a
 // kernel uses must be known to all threads, so that each use is told to the keeper.
 
-import { UNIT_BYTES } from '../heap/size-classes.js'
+import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -14,6 +14,9 @@ import { newState } from './new-shared-pool.js'
 import { PinnedViews } from './pinned-views.js'
 import { type PoolThread, SharedPool } from './shared-pool.js'
 import type { SharedPoolState } from './shared-state.js'
+
+/** A block larger than this share of what the pool may reserve is never kept in a place. */
+const CACHED_BLOCK_SHARE = 1 / 64
 
 /** What makes a host pool one that threads share. */
 export type SharedHost = HostPoolOptions & { readonly shared: true }
@@ -44,9 +47,18 @@ export function newSharedHost<D>(clocks: Clocks, options: HostPoolOptions, devic
 
 /** The shared pool under it, of host addresses. */
 class HostBlocks<D> extends SharedPool<D> {
-  /** Work submitted to a stream until `stamp`, null for the free, uses a live block. */
-  noteUse(record: number, { slot }: Stream, stamp: number | null): void {
-    this.ask({ ask: 'recordUse', record, slot, stamp })
+  constructor(...parts: ConstructorParameters<typeof SharedPool<D>>) {
+    super(...parts)
+    this.mostUnits = Math.floor(
+      (Math.min(this.config.limitBytes, MAX_UNITS * UNIT_BYTES) * CACHED_BLOCK_SHARE) / UNIT_BYTES,
+    )
+  }
+
+  /** Work submitted to a stream until `stamp`, Infinity for the free, uses a live block. */
+  noteUse(record: number, stream: Stream, stamp: number): void {
+    const [slot, last] = stream.covering
+    const until = stream.closed ? last : stamp
+    this.ask({ ask: 'recordUse', record, slot, stamp: until === Infinity ? null : until })
   }
 
   sendMemory(channel: string): void {
@@ -113,6 +125,7 @@ export class SharedHostPool<D = unknown> extends HostPool {
   }
 
   protected override note(block: DeviceBuffer, stream: Stream, stamp: number): void {
-    this.blocks.noteUse(block.record, stream, stamp === Infinity ? null : stamp)
+    stream.checkUncaptured('recordUse')
+    this.blocks.noteUse(block.record, stream, stamp)
   }
 }

@@ -374,7 +374,10 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
    */
   close(): CloseReport {
     if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
-    if (this.creator) this.checkAlone()
+    if (this.creator) {
+      this.clocks.checkNoCapture('close')
+      this.checkAlone()
+    }
     const { buffers, bytes } = this.ask({ ask: this.creator ? 'close' : 'leave' }) as Reclaimed
     this.acceptedClocks = null
     this.mine = -1 // no block has such a holder
