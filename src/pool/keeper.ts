@@ -27,6 +27,7 @@ export type Question =
   /** `stamp` null: until the free */
   | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number; readonly stamp: number | null }
   | { readonly ask: 'memory'; readonly channel: string }
+  | { readonly ask: 'devicePtr'; readonly address: number }
   | { readonly ask: 'defer'; readonly record: number; readonly slot: number; readonly stamp: number }
   | { readonly ask: 'begin' | 'settle' | 'shortage' | 'check' | 'leave' | 'close' }
   | { readonly ask: 'prepare'; readonly units: number }
@@ -125,6 +126,8 @@ export class Keeper {
         return this.recordUse(question.record, question.slot, question.stamp)
       case 'memory':
         return this.sendMemory(question.channel)
+      case 'devicePtr':
+        return this.pinned.devicePtrAt(question.address)
       case 'defer':
         if (!reserve.forgetUses(question.record, question.slot)) {
           return reserve.defer(question.record, question.slot, question.stamp)
@@ -172,11 +175,16 @@ export class Keeper {
 
   /** Sends the pinned memory of a host pool to another thread. */
   private sendMemory(channel: string): void {
-    const { backing } = this.reserve
-    if (!(backing instanceof SegmentBacking && backing.source instanceof PinnedSegments)) return
     const end = openEnd(channel)
-    end.postMessage(backing.source.all())
+    end.postMessage(this.pinned.all())
     end.close()
+  }
+
+  /** What the pool of host memory stands on. */
+  private get pinned(): PinnedSegments {
+    const { backing } = this.reserve
+    assert(backing instanceof SegmentBacking && backing.source instanceof PinnedSegments, 'only host pools ask for it')
+    return backing.source
   }
 
   private shortage(): SharedShortage {

@@ -23,8 +23,6 @@ export interface PinnedMemory {
 export interface SentSegment {
   readonly address: number
   readonly bytes: Uint8Array
-  /** 0 for memory that is not mapped */
-  readonly devicePtr: number
 }
 
 interface Segment {
@@ -85,11 +83,7 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
 
   /** For threads that share the pool. */
   all(): SentSegment[] {
-    return [...this.segments].map(([address, { memory }]) => ({
-      address,
-      bytes: memory,
-      devicePtr: this.mapped ? this.devicePtrAt(address) : 0,
-    }))
+    return [...this.segments].map(([address, { memory }]) => ({ address, bytes: memory }))
   }
 
   devicePtrAt(address: number): number {

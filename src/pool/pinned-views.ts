@@ -9,11 +9,14 @@ import type { PinnedMemory, SentSegment } from './pinned-segments.js'
 export class PinnedViews implements PinnedMemory {
   /** As long as one is known here its memory is not freed, so that its address cannot become another one's. */
   private segments: readonly SentSegment[] = []
+  /** by address of a segment, for the device's of it */
+  private readonly devicePtrs = new Map<number, number>()
 
   constructor(
-    private readonly mapped: boolean,
     /** has the keeper send all segments to a channel */
     private readonly request: (channel: string) => void,
+    /** asks it for the device's address of a host address */
+    private readonly devicePtrOf: (address: number) => number,
   ) {}
 
   bytesAt(address: number, byteLength: number): Uint8Array {
@@ -22,16 +25,17 @@ export class PinnedViews implements PinnedMemory {
   }
 
   devicePtrAt(address: number): number {
-    if (!this.mapped) {
-      throw new PoolError('devicePtr: the memory is not mapped; make the pool with createHostPool({ mapped: true })')
-    }
-    const { devicePtr, address: base } = this.segmentAt(address)
-    return devicePtr + address - base
+    const { address: base } = this.segmentAt(address)
+    const known = this.devicePtrs.get(base)
+    const start = known ?? this.devicePtrOf(base)
+    if (known === undefined) this.devicePtrs.set(base, start)
+    return start + address - base
   }
 
   /** Lets go of memory that is perhaps no longer pinned. */
   forget(): void {
     this.segments = []
+    this.devicePtrs.clear()
   }
 
   private segmentAt(address: number): SentSegment {
@@ -42,6 +46,7 @@ export class PinnedViews implements PinnedMemory {
     try {
       this.request(channel)
       this.segments = takeSent(end)
+      this.devicePtrs.clear()
     } finally {
       end.close()
     }

@@ -24,7 +24,6 @@ export type SharedHost = HostPoolOptions & { readonly shared: true }
 /** A host pool for other threads of this process; can be cloned into any message. */
 export interface SharedHostState<D = unknown> extends SharedPoolState<D> {
   readonly kind: 'host'
-  readonly mapped: boolean
 }
 
 /** The state of a new one, before its keeper has begun. */
@@ -42,7 +41,7 @@ export function newSharedHost<D>(clocks: Clocks, options: HostPoolOptions, devic
     backing: { segments: 'pinned', segmentBytes, mapped },
     debug: null,
   } as const
-  return { ...newState('host', clocks, config, 0, device), mapped }
+  return newState('host', clocks, config, 0, device)
 }
 
 /** The shared pool under it, of host addresses. */
@@ -64,6 +63,10 @@ class HostBlocks<D> extends SharedPool<D> {
   sendMemory(channel: string): void {
     this.ask({ ask: 'memory', channel })
   }
+
+  devicePtrOf(address: number): number {
+    return this.ask({ ask: 'devicePtr', address }) as number
+  }
 }
 
 /**
@@ -83,7 +86,10 @@ export class SharedHostPool<D = unknown> extends HostPool {
     meanwhile: () => void,
   ) {
     const blocks = new HostBlocks<D>(clocks, defaultStream, descriptor, creator, meanwhile)
-    const memory = new PinnedViews(descriptor.mapped, channel => blocks.sendMemory(channel))
+    const memory = new PinnedViews(
+      channel => blocks.sendMemory(channel),
+      address => blocks.devicePtrOf(address),
+    )
     super(clocks, { blocks, memory })
   }
 
