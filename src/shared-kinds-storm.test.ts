@@ -14,7 +14,7 @@ import type { KindStorm } from './shared-kinds-thread.suite.js'
 import { newStorm, Progress, type Storm } from './storm-thread.suite.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)
-const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 24)
+const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 10)
 const THREADS = 3
 const REPLAY = `(STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`
 
