@@ -17,21 +17,32 @@ const SEED = Number(process.env['STORM_SEED'] ?? 1)
 const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 40)
 const THREADS = 4
 
+interface Ended {
+  /** the pool's number of the thread */
+  readonly number: number
+  readonly threadId: number
+}
+
 class StormThread {
   private static readonly all = new Set<Worker>()
   readonly number: Promise<number>
   private readonly thread: Worker
+  private readonly threadId: number
 
   constructor(storm: Storm, seed: number) {
     const url = new URL('./storm-thread.suite.js', import.meta.url)
     this.thread = new Worker(url, { workerData: { storm, seed } })
+    this.threadId = this.thread.threadId
     StormThread.all.add(this.thread)
     this.number = once(this.thread, 'message').then(([number]) => number as number)
   }
 
-  terminate(): Promise<number> {
+  async terminate(): Promise<Ended> {
+    const { threadId } = this
+    const number = await this.number
     StormThread.all.delete(this.thread)
-    return this.thread.terminate()
+    await this.thread.terminate()
+    return { number, threadId }
   }
 
   /** How many buffers it holds when it was told to stop. */
@@ -47,15 +58,20 @@ class StormThread {
 after(() => StormThread.terminateAll())
 
 /** Takes what a dead thread held off the map and gives it back. Returns how many buffers that were. */
-function inherit(pool: SharedPool, storm: Storm, dead: number): number {
+async function inherit(pool: SharedPool, storm: Storm, { number, threadId }: Ended): Promise<number> {
   // The number of a thread that held nothing may be another one's already.
-  if (pool.threads().find(({ thread }) => thread === dead)?.alive !== false) return 0
+  for (;;) {
+    const known = pool.threads().find(({ thread }) => thread === number)
+    if (known?.threadId !== threadId) return 0
+    if (!known.alive) break
+    await setImmediate() // the system has not forgotten it yet
+  }
   for (const { thread, ptr, byteLength } of pool.live()) {
-    if (thread !== dead) continue
+    if (thread !== number) continue
     const start = (ptr - storm.base) / 256
     storm.map.fill(0, start, start + Math.ceil(byteLength / 256))
   }
-  return pool.reclaim(dead).buffers
+  return pool.reclaim(number).buffers
 }
 
 test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async () => {
@@ -73,17 +89,17 @@ test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async ()
     while (Atomics.load(progress, Progress.steps) < steps + 50) await setImmediate()
     for (let turns = random.below(30); turns > 0; turns--) await setImmediate()
     const victims = running.splice(0, 1 + random.below(2))
-    const numbers = await Promise.all(victims.map(victim => victim.number))
-    await Promise.all(victims.map(victim => victim.terminate()))
-    for (const number of numbers) found += inherit(pool, storm, number)
+    for (const victim of victims) await victim.number
+    const ended = await Promise.all(victims.map(victim => victim.terminate()))
+    for (const dead of ended) found += await inherit(pool, storm, dead)
     for (const _ of victims) running.push(new StormThread(storm, random.next()))
     count += victims.length
   }
   const survivors = running.splice(0, THREADS / 2)
-  const numbers = await Promise.all(running.map(thread => thread.number))
   const others = await Promise.all(survivors.map(thread => thread.number))
-  await Promise.all(running.map(thread => thread.terminate()))
-  for (const number of numbers) found += inherit(pool, storm, number)
+  for (const dead of await Promise.all(running.map(thread => thread.terminate()))) {
+    found += await inherit(pool, storm, dead)
+  }
   const held = survivors.map(thread => thread.held())
   Atomics.store(progress, Progress.stop, 1)
   const counts = await Promise.all(held)
@@ -93,8 +109,9 @@ test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async ()
     const known = threads.find(({ thread }) => thread === number)
     assert.equal(known?.liveBuffers, counts[index], 'what a survivor holds is what the pool says')
   }
-  await Promise.all(survivors.map(thread => thread.terminate()))
-  for (const number of others) found += inherit(pool, storm, number)
+  for (const dead of await Promise.all(survivors.map(thread => thread.terminate()))) {
+    found += await inherit(pool, storm, dead)
+  }
   // What is left was on the board, or on its way there when a thread died.
   assert.equal(pool.stats().liveBuffers, pool.reclaim(0).buffers)
 

@@ -24,7 +24,7 @@ import type { Capture } from './capture.js'
 import type { Graph } from './graph.js'
 import { KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
 import { relaxed } from './relaxed.js'
-import { Life, newOrder, noteEvent, type OrderState, orderState, type SharedOrder, takeEvent } from './shared-order.js'
+import { Life, newOrder, noteEvent, type OrderState, orderState, type SharedOrder } from './shared-order.js'
 import type { Stream } from './stream.js'
 import { StreamSlots } from './stream-slots.js'
 
@@ -191,7 +191,7 @@ export class Clocks extends KnownOrder {
         buried++
       }
       const driver = this.context.activate()
-      for (let event = takeEvent(this.state, dead); event !== 0; event = takeEvent(this.state, dead)) {
+      for (let event = this.slots.takeEvent(dead); event !== 0; event = this.slots.takeEvent(dead)) {
         driver.cuEventDestroy(event)
       }
       this.slots.forget(dead)
@@ -226,6 +226,7 @@ export class Clocks extends KnownOrder {
     const marks = this.marks[earlier]
     const mark = afresh ? marks.at(-1) : marks.find(candidate => candidate.stamp >= stamp)
     if (mark === undefined) {
+      if (stamp > this.completed[earlier] && this.state.lives[earlier] === Life.suspended) throw this.notOpen('wait')
       // Complete. Of a closed stream nothing was submitted since its last mark, so that its whole reach is known, too.
       const reach = this.reachOfEnded(earlier)
       if (reach !== null) this.use(later, 'wait', () => this.follow(later, reach))

@@ -161,6 +161,16 @@ describe('shared order', () => {
     assert.equal(there.mark(here.slot), clocks.marked[here.slot])
   })
 
+  it('a free that no mark of a captured stream covers is not waited for in vain', () => {
+    const { clocks, there, here } = setUp()
+    const other = Stream.create(there)
+    here.beginCapture()
+    const stamp = clocks.marked[here.lastSlot] + 1
+    assert.throws(() => there.order(other.slot, here.lastSlot, stamp, false), /is being captured, in another thread/)
+    here.abortCapture()
+    assert.equal(there.order(other.slot, here.slot, stamp, false), true)
+  })
+
   it('an event is handed over with what it covers', () => {
     const { order, there, here, hold } = setUp()
     const event = new Event(order.context)

@@ -104,7 +104,7 @@ export function noteEvent({ events, eventCounts }: OrderState, worker: number, e
   eventCounts[worker] = count + 1
 }
 
-/** Takes one of the events of a thread that has died; 0 for none. */
+/** Takes one of the events that a thread has made, under the lock; 0 for none. */
 export function takeEvent({ events, eventCounts }: OrderState, worker: number): number {
   if (eventCounts[worker] === 0) return 0
   return events[worker * MOST_EVENTS + --eventCounts[worker]]

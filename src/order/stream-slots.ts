@@ -10,7 +10,7 @@ import { MOST_WORKERS, Roster } from '../base/roster.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { serveWaiting } from '../driver/simulated/served-driver.js'
 import { MOST_STREAMS } from './known-order.js'
-import { Life, newIdentity, type OrderState } from './shared-order.js'
+import { Life, newIdentity, type OrderState, takeEvent } from './shared-order.js'
 
 /** Between two looks at what another thread does. */
 const PATIENCE_MS = 1
@@ -206,7 +206,8 @@ export class StreamSlots {
     const { lives, owners, handles } = this.state
     this.acquire()
     const was: Life = lives[slot]
-    let inherits = owners[slot] === dead && was !== Life.free && was !== Life.retired
+    // Another thread may have cleaned up, and the number may be a new one's.
+    let inherits = this.roster.isDead(dead) && owners[slot] === dead && was !== Life.free && was !== Life.retired
     if (inherits && handles[slot] === CU_STREAM_LEGACY_DEFAULT) {
       inherits = false
       owners[slot] = 0
@@ -219,6 +220,14 @@ export class StreamSlots {
     this.release()
     if (inherits) this.awaitPins(slot)
     return inherits ? was : null
+  }
+
+  /** Takes one of the events that a dead thread made for its marks; 0 for none. */
+  takeEvent(dead: number): number {
+    this.acquire()
+    const event = this.roster.isDead(dead) ? takeEvent(this.state, dead) : 0
+    this.release()
+    return event
   }
 
   /** Takes `inherit` back. */
@@ -236,6 +245,7 @@ export class StreamSlots {
     )
     if (isEmpty && this.roster.isDead(dead)) {
       pins[dead] = 0
+      this.state.eventCounts[dead] = 0
       this.roster.forget(dead)
     }
     this.release()

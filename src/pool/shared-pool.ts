@@ -37,6 +37,8 @@ import { classUnits } from './slot-cache.js'
 const CACHED_BLOCK_SHARE = 1 / 512
 /** Large blocks given back to the heaps, by all threads, after which the keeper is woken to place marks. */
 const FREES_PER_RING = 32
+/** Milliseconds that a thread which is said to have ended may take until the system has forgotten it. */
+const MOST_LOOKS = 200
 const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
 /** Blocks cut out of a heap need at most so many records more. */
 const RECORDS_OF_CALL = 4
@@ -87,6 +89,8 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   private mine: number
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
+  /** nobody writes here: to wait for some time */
+  private readonly patience = new Int32Array(new SharedArrayBuffer(4))
 
   /** Made by the device: `device.createPool({ shared: true })`, and in other threads `attachPool(shared)`. */
   constructor(
@@ -347,12 +351,16 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   /**
    * Gives back what a thread that has ended still held, once all work submitted so far has completed; `thread` is the pool's
    * number of it, as in `threads()`, or 0 for buffers that were transferred and that nobody will adopt. Returns how much that
-   * was: nothing for a thread that lives or held nothing.
+   * was: nothing for a thread that lives or held nothing. Waits a little for a thread that is about to end.
    */
   reclaim(thread: number): Reclaimed {
     this.checkOpen('reclaim')
     if (!Number.isInteger(thread) || thread < 0 || thread > MOST_WORKERS) {
       throw new RangeError(`reclaim: thread must be a number of threads(), not ${describe(thread)}`)
+    }
+    const { roster } = this.state
+    for (let looks = 0; looks < MOST_LOOKS && roster.isAlive(thread) && !roster.look(thread); looks++) {
+      Atomics.wait(this.patience, 0, 0, 1)
     }
     return this.ask({ ask: 'reclaim', thread }) as Reclaimed
   }
@@ -512,17 +520,9 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     this.doubles[(record << 3) | Double.stamp] = stamp
     words[base | Word.key] = slot + 1
     Atomics.store(words, base | Word.holder, holderOf(words[base], state.thread, Phase.cached))
-    if (returns) return this.sendHome(record, home)
+    if (returns) return state.slots.send(record, home, state.roster)
     state.slots.put(place, record)
     return true
-  }
-
-  /** Sends a cached block to the thread that allocated it; false when there is no room, or the thread is gone. */
-  private sendHome(record: number, home: number): boolean {
-    const { slots, roster } = this.state
-    if (!slots.send(record, home)) return false
-    // Whoever buried that thread meanwhile has found the block there or not.
-    return roster.isAlive(home) || !slots.claim(record, this.state.thread)
   }
 
   private giveBack(record: number, slot: number, stamp: number): void {
@@ -534,13 +534,15 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     if (state.memory.unmarkedFrees >= FREES_PER_RING) state.mailbox.ring()
   }
 
-  /** The stream that a block is for; once that is closed and all its work has completed, the default stream. */
+  /** The stream that a block of this thread is for; where that is closed its work is waited for, and the block is the default stream's. */
   private streamAt(record: number): Stream {
     const { clocks } = this
-    const slot = this.words[(record << 4) | Word.key] - 1
+    const key = (record << 4) | Word.key
+    const slot = this.words[key] - 1
     const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
     if (stream !== null) return stream
     clocks.waitFor(slot, clocks.marked[slot])
+    this.words[key] = this.defaultStream.slot + 1
     return this.defaultStream
   }
 

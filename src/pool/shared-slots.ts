@@ -6,7 +6,7 @@
 // the order they were made.
 
 import { assert } from '../base/assert.js'
-import { MOST_WORKERS } from '../base/roster.js'
+import { MOST_WORKERS, type Roster } from '../base/roster.js'
 import { holderOf, isGenerationOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
@@ -314,12 +314,17 @@ export class SharedSlots implements Slots {
     return this.inboxes.some(entry => (entry & RECORD_MASK) === record && entry !== 0)
   }
 
-  /** Sends a block, cached by this thread, to the inbox of another one; false when that is full. */
-  send(record: number, thread: number): boolean {
+  /** Sends a block, cached by this thread, to the inbox of another one; false when that is full, or the other thread gone. */
+  send(record: number, thread: number, roster: Roster): boolean {
     const entry = (((this.words[record << 4] >> 3) & GENERATION_MASK) << RECORD_BITS) | record
     for (let looks = 0; looks < MOST_LOOKS; looks++) {
       const place = Atomics.add(this.sent, thread * LINE_WORDS, 1) & (INBOX_PLACES - 1)
-      if (Atomics.compareExchange(this.inboxes, thread * INBOX_PLACES + place, 0, entry) === 0) return true
+      const index = thread * INBOX_PLACES + place
+      if (Atomics.compareExchange(this.inboxes, index, 0, entry) !== 0) continue
+      if (roster.isAlive(thread) || !this.claim(record, this.thread)) return true
+      // Whoever buried that thread did so before the block was there.
+      Atomics.store(this.inboxes, index, 0)
+      return false
     }
     return false
   }

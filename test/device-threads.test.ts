@@ -3,11 +3,16 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { after, describe, it } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
-import { attachDevice, type Device, openDevice, type SharedDevice } from './device.js'
+import { Random } from '../src/base/random.js'
+import { attachDevice, type Device, openDevice, type SharedDevice } from '../src/device.js'
+import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import { MOST_STREAMS } from '../src/order/clocks.js'
 import type { tasks } from './device-thread.suite.js'
-import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
-import { MOST_STREAMS } from './order/clocks.js'
+
+const SEED = Number(process.env['DEVICE_SEED'] ?? 1)
+const TERMINATIONS = Number(process.env['DEVICE_TERMINATIONS'] ?? 24)
 
 const threads: Worker[] = []
 after(() => Promise.all(threads.map(thread => thread.terminate())))
@@ -66,22 +71,28 @@ describe('a device in several threads', () => {
     assert.equal(driver.calls.get('cuStreamCreate'), driver.calls.get('cuStreamDestroy'))
   })
 
-  it('the streams of terminated threads come back', async () => {
+  it(`the streams of terminated threads come back (DEVICE_SEED=${SEED} DEVICE_TERMINATIONS=${TERMINATIONS})`, async () => {
     const driver = new SimulatedDriver({ progress: 'eager' })
     const device = openDevice(driver)
-    const rounds = 25
-    for (let round = 0; round < rounds; round++) {
-      const together = Array.from({ length: 4 }, () => start(device, 'openStreams', 8))
+    const { clocks } = device
+    const random = new Random(SEED)
+    const kept = device.createStream()
+    for (let count = 0; count < TERMINATIONS; count += 3) {
+      const together = Array.from({ length: 3 }, () => start(device, 'churn', 18, random.next()))
       await Promise.all(together.map(({ done }) => done))
+      for (let turns = random.below(60); turns > 0; turns--) await setImmediate()
+      const release = driver.releaseThrough.bind(driver, kept.handle, driver.holdOperation(kept.handle))
       await Promise.all(together.map(({ thread }) => thread.terminate()))
+      release()
+      kept.synchronize()
+      for (let slot = 0; slot < MOST_STREAMS; slot++) {
+        assert.ok(!clocks.isOpen(slot) || clocks.completed[slot] <= clocks.marked[slot])
+      }
     }
-    const streams = Array.from({ length: MOST_STREAMS - 1 }, () => device.createStream())
-    assert.equal(new Set(streams.map(({ slot }) => slot)).size, MOST_STREAMS - 1)
+    const streams = Array.from({ length: MOST_STREAMS - 2 }, () => device.createStream())
+    assert.equal(new Set(streams.map(({ slot }) => slot)).size, MOST_STREAMS - 2)
     assert.throws(() => device.createStream(), /64 streams are open/)
-    while (device.clocks.slots.dead().length > 0) device.clocks.buryStreams()
     device.close()
-    assert.equal(driver.calls.get('cuStreamCreate'), driver.calls.get('cuStreamDestroy'))
-    assert.equal(driver.calls.get('cuEventCreate'), driver.calls.get('cuEventDestroy'))
   })
 
   it('is one object in a thread, and what is no device of this process is refused', () => {

@@ -1,9 +1,10 @@
 // A thread that attaches a device of another one, for device-threads.test.ts, and does there what it is told.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { attachDevice, type Device, type SharedDevice } from './device.js'
-import type { SharedEvent } from './order/event.js'
-import type { SharedStream } from './order/stream.js'
+import { Random } from '../src/base/random.js'
+import { attachDevice, type Device, type SharedDevice } from '../src/device.js'
+import type { SharedEvent } from '../src/order/event.js'
+import type { SharedStream } from '../src/order/stream.js'
 
 export const tasks = {
   /** Ticks the clock of a slot `times` times. */
@@ -11,9 +12,24 @@ export const tasks = {
     for (let count = 0; count < times; count++) clocks.tick(slot)
   },
 
-  /** Opens streams, leaves work on each, and never closes them. */
-  openStreams(device: Device, count: number): void {
-    for (let opened = 0; opened < count; opened++) device.clocks.mark(device.createStream().slot)
+  /** Opens `count` streams, and for ever replaces them, marks those of others and waits for them. */
+  churn(device: Device, count: number, seed: number): void {
+    const random = new Random(seed)
+    const { clocks } = device
+    const streams = Array.from({ length: count }, () => device.createStream())
+    parentPort!.postMessage(null)
+    for (;;) {
+      const index = random.below(count)
+      const other = random.below(clocks.slotLimit)
+      const dice = random.below(8)
+      if (dice < 2) {
+        streams[index].close()
+        streams[index] = device.createStream()
+      } else if (dice < 4) clocks.mark(other)
+      else if (dice < 6) clocks.order(streams[index].slot, other, clocks.marked[other], dice === 4)
+      else if (dice < 7) clocks.waitFor(other, clocks.marked[other])
+      else clocks.poll(other)
+    }
   },
 
   /** Uses a stream and an event of another thread; returns a stream of its own that waits for both. */
