@@ -595,6 +595,7 @@ export class Device implements Disposable {
   /** For `attachPool`. */
   attachArena(state: SharedArenaDescriptor): SharedArenaPool<SharedDevice> {
     this.open('attachPool')
+    this.clocks.buryStreams() // an arena has no keeper that would do so
     return this.keep(new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
   }
 

@@ -165,6 +165,16 @@ describe('an arena that threads share', () => {
     assert.throws(() => pool.share(), { name: 'PoolError', message: /share: the pool is closed/ })
   })
 
+  it('has room again for a thread when others have died', () => {
+    const { pool, attach, other } = setUp()
+    const { roster } = (other as unknown as { state: { roster: { bury(thread: number): boolean } } }).state
+    const fronts = Array.from({ length: 62 }, () => attach())
+    assert.throws(() => attach(), { name: 'PoolError', message: /64 threads use this pool, which is the limit/ })
+    for (const { thread } of fronts) roster.bury(thread)
+    assert.equal(attach().thread, fronts[0].thread)
+    assert.throws(() => pool.close(), { name: 'PoolError', message: /by 2 other threads/ })
+  })
+
   it('refuses what cannot be, and leaves nothing behind', () => {
     const device = new TestDevice()
     for (const [options, name, message] of [

@@ -1,8 +1,8 @@
 // Threads that attach pools of several kinds, for shared-kinds.test.ts and shared-kinds-storm.test.ts.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { KiB } from './base/bytes.js'
-import { Random } from './base/random.js'
+import { KiB } from '../src/base/bytes.js'
+import { Random } from '../src/base/random.js'
 import {
   attachDevice,
   attachPool,
@@ -10,11 +10,12 @@ import {
   type SharedBlockDescriptor,
   type SharedHostDescriptor,
   type SharedPoolDescriptor,
-} from './device.js'
-import type { HostBuffer } from './pool/host-buffer.js'
-import { limited } from './pool/limited.js'
-import { statistics } from './pool/statistics.js'
-import { tagged } from './pool/tagged.js'
+} from '../src/device.js'
+import type { DeviceBuffer } from '../src/pool/buffer.js'
+import type { HostBuffer } from '../src/pool/host-buffer.js'
+import { limited } from '../src/pool/limited.js'
+import { statistics } from '../src/pool/statistics.js'
+import { tagged } from '../src/pool/tagged.js'
 
 /** Of each kind, a buffer of 1000 bytes that are all `value`, for the other thread. */
 function fillEach(
@@ -60,11 +61,42 @@ export const tasks = { fillEach, wrap }
 
 /** What the threads of a storm share. */
 export interface KindStorm {
-  readonly pool: SharedArenaDescriptor | SharedHostDescriptor
-  /** by unit of an arena: the latest epoch in which some thread had it */
+  readonly pool: SharedBlockDescriptor | SharedArenaDescriptor | SharedHostDescriptor
+  /** of blocks: by number of the block, the thread that has it; of an arena: by unit, the latest epoch in which some thread had it */
   readonly map: Int32Array
+  /** of blocks: the lowest address, from which on they are counted */
+  readonly base: number
   /** 0: steps taken by all; 1: resets */
   readonly progress: Int32Array
+}
+
+/** Takes and frees blocks for ever. A block that two threads have is an error. */
+function stormBlocks({ pool: shared, map, base, progress }: KindStorm, seed: number): void {
+  const random = new Random(seed)
+  const pool = attachPool(shared as SharedBlockDescriptor)
+  const device = attachDevice(shared.device)
+  const streams = [device.defaultStream, device.createStream()]
+  const held: DeviceBuffer[] = []
+  parentPort!.postMessage(pool.thread)
+  const move = ({ ptr }: DeviceBuffer, from: number, to: number) => {
+    const before = Atomics.exchange(map, (ptr - base) / pool.blockBytes, to)
+    if (before !== from) throw new Error(`the block at ${ptr} is ${before}'s, not ${from}'s`)
+  }
+  for (;;) {
+    if (random.below(2) === 0 && held.length < 30) {
+      const buffer = pool.tryAllocate(1 + random.below(pool.blockBytes), streams[random.below(2)])
+      if (buffer !== null) {
+        move(buffer, 0, pool.thread)
+        held.push(buffer)
+      }
+    } else if (held.length > 0) {
+      const [buffer] = held.splice(random.below(held.length), 1)
+      move(buffer, pool.thread, 0)
+      if (random.below(4) === 0) buffer.free(streams[random.below(2)])
+      else buffer.free()
+    }
+    Atomics.add(progress, 0, 1)
+  }
 }
 
 /** Takes memory of an arena for ever, and resets it every now and then. A unit that two had in one epoch is an error. */
@@ -126,7 +158,7 @@ function stormHost({ pool: shared, progress }: KindStorm, seed: number): void {
   }
 }
 
-const storms = { arena: stormArena, host: stormHost }
+const storms = { block: stormBlocks, arena: stormArena, host: stormHost }
 
 if (workerData?.kindTask) {
   const { kindTask, args } = workerData as { kindTask: keyof typeof tasks; args: unknown[] }

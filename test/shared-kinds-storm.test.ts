@@ -6,12 +6,11 @@ import { once } from 'node:events'
 import { after, test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
-import { KiB, MiB } from './base/bytes.js'
-import { Random } from './base/random.js'
-import { type Device, openDevice } from './device.js'
-import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
+import { KiB, MiB } from '../src/base/bytes.js'
+import { Random } from '../src/base/random.js'
+import { type Device, openDevice } from '../src/device.js'
+import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { KindStorm } from './shared-kinds-thread.suite.js'
-import { newStorm, Progress, type Storm } from './storm-thread.suite.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)
 const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 10)
@@ -21,16 +20,20 @@ const REPLAY = `(STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`
 const running = new Set<Worker>()
 after(() => Promise.all([...running].map(thread => thread.terminate())))
 
+const words = (length: number) => new Int32Array(new SharedArrayBuffer(length * 4))
 const open = (): Device => openDevice(new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' }))
 
 /**
  * Starts threads and terminates them, one after another, each after some steps of all; in the end, all. `bury` is called with
  * the pool's number of each that is dead.
  */
-async function rage(file: string, data: object, progress: () => number, bury: (thread: number) => void): Promise<void> {
+async function rage(kindStorm: KindStorm, bury: (thread: number) => void): Promise<void> {
+  const { progress } = kindStorm
   const random = new Random(SEED)
   const start = () => {
-    const thread = new Worker(new URL(file, import.meta.url), { workerData: { ...data, seed: random.next() } })
+    const thread = new Worker(new URL('./shared-kinds-thread.suite.js', import.meta.url), {
+      workerData: { kindStorm, seed: random.next() },
+    })
     running.add(thread)
     let failure: Error | null = null
     thread.on('error', error => {
@@ -42,8 +45,8 @@ async function rage(file: string, data: object, progress: () => number, bury: (t
   const threads = Array.from({ length: THREADS }, start)
   for (let count = 0; count < TERMINATIONS + THREADS; count++) {
     const isEnd = count >= TERMINATIONS
-    const target = progress() + 40 + random.below(60)
-    while (!isEnd && progress() < target) {
+    const target = Atomics.load(progress, 0) + 40 + random.below(60)
+    while (!isEnd && Atomics.load(progress, 0) < target) {
       for (const { failure } of threads) assert.equal(failure(), null)
       await setImmediate()
     }
@@ -61,20 +64,18 @@ async function rage(file: string, data: object, progress: () => number, bury: (t
 test(`a storm over blocks ${REPLAY}`, async () => {
   const device = open()
   const pool = device.createBlockPool({ blockBytes: 64 * KiB, count: 16, maxCount: 80, shared: true })
-  const first = pool.allocate(1)
-  const storm: Storm = newStorm(pool.share(), first.ptr)
-  first.free()
-  const { progress, map, base } = storm
+  const all = Array.from({ length: 80 }, () => pool.allocate(1))
+  const base = Math.min(...all.map(({ ptr }) => ptr))
+  const kindStorm: KindStorm = { pool: pool.share(), map: words(2 ** 16), base, progress: words(2) }
+  for (const buffer of all) buffer.free()
+  const { map } = kindStorm
   let found = 0
   const inherit = (dead: number) => {
-    for (const { thread, ptr, byteLength } of pool.live()) {
-      const start = (ptr - base) / 256
-      if (thread === dead) map.fill(0, start, start + Math.ceil(byteLength / 256))
-    }
+    for (const { thread, ptr } of pool.live()) if (thread === dead) map[(ptr - base) / pool.blockBytes] = 0
     found += pool.reclaim(dead).buffers
   }
-  await rage('./storm-thread.suite.js', { storm }, () => Atomics.load(progress, Progress.steps), inherit)
-  assert.equal(pool.stats().liveBuffers, pool.reclaim(0).buffers, 'what is left was on its way')
+  await rage(kindStorm, inherit)
+  assert.equal(pool.stats().liveBuffers, 0)
   pool.processDeferred()
   pool.check()
   const held = Array.from({ length: 80 }, () => pool.allocate(64 * KiB))
@@ -89,15 +90,9 @@ test(`a storm over blocks ${REPLAY}`, async () => {
 test(`a storm over an arena ${REPLAY}`, async () => {
   const device = open()
   const pool = device.createArenaPool({ bytes: 2 * MiB, shared: true })
-  const words = (length: number) => new Int32Array(new SharedArrayBuffer(length * 4))
-  const kindStorm: KindStorm = { pool: pool.share(), map: words(pool.share().lastUnit), progress: words(2) }
+  const kindStorm: KindStorm = { pool: pool.share(), map: words(pool.share().lastUnit), base: 0, progress: words(2) }
   const { progress } = kindStorm
-  await rage(
-    './shared-kinds-thread.suite.js',
-    { kindStorm },
-    () => Atomics.load(progress, 0),
-    () => {},
-  )
+  await rage(kindStorm, () => {})
   pool.reset()
   assert.deepEqual([pool.availableBytes, pool.stats().liveBuffers], [2 * MiB, 0])
   pool.allocate(2 * MiB).free()
@@ -109,14 +104,12 @@ test(`a storm over an arena ${REPLAY}`, async () => {
 test(`a storm over pinned memory ${REPLAY}`, async () => {
   const device = open()
   const pool = device.createHostPool({ maxPoolBytes: 2 * MiB, segmentBytes: 1 * MiB, shared: true })
-  const words = (length: number) => new Int32Array(new SharedArrayBuffer(length * 4))
-  const kindStorm: KindStorm = { pool: pool.share(), map: words(1), progress: words(2) }
-  const { progress } = kindStorm
+  const kindStorm: KindStorm = { pool: pool.share(), map: words(1), base: 0, progress: words(2) }
   let found = 0
   const inherit = (dead: number) => {
     found += pool.reclaim(dead).buffers
   }
-  await rage('./shared-kinds-thread.suite.js', { kindStorm }, () => Atomics.load(progress, 0), inherit)
+  await rage(kindStorm, inherit)
   assert.equal(pool.stats().liveBuffers, 0)
   pool.processDeferred()
   pool.check()
