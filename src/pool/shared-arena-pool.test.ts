@@ -104,6 +104,36 @@ describe('an arena that threads share', () => {
     assert.equal(c.query(), true)
   })
 
+  it('order goes on when epochs have gone round, also for streams that did nothing meanwhile', () => {
+    const { device, pool, other, a, b, c } = setUp()
+    const { bump } = (pool as unknown as { state: { bump: { words: Int32Array } } }).state
+    /** As many resets more, of which those at multiples of 2^20 are made. */
+    const pass = (resets: number) => {
+      for (let left = resets; left > 0; ) {
+        const step = Math.min(left, 2 ** 20 - (bump.words[1] & (2 ** 20 - 1)))
+        bump.words[1] = (bump.words[1] + step - 1) | 0
+        pool.reset(c)
+        left -= step
+      }
+    }
+    other.allocate(1, b)
+    pass(2 ** 31 - 2)
+    for (const resets of [1, 1, 1, 1, 2 ** 31 + 5, 2 ** 31 - 9]) {
+      pass(resets)
+      device.clocks.synchronize()
+      other.allocate(1, b)
+      const release = device.hold(b)
+      pool.reset(a)
+      assert.equal(a.query(), false, `the reset waits for the use, after ${resets}`)
+      release()
+      device.hold(a)
+      pool.reset(a)
+      other.allocate(1, b)
+      assert.equal(b.query(), false, `the use waits for the reset, after ${resets}`)
+      device.clocks.synchronize()
+    }
+  })
+
   it('without a stream, the reset is on the only one that used it', () => {
     const { device, pool, other, a, b } = setUp()
     pool.allocate(1, a)

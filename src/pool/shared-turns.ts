@@ -1,9 +1,13 @@
 // Order between streams of several threads that share memory which is given back all at once: turns.ts, with all it knows in
-// shared memory. What a stream has done is the epoch in which it did so last, which only grows.
+// shared memory. What a stream has done is the epoch in which it did so last. Epochs go round in all int32.
 
 import type { Region } from '../heap/region.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
+
+/** Epochs between two refreshments, and how far the latter put back what is older. */
+const REFRESH = 2 ** 20
+const LONG_AGO = 2 ** 29
 
 /** What the threads know of it together. */
 export function turnsIn(region: Region) {
@@ -58,6 +62,7 @@ export class SharedTurns {
   /** An epoch has begun: whoever ends it must wait for where it began. */
   begun(epoch: number): void {
     raise(this.known.used, this.known.slots[epoch & 1] - 1, epoch)
+    if ((epoch & (REFRESH - 1)) === 0) this.refresh((epoch - LONG_AGO) | 0)
   }
 
   /** The slot of the only stream that uses the memory; -1 when there is no such. */
@@ -72,6 +77,14 @@ export class SharedTurns {
     return slots
   }
 
+  /** Keeps what streams did long ago within half of all numbers, in which it is known which of two comes first. */
+  private refresh(longAgo: number): void {
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      raise(this.known.joined, slot, longAgo)
+      raise(this.known.used, slot, longAgo)
+    }
+  }
+
   private order(slot: number, stamp: number, stream: Stream): void {
     const { known, completed } = this.clocks
     if (slot === stream.slot || completed[slot] >= stamp || known[stream.slot * MOST_STREAMS + slot] >= stamp) return
@@ -79,10 +92,10 @@ export class SharedTurns {
   }
 }
 
-/** Makes a word at least `value`; another thread may have made it more. */
-function raise(words: Int32Array, index: number, value: number): void {
+/** Makes a word the later of itself and an epoch; another thread may have made it later still. */
+function raise(words: Int32Array, index: number, epoch: number): void {
   for (;;) {
     const before = Atomics.load(words, index)
-    if (before >= value || Atomics.compareExchange(words, index, before, value) === before) return
+    if (((epoch - before) | 0) <= 0 || Atomics.compareExchange(words, index, before, epoch) === before) return
   }
 }
