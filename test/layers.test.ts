@@ -20,6 +20,7 @@ const ROWS: readonly (readonly string[])[] = [
   ['trace'],
   ['report'],
   ['device.ts'],
+  ['keeper-thread.ts'],
   ['index.ts'],
   ['cli'],
 ]

@@ -39,8 +39,3 @@ export function phaseOf(holder: number): Phase {
 export function isGenerationOf(holder: number, tag: number): boolean {
   return holder >> GENERATION_SHIFT === ((tag >> 3) << GENERATION_SHIFT) >> GENERATION_SHIFT
 }
-
-/** Whether some thread has the block live in the generation of `tag`. */
-export function isHeldLive(holder: number, tag: number): boolean {
-  return (holder & ~(WORKER_MASK << WORKER_SHIFT)) === (((tag >> 3) << GENERATION_SHIFT) | Phase.live)
-}

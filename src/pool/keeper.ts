@@ -7,11 +7,13 @@
 // or to one, on a stream that nobody knows, and so wait for all streams.
 
 import { assert } from '../base/assert.js'
+import { MiB } from '../base/bytes.js'
 import { openEnd } from '../base/channel-end.js'
 import type { StreamMemory } from '../base/errors.js'
 import { MOST_WORKERS } from '../base/roster.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Stride, Word } from '../heap/records.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Use, User } from './deferred.js'
 import type { PoolConfig } from './options.js'
@@ -48,6 +50,9 @@ export interface Reclaimed {
   readonly bytes: number
 }
 
+/** New memory is taken so much at a time at most, where the pool may be that large. */
+const MOST_AHEAD_BYTES = 32 * MiB
+const AHEAD_SHARE = 1 / 64
 /** How often the keeper looks for threads that have ended, at least. */
 const SWEEP_MS = 50
 
@@ -55,6 +60,8 @@ export class Keeper {
   private readonly reserve: Reserve
   /** by stream slot */
   private readonly users: SlotUser[] = []
+  /** how much is taken beyond what was asked for: at least a granule, or nothing */
+  private readonly aheadUnits: number
   private closed = false
   private sweptAt = 0
 
@@ -68,6 +75,10 @@ export class Keeper {
   ) {
     state.slots.onStray = record => this.giveToHeap(record)
     this.reserve = this.within(() => new Reserve(state.records, state.slots, clocks, config, state.memory))
+    const most = Math.min(MOST_AHEAD_BYTES, this.reserve.backing.limitBytes * AHEAD_SHARE)
+    const { stepBytes } = this.reserve.backing
+    const isPlanned = typeof config.backing === 'object' // how much is taken at a time
+    this.aheadUnits = isPlanned ? 0 : (Math.floor(most / stepBytes) * stepBytes) / UNIT_BYTES
     state.figures[Figure.keeper] = state.thread
   }
 
@@ -155,8 +166,14 @@ export class Keeper {
 
   /** A block for a thread, its holder; 0 when nothing helps. */
   private allocate(units: number, alignUnits: number, slot: number, asker: number): number {
+    const { growths } = this.reserve
     const record = this.reserve.allocate(units, alignUnits, slot)
-    if (record !== 0) this.state.handOver(record, asker)
+    if (record === 0) return 0
+    this.state.handOver(record, asker)
+    // Another thread is likely to need memory, too, and would have to come here for it.
+    if (this.reserve.growths > growths && this.aheadUnits > units) {
+      this.reserve.growAhead(this.state.memory.heapFor(units), this.aheadUnits)
+    }
     return record
   }
 

@@ -46,7 +46,7 @@ export class MissLadder {
     const { others } = reserve
     let record = 0
     others.look(slot)
-    if (alignUnits === 1) record = others.takeCached(units, slot)
+    if (alignUnits === 1 && this.slots.isWorthDraining) record = others.takeCached(units, slot)
     if (record === 0 && heap === reserve.small && reserve.breakLarger(units, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }

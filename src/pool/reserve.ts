@@ -5,6 +5,7 @@ import { CudaError, DeviceLostError, type StreamMemory } from '../base/errors.js
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { CLASSES, classOf, UNIT_BYTES } from '../heap/size-classes.js'
+import { GAPS_ONLY } from '../heap/window.js'
 import type { Clocks } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
@@ -148,6 +149,17 @@ export class Reserve {
       relaxed(this.clocks.context.activate(), () => this.backing.trim(threshold))
     }
     return settled
+  }
+
+  /** Takes `units` of new memory for whoever asks next, if that is much against what is free, and there is room for it. */
+  growAhead(heap: SegregatedFit, units: number): void {
+    const { backing } = this
+    const mostBytes = Math.min(backing.limitBytes, backing.reservedBytes + units * UNIT_BYTES)
+    if (heap.freeUnits >= units) return
+    const record = relaxed(this.clocks.context.activate(), () => backing.grow(heap, units, 1, GAPS_ONLY, mostBytes))
+    if (record === 0) return
+    this.records.claim(record)
+    heap.free(record, 0, 0)
   }
 
   /** Gives idle memory back until at most `bytes` are reserved. */

@@ -18,7 +18,7 @@ import type { Clocks } from '../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
-import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import { MOST_ALIGNMENT_BYTES, SMALL_UNITS } from './backing.js'
 import { blockUnits } from './block-units.js'
 import { borrowed } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
@@ -438,7 +438,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
       const cached =
         slots.pop(slot, sizeClass, units) ||
         slots.takeReturned(slot, sizeClass, units) ||
-        slots.pop(slot, sizeClass + 1, units) ||
+        (units < SMALL_UNITS ? 0 : slots.pop(slot, sizeClass + 1, units)) ||
         this.others.takeTop(slot, sizeClass, units)
       if (cached !== 0) return this.handOut(cached, bytes, stream)
     }

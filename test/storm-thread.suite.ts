@@ -2,10 +2,10 @@
 // terminated or told to stop. Each 256 bytes that a thread holds have its number on a map, so that an overlap is seen at once.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { KiB, MiB } from './base/bytes.js'
-import { Random } from './base/random.js'
-import { attachDevice, attachPool, type SharedPoolDescriptor } from './device.js'
-import type { DeviceBuffer } from './pool/buffer.js'
+import { KiB, MiB } from '../src/base/bytes.js'
+import { Random } from '../src/base/random.js'
+import { attachDevice, attachPool, type SharedPoolDescriptor } from '../src/device.js'
+import type { DeviceBuffer } from '../src/pool/buffer.js'
 
 export const POOL_BYTES = 32 * MiB
 const UNIT_BYTES = 256
