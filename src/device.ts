@@ -41,7 +41,11 @@ import type { MappedBuffer } from './pool/mapped-buffer.js'
 import { newSharedPool, type Shared } from './pool/new-shared-pool.js'
 import type { PoolOptions } from './pool/options.js'
 import { PlainPool } from './pool/plain-pool.js'
+import { newSharedArena, type SharedArena, SharedArenaPool } from './pool/shared-arena-pool.js'
+import { checkArenaState, type SharedArenaState } from './pool/shared-arena-state.js'
+import { newSharedBlocks, SharedBlockPool, type SharedBlockState, type SharedBlocks } from './pool/shared-block-pool.js'
 import { type OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
+import { newSharedHost, type SharedHost, SharedHostPool, type SharedHostState } from './pool/shared-host-pool.js'
 import { SharedPool } from './pool/shared-pool.js'
 import { checkPoolState, type SharedPoolState } from './pool/shared-state.js'
 
@@ -158,15 +162,31 @@ export function attachDevice(shared: SharedDevice): Device {
   }
 }
 
+/** Pools of which a keeper's thread is in charge. */
+type KeptPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
+
 /** What another thread needs to use a pool; made by `pool.share()`, and can be sent to the thread as it is. */
 export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
+export type SharedBlockDescriptor = SharedBlockState<SharedDevice>
+export type SharedHostDescriptor = SharedHostState<SharedDevice>
+export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
 
 /**
- * The pool that another thread of this process made with `createPool({ shared: true })` and shares, on the device that
+ * The pool that another thread of this process made with `shared: true` and shares, of the same kind, on the device that
  * `attachDevice(shared.device)` gives. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
  * what is no descriptor, PoolError for one of another process or version, of a closed pool, or when too many threads use it.
  */
-export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice> {
+export function attachPool(shared: SharedArenaDescriptor): SharedArenaPool<SharedDevice>
+export function attachPool(shared: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
+export function attachPool(shared: SharedHostDescriptor): SharedHostPool<SharedDevice>
+export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice>
+export function attachPool(
+  shared: SharedPoolDescriptor | SharedArenaDescriptor,
+): KeptPool | SharedArenaPool<SharedDevice> {
+  if (shared?.kind === 'arena') {
+    checkArenaState('attachPool', shared)
+    return attachDevice(shared.device).attachArena(shared)
+  }
   checkPoolState('attachPool', shared)
   return attachDevice(shared.device).attachPool(shared)
 }
@@ -387,23 +407,35 @@ export class Device implements Disposable {
   }
 
   /** Pinned host memory, which copies reach while Node goes on. */
+  createHostPool(options: SharedHost): SharedHostPool<SharedDevice>
+  createHostPool(options?: HostPoolOptions): HostPool
   createHostPool(options: HostPoolOptions = {}): HostPool {
     this.open('createHostPool')
-    return this.keep(new HostPool(this.clocks, this.defaultStream, options))
+    if (options?.shared === true) return this.createShared(newSharedHost(this.clocks, options, this.share()))
+    return this.keep(HostPool.open(this.clocks, this.defaultStream, options))
   }
 
   /**
    * Memory that is handed out in a row and given back all at once, by `reset` or `rewind`. Throws OutOfMemoryError where
    * the device has no room for `bytes`, PoolError for `maxBytes` where it has no virtual memory.
    */
-  createArenaPool(options: ArenaOptions): ArenaPool {
+  createArenaPool(options: SharedArena): SharedArenaPool<SharedDevice>
+  createArenaPool(options: ArenaOptions): ArenaPool
+  createArenaPool(options: ArenaOptions): ArenaPool | SharedArenaPool<SharedDevice> {
     this.open('createArenaPool')
+    if (options?.shared === true) {
+      const state = newSharedArena(this.clocks, options, this.share())
+      return this.keep(new SharedArenaPool(this.clocks, this.defaultStream, state, true, serveWaiting))
+    }
     return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
   }
 
   /** Blocks of one size, made beforehand. Throws OutOfMemoryError where the device has no room for `count` of them. */
-  createBlockPool(options: BlockOptions): BlockPool {
+  createBlockPool(options: SharedBlocks): SharedBlockPool<SharedDevice>
+  createBlockPool(options: BlockOptions): BlockPool
+  createBlockPool(options: BlockOptions): BlockPool | SharedBlockPool<SharedDevice> {
     this.open('createBlockPool')
+    if (options?.shared === true) return this.createShared(newSharedBlocks(this.clocks, options, this.share()))
     return this.keep(new BlockPool(this.clocks, this.defaultStream, options))
   }
 
@@ -536,7 +568,7 @@ export class Device implements Disposable {
   close(): void {
     if (this.context.released) return
     if (this.attachedTo === null) {
-      for (const pool of this.pools) if (pool instanceof SharedPool) pool.close() // their keepers have the device attached
+      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close() // their keepers have the device attached
       this.context.giveBack(() => this.clocks.buryStreams())
       if (!this.clocks.shut()) {
         throw new PoolError('close: other threads have the device attached; close it there first')
@@ -571,18 +603,45 @@ export class Device implements Disposable {
   }
 
   private createSharedPool(options: PoolOptions): SharedPool<SharedDevice> {
-    const state = newSharedPool(this.clocks, options, this.totalBytes, this.share())
+    return this.createShared(newSharedPool(this.clocks, options, this.totalBytes, this.share()))
+  }
+
+  /** Starts the keeper of a new pool, and returns when that has begun. */
+  private createShared(state: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
+  private createShared(state: SharedHostDescriptor): SharedHostPool<SharedDevice>
+  private createShared(state: SharedPoolDescriptor): SharedPool<SharedDevice>
+  private createShared(state: SharedPoolDescriptor): KeptPool {
     const keeper = new Worker(new URL('./keeper-thread.js', import.meta.url), { workerData: state, execArgv: [] })
     keeper.unref()
-    const pool = new SharedPool(this.clocks, this.defaultStream, state, true, serveWaiting)
+    const pool = this.front(state, true)
     pool.begin()
     return this.keep(pool)
   }
 
   /** For `attachPool`. */
-  attachPool(state: SharedPoolDescriptor): SharedPool<SharedDevice> {
+  attachPool(state: SharedPoolDescriptor): KeptPool {
     this.open('attachPool')
-    return this.keep(new SharedPool(this.clocks, this.defaultStream, state, false, serveWaiting))
+    return this.keep(this.front(state, false))
+  }
+
+  /** What this thread has of a shared pool. */
+  private front(state: SharedPoolDescriptor, creator: boolean): KeptPool {
+    const { clocks, defaultStream } = this
+    switch (state.kind) {
+      case 'block':
+        return new SharedBlockPool(clocks, defaultStream, state as SharedBlockDescriptor, creator, serveWaiting)
+      case 'host':
+        return new SharedHostPool(clocks, defaultStream, state as SharedHostDescriptor, creator, serveWaiting)
+      default:
+        return new SharedPool(clocks, defaultStream, state, creator, serveWaiting)
+    }
+  }
+
+  /** For `attachPool`. */
+  attachArena(state: SharedArenaDescriptor): SharedArenaPool<SharedDevice> {
+    this.open('attachPool')
+    this.clocks.buryStreams() // an arena has no keeper that would do so
+    return this.keep(new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
   }
 
   private adoptShared(shared: SharedStream): Stream {

@@ -26,7 +26,10 @@ export {
   openDevice,
   openDevices,
   parseDeviceChoice,
+  type SharedArenaDescriptor,
+  type SharedBlockDescriptor,
   type SharedDevice,
+  type SharedHostDescriptor,
   type SharedPoolDescriptor,
 } from './device.js'
 export type { Driver } from './driver/driver.js'
@@ -81,7 +84,10 @@ export type { PlainPool } from './pool/plain-pool.js'
 export type { Pool, PoolStats } from './pool/pool.js'
 export { type ProfiledOptions, type ProfiledPool, profiled } from './pool/profiled.js'
 export { type OnFailure, retrying } from './pool/retrying.js'
+export type { SharedArenaPool } from './pool/shared-arena-pool.js'
+export type { SharedBlockPool } from './pool/shared-block-pool.js'
 export type { OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
+export type { SharedHostPool } from './pool/shared-host-pool.js'
 export type { PoolThread, SharedPool } from './pool/shared-pool.js'
 export type { PoolSnapshot, SnapshotBlock } from './pool/snapshot.js'
 export { type StatisticsPool, type StatisticsScope, statistics } from './pool/statistics.js'

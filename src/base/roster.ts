@@ -59,6 +59,16 @@ export class Roster {
     Atomics.store(this.words, this.first + worker, 0)
   }
 
+  /** The numbers of all dead may be given away: for where nothing of them needs to be cleaned up, so that anybody may say so. */
+  forgetDead(): void {
+    for (const worker of this.lookAtAll()) {
+      const id = Atomics.load(this.words, this.first + worker)
+      if (id >= 0) continue // somebody else has said so
+      Atomics.store(this.words, this.startOf(worker), 0)
+      Atomics.compareExchange(this.words, this.first + worker, id, 0)
+    }
+  }
+
   isAlive(worker: number): boolean {
     return Atomics.load(this.words, this.first + worker) > 0
   }

@@ -17,7 +17,7 @@ import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
 import type { BufferHome } from './home.js'
-import { checkOptionNames } from './options.js'
+import { checkOptionNames, choice } from './options.js'
 import { shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { Turns } from './turns.js'
@@ -39,6 +39,8 @@ export interface ArenaOptions {
   readonly bytes: number
   /** how far it may grow without moving, which needs virtual memory; the same as `bytes` when left out */
   readonly maxBytes?: number
+  /** true: the arena can be used in several threads; see `pool.share()` (false) */
+  readonly shared?: boolean
 }
 
 /** A height of an arena's stack, made by `arena.mark()`; it holds until the arena is reset or rewound to below it. */
@@ -329,17 +331,19 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
 }
 
 /** Sizes that the fast path leaves alone: large ones, and bad ones, which throw. */
-function unitsOf(bytes: number): number {
+export function unitsOf(bytes: number): number {
   checkByteCount(bytes, 'bytes')
   return Math.min(MAX_UNITS, Math.ceil(bytes / UNIT_BYTES))
 }
 
-function alignUnitsOf(alignment: number): number {
+export function alignUnitsOf(alignment: number): number {
   return Math.max(1, alignment / UNIT_BYTES)
 }
 
-function parseArenaOptions(options: ArenaOptions): Required<ArenaOptions> {
-  checkOptionNames(options, 'arena', ['bytes', 'maxBytes'])
+/** The same with everything decided; throws TypeError or RangeError naming the option. */
+export function parseArenaOptions(options: ArenaOptions): Required<ArenaOptions> {
+  checkOptionNames(options, 'arena', ['bytes', 'maxBytes', 'shared'])
+  const shared = choice(options.shared ?? false, 'shared', [true, false])
   const { bytes, maxBytes = bytes } = options
   checkByteCount(bytes, 'bytes')
   checkByteCount(maxBytes, 'maxBytes')
@@ -350,5 +354,5 @@ function parseArenaOptions(options: ArenaOptions): Required<ArenaOptions> {
     throw new RangeError(`an arena has at most ${formatBytes(MOST_BYTES)}, not ${formatBytes(maxBytes)}`)
   }
   const [whole, most] = [bytes, maxBytes].map(size => Math.ceil(size / UNIT_BYTES) * UNIT_BYTES)
-  return { bytes: whole, maxBytes: most }
+  return { bytes: whole, maxBytes: most, shared }
 }

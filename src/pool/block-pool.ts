@@ -16,7 +16,7 @@ import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
 import { Deferred } from './deferred.js'
 import type { BufferHome } from './home.js'
-import { checkOptionNames } from './options.js'
+import { checkOptionNames, choice } from './options.js'
 import { noRoomToBegin, shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { Slabs } from './slabs.js'
@@ -37,6 +37,8 @@ export interface BlockOptions {
   readonly count: number
   /** how many blocks it may grow to; the same as `count` when left out */
   readonly maxCount?: number
+  /** true: the pool can be used in several threads; see `pool.share()` (false) */
+  readonly shared?: boolean
 }
 
 export class BlockPool extends Pool implements BufferHome, Disposable {
@@ -324,16 +326,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   }
 
   private outOfMemory(bytes: number): OutOfMemoryError {
-    const { freeBytes } = this.context.activate().cuMemGetInfo()
-    const { blocks, blockBytes, maxCount } = this
-    const obstacle =
-      bytes > blockBytes
-        ? `a block has ${formatBytes(blockBytes)}: make blocks larger`
-        : blocks.total < maxCount
-          ? 'the device itself is full: free memory, here or in other programs'
-          : `all ${maxCount} blocks are handed out: free some, raise maxCount`
-    const remedy = `${obstacle}, or fall back: withFallback(pool, device.createPlainPool())`
-    return shortageOf(bytes, this.stats(), freeBytes, remedy)
+    return noBlock(bytes, this, this.stats())
   }
 
   private checkOpen(call: string): void {
@@ -352,15 +345,35 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   }
 }
 
+/** Why there is no block for `bytes`. */
+export function noBlock(
+  bytes: number,
+  pool: Pick<BlockPool, 'context' | 'blockBytes' | 'count' | 'maxCount'>,
+  stats: PoolStats,
+): OutOfMemoryError {
+  const { freeBytes } = pool.context.activate().cuMemGetInfo()
+  const { blockBytes, count, maxCount } = pool
+  const obstacle =
+    bytes > blockBytes
+      ? `a block has ${formatBytes(blockBytes)}: make blocks larger`
+      : count < maxCount
+        ? 'the device itself is full: free memory, here or in other programs'
+        : `all ${maxCount} blocks are handed out: free some, raise maxCount`
+  const remedy = `${obstacle}, or fall back: withFallback(pool, device.createPlainPool())`
+  return shortageOf(bytes, stats, freeBytes, remedy)
+}
+
 /** The largest power of two that divides the size, as far as alignments go. */
-function alignmentOf(blockBytes: number): number {
+export function alignmentOf(blockBytes: number): number {
   let alignment = UNIT_BYTES
   while (alignment < MOST_ALIGNMENT_BYTES && blockBytes % (2 * alignment) === 0) alignment *= 2
   return alignment
 }
 
-function parseBlockOptions(options: BlockOptions): Required<BlockOptions> {
-  checkOptionNames(options, 'block', ['blockBytes', 'count', 'maxCount'])
+/** The same with everything decided; throws TypeError or RangeError naming the option. */
+export function parseBlockOptions(options: BlockOptions): Required<BlockOptions> {
+  checkOptionNames(options, 'block', ['blockBytes', 'count', 'maxCount', 'shared'])
+  const shared = choice(options.shared ?? false, 'shared', [true, false])
   const { blockBytes, count, maxCount = count } = options
   checkByteCount(blockBytes, 'blockBytes')
   if (blockBytes > MOST_BLOCK_BYTES) {
@@ -374,5 +387,5 @@ function parseBlockOptions(options: BlockOptions): Required<BlockOptions> {
     throw new RangeError(`${name} must be a whole number of blocks from 1 to ${MOST_BLOCKS}, not ${describe(value)}`)
   }
   if (maxCount < count) throw new RangeError(`maxCount (${maxCount}) is below count (${count}); raise it`)
-  return { blockBytes: Math.ceil(blockBytes / UNIT_BYTES) * UNIT_BYTES, count, maxCount }
+  return { blockBytes: Math.ceil(blockBytes / UNIT_BYTES) * UNIT_BYTES, count, maxCount, shared }
 }

@@ -84,7 +84,7 @@ export class DeviceBuffer implements Disposable {
    */
   transfer(): TransferredBuffer {
     if (this.home.transfer === undefined) {
-      throw new PoolError('transfer: the pool is one of this thread; make it with createPool({ shared: true })')
+      throw new PoolError('transfer: the pool is one of this thread; make it with { shared: true }')
     }
     return this.home.transfer(this.record, this.tag)
   }

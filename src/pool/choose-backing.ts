@@ -3,6 +3,7 @@ import type { Clocks } from '../order/clocks.js'
 import { type Backing, type Heaps, virtualMemoryObstacle } from './backing.js'
 import type { PoolConfig } from './options.js'
 import { SegmentBacking } from './segment-backing.js'
+import { sourceOf } from './segment-plan.js'
 import { deviceSegments, managedSegments, type SegmentSource } from './segment-source.js'
 import { VirtualBacking } from './virtual-backing.js'
 
@@ -11,7 +12,7 @@ export function chooseBacking(clocks: Clocks, heaps: Heaps, config: PoolConfig):
   const { context } = clocks
   const { backing } = config
   const inSegments = (source: SegmentSource) => new SegmentBacking(context, source, heaps, config)
-  if (typeof backing === 'object') return inSegments(backing)
+  if (typeof backing === 'object') return inSegments('obtain' in backing ? backing : sourceOf(context, backing))
   if (backing === 'managed') return inSegments(managedSegments(context, config))
   const obstacle = backing === 'segments' ? 'not asked for' : virtualMemoryObstacle(context)
   if (obstacle === null) return new VirtualBacking(clocks, heaps, config, config.deterministic)

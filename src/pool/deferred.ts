@@ -8,6 +8,9 @@ export interface Use {
   readonly stamp: number
 }
 
+/** A stream as far as its uses go: what covers all of its work so far. */
+export type User = Pick<Stream, 'clocks' | 'covering'>
+
 interface DeferredBlock {
   readonly record: number
   /** the stream it was freed on, and the stamp there */
@@ -26,7 +29,7 @@ export class Deferred {
   /** bytes waiting */
   bytes = 0
   /** by record: until which stamp of its clock a stream uses the block, Infinity for the one that covers the free */
-  private readonly announced = new Map<number, Map<Stream, number>>()
+  private readonly announced = new Map<number, Map<User, number>>()
   private blocks: DeferredBlock[] = []
   /** by other device and its stream slot: the latest stamp that a block waits for */
   private readonly awaitedPeers = new Map<Clocks, Float64Array>()
@@ -40,9 +43,9 @@ export class Deferred {
   ) {}
 
   /** A stream uses a live block until `stamp`. */
-  announce(record: number, stream: Stream, stamp: number): void {
-    const uses = this.announced.get(record) ?? new Map<Stream, number>()
-    uses.set(stream, Math.max(stamp, uses.get(stream) ?? 0))
+  announce(record: number, user: User, stamp: number): void {
+    const uses = this.announced.get(record) ?? new Map<User, number>()
+    uses.set(user, Math.max(stamp, uses.get(user) ?? 0))
     this.announced.set(record, uses)
   }
 
@@ -135,9 +138,9 @@ export class Deferred {
 
   /** What must complete before a block announced to streams is used again. */
   private usesOf(record: number): Use[] {
-    return [...(this.announced.get(record) ?? [])].map(([stream, until]) => {
-      const [slot, stamp] = stream.covering
-      return { clocks: stream.clocks, slot, stamp: Math.min(stamp, until) }
+    return [...(this.announced.get(record) ?? [])].map(([user, until]) => {
+      const [slot, stamp] = user.covering
+      return { clocks: user.clocks, slot, stamp: Math.min(stamp, until) }
     })
   }
 

@@ -4,6 +4,7 @@ import { unreachable } from '../driver/context.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
+import type { TransferredBuffer } from './home.js'
 import type { HostPool } from './host-pool.js'
 
 /**
@@ -110,6 +111,14 @@ export class HostBuffer implements Disposable {
   /** `free()` at the end of a `using` block; nothing when already freed. */
   [Symbol.dispose](): void {
     this.block[Symbol.dispose]()
+  }
+
+  /**
+   * Gives the buffer up, for `pool.adopt` in another thread that shares the pool; any use of it here from now on throws
+   * PoolError. Throws PoolError for a buffer of a pool that no threads share.
+   */
+  transfer(): TransferredBuffer {
+    return this.block.transfer()
   }
 
   /** A view of a part, after checking that the buffer has it. */

@@ -8,7 +8,7 @@ export interface HostPoolOptions {
   readonly maxPoolBytes?: number | `${number}%`
   /** pinned at a time, which takes milliseconds; a larger buffer gets a segment of its own (16 MiB, or the limit) */
   readonly segmentBytes?: number
-  /** true: the memory is in SharedArrayBuffers, which worker threads can be given (false) */
+  /** true: the memory is in SharedArrayBuffers, and the pool can be used in several threads; see `pool.share()` (false) */
   readonly shared?: boolean
   /** true: kernels reach the memory, at a buffer's `devicePtr` (false) */
   readonly mapped?: boolean

@@ -17,9 +17,10 @@ const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1500)
 const BYTES = 256 * KiB
 
-function setUp(limitBytes = 4 * MiB) {
+function open(byThreads: boolean, limitBytes = 4 * MiB) {
   const device = new TestDevice()
-  const pool = device.createHostPool({ maxPoolBytes: limitBytes, segmentBytes: 1 * MiB })
+  const options = { maxPoolBytes: limitBytes, segmentBytes: 1 * MiB }
+  const pool = byThreads ? device.createSharedHost(options).pool : device.createHostPool(options)
   const [stream, other] = [device.createStream(), device.createStream()]
   const devicePool = device.createPool()
   return { device, pool, stream, other, target: devicePool.allocate(BYTES, stream), devicePool }
@@ -77,178 +78,182 @@ function filled(host: HostBuffer): HostBuffer {
   return host
 }
 
-describe('host memory under pending work', () => {
-  for (const [name, useAndFree] of Object.entries(WAYS)) {
-    it(`goes to nobody: ${name}`, () => {
+for (const byThreads of [false, true])
+  describe(`host memory under pending work${byThreads ? ', shared by threads' : ''}`, () => {
+    const setUp = (limitBytes?: number) => open(byThreads, limitBytes)
+    for (const [name, useAndFree] of Object.entries(WAYS)) {
+      it(`goes to nobody: ${name}`, () => {
+        const { device, pool, stream, target } = setUp()
+        const release = device.hold(stream)
+        useAndFree(pool, target)
+        assert.deepEqual([pool.stats().pendingBytes, pool.stats().liveBuffers], [BYTES, 0])
+        scribble(pool)
+        assert.equal(pool.processDeferred(), 0)
+        release()
+        assert.deepEqual(new Set(target.readSync()), new Set([1]))
+        assert.equal(pool.processDeferred(), 1)
+        assert.equal(pool.stats().pendingBytes, 0)
+        pool.check()
+      })
+    }
+
+    it('goes to nobody, not even for the same stream', () => {
       const { device, pool, stream, target } = setUp()
+      const host = pool.allocate(BYTES, stream)
+      const { byteOffset, buffer } = host.bytes.fill(1)
       const release = device.hold(stream)
-      useAndFree(pool, target)
-      assert.deepEqual([pool.stats().pendingBytes, pool.stats().liveBuffers], [BYTES, 0])
-      scribble(pool)
+      host.copyTo(target)
+      host.free(stream)
+      const next = pool.allocate(BYTES, stream)
+      assert.ok(next.bytes.buffer !== buffer || next.bytes.byteOffset !== byteOffset)
+      next.bytes.fill(2)
+      release()
+      assert.equal(target.readSync()[BYTES - 1], 1)
+    })
+
+    it('is not written by a late copy when it is somebody else’s', () => {
+      const { device, pool, stream, target } = setUp()
+      target.fill(9)
+      const release = device.hold(stream)
+      const host = pool.allocate(BYTES)
+      host.copyFrom(target)
+      host.free()
+      const held = Array.from({ length: 15 }, () => pool.allocate(BYTES))
+      for (const buffer of held) buffer.bytes.fill(1)
+      release()
+      for (const buffer of held) assert.deepEqual(new Set(buffer.bytes), new Set([1]))
+    })
+
+    it('waits for every stream that uses it', () => {
+      const { device, pool, stream, other, target, devicePool } = setUp()
+      const second = devicePool.allocate(BYTES, other)
+      const host = pool.allocate(BYTES)
+      host.bytes.fill(1)
+      const releases = [device.hold(stream), device.hold(other)]
+      host.copyTo(target)
+      host.copyTo(second)
+      host.free()
+      releases[0]()
       assert.equal(pool.processDeferred(), 0)
+      scribble(pool)
+      releases[1]()
+      assert.equal(pool.processDeferred(), 1)
+      assert.deepEqual([target.readSync()[0], second.readSync()[0]], [1, 1])
+    })
+
+    it('is waited for on the host when there is no other memory', () => {
+      const { device, pool, stream, target } = setUp(1 * MiB)
+      const held = Array.from({ length: 4 }, () => pool.allocate(BYTES))
+      device.hold(stream)
+      held.forEach((host, index) => {
+        host.bytes.fill(index + 1)
+        host.copyTo(target)
+        host.free()
+      })
+      const whole = pool.allocate(1 * MiB)
+      assert.equal(stream.query(), true)
+      whole.bytes.fill(0xee)
+      assert.deepEqual(new Set(target.readSync()), new Set([4]))
+    })
+
+    it('a new segment is taken before anything is waited for', () => {
+      const { device, pool, stream, target } = setUp(2 * MiB)
+      const release = device.hold(stream)
+      for (let count = 0; count < 8; count++) {
+        const host = pool.allocate(BYTES)
+        host.copyTo(target)
+        host.free()
+      }
+      assert.equal(stream.query(), false)
+      assert.equal(pool.stats().reservedBytes, 2 * MiB)
+      release()
+    })
+
+    it('is not forgotten when the stream is closed, nor mixed up when its slot is another’s', () => {
+      const { device, pool, target, devicePool } = setUp()
+      const closing = device.createStream()
+      const copy = devicePool.allocate(BYTES, closing)
+      const host = pool.allocate(BYTES)
+      host.bytes.fill(1)
+      const gate = device.hold(target.stream)
+      const event = new Event(device.context)
+      event.record(target.stream)
+      closing.wait(event)
+      host.copyTo(copy)
+      closing.close()
+      host.free()
+      for (let count = 0; count < 3; count++) device.createStream().synchronize()
+      assert.equal(pool.processDeferred(), 0)
+      scribble(pool)
+      gate()
+      assert.equal(pool.processDeferred(), 1)
+      target.copyFromSync(devicePool.allocate(BYTES, target.stream)) // any use of the driver
+      const seen = new Uint8Array(BYTES)
+      device.context.activate().cuMemcpyDtoH(seen, copy.ptr)
+      assert.deepEqual(new Set(seen), new Set([1]))
+    })
+  })
+
+for (const byThreads of [false, true])
+  describe(`host memory whose work is known complete${byThreads ? ', shared by threads' : ''}`, () => {
+    const setUp = (limitBytes?: number) => open(byThreads, limitBytes)
+    const waysToKnow: readonly (readonly [string, (stream: Stream, event: Event) => void | Promise<void>])[] = [
+      ['a synchronise', stream => stream.synchronize()],
+      ['a query', stream => void stream.query()],
+      ['a promise', stream => stream.finished()],
+      ['an event', (_, event) => event.synchronize()],
+    ]
+    for (const [name, know] of waysToKnow) {
+      it(`is given out again at once, without a driver call: by ${name}, and whatever was submitted later`, async () => {
+        const { device, pool, stream, target } = setUp(64 * MiB)
+        const host = pool.allocate(BYTES)
+        const event = new Event(device.context)
+        host.copyTo(target)
+        host.copyFrom(target, 0, 0, 1)
+        event.record(stream)
+        await know(stream, event)
+        const release = device.hold(stream)
+        target.fill(3)
+        const before = JSON.stringify([...device.driver.calls])
+        const { bytes } = host
+        host.free()
+        const next = pool.allocate(BYTES)
+        assert.equal(JSON.stringify([...device.driver.calls]), before)
+        assert.deepEqual([next.bytes.buffer, next.bytes.byteOffset], [bytes.buffer, bytes.byteOffset])
+        assert.equal(pool.stats().pendingBytes, 0)
+        release()
+      })
+    }
+
+    it('an announcement counts until the free, not until it was made', () => {
+      const { device, pool, stream, target } = setUp()
+      const host = pool.allocate(BYTES)
+      host.bytes.fill(1)
+      host.recordUse(stream)
+      host.copyTo(target)
+      stream.synchronize()
+      const release = device.hold(stream)
+      target.write(host.bytes)
+      host.free()
+      scribble(pool)
       release()
       assert.deepEqual(new Set(target.readSync()), new Set([1]))
-      assert.equal(pool.processDeferred(), 1)
-      assert.equal(pool.stats().pendingBytes, 0)
-      pool.check()
     })
-  }
 
-  it('goes to nobody, not even for the same stream', () => {
-    const { device, pool, stream, target } = setUp()
-    const host = pool.allocate(BYTES, stream)
-    const { byteOffset, buffer } = host.bytes.fill(1)
-    const release = device.hold(stream)
-    host.copyTo(target)
-    host.free(stream)
-    const next = pool.allocate(BYTES, stream)
-    assert.ok(next.bytes.buffer !== buffer || next.bytes.byteOffset !== byteOffset)
-    next.bytes.fill(2)
-    release()
-    assert.equal(target.readSync()[BYTES - 1], 1)
-  })
-
-  it('is not written by a late copy when it is somebody else’s', () => {
-    const { device, pool, stream, target } = setUp()
-    target.fill(9)
-    const release = device.hold(stream)
-    const host = pool.allocate(BYTES)
-    host.copyFrom(target)
-    host.free()
-    const held = Array.from({ length: 15 }, () => pool.allocate(BYTES))
-    for (const buffer of held) buffer.bytes.fill(1)
-    release()
-    for (const buffer of held) assert.deepEqual(new Set(buffer.bytes), new Set([1]))
-  })
-
-  it('waits for every stream that uses it', () => {
-    const { device, pool, stream, other, target, devicePool } = setUp()
-    const second = devicePool.allocate(BYTES, other)
-    const host = pool.allocate(BYTES)
-    host.bytes.fill(1)
-    const releases = [device.hold(stream), device.hold(other)]
-    host.copyTo(target)
-    host.copyTo(second)
-    host.free()
-    releases[0]()
-    assert.equal(pool.processDeferred(), 0)
-    scribble(pool)
-    releases[1]()
-    assert.equal(pool.processDeferred(), 1)
-    assert.deepEqual([target.readSync()[0], second.readSync()[0]], [1, 1])
-  })
-
-  it('is waited for on the host when there is no other memory', () => {
-    const { device, pool, stream, target } = setUp(1 * MiB)
-    const held = Array.from({ length: 4 }, () => pool.allocate(BYTES))
-    device.hold(stream)
-    held.forEach((host, index) => {
-      host.bytes.fill(index + 1)
-      host.copyTo(target)
-      host.free()
-    })
-    const whole = pool.allocate(1 * MiB)
-    assert.equal(stream.query(), true)
-    whole.bytes.fill(0xee)
-    assert.deepEqual(new Set(target.readSync()), new Set([4]))
-  })
-
-  it('a new segment is taken before anything is waited for', () => {
-    const { device, pool, stream, target } = setUp(2 * MiB)
-    const release = device.hold(stream)
-    for (let count = 0; count < 8; count++) {
-      const host = pool.allocate(BYTES)
-      host.copyTo(target)
-      host.free()
-    }
-    assert.equal(stream.query(), false)
-    assert.equal(pool.stats().reservedBytes, 2 * MiB)
-    release()
-  })
-
-  it('is not forgotten when the stream is closed, nor mixed up when its slot is another’s', () => {
-    const { device, pool, target, devicePool } = setUp()
-    const closing = device.createStream()
-    const copy = devicePool.allocate(BYTES, closing)
-    const host = pool.allocate(BYTES)
-    host.bytes.fill(1)
-    const gate = device.hold(target.stream)
-    const event = new Event(device.context)
-    event.record(target.stream)
-    closing.wait(event)
-    host.copyTo(copy)
-    closing.close()
-    host.free()
-    for (let count = 0; count < 3; count++) device.createStream().synchronize()
-    assert.equal(pool.processDeferred(), 0)
-    scribble(pool)
-    gate()
-    assert.equal(pool.processDeferred(), 1)
-    target.copyFromSync(devicePool.allocate(BYTES, target.stream)) // any use of the driver
-    const seen = new Uint8Array(BYTES)
-    device.context.activate().cuMemcpyDtoH(seen, copy.ptr)
-    assert.deepEqual(new Set(seen), new Set([1]))
-  })
-})
-
-describe('host memory whose work is known complete', () => {
-  const waysToKnow: readonly (readonly [string, (stream: Stream, event: Event) => void | Promise<void>])[] = [
-    ['a synchronise', stream => stream.synchronize()],
-    ['a query', stream => void stream.query()],
-    ['a promise', stream => stream.finished()],
-    ['an event', (_, event) => event.synchronize()],
-  ]
-  for (const [name, know] of waysToKnow) {
-    it(`is given out again at once, without a driver call: by ${name}, and whatever was submitted later`, async () => {
+    it('a buffer that was used on one life is without uses in the next', () => {
       const { device, pool, stream, target } = setUp(64 * MiB)
+      pool.allocate(BYTES).copyTo(target)
       const host = pool.allocate(BYTES)
-      const event = new Event(device.context)
       host.copyTo(target)
-      host.copyFrom(target, 0, 0, 1)
-      event.record(stream)
-      await know(stream, event)
-      const release = device.hold(stream)
-      target.fill(3)
-      const before = JSON.stringify([...device.driver.calls])
-      const { bytes } = host
+      stream.synchronize()
       host.free()
-      const next = pool.allocate(BYTES)
-      assert.equal(JSON.stringify([...device.driver.calls]), before)
-      assert.deepEqual([next.bytes.buffer, next.bytes.byteOffset], [bytes.buffer, bytes.byteOffset])
+      const again = pool.allocate(BYTES)
+      const release = device.hold(stream)
+      again.free()
       assert.equal(pool.stats().pendingBytes, 0)
       release()
     })
-  }
-
-  it('an announcement counts until the free, not until it was made', () => {
-    const { device, pool, stream, target } = setUp()
-    const host = pool.allocate(BYTES)
-    host.bytes.fill(1)
-    host.recordUse(stream)
-    host.copyTo(target)
-    stream.synchronize()
-    const release = device.hold(stream)
-    target.write(host.bytes)
-    host.free()
-    scribble(pool)
-    release()
-    assert.deepEqual(new Set(target.readSync()), new Set([1]))
   })
-
-  it('a buffer that was used on one life is without uses in the next', () => {
-    const { device, pool, stream, target } = setUp(64 * MiB)
-    pool.allocate(BYTES).copyTo(target)
-    const host = pool.allocate(BYTES)
-    host.copyTo(target)
-    stream.synchronize()
-    host.free()
-    const again = pool.allocate(BYTES)
-    const release = device.hold(stream)
-    again.free()
-    assert.equal(pool.stats().pendingBytes, 0)
-    release()
-  })
-})
 
 interface Held {
   readonly host: HostBuffer
@@ -314,7 +319,8 @@ class Program {
   constructor(seed: number, progress: 'eager' | 'seeded', shared: boolean) {
     this.random = new Random(seed)
     this.device = new TestDevice({ seed, progress })
-    this.pool = this.device.createHostPool({ maxPoolBytes: LIMIT, segmentBytes: 512 * KiB, shared })
+    const options = { maxPoolBytes: LIMIT, segmentBytes: 512 * KiB }
+    this.pool = shared ? this.device.createSharedHost(options).pool : this.device.createHostPool(options)
     const pool = this.device.createPool()
     const streams = [this.device.defaultStream, this.device.createStream(), this.device.createStream()]
     this.targets = streams.map(stream => new Target(pool.allocate(BYTES, stream)))

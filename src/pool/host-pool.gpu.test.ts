@@ -14,7 +14,7 @@ const gpu = new GpuDevice()
 const devicePool = gpu.createPool()
 after(() => gpu.close())
 
-const open = (options: HostPoolOptions) => new HostPool(gpu.clocks, gpu.defaultStream, options)
+const open = (options: HostPoolOptions) => HostPool.open(gpu.clocks, gpu.defaultStream, options)
 
 for (const shared of [false, true]) {
   describe(`a host pool of ${shared ? 'SharedArrayBuffer' : 'ArrayBuffer'} on a GPU`, () => {

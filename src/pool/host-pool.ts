@@ -18,26 +18,37 @@ import type { DeviceBuffer } from './buffer.js'
 import { CachingPool, type CloseReport } from './caching-pool.js'
 import { HostArray, HostBuffer } from './host-buffer.js'
 import { type HostPoolOptions, parseHostPoolOptions } from './host-options.js'
-import { PinnedSegments } from './pinned-segments.js'
+import { type PinnedMemory, PinnedSegments } from './pinned-segments.js'
 import type { PoolStats } from './pool.js'
+import type { SharedPool } from './shared-pool.js'
 
-export class HostPool implements Disposable {
+/** What a host pool stands on: blocks of host addresses, and the memory at these. */
+interface HostParts {
+  readonly blocks: CachingPool | SharedPool
+  readonly memory: PinnedMemory
+}
+
+export abstract class HostPool implements Disposable {
   /** of the device whose streams copy from and to the memory */
   readonly context: Context
   /** where the memory of a buffer is */
-  readonly memory: PinnedSegments
-  private readonly blocks: CachingPool
+  readonly memory: PinnedMemory
+  protected readonly blocks: CachingPool | SharedPool
+
+  protected constructor(
+    private readonly clocks: Clocks,
+    { blocks, memory }: HostParts,
+  ) {
+    this.context = clocks.context
+    this.blocks = blocks
+    this.memory = memory
+  }
 
   /** Made by the device: `device.createHostPool(options)`. */
-  constructor(
-    private readonly clocks: Clocks,
-    defaultStream: Stream,
-    options: HostPoolOptions,
-  ) {
+  static open(clocks: Clocks, defaultStream: Stream, options: HostPoolOptions): HostPool {
     const { limitBytes, segmentBytes, shared, mapped } = parseHostPoolOptions(options)
-    this.context = clocks.context
-    this.memory = new PinnedSegments(this.context, segmentBytes, shared, mapped)
-    this.blocks = new CachingPool(clocks, defaultStream, {
+    const memory = new PinnedSegments(clocks.context, segmentBytes, shared, mapped)
+    const blocks = new CachingPool(clocks, defaultStream, {
       limitBytes,
       leaveFreeBytes: 0,
       minBlockBytes: UNIT_BYTES,
@@ -46,9 +57,10 @@ export class HostPool implements Disposable {
       crossStreamReuse: 'ordered',
       deterministic: false,
       releaseThresholdBytes: Infinity,
-      backing: this.memory,
+      backing: memory,
       debug: null,
     })
+    return new OwnHostPool(clocks, { blocks, memory })
   }
 
   /**
@@ -121,10 +133,8 @@ export class HostPool implements Disposable {
     this.note(block, stream, Infinity)
   }
 
-  private note({ record }: DeviceBuffer, stream: Stream, stamp: number): void {
-    this.blocks.slots.blockOf(record).state = State.shared
-    this.blocks.reserve.announceUse(record, stream, stamp)
-  }
+  /** Work submitted to a stream until `stamp` of its clock, Infinity for the free, uses a live block. */
+  protected abstract note(block: DeviceBuffer, stream: Stream, stamp: number): void
 
   private take(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     const block = this.tryTake(bytes, stream, alignment)
@@ -164,5 +174,15 @@ export class HostPool implements Disposable {
         deviceFreeBytes: freemem(), // of the host, which is the device that this memory is on
       },
     )
+  }
+}
+
+/** One that no threads share. */
+class OwnHostPool extends HostPool {
+  declare protected readonly blocks: CachingPool
+
+  protected override note({ record }: DeviceBuffer, stream: Stream, stamp: number): void {
+    this.blocks.slots.blockOf(record).state = State.shared
+    this.blocks.reserve.announceUse(record, stream, stamp)
   }
 }

@@ -8,25 +8,31 @@
 
 import { assert } from '../base/assert.js'
 import { MiB } from '../base/bytes.js'
+import { openEnd } from '../base/channel-end.js'
 import type { StreamMemory } from '../base/errors.js'
 import { MOST_WORKERS } from '../base/roster.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Stride, Word } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
-import { borrowed } from './borrowed.js'
-import type { Use } from './deferred.js'
+import type { Use, User } from './deferred.js'
 import type { PoolConfig } from './options.js'
 import type { OutsideLock } from './outside-lock.js'
+import { PinnedSegments } from './pinned-segments.js'
 import { Reserve } from './reserve.js'
+import { SegmentBacking } from './segment-backing.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
 /** What a thread can ask of the keeper. */
 export type Question =
   | { readonly ask: 'allocate'; readonly units: number; readonly alignUnits: number; readonly slot: number }
-  | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number }
+  /** `stamp` null: until the free */
+  | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number; readonly stamp: number | null }
+  | { readonly ask: 'memory'; readonly channel: string }
+  | { readonly ask: 'devicePtr'; readonly address: number }
   | { readonly ask: 'defer'; readonly record: number; readonly slot: number; readonly stamp: number }
   | { readonly ask: 'begin' | 'settle' | 'shortage' | 'check' | 'leave' | 'close' }
+  | { readonly ask: 'prepare'; readonly units: number }
   | { readonly ask: 'trim'; readonly bytes: number }
   | { readonly ask: 'reclaim'; readonly thread: number }
 
@@ -52,6 +58,8 @@ const SWEEP_MS = 50
 
 export class Keeper {
   private readonly reserve: Reserve
+  /** by stream slot */
+  private readonly users: SlotUser[] = []
   /** how much is taken beyond what was asked for: at least a granule, or nothing */
   private readonly aheadUnits: number
   private closed = false
@@ -69,7 +77,8 @@ export class Keeper {
     this.reserve = this.within(() => new Reserve(state.records, state.slots, clocks, config, state.memory))
     const most = Math.min(MOST_AHEAD_BYTES, this.reserve.backing.limitBytes * AHEAD_SHARE)
     const { stepBytes } = this.reserve.backing
-    this.aheadUnits = (Math.floor(most / stepBytes) * stepBytes) / UNIT_BYTES
+    const isPlanned = typeof config.backing === 'object' // how much is taken at a time
+    this.aheadUnits = isPlanned ? 0 : (Math.floor(most / stepBytes) * stepBytes) / UNIT_BYTES
     state.figures[Figure.keeper] = state.thread
   }
 
@@ -125,12 +134,18 @@ export class Keeper {
       case 'allocate':
         return this.allocate(question.units, question.alignUnits, question.slot, asker)
       case 'recordUse':
-        return this.recordUse(question.record, question.slot)
+        return this.recordUse(question.record, question.slot, question.stamp)
+      case 'memory':
+        return this.sendMemory(question.channel)
+      case 'devicePtr':
+        return this.pinned.devicePtrAt(question.address)
       case 'defer':
         if (!reserve.forgetUses(question.record, question.slot)) {
           return reserve.defer(question.record, question.slot, question.stamp)
         }
         return reserve.free(question.record, question.slot, question.stamp)
+      case 'prepare':
+        return this.prepare(question.units)
       case 'settle':
         return reserve.processDeferred()
       case 'trim':
@@ -162,11 +177,31 @@ export class Keeper {
     return record
   }
 
-  private recordUse(record: number, slot: number): void {
-    const stream = borrowed(this.clocks, slot)
-    if (stream === null) return // closed meanwhile, and the free comes after its last mark
-    this.reserve.announceUse(record, stream)
+  /** Obtains memory for a block, if there is none free; false when there is no room for it. */
+  private prepare(units: number): boolean {
+    const record = this.reserve.allocate(units, 1, 0)
+    if (record !== 0) this.reserve.free(record, 0, 0)
+    return record !== 0
+  }
+
+  private recordUse(record: number, slot: number, stamp: number | null): void {
+    this.users[slot] ??= new SlotUser(this.clocks, slot)
+    this.reserve.deferred.announce(record, this.users[slot], stamp ?? Infinity)
     this.state.records.setState(record, State.shared)
+  }
+
+  /** Sends the pinned memory of a host pool to another thread. */
+  private sendMemory(channel: string): void {
+    const end = openEnd(channel)
+    end.postMessage(this.pinned.all())
+    end.close()
+  }
+
+  /** What the pool of host memory stands on. */
+  private get pinned(): PinnedSegments {
+    const { backing } = this.reserve
+    assert(backing instanceof SegmentBacking && backing.source instanceof PinnedSegments, 'only host pools ask for it')
+    return backing.source
   }
 
   private shortage(): SharedShortage {
@@ -240,6 +275,7 @@ export class Keeper {
   /** A block goes back of which nobody knows which streams use it. */
   private giveBackLate(record: number): void {
     const { clocks, state } = this
+    this.reserve.deferred.takeUses(record) // which are among the work of all streams
     state.slots.handBack(record)
     state.records.words[(record << 4) | Word.holder] = 0
     const uses: Use[] = []
@@ -326,5 +362,18 @@ export class Keeper {
     figures[Figure.growths] = this.reserve.growths
     figures[Figure.insertedWaits] = this.reserve.insertedWaits
     figures[Figure.deferredBytes] = this.reserve.deferred.bytes
+  }
+}
+
+/** The streams of a slot, one after another: work of the next one comes after all of the last one's. */
+class SlotUser implements User {
+  constructor(
+    readonly clocks: Clocks,
+    private readonly slot: number,
+  ) {}
+
+  get covering(): readonly [slot: number, stamp: number] {
+    const { clocks, slot } = this
+    return [slot, clocks.marked[slot] + (clocks.isOpen(slot) ? 1 : 0)]
   }
 }

@@ -19,9 +19,20 @@ export function newSharedPool<D>(
   if (config.debug !== null) {
     throw new TypeError('debug and shared exclude each other: look for mistakes with a pool of one thread')
   }
+  return newState('caching', clocks, config, deviceBytes, device)
+}
+
+/** The same of any pool that stands on one. */
+export function newState<D, K extends SharedPoolState['kind']>(
+  kind: K,
+  clocks: Clocks,
+  config: PoolConfig,
+  deviceBytes: number,
+  device: D,
+): SharedPoolState<D> & { readonly kind: K } {
   const room = roomFor(clocks, config, deviceBytes)
   const buffer = new SharedArrayBuffer(sharedStateBytes(room))
-  return { version: LAYOUT_VERSION, process: process.pid, room, config, buffer, device }
+  return { kind, version: LAYOUT_VERSION, process: process.pid, room, config, buffer, device }
 }
 
 function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {

@@ -1,6 +1,7 @@
 import { checkByteCount, describe, formatBytes, GiB, MiB } from '../base/bytes.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import { type DebugConfig, type DebugOptions, parseDebugOptions } from './debug-options.js'
+import type { SegmentPlan } from './segment-plan.js'
 import type { SegmentSource } from './segment-source.js'
 
 const CROSS_STREAM_REUSE = ['ordered', 'wait-before-grow', 'wait-before-oom'] as const
@@ -54,8 +55,8 @@ export interface PoolConfig {
   readonly crossStreamReuse: CrossStreamReuse
   readonly deterministic: boolean
   readonly releaseThresholdBytes: number
-  /** a source of segments: of a pool in other memory than the device's */
-  readonly backing: 'auto' | 'virtual' | 'segments' | 'managed' | SegmentSource
+  /** a source of segments: of a pool in other memory than the device's; a plan of one where another thread makes it */
+  readonly backing: 'auto' | 'virtual' | 'segments' | 'managed' | SegmentSource | SegmentPlan
   /** null: nothing is looked for */
   readonly debug: DebugConfig | null
 }

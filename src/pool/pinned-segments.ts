@@ -11,6 +11,20 @@ import type { SegmentSource } from './segment-source.js'
 
 const PAGE_BYTES = 64 * KiB // the largest that the supported systems use; 4 KiB on most
 
+/** Where the memory of pinned buffers is. */
+export interface PinnedMemory {
+  /** A view of the memory from an address on that lies in a segment. */
+  bytesAt(address: number, byteLength: number): Uint8Array
+  /** The address under which the device reaches what is at a host address. */
+  devicePtrAt(address: number): number
+}
+
+/** A segment, for another thread. */
+export interface SentSegment {
+  readonly address: number
+  readonly bytes: Uint8Array
+}
+
 interface Segment {
   readonly memory: Uint8Array
   /** null until somebody asks */
@@ -20,7 +34,7 @@ interface Segment {
 /** Memory that is registered must not be collected, also when its device is dropped without a close. */
 const registered = new Set<Uint8Array>()
 
-export class PinnedSegments implements SegmentSource {
+export class PinnedSegments implements SegmentSource, PinnedMemory {
   readonly kind = 'pinned'
   readonly leastBytes: number
   readonly stepBytes = PAGE_BYTES
@@ -62,13 +76,16 @@ export class PinnedSegments implements SegmentSource {
     this.segments.delete(address)
   }
 
-  /** A view of the memory from an address on that lies in a segment. */
   bytesAt(address: number, byteLength: number): Uint8Array {
     const [base, { memory }] = this.segmentAt(address)
     return memory.subarray(address - base, address - base + byteLength)
   }
 
-  /** The address under which the device reaches what is at a host address. */
+  /** For threads that share the pool. */
+  all(): SentSegment[] {
+    return [...this.segments].map(([address, { memory }]) => ({ address, bytes: memory }))
+  }
+
   devicePtrAt(address: number): number {
     if (!this.mapped) {
       throw new PoolError('devicePtr: the memory is not mapped; make the pool with createHostPool({ mapped: true })')

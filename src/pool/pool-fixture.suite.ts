@@ -29,9 +29,12 @@ import type { PoolOptions } from './options.js'
 import { OutsideLock } from './outside-lock.js'
 import { PlainPool } from './plain-pool.js'
 import { seenBy } from './reserve.js'
+import { newSharedArena, SharedArenaPool } from './shared-arena-pool.js'
+import { newSharedBlocks, SharedBlockPool } from './shared-block-pool.js'
 import { type OpenOptions, SharedBuffer } from './shared-buffer.js'
+import { newSharedHost, SharedHostPool } from './shared-host-pool.js'
 import { SharedPool } from './shared-pool.js'
-import { SharedState } from './shared-state.js'
+import { type SharedPoolState, SharedState } from './shared-state.js'
 
 /** The pool that a buffer's memory comes from, whichever wrappers stand in between. */
 export function sourceOf({ home }: DeviceBuffer): unknown {
@@ -71,14 +74,44 @@ export class TestDevice {
   /** A pool that threads share, whose keeper is in this one: it answers while others wait. */
   createSharedPool(options: PoolOptions = {}): { pool: SharedPool; keeper: Keeper; attach: () => SharedPool } {
     const state = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
-    const outside = new OutsideLock(this.driver)
-    const clocks = new Clocks(Context.open(outside.driver, this.context.ordinal), this.clocks.share())
-    const keeper = new Keeper(new SharedState(state, seenBy(clocks, state.config)), clocks, state.config, outside, () =>
-      clocks.close(),
-    )
+    const keeper = this.keeperOf(state)
     const front = (creates: boolean) =>
       new SharedPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
     return { pool: front(true), keeper, attach: () => front(false) }
+  }
+
+  /** The same of blocks. */
+  createSharedBlocks(options: BlockOptions): { pool: SharedBlockPool; attach: () => SharedBlockPool } {
+    const state = newSharedBlocks(this.clocks, options, null)
+    const keeper = this.keeperOf(state)
+    const front = (creates: boolean) =>
+      new SharedBlockPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
+    const pool = front(true)
+    pool.begin()
+    return { pool, attach: () => front(false) }
+  }
+
+  /** Pinned memory that threads share. */
+  createSharedHost(options: HostPoolOptions = {}): { pool: SharedHostPool; attach: () => SharedHostPool } {
+    const state = newSharedHost(this.clocks, options, null)
+    const keeper = this.keeperOf(state)
+    const front = (creates: boolean) =>
+      new SharedHostPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
+    return { pool: front(true), attach: () => front(false) }
+  }
+
+  /** An arena that threads share. */
+  createSharedArena(options: ArenaOptions): { pool: SharedArenaPool; attach: () => SharedArenaPool } {
+    const state = newSharedArena(this.clocks, options, null)
+    const front = (creates: boolean) => new SharedArenaPool(this.clocks, this.defaultStream, state, creates, () => {})
+    return { pool: front(true), attach: () => front(false) }
+  }
+
+  private keeperOf(state: SharedPoolState): Keeper {
+    const outside = new OutsideLock(this.driver)
+    const clocks = new Clocks(Context.open(outside.driver, this.context.ordinal), this.clocks.share())
+    const shared = new SharedState(state, seenBy(clocks, state.config))
+    return new Keeper(shared, clocks, state.config, outside, () => clocks.close())
   }
 
   createArenaPool(options: ArenaOptions): ArenaPool {
@@ -94,7 +127,7 @@ export class TestDevice {
   }
 
   createHostPool(options: HostPoolOptions = {}): HostPool {
-    return new HostPool(this.clocks, this.defaultStream, options)
+    return HostPool.open(this.clocks, this.defaultStream, options)
   }
 
   defaultDriverPool(): DriverPool {

@@ -39,7 +39,7 @@ export class SegmentBacking implements Backing {
 
   constructor(
     private readonly context: Context,
-    private readonly source: SegmentSource,
+    readonly source: SegmentSource,
     private readonly heaps: Heaps,
     private readonly limits: GrowthLimits,
   ) {

@@ -81,7 +81,8 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   private readonly counts: Float64Array
   private readonly roundingMask: number
   private readonly smallMask: number
-  private readonly mostUnits: number
+  /** larger blocks are never kept in a place */
+  protected mostUnits: number
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   private readonly seen: Float64Array
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
@@ -97,9 +98,9 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   constructor(
     readonly clocks: Clocks,
     readonly defaultStream: Stream,
-    private readonly descriptor: SharedPoolState<D>,
+    protected readonly descriptor: SharedPoolState<D>,
     /** made the pool, and so may close it for all */
-    private readonly creator: boolean,
+    protected readonly creator: boolean,
     /** what the thread does each millisecond while it waits for the keeper */
     private readonly meanwhile: () => void,
   ) {
@@ -177,15 +178,18 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   }
 
   private bufferOf(record: number, tag: number, bytes: number, stream: Stream): DeviceBuffer {
+    this.setRequested(record, bytes)
+    this.counts[Count.allocations]++
+    return new DeviceBuffer(this, stream, this, record, tag)
+  }
+
+  protected setRequested(record: number, bytes: number): void {
     const { doubles } = this
     // Most programs ask for what they asked for before.
     const before = doubles[(record << 3) | Double.requested]
-    if (before !== bytes) {
-      doubles[(record << 3) | Double.requested] = bytes
-      this.state.slots.noteRequested(bytes - before)
-    }
-    this.counts[Count.allocations]++
-    return new DeviceBuffer(this, stream, this, record, tag)
+    if (before === bytes) return
+    doubles[(record << 3) | Double.requested] = bytes
+    this.state.slots.noteRequested(bytes - before)
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
@@ -380,7 +384,10 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
    */
   close(): CloseReport {
     if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
-    if (this.creator) this.checkAlone()
+    if (this.creator) {
+      this.clocks.checkNoCapture('close')
+      this.checkAlone()
+    }
     const { buffers, bytes } = this.ask({ ask: this.creator ? 'close' : 'leave' }) as Reclaimed
     this.acceptedClocks = null
     this.mine = -1 // no block has such a holder
@@ -409,7 +416,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.refuseStale('recordUse')
     this.checkStream('recordUse', stream)
-    if (this.config.streamOrdered) this.ask({ ask: 'recordUse', record, slot: stream.slot })
+    if (this.config.streamOrdered) this.ask({ ask: 'recordUse', record, slot: stream.slot, stamp: null })
   }
 
   reachableFrom(context: Context): boolean {
@@ -561,7 +568,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     return -1
   }
 
-  private ask(question: Question): unknown {
+  protected ask(question: Question): unknown {
     const { mailbox, thread, roster, figures } = this.state
     return mailbox.ask(thread, question, slept => {
       this.meanwhile()
@@ -573,7 +580,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     })
   }
 
-  private outOfMemory(bytes: number): OutOfMemoryError {
+  protected outOfMemory(bytes: number): OutOfMemoryError {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     const { streams, largestFreeBytes, kind, stepBytes } = this.ask({ ask: 'shortage' }) as SharedShortage
     return outOfMemory({
@@ -605,7 +612,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     )
   }
 
-  private checkStream(call: string, stream: Stream): void {
+  protected checkStream(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
     if (stream.capture !== null) throw new PoolError(`${call}: ${NO_CAPTURES}`)

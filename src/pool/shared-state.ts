@@ -48,6 +48,7 @@ export interface SharedRoom {
 
 /** A pool for other threads of this process; can be cloned into any message. `D` stands for its device. */
 export interface SharedPoolState<D = unknown> {
+  readonly kind: 'caching' | 'block' | 'host'
   readonly version: number
   /** number of the process */
   readonly process: number
@@ -57,11 +58,13 @@ export interface SharedPoolState<D = unknown> {
   readonly device: D
 }
 
-/** Refuses, in the name of `call`, what is no descriptor of a pool, or one of another process or version, or of a closed pool. */
-export function checkPoolState(call: string, state: unknown): void {
-  const { version, process: owner, buffer, config, device, room } = (state ?? {}) as Partial<SharedPoolState>
-  const isState = Number.isInteger(owner) && [config, device, room].every(part => typeof part === 'object')
-  if (!isState || !(buffer instanceof SharedArrayBuffer)) {
+/** What descriptors of all kinds of pools have. */
+type Descriptor = Pick<SharedPoolState, 'version' | 'process' | 'buffer'>
+
+/** Refuses, in the name of `call`, what is no descriptor of a pool, or one of another process or version; `isState` says whether the rest of it is right. */
+export function checkDescriptor(call: string, state: unknown, isState: boolean): asserts state is Descriptor {
+  const { version, process: owner, buffer } = (state ?? {}) as Partial<Descriptor>
+  if (!isState || !Number.isInteger(owner) || !(buffer instanceof SharedArrayBuffer)) {
     throw new TypeError(`${call}: shared must come from pool.share() in another thread, not be ${describe(state)}`)
   }
   if (version !== LAYOUT_VERSION) {
@@ -71,7 +74,14 @@ export function checkPoolState(call: string, state: unknown): void {
   if (owner !== process.pid) {
     throw new PoolError(`${call}: the pool belongs to another process; share memory with that by createSharedBuffer`)
   }
-  const { figures } = layOut(new Region(buffer), room!, new Float64Array(0))
+}
+
+/** The same, and a closed pool. */
+export function checkPoolState(call: string, state: unknown): void {
+  const { config, device, room } = (state ?? {}) as Partial<SharedPoolState>
+  const isState = [config, device, room].every(part => typeof part === 'object')
+  checkDescriptor(call, state, isState)
+  const { figures } = layOut(new Region(state.buffer), room!, new Float64Array(0))
   if (figures[Figure.keeper] === CLOSED) throw new PoolError(`${call}: the pool is closed; make another`)
 }
 

@@ -5,11 +5,12 @@
 import { randomUUID } from 'node:crypto'
 import type { BroadcastChannel } from 'node:worker_threads'
 import { uncarry } from '../../base/carried-error.js'
+import { openEnd, takeSent } from '../../base/channel-end.js'
 import { CudaError, DeviceLostError, PoolError } from '../../base/errors.js'
 import { hasEnded, markOfThread } from '../../base/os-thread.js'
 import { RESULT } from '../constants.js'
 import type { Driver } from '../driver.js'
-import { type Answer, type Call, type Hello, openEnd, take } from './call-channel.js'
+import type { Answer, Call, Hello } from './call-channel.js'
 import { bytesOf } from './device-memory.js'
 import { hostAddress } from './host-address.js'
 import { type CallName, PRICE_US } from './price-list.js'
@@ -141,9 +142,7 @@ class Line {
       const code = RESULT.CUDA_ERROR_DEINITIALIZED
       throw new DeviceLostError(new CudaError(call.member, code, 'CUDA_ERROR_DEINITIALIZED', OWNER_ENDED))
     }
-    let answer = take<Answer>(this.end)
-    // It is there; only to a thread that is being terminated, nothing is given any more for the moments that it still runs.
-    while (answer === undefined) answer = take<Answer>(this.end)
+    const answer = takeSent<Answer>(this.end)
     if (answer.error !== undefined) throw uncarry(answer.error)
     if (answer.target !== undefined) target?.set(answer.target)
     return answer.result

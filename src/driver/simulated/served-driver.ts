@@ -3,8 +3,9 @@
 
 import type { BroadcastChannel } from 'node:worker_threads'
 import { carry } from '../../base/carried-error.js'
+import { listen, openEnd, take } from '../../base/channel-end.js'
 import { hasEnded } from '../../base/os-thread.js'
-import { type Answer, type Call, type Hello, listen, openEnd, take, wake } from './call-channel.js'
+import { type Answer, type Call, type Hello, wake } from './call-channel.js'
 import type { SimulatedDriver } from './simulated-driver.js'
 import { ThreadState } from './thread-state.js'
 

@@ -1,0 +1,396 @@
+// An arena that several threads share. Each has an object of this class over the same state (shared-arena-state.ts): to
+// allocate it moves the top of the stack (heap/shared-bump.ts), and waits for nobody but a reset. What streams wait for is
+// shared-turns.ts. The memory is one allocation, which whoever closes the arena last gives back.
+
+import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
+import { type OutOfMemoryError, PoolError } from '../base/errors.js'
+import { type Context, unreachable } from '../driver/context.js'
+import { Refusal } from '../heap/shared-bump.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
+import type { Clocks } from '../order/clocks.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
+import { checkAlignment } from './alignment.js'
+import { openArenaMemory } from './arena-memory.js'
+import { type ArenaOptions, alignUnitsOf, parseArenaOptions, unitsOf } from './arena-pool.js'
+import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import { borrowed } from './borrowed.js'
+import { DeviceBuffer } from './buffer.js'
+import type { CloseReport } from './caching-pool.js'
+import type { BufferHome, TransferredBuffer } from './home.js'
+import { shortageOf } from './out-of-memory.js'
+import { Pool, type PoolStats } from './pool.js'
+import { ArenaState, newArenaState, ownerOf, type SharedArenaState, Tally, UNDERWAY } from './shared-arena-state.js'
+
+/** Sizes with only these bits need no further check. */
+const SMALL_MASK = 2 ** 30 - 1
+const DEFAULT_ALIGNMENT = 256
+
+/** What makes an arena one that threads share. */
+export type SharedArena = ArenaOptions & { readonly shared: true }
+
+/** The state of a new one, with its memory */
+export function newSharedArena<D>(clocks: Clocks, options: ArenaOptions, device: D): SharedArenaState<D> {
+  const { bytes, maxBytes } = parseArenaOptions(options)
+  if (maxBytes > bytes) {
+    throw new TypeError('maxBytes and shared exclude each other: give bytes all that the arena will need')
+  }
+  const { context } = clocks
+  const memory = openArenaMemory(context, bytes, bytes)
+  try {
+    // Units are numbered so that a unit's number is aligned exactly as its address is.
+    const firstUnit = (memory.base % MOST_ALIGNMENT_BYTES) / UNIT_BYTES
+    const room = { firstUnit, lastUnit: firstUnit + bytes / UNIT_BYTES }
+    return newArenaState(memory.base - firstUnit * UNIT_BYTES, room, device)
+  } catch (error) {
+    memory.close()
+    throw error
+  }
+}
+
+/**
+ * An arena for several threads: each allocates from it, and a `reset` by any of them gives back what all have. A buffer is one
+ * thread's, until it is handed on by `transfer` and `adopt`. There are no marks, since a height of the stack is nothing that
+ * one thread of several knows. All must be done with their buffers before one resets, or the device's work runs over memory
+ * that others have; what they use of them afterwards is refused.
+ */
+export class SharedArenaPool<D = unknown> extends Pool implements BufferHome, Disposable {
+  readonly context: Context
+  /** bytes that it has */
+  readonly limitBytes: number
+  private readonly state: ArenaState
+  private readonly joined: Int32Array
+  /** the clocks of the streams to allocate for; null once closed */
+  private acceptedClocks: Clocks | null
+
+  /** Made by the device: `device.createArenaPool({ shared: true, … })`, and in other threads `attachPool(shared)`. */
+  constructor(
+    private readonly clocks: Clocks,
+    readonly defaultStream: Stream,
+    private readonly descriptor: SharedArenaState<D>,
+    /** made the arena, and so may close it for all */
+    private readonly creator: boolean,
+    /** what the thread does each millisecond while it waits for another one's reset */
+    private readonly meanwhile: () => void,
+  ) {
+    super()
+    this.context = clocks.context
+    this.limitBytes = (descriptor.lastUnit - descriptor.firstUnit) * UNIT_BYTES
+    this.state = new ArenaState(descriptor, clocks)
+    this.joined = this.state.turns.known.joined
+    this.acceptedClocks = clocks
+  }
+
+  /** The arena's number of this thread. */
+  get thread(): number {
+    return this.state.thread
+  }
+
+  /** What another thread of this process needs to use the arena: send it there, and give it to `attachPool`. */
+  share(): SharedArenaState<D> {
+    this.checkOpen('share')
+    return this.descriptor
+  }
+
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment: number = DEFAULT_ALIGNMENT): DeviceBuffer {
+    const buffer = this.tryAllocate(bytes, stream, alignment)
+    if (buffer === null) throw this.outOfMemory(bytes)
+    return buffer
+  }
+
+  tryAllocate(
+    bytes: number,
+    stream: Stream = this.defaultStream,
+    alignment: number = DEFAULT_ALIGNMENT,
+  ): DeviceBuffer | null {
+    const { slot } = stream
+    if (stream.clocks === this.acceptedClocks && slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
+      // This holds for whole numbers from 1 to 2^30 - 1 only.
+      if ((bytes & SMALL_MASK) === bytes && bytes > 0) {
+        const { bump } = this.state
+        const { epoch } = bump
+        if (this.joined[slot] === epoch) {
+          const unit = bump.take(epoch, (bytes + 255) >>> 8)
+          if (unit >= 0) return this.handOut(unit, bytes, epoch, stream)
+        }
+      }
+    }
+    return this.takeSlowly(bytes, stream, alignment)
+  }
+
+  /** The buffer is stale from now on; its memory comes back with the next reset. */
+  release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    const { record, tag } = buffer
+    if (!this.isLive(record, tag)) this.refuseStale('free')
+    checkIsStream('free', stream)
+    if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
+    stream.checkUncaptured('free')
+    if (stream.slot >= 0) this.state.turns.use(stream, tag)
+    this.giveUp('free', record, tag, 0)
+  }
+
+  /**
+   * Gives everything back, of all threads: all buffers are stale from now on, and their memory may be used by work submitted to
+   * `stream` after this call. That stream is made to wait for the others that used the arena, and those that use it again for
+   * this point. Without a stream it is the only one that used the arena since the last reset, or else the device's default
+   * stream. Nothing waits on the host but threads that allocate meanwhile. A wrapper around the arena does not notice.
+   */
+  reset(stream: Stream = this.resetStream()): void {
+    this.checkStream('reset', stream)
+    const { bump, turns, tally } = this.state
+    bump.reset(epoch => {
+      this.state.sums() // which notes the peak
+      turns.end(epoch, stream)
+    }, this.meanwhile)
+    tally[Tally.insertedWaits] = turns.insertedWaits
+  }
+
+  /** Refused: see the class. */
+  mark(): never {
+    throw new PoolError(
+      'mark: threads share the arena, and none knows its height; reset it, or use an arena of this thread',
+    )
+  }
+
+  /** Refused: see the class. */
+  rewind(): never {
+    throw new PoolError(
+      'rewind: threads share the arena, and none knows its height; reset it, or use an arena of this thread',
+    )
+  }
+
+  /** Bytes not allocated: the largest block that could be had now. */
+  get availableBytes(): number {
+    return this.closed ? 0 : (this.descriptor.lastUnit - this.state.bump.top) * UNIT_BYTES
+  }
+
+  /** Of all threads together, while nobody is stopped; the peak is what was noticed by looking and at resets. */
+  stats(): PoolStats {
+    const { buffers, units, requestedBytes, allocations, insertedWaits } = this.closed ? NOTHING : this.state.sums()
+    const reservedBytes = this.closed ? 0 : this.limitBytes
+    return {
+      liveBytes: units * UNIT_BYTES,
+      peakLiveBytes: this.state.peakUnits * UNIT_BYTES,
+      requestedBytes,
+      reservedBytes,
+      peakReservedBytes: this.limitBytes,
+      cachedBytes: 0,
+      pendingBytes: 0,
+      largestFreeBytes: this.availableBytes,
+      limitBytes: this.limitBytes,
+      liveBuffers: buffers,
+      allocations,
+      frees: allocations - buffers,
+      cacheMisses: 0,
+      insertedWaits,
+      growths: 0,
+    }
+  }
+
+  get closed(): boolean {
+    return this.acceptedClocks === null
+  }
+
+  /**
+   * In the thread that made the arena: waits for pending work and gives the memory back; throws PoolError while other threads use
+   * it. In another thread: that is done with the arena, and what it holds stays taken until the next reset. Says how much
+   * was held. A second close does nothing.
+   */
+  close(): CloseReport {
+    if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
+    const { state } = this
+    if (!this.creator) {
+      const { tally } = state
+      const isNow = tally[Tally.epoch] === state.bump.epoch
+      this.acceptedClocks = null
+      state.roster.forget(state.thread)
+      if (state.others().length === 0 && state.shut()) this.giveBack() // who made the arena has died
+      return isNow
+        ? { lostBuffers: tally[Tally.buffers], lostBytes: tally[Tally.requestedBytes] }
+        : { lostBuffers: 0, lostBytes: 0 }
+    }
+    this.clocks.checkNoCapture('close')
+    state.shut()
+    const others = state.others()
+    if (others.length > 0) {
+      state.reopen()
+      throw new PoolError(
+        `close: the pool is in use by ${others.length} other threads (${others.join(', ')}); close it there first, or end them`,
+      )
+    }
+    const { buffers, requestedBytes } = state.sums()
+    this.acceptedClocks = null
+    state.roster.forget(state.thread)
+    this.giveBack()
+    return { lostBuffers: buffers, lostBytes: requestedBytes }
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  /**
+   * Gives a live buffer of this thread up, for another thread to adopt; using it here from now on throws PoolError. Work
+   * submitted to its stream before this call may still use it.
+   */
+  transfer(record: number, tag: number): TransferredBuffer {
+    if (!this.isLive(record, tag)) this.refuseStale('transfer')
+    const units = this.unitsAt(record)
+    const { underway, requested } = this.state
+    Atomics.add(underway, 0, 1)
+    Atomics.add(underway, 1, units)
+    Atomics.add(underway, 2, units * UNIT_BYTES - requested[record])
+    this.giveUp('transfer', record, tag, ownerOf(tag, UNDERWAY))
+    return { record, tag }
+  }
+
+  /**
+   * Takes over a buffer that another thread has transferred; it belongs to the stream that it was allocated on. Throws
+   * TypeError for what is no such thing, PoolError for a buffer that is not on its way: adopted already, of another pool, or
+   * from before a reset.
+   */
+  adopt(transferred: TransferredBuffer): DeviceBuffer {
+    this.checkOpen('adopt')
+    const { record, tag } = transferred ?? {}
+    if (!Number.isInteger(record) || !Number.isInteger(tag)) {
+      throw new TypeError(`adopt: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
+    }
+    const { owners, requested, underway, bump, thread, slots } = this.state
+    const waiting = ownerOf(tag, UNDERWAY)
+    if (
+      tag !== bump.epoch ||
+      !(record >= 0 && record < owners.length) ||
+      Atomics.compareExchange(owners, record, waiting, ownerOf(tag, thread)) !== waiting
+    ) {
+      throw new PoolError(
+        'adopt: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once, until a reset',
+      )
+    }
+    const units = this.unitsAt(record)
+    this.state.count(tag, 1, units, requested[record])
+    Atomics.sub(underway, 0, 1)
+    Atomics.sub(underway, 1, units)
+    Atomics.sub(underway, 2, units * UNIT_BYTES - requested[record])
+    return new DeviceBuffer(this, this.streamOf(slots[record]), this, record, tag)
+  }
+
+  addressOf(record: number, tag: number, call: string): number {
+    if (!this.isLive(record, tag)) this.refuseStale(call)
+    return this.descriptor.base + record * UNIT_BYTES
+  }
+
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    if (!this.isLive(record, tag)) this.refuseStale(call)
+    return this.state.requested[record]
+  }
+
+  /** Whether this thread holds the buffer. Tags are epochs, in which each unit is the first of one buffer at most. */
+  isLive(record: number, tag: number): boolean {
+    const { owners, bump, thread } = this.state
+    return !this.closed && owners[record] === ownerOf(tag, thread) && bump.epoch === tag
+  }
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    if (!this.isLive(record, tag)) this.refuseStale('recordUse')
+    this.checkStream('recordUse', stream)
+    this.state.turns.use(stream, tag)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return context.sharesDevice(this.context)
+  }
+
+  /** An allocation that is aligned or large, on a stream that has not joined, or while another thread resets. */
+  private takeSlowly(bytes: number, stream: Stream, alignment: number): DeviceBuffer | null {
+    const units = unitsOf(bytes)
+    checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
+    this.checkStream('allocate', stream)
+    const { bump, turns, tally } = this.state
+    if (units * UNIT_BYTES > this.limitBytes) return null
+    for (;;) {
+      const { epoch } = bump
+      if (!turns.join(stream, epoch, () => bump.epoch === epoch)) continue
+      tally[Tally.insertedWaits] = turns.insertedWaits
+      const unit = bump.takeAligned(epoch, units, alignUnitsOf(alignment))
+      if (unit >= 0) return this.handOut(unit, bytes, epoch, stream)
+      if (unit === Refusal.full) return null
+      if (unit === Refusal.closed) bump.awaitOpen(this.meanwhile)
+    }
+  }
+
+  private handOut(unit: number, bytes: number, epoch: number, stream: Stream): DeviceBuffer {
+    const { state } = this
+    state.requested[unit] = bytes
+    state.slots[unit] = stream.slot
+    state.owners[unit] = ownerOf(epoch, state.thread)
+    state.count(epoch, 1, this.unitsAt(unit), bytes)
+    state.tally[Tally.allocations]++
+    return new DeviceBuffer(this, stream, this, unit, epoch)
+  }
+
+  /** A live buffer is this thread's no more. Another one may have reset the arena at this moment, and have the memory. */
+  private giveUp(call: string, record: number, tag: number, to: number): void {
+    const { state } = this
+    const bytes = state.requested[record]
+    const mine = ownerOf(tag, state.thread)
+    if (Atomics.compareExchange(state.owners, record, mine, to) !== mine) this.refuseStale(call)
+    state.count(tag, -1, -Math.ceil(bytes / UNIT_BYTES), -bytes)
+  }
+
+  private unitsAt(record: number): number {
+    return Math.ceil(this.state.requested[record] / UNIT_BYTES)
+  }
+
+  private resetStream(): Stream {
+    if (this.closed) return this.defaultStream
+    const slot = this.state.turns.only(this.state.bump.epoch)
+    return slot === -1 ? this.defaultStream : this.streamOf(slot)
+  }
+
+  /** The stream of a slot; once that is closed and all its work has completed, the default stream. */
+  private streamOf(slot: number): Stream {
+    const { clocks } = this
+    const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
+    if (stream !== null) return stream
+    clocks.waitFor(slot, clocks.marked[slot])
+    return this.defaultStream
+  }
+
+  private giveBack(): void {
+    const { base, firstUnit } = this.descriptor
+    this.context.giveBack(driver => {
+      driver.cuCtxSynchronize()
+      driver.cuMemFree(base + firstUnit * UNIT_BYTES)
+    })
+  }
+
+  private outOfMemory(bytes: number): OutOfMemoryError {
+    checkByteCount(bytes, 'bytes')
+    const { freeBytes } = this.context.activate().cuMemGetInfo()
+    const limit = formatBytes(this.limitBytes)
+    const obstacle =
+      bytes > this.limitBytes
+        ? `the arena has ${limit} in all: make it larger`
+        : `the arena has ${formatBytes(this.availableBytes)} of ${limit} left: reset it, make it larger`
+    const remedy = `${obstacle}, or fall back: withFallback(arena, device.createPlainPool())`
+    return shortageOf(bytes, this.stats(), freeBytes, remedy)
+  }
+
+  private checkOpen(call: string): void {
+    if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  private checkStream(call: string, stream: Stream): void {
+    this.checkOpen(call)
+    checkStreamOf(call, stream, this.clocks)
+    stream.checkOpen(call)
+  }
+
+  private refuseStale(call: string): never {
+    if (this.closed) throw new PoolError(`${call}: the buffer's pool is closed`)
+    throw new PoolError(
+      `${call}: the buffer was already freed, or handed to another thread, or some thread has reset the arena since`,
+    )
+  }
+}
+
+const NOTHING = { buffers: 0, units: 0, requestedBytes: 0, allocations: 0, insertedWaits: 0 }

@@ -1,0 +1,204 @@
+// The state of an arena that several threads share, in one shared buffer: who uses it, the stack, the order of streams, and of
+// each buffer, at the number of its first unit, whose it is and how many bytes were asked for.
+//
+// A thread may die between any two stores. What it held is lost until the next reset, and so is memory that it took and did
+// not hand out; what it counted may be wrong by one buffer until then.
+
+import { threadId } from 'node:worker_threads'
+import { formatBytes } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../base/roster.js'
+import { Region } from '../heap/region.js'
+import { BUMP_WORDS, SharedBump } from '../heap/shared-bump.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
+import type { Clocks } from '../order/clocks.js'
+import { COUNT_LINE, checkDescriptor, LAYOUT_VERSION } from './shared-state.js'
+import { SharedTurns, turnsIn } from './shared-turns.js'
+
+/** What each thread counts; all but the last two of the epoch in which it counted last. */
+export const enum Tally {
+  epoch,
+  buffers,
+  units,
+  requestedBytes,
+  allocations,
+  insertedWaits,
+}
+
+/** An arena for other threads of this process; can be cloned into any message. `D` stands for its device. */
+export interface SharedArenaState<D = unknown> {
+  readonly kind: 'arena'
+  readonly version: number
+  /** number of the process */
+  readonly process: number
+  /** the address of unit 0 */
+  readonly base: number
+  readonly firstUnit: number
+  readonly lastUnit: number
+  readonly buffer: SharedArrayBuffer
+  readonly device: D
+}
+
+type Room = Pick<SharedArenaState, 'firstUnit' | 'lastUnit'>
+
+/** Refuses, in the name of `call`, what is no descriptor of an arena, or one of another process or version, or of a closed one. */
+export function checkArenaState(call: string, state: SharedArenaState): void {
+  const { firstUnit, lastUnit, base, device } = state
+  const isState = [firstUnit, lastUnit, base].every(Number.isInteger) && typeof device === 'object'
+  checkDescriptor(call, state, isState)
+  const [closed] = new Region(state.buffer).int32(1)
+  if (closed !== 0) throw new PoolError(`${call}: the pool is closed; make another`)
+}
+
+/** The state of a new arena; unit 0 is at `base`. */
+export function newArenaState<D>(base: number, room: Room, device: D): SharedArenaState<D> {
+  const region = new Region(null)
+  layOut(region, room)
+  let buffer: SharedArrayBuffer
+  try {
+    buffer = new SharedArrayBuffer(region.bytes)
+  } catch {
+    throw new PoolError(
+      `createArenaPool: the host has no room for ${formatBytes(region.bytes)} to keep account of the arena; make it smaller`,
+    )
+  }
+  return { kind: 'arena', version: LAYOUT_VERSION, process: process.pid, base, ...room, buffer, device }
+}
+
+/** The same in every thread: this is the layout. */
+function layOut(region: Region, { lastUnit }: Room) {
+  return {
+    closed: region.int32(1),
+    rosterWords: region.int32(ROSTER_WORDS),
+    threadIds: region.int32(MOST_WORKERS + 1),
+    bumpWords: region.int32(BUMP_WORDS),
+    /** of buffers on their way to another thread: how many, their units, and by how many bytes these are more than was asked for */
+    underway: region.int32(3),
+    /** by thread, a line each: see Tally */
+    tallies: region.float64((MOST_WORKERS + 1) * COUNT_LINE),
+    peakUnits: region.float64(1),
+    turns: turnsIn(region),
+    /** by first unit: see ownerOf */
+    owners: region.int32(lastUnit),
+    /** by first unit: bytes asked for */
+    requested: region.float64(lastUnit),
+    /** by first unit: the slot of the stream that it was allocated on */
+    slots: region.int32(lastUnit),
+  }
+}
+
+export class ArenaState {
+  readonly roster: Roster
+  readonly thread: number
+  readonly bump: SharedBump
+  readonly turns: SharedTurns
+  readonly owners: Int32Array
+  readonly requested: Float64Array
+  readonly slots: Int32Array
+  readonly underway: Int32Array
+  /** this thread's line */
+  readonly tally: Float64Array
+  private readonly tallies: Float64Array
+  private readonly threadIds: Int32Array
+  private readonly closed: Int32Array
+  private readonly peak: Float64Array
+
+  /** Enters the roster. Throws PoolError when there is no place, or when the arena is closed. */
+  constructor(state: SharedArenaState, clocks: Clocks) {
+    const parts = layOut(new Region(state.buffer), state)
+    this.roster = new Roster(parts.rosterWords, 0)
+    let thread = this.roster.enter()
+    if (thread === 0) {
+      this.roster.forgetDead()
+      thread = this.roster.enter()
+    }
+    this.thread = thread
+    if (this.thread === 0) {
+      throw new PoolError(
+        `${MOST_WORKERS} threads use this pool, which is the limit; close the pool in one of them first`,
+      )
+    }
+    this.closed = parts.closed
+    if (Atomics.load(this.closed, 0) !== 0) {
+      this.roster.forget(this.thread)
+      throw new PoolError('attachPool: the pool is closed; make another')
+    }
+    this.threadIds = parts.threadIds
+    this.threadIds[this.thread] = threadId
+    this.owners = parts.owners
+    this.requested = parts.requested
+    this.slots = parts.slots
+    this.underway = parts.underway
+    this.tallies = parts.tallies
+    this.tally = this.tallies.subarray(this.thread * COUNT_LINE, (this.thread + 1) * COUNT_LINE)
+    this.peak = parts.peakUnits
+    this.turns = new SharedTurns(parts.turns, clocks)
+    const { firstUnit, lastUnit } = state
+    this.bump = new SharedBump(parts.bumpWords, this.roster, this.thread, firstUnit, lastUnit, epoch => {
+      this.underway.fill(0)
+      this.turns.begun(epoch)
+    })
+  }
+
+  /** Counts buffers that this thread has more, or less. */
+  count(epoch: number, buffers: number, units: number, requestedBytes: number): void {
+    const { tally } = this
+    if (tally[Tally.epoch] !== epoch) {
+      tally[Tally.buffers] = 0
+      tally[Tally.units] = 0
+      tally[Tally.requestedBytes] = 0
+      tally[Tally.epoch] = epoch
+    }
+    tally[Tally.buffers] += buffers
+    tally[Tally.units] += units
+    tally[Tally.requestedBytes] += requestedBytes
+  }
+
+  /** What all threads have counted. */
+  sums(): { buffers: number; units: number; requestedBytes: number; allocations: number; insertedWaits: number } {
+    const { epoch } = this.bump
+    const [buffers, units, slack] = this.underway
+    const sums = { buffers, units, requestedBytes: units * UNIT_BYTES - slack, allocations: 0, insertedWaits: 0 }
+    for (let line = 0; line < this.tallies.length; line += COUNT_LINE) {
+      sums.allocations += this.tallies[line + Tally.allocations]
+      sums.insertedWaits += this.tallies[line + Tally.insertedWaits]
+      if (this.tallies[line] !== epoch) continue
+      sums.buffers += this.tallies[line + Tally.buffers]
+      sums.units += this.tallies[line + Tally.units]
+      sums.requestedBytes += this.tallies[line + Tally.requestedBytes]
+    }
+    this.peak[0] = Math.max(this.peak[0], sums.units)
+    return sums
+  }
+
+  get peakUnits(): number {
+    return this.peak[0]
+  }
+
+  /** What `worker_threads` calls the other threads that use the arena. */
+  others(): number[] {
+    const others: number[] = []
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      if (thread === this.thread || !this.roster.isAlive(thread) || this.roster.look(thread)) continue
+      others.push(this.threadIds[thread])
+    }
+    return others
+  }
+
+  /** Says that the arena is closed, after which nobody enters; true for the first one that does. */
+  shut(): boolean {
+    return Atomics.compareExchange(this.closed, 0, 0, 1) === 0
+  }
+
+  reopen(): void {
+    Atomics.store(this.closed, 0, 0)
+  }
+}
+
+/** As a thread: nobody, a buffer that is being handed from one to another. */
+export const UNDERWAY = 255
+
+/** What says that a thread holds the buffer that begins at a unit: the low bits of the epoch, and its number; 0 once it is freed. */
+export function ownerOf(epoch: number, thread: number): number {
+  return (epoch << 8) | thread
+}
