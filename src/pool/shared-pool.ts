@@ -379,7 +379,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   close(): CloseReport {
     if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
     if (this.creator) this.checkAlone()
-    const { buffers, bytes } = this.ask({ ask: this.creator ? 'close' : 'leave' }) as Reclaimed
+    const { buffers, bytes } = this.isLost ? this.leaveLost() : this.askToClose()
     this.acceptedClocks = null
     this.mine = -1 // no block has such a holder
     return { lostBuffers: buffers, lostBytes: bytes }
@@ -560,15 +560,31 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   }
 
   private ask(question: Question): unknown {
-    const { mailbox, thread, roster, figures } = this.state
+    const { mailbox, thread, figures } = this.state
     return mailbox.ask(thread, question, slept => {
       this.meanwhile()
-      const keeper = figures[Figure.keeper]
-      if (keeper === CLOSED || (slept && keeper > 0 && roster.look(keeper))) {
+      if (figures[Figure.keeper] === CLOSED || (slept && this.isLost)) {
         return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
       }
       return null
     })
+  }
+
+  /** Whether the keeper has ended, with the thread that made the pool: nobody gives anything back any more. */
+  private get isLost(): boolean {
+    const keeper = this.state.figures[Figure.keeper]
+    return keeper > 0 && this.state.roster.look(keeper)
+  }
+
+  private askToClose(): Reclaimed {
+    return this.ask({ ask: this.creator ? 'close' : 'leave' }) as Reclaimed
+  }
+
+  private leaveLost(): Reclaimed {
+    const { roster, thread } = this.state
+    const held = this.live().filter(block => block.thread === thread)
+    roster.forget(thread)
+    return { buffers: held.length, bytes: held.reduce((sum, { byteLength }) => sum + byteLength, 0) }
   }
 
   private outOfMemory(bytes: number): OutOfMemoryError {
