@@ -9,7 +9,16 @@ import type { Driver } from './driver/driver.js'
 import { NativeDriver } from './driver/native/native-driver.js'
 import { connectDriver, type SharedDriver, serveWaiting, shareDriver } from './driver/shared-driver.js'
 import { SimulatedDriver } from './driver/simulated/simulated-driver.js'
+import { Staging } from './driver/staging.js'
+import type { CompileOptions } from './kernel/compile-options.js'
+import { Compiler } from './kernel/compiler.js'
+import { DeviceArena } from './kernel/device-arena.js'
+import { DeviceHeap } from './kernel/device-heap.js'
+import type { DeviceRegion } from './kernel/device-region.js'
+import type { KernelMemoryOptions } from './kernel/kernel-memory.js'
+import { MemoryControl } from './kernel/memory-control.js'
 import { Module } from './kernel/module.js'
+import { StreamArenas, type StreamArenasOptions } from './kernel/stream-arenas.js'
 import { Capture, type CaptureMode } from './order/capture.js'
 import { Clocks, MOST_STREAMS } from './order/clocks.js'
 import { Event, type SharedEvent } from './order/event.js'
@@ -35,7 +44,6 @@ import { PlainPool } from './pool/plain-pool.js'
 import { type OpenOptions, SharedBuffer } from './pool/shared-buffer.js'
 import { SharedPool } from './pool/shared-pool.js'
 import { checkPoolState, type SharedPoolState } from './pool/shared-state.js'
-import { Staging } from './pool/staging.js'
 
 /** A GPU by its number, 'simulated' for a GPU in memory, 'auto' for GPU 0 or else the simulated one, or a driver of one's own. */
 export type DeviceChoice = number | 'auto' | 'simulated' | Driver
@@ -228,6 +236,8 @@ export class Device implements Disposable {
   /** pools of other processes, which must be closed before those that they were made of */
   private readonly imports = new Set<Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
+  private readonly compiler: Compiler
+  private readonly memoryControl: MemoryControl
   private closed = false
 
   /** Use `openDevice`, or `attachDevice` for one of another thread. */
@@ -245,6 +255,8 @@ export class Device implements Disposable {
       this.defaultStream = this.borrow('attachDevice', this.clocks.handles.indexOf(CU_STREAM_LEGACY_DEFAULT))
       attachments.set(this.clocks.identity, this)
     }
+    this.compiler = new Compiler(context, this.defaultStream)
+    this.memoryControl = new MemoryControl(this.clocks, this.defaultStream)
   }
 
   /** The device's number. */
@@ -477,6 +489,38 @@ export class Device implements Disposable {
     return new Module(this.context, this.defaultStream, ptx)
   }
 
+  /**
+   * Compiles CUDA C++ by NVRTC, where that is installed, and loads it; `#include "cuda_mempool.cuh"` is found. Blocks for as
+   * long as the compiler takes; what was compiled before is only loaded again (headers that have changed meanwhile go
+   * unnoticed). The simulated device runs the functions of the option `simulated` instead. Throws CompileError with the
+   * compiler's log, NoLibraryError where there is no NVRTC, TypeError and RangeError for bad options.
+   */
+  compileKernels(source: string, options: CompileOptions = {}): Module {
+    this.open('compileKernels')
+    return this.compiler.compile(source, options)
+  }
+
+  /**
+   * Memory that running kernels take in a row, over a buffer of any pool, which stays the caller's. Throws TypeError for what
+   * is no device memory, RangeError for too little, PoolError for another device's.
+   */
+  createDeviceArena(region: DeviceRegion, options?: KernelMemoryOptions): DeviceArena {
+    this.open('createDeviceArena')
+    return new DeviceArena(this.memoryControl, region, options)
+  }
+
+  /** malloc and free for running kernels, over a buffer of any pool, which stays the caller's; throws as `createDeviceArena` does. */
+  createDeviceHeap(region: DeviceRegion, options?: KernelMemoryOptions): DeviceHeap {
+    this.open('createDeviceHeap')
+    return new DeviceHeap(this.memoryControl, region, options)
+  }
+
+  /** A device arena for each stream, from a pool. */
+  createStreamArenas(options: StreamArenasOptions): StreamArenas {
+    this.open('createStreamArenas')
+    return new StreamArenas(this.memoryControl, options)
+  }
+
   /** Blocks until all work on the device's context has completed. */
   synchronize(): void {
     this.open('synchronize')
@@ -501,7 +545,8 @@ export class Device implements Disposable {
     this.closed = true
     for (const part of [...this.clocks.captures, ...this.clocks.graphs]) this.context.giveBack(() => endEarly(part))
     const streams = this.clocks.streams.filter(stream => stream !== null)
-    for (const part of [...this.imports, ...this.pools, ...streams, this.clocks, Staging.of(this.context)]) {
+    const last = [this.memoryControl, this.clocks, Staging.of(this.context)]
+    for (const part of [...this.imports, ...this.pools, ...streams, ...last]) {
       this.context.giveBack(() => part.close())
     }
     this.clocks.slots.leave() // of a lost device

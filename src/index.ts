@@ -2,6 +2,7 @@
 
 export { formatBytes, GiB, KiB, MiB, TiB } from './base/bytes.js'
 export {
+  CompileError,
   CudaError,
   DebugError,
   DescriptorError,
@@ -30,8 +31,25 @@ export {
 } from './device.js'
 export type { Driver } from './driver/driver.js'
 export { type Nvtx, type NvtxRange, openNvtx } from './driver/native/nvtx.js'
-export type { DevicePointer, Extent, Kernel, KernelArgument, LaunchOptions } from './kernel/kernel.js'
+export type { CompileOptions } from './kernel/compile-options.js'
+export type { DeviceArena } from './kernel/device-arena.js'
+export { deviceIncludePath } from './kernel/device-code.js'
+export type { DeviceHeap } from './kernel/device-heap.js'
+export type { BumpStats, HeapStats } from './kernel/device-layout.js'
+export type { DeviceRegion } from './kernel/device-region.js'
+export type {
+  DevicePointer,
+  Kernel,
+  KernelArgument,
+  KernelResources,
+  LaunchOptions,
+  Occupancy,
+} from './kernel/kernel.js'
+export type { KernelMemoryOptions } from './kernel/kernel-memory.js'
+export type { Extent } from './kernel/launch-limits.js'
 export type { Module } from './kernel/module.js'
+export { SimulatedArena, SimulatedHeap } from './kernel/simulated-memory.js'
+export type { RegionPool, StreamArenas, StreamArenasOptions } from './kernel/stream-arenas.js'
 export type { CaptureMode } from './order/capture.js'
 export type { Event, SharedEvent } from './order/event.js'
 export type { Graph } from './order/graph.js'

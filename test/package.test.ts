@@ -65,6 +65,9 @@ describe('the packed package', () => {
       files.filter(path => /\.(test|suite)\./.test(path)),
       [],
     )
+    for (const name of ['cuda_mempool.cuh', 'control.cu', 'control.ptx', 'trials.ptx']) {
+      assert.ok(existsSync(join(installed, 'cuda', name)), name)
+    }
     assert.ok(!files.some(path => path === 'src' || path === 'dist/test' || path === 'dist/bench'))
   })
 
@@ -82,16 +85,18 @@ describe('the packed package', () => {
     const program = join(project, 'program.mjs')
     writeFileSync(
       program,
-      `import { MiB, openDevice } from 'cuda-mempool'
+      `import { existsSync } from 'node:fs'
+      import { deviceIncludePath, MiB, openDevice } from 'cuda-mempool'
       import { SimulatedDriver } from 'cuda-mempool/simulated'
       import { readSnapshot, replay } from 'cuda-mempool/trace'
       const device = openDevice(new SimulatedDriver())
       const pool = device.createPool()
       const buffer = pool.allocate(3 * MiB)
       console.log(buffer.byteLength, typeof readSnapshot, typeof replay)
+      console.log(existsSync(deviceIncludePath() + '/cuda_mempool.cuh'), device.createDeviceHeap(buffer).statsSync().failures)
       buffer.free()
       device.close()`,
     )
-    assert.equal(node(program), '3145728 function function\n')
+    assert.equal(node(program), '3145728 function function\ntrue 0\n')
   })
 })

@@ -39,6 +39,17 @@ export class NoLibraryError extends Error {
   override name = 'NoLibraryError'
 }
 
+/** Source code that does not compile; `log` is what the compiler said, with the numbers of the lines. */
+export class CompileError extends Error {
+  override name = 'CompileError'
+  constructor(
+    message: string,
+    readonly log: string,
+  ) {
+    super(message)
+  }
+}
+
 /** A file that is not what it should be: truncated, foreign or hostile. The message says where and why. */
 export class FormatError extends Error {
   override name = 'FormatError'

@@ -12,6 +12,7 @@ import {
 } from '../driver/constants.js'
 import type { Driver } from '../driver/driver.js'
 import type { FunctionName } from '../driver/native/table.js'
+import { SHIPPED_PTX } from '../kernel/device-code.js'
 import { virtualMemoryObstacle } from '../pool/backing.js'
 import { SCALE_PTX } from './scale-kernel.js'
 
@@ -22,6 +23,8 @@ export interface Feature {
   readonly name: string
   /** what it calls; the youngest decides which driver it needs */
   readonly functions: readonly FunctionName[]
+  /** the CUDA version that it needs besides, for example of its PTX */
+  readonly since?: string
   readonly without: string
   /** Uses it once. Throws CudaError, or returns why it does not work. */
   readonly use: (device: Device) => string | null | undefined
@@ -58,6 +61,27 @@ export const FEATURES: readonly Feature[] = [
     use: device => {
       using module = device.loadModule(SCALE_PTX)
       module.kernel('scale')
+    },
+  },
+  {
+    name: 'cooperative launches',
+    functions: ['cuLaunchCooperativeKernel', 'cuOccupancyMaxActiveBlocksPerMultiprocessor'],
+    without: 'no cooperative: true',
+    use: ({ driver, context }) => {
+      const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH
+      return driver.cuDeviceGetAttribute(attribute, context.device) === 1 ? null : 'the device does not offer it'
+    },
+  },
+  {
+    name: 'memory for kernels',
+    functions: ['cuLaunchKernel', 'cuMemcpyDtoHAsync'],
+    since: SHIPPED_PTX.leastCuda,
+    without: 'no device arenas, no device heaps',
+    use: device => {
+      using pool = device.createPlainPool()
+      using region = pool.allocate(SEGMENT_BYTES)
+      using heap = device.createDeviceHeap(region)
+      heap.check()
     },
   },
   {

@@ -13,6 +13,8 @@ describe('probe', () => {
         ['devices and streams', '11.0', true],
         ['memory and copies', '6.5', true],
         ['kernels from PTX', '4.0', true],
+        ['cooperative launches', '9.0', true],
+        ['memory for kernels', '10.0', true],
         ['virtual memory', '10.2', true],
         ['pinned memory', '6.5', true],
         ['managed memory', '6.0', true],

@@ -1,9 +1,10 @@
 // Finds out what a device can do by doing it: attributes and versions promise what some profiles and platforms refuse.
 
-import { CudaError, NoDeviceError } from '../base/errors.js'
+import { CudaError, NoDeviceError, NoLibraryError } from '../base/errors.js'
 import { type Device, type DeviceChoice, openDevice } from '../device.js'
 import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Driver } from '../driver/driver.js'
+import { openNvrtc } from '../driver/native/nvrtc.js'
 import { DRIVER_TABLE } from '../driver/native/table.js'
 import type { DeviceReport, FeatureReport } from '../report/device-text.js'
 import { FEATURES, type Feature } from './features.js'
@@ -28,6 +29,7 @@ export function probe(choice: DeviceChoice, version: string): DeviceReport {
       node: process.version,
       noGpu,
       driver: { origin: driver.origin, simulated, version: versionText(driver.cuDriverGetVersion()) },
+      nvrtc: nvrtcFor(driver),
       devices: devicesOf(driver),
       device: {
         ordinal,
@@ -43,8 +45,8 @@ export function probe(choice: DeviceChoice, version: string): DeviceReport {
   }
 }
 
-function report({ name, functions, without, use }: Feature, device: Device): FeatureReport {
-  const leastDriver = functions.map(each => DRIVER_TABLE[each][2]).reduce(later)
+function report({ name, functions, since = '0', without, use }: Feature, device: Device): FeatureReport {
+  const leastDriver = functions.map(each => DRIVER_TABLE[each][2]).reduce(later, since)
   const obstacle = obstacleOf(() => use(device))
   return { name, leastDriver, supported: obstacle === null, obstacle, without }
 }
@@ -54,6 +56,16 @@ function obstacleOf(use: () => string | null | undefined): string | null {
     return use() ?? null
   } catch (error) {
     if (error instanceof CudaError) return error.message
+    throw error
+  }
+}
+
+function nvrtcFor(driver: Driver): DeviceReport['nvrtc'] {
+  try {
+    const { path, version } = openNvrtc(driver.cuDriverGetVersion())
+    return { path, version }
+  } catch (error) {
+    if (error instanceof NoLibraryError) return { obstacle: error.message }
     throw error
   }
 }

@@ -154,7 +154,16 @@ export interface Driver {
   cuModuleLoadData(image: string | Uint8Array): number
   cuModuleUnload(module: number): void
   cuModuleGetFunction(module: number, name: string): number
+  /** `shape` and `args` are the caller's again when it returns */
   cuLaunchKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void
+  /** all blocks run at the same time, so that they can wait for each other; refused when there is no room for them */
+  cuLaunchCooperativeKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void
+  cuFuncGetAttribute(attribute: number, kernel: number): number
+  cuFuncSetAttribute(kernel: number, attribute: number, value: number): void
+  /** how many blocks of so many threads run on one multiprocessor at the same time */
+  cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel: number, blockThreads: number, sharedBytes: number): number
+  /** the block that fills the device best, and how many of them do */
+  cuOccupancyMaxPotentialBlockSize(kernel: number, sharedBytes: number): { blocks: number; blockThreads: number }
 
   cuGraphDestroy(graph: number): void
   /** an executable graph, which needs `graph` no longer */

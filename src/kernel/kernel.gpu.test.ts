@@ -155,19 +155,35 @@ describe('kernels on a GPU', () => {
     assert.deepEqual(launchShape({ grid: 100_000, block: 1024 }), [100_000, 1, 1, 1024, 1, 1, 0])
   })
 
-  it('a launch that the driver refuses is a CudaError, and the context lives on', () => {
-    const refused: readonly LaunchOptions[] = [
-      { grid: 1, block: 1025 },
-      { grid: 1, block: [32, 32, 2] },
-      { grid: 1, block: [1, 1, 65] },
-      { grid: [1, 65_536], block: 1 },
-      { grid: 1, block: 1, sharedBytes: 2 ** 20 },
+  it('a launch beyond the limits of the device is refused by name', () => {
+    const refused: readonly [options: LaunchOptions, message: RegExp][] = [
+      [{ grid: 1, block: 1025 }, /block must be .* from 1 to 1024/],
+      [{ grid: 1, block: [32, 32, 2] }, /block has 2048 threads/],
+      [{ grid: 1, block: [1, 1, 65] }, /block z must be .* to 64/],
+      [{ grid: [1, 65_536], block: 1 }, /grid y must be .* to 65535/],
+      [{ grid: 1, block: 1, sharedBytes: 2 ** 20 }, /sharedBytes must be/],
     ]
-    for (const options of refused) {
-      const launch = () => shape.launch(options, { ptr: target })
-      assert.throws(launch, { name: 'CudaError', call: 'cuLaunchKernel', codeName: 'CUDA_ERROR_INVALID_VALUE' })
+    for (const [options, message] of refused) {
+      assert.throws(() => shape.launch(options, { ptr: target }), { name: 'RangeError', message })
       assert.deepEqual(launchShape(ONE), [1, 1, 1, 1, 1, 1, 0])
     }
+  })
+
+  it('gets more shared memory than every kernel may have', () => {
+    assert.equal(launchShape({ ...ONE, sharedBytes: 96 * 1024 })[6], 96 * 1024)
+    assert.equal(launchShape({ ...ONE, sharedBytes: 64 * 1024 })[6], 64 * 1024)
+  })
+
+  it('all blocks of a cooperative launch run together, and more than there is room for are refused', () => {
+    const { blocks } = shape.occupancy(1024)
+    assert.ok(blocks >= 1)
+    assert.deepEqual(launchShape({ grid: blocks, block: 1024, cooperative: true }).slice(0, 1), [blocks])
+    const beyond = () => shape.launch({ grid: blocks + 1, block: 1024, cooperative: true }, { ptr: target })
+    assert.throws(beyond, { name: 'RangeError', message: /a cooperative grid of \d+ blocks is too large/ })
+    const suggested = shape.suggestShape()
+    assert.equal(suggested.grid, shape.occupancy(suggested.block).blocks)
+    const { mostBlockThreads, registers } = shape.resources()
+    assert.ok(mostBlockThreads === 1024 && registers > 0)
   })
 
   it('PTX that the driver refuses is a CudaError with what the compiler says', () => {

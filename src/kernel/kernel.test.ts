@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { CudaError, PoolError } from '../base/errors.js'
+import { FUNCTION_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
 import { type LaunchArguments, registerSimulatedKernel } from '../driver/simulated/kernels.js'
 import type { SimulatedOptions } from '../driver/simulated/options.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
-import type { Extent, Kernel, KernelArgument, LaunchOptions } from './kernel.js'
+import type { Kernel, KernelArgument, LaunchOptions } from './kernel.js'
+import type { Extent } from './launch-limits.js'
 import { Module } from './module.js'
 
 const PTX = `
@@ -226,7 +228,100 @@ describe('launch', () => {
       assert.throws(() => kernel.launch({ ...ONE, sharedBytes }), { name: 'RangeError', message: /sharedBytes/ })
     }
     kernel.launch({ ...ONE, sharedBytes: 1024 })
-    assert.throws(() => kernel.launch({ grid: 1, block: 1025 }), { name: 'CudaError', message: /1025|1024/ })
+    assert.throws(() => kernel.launch(5 as unknown as LaunchOptions), {
+      name: 'TypeError',
+      message: /^launch: options must be an object such as \{ grid, block \}, not 5/,
+    })
+  })
+
+  it('the shape must be within the limits of the device, which the refusal names', () => {
+    const { module, driver } = setUp()
+    const kernel = module.kernel('no_parameters')
+    const most: readonly LaunchOptions[] = [
+      { grid: [2 ** 31 - 1, 65_535, 65_535], block: 1 },
+      { grid: 1, block: [1024] },
+      { grid: 1, block: [1, 1024] },
+      { grid: 1, block: [4, 4, 64] },
+    ]
+    for (const options of most) kernel.launch(options)
+    const before = driver.calls.get('cuLaunchKernel')
+    const beyond: readonly [options: LaunchOptions, message: RegExp][] = [
+      [{ grid: 2 ** 31, block: 1 }, /^launch: grid must be a whole number from 1 to 2147483647, the device's limit/],
+      [{ grid: [1, 65_536], block: 1 }, /^launch: grid y must be .* to 65535, the device's limit, not 65536/],
+      [{ grid: [1, 1, 65_536], block: 1 }, /^launch: grid z must be .* to 65535/],
+      [{ grid: 1, block: 1025 }, /^launch: block must be .* to 1024/],
+      [{ grid: 1, block: [1, 1, 65] }, /^launch: block z must be .* to 64/],
+      [{ grid: 1, block: [32, 33] }, /^launch: block has 1056 threads; .* at most 1024/],
+      [{ ...ONE, sharedBytes: 227 * 1024 + 1 }, /^launch: sharedBytes must be .* to 232448, the device's limit/],
+    ]
+    for (const [options, message] of beyond) {
+      assert.throws(() => kernel.launch(options), { name: 'RangeError', message })
+    }
+    assert.equal(driver.calls.get('cuLaunchKernel'), before)
+  })
+
+  it('more shared memory than every kernel may have is asked for, once', () => {
+    const { module, driver } = setUp()
+    const kernel = module.kernel('no_parameters')
+    const asked = () => driver.calls.get('cuFuncSetAttribute') ?? 0
+    for (const kib of [1, 48]) kernel.launch({ ...ONE, sharedBytes: kib * 1024 })
+    assert.equal(asked(), 0)
+    for (const kib of [100, 100, 49, 1]) kernel.launch({ ...ONE, sharedBytes: kib * 1024 })
+    assert.equal(asked(), 1)
+    kernel.launch({ ...ONE, sharedBytes: 227 * 1024 })
+    assert.equal(asked(), 2)
+  })
+
+  it('a cooperative grid must fit the device at once', () => {
+    const { module, driver } = setUp()
+    const kernel = module.kernel('no_parameters')
+    const { blocksPerMultiprocessor, blocks } = kernel.occupancy([16, 16])
+    assert.deepEqual([blocksPerMultiprocessor, blocks], [8, 8 * 132])
+    assert.equal(kernel.occupancy(256, 100 * 1024).blocksPerMultiprocessor, 2)
+    const before = launches
+    kernel.launch({ grid: [blocks / 2, 2], block: 256, cooperative: true })
+    assert.equal(launches, before + 1)
+    assert.equal(driver.calls.get('cuLaunchCooperativeKernel'), 1)
+    assert.throws(() => kernel.launch({ grid: blocks + 1, block: 256, cooperative: true }), {
+      name: 'RangeError',
+      message: /^launch: a cooperative grid of 1057 blocks is too large: 1056 of this kernel run/,
+    })
+    assert.equal(driver.calls.get('cuLaunchCooperativeKernel'), 1)
+    kernel.launch({ grid: blocks + 1, block: 256 })
+    assert.throws(() => kernel.occupancy(1025), { name: 'RangeError', message: /^occupancy: block/ })
+    assert.throws(() => kernel.occupancy(32, -1), { name: 'RangeError', message: /^occupancy: sharedBytes/ })
+  })
+
+  it('a shape that fills the device is suggested, and what a kernel takes is told', () => {
+    const { module } = setUp()
+    const kernel = module.kernel('no_parameters')
+    const { grid, block } = kernel.suggestShape()
+    assert.equal(grid, kernel.occupancy(block).blocks)
+    assert.deepEqual(kernel.resources(), { mostBlockThreads: 1024, registers: 0, sharedBytes: 0, localBytes: 0 })
+    module.close()
+    const closed = { name: 'PoolError', message: /module is closed/ }
+    assert.throws(() => kernel.suggestShape(), closed)
+    assert.throws(() => kernel.occupancy(32), closed)
+    assert.throws(() => kernel.resources(), closed)
+  })
+
+  it('a block that has too few registers is refused with the block that has enough', () => {
+    const { module, driver } = setUp()
+    const kernel = module.kernel('no_parameters')
+    driver.failCall({ call: 'cuLaunchKernel', nth: 1, code: RESULT.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES })
+    const attribute = driver.cuFuncGetAttribute.bind(driver)
+    driver.cuFuncGetAttribute = (which, handle) => {
+      const values: Record<number, number> = {
+        [FUNCTION_ATTRIBUTE.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]: 512,
+        [FUNCTION_ATTRIBUTE.CU_FUNC_ATTRIBUTE_NUM_REGS]: 128,
+      }
+      return values[which] ?? attribute(which, handle)
+    }
+    assert.throws(() => kernel.launch({ grid: 1, block: 1024 }), {
+      name: 'RangeError',
+      message: /no_parameters takes 128 registers a thread, so that a block has at most 512 threads, not 1024/,
+    })
+    kernel.launch({ grid: 1, block: 512 })
   })
 
   it('streams: closed ones and those of another device are refused', () => {

@@ -1,20 +1,44 @@
 import { describe } from '../base/bytes.js'
-import { PoolError } from '../base/errors.js'
+import { CudaError, PoolError } from '../base/errors.js'
+import { FUNCTION_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { KernelArguments } from '../driver/driver.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
+import { type Extent, type Extents, LaunchLimits } from './launch-limits.js'
 import type { Module } from './module.js'
 import type { KernelParameter, KernelSignature } from './ptx.js'
 
-/** One, two or three extents. */
-export type Extent = number | readonly [number, number?, number?]
-
-/** How to launch: blocks in the grid, threads in a block, dynamic shared memory, and the stream (the device's default). */
+/** How to launch. */
 export interface LaunchOptions {
+  /** blocks */
   readonly grid: Extent
+  /** threads in a block */
   readonly block: Extent
+  /** dynamic shared memory of a block (0) */
   readonly sharedBytes?: number
+  /** the device's default stream where none is named */
   readonly stream?: Stream
+  /** all blocks run at the same time, so that they can wait for each other (`grid.sync()`); the grid must fit the device */
+  readonly cooperative?: boolean
+}
+
+/** How much of a kernel a device runs at the same time. */
+export interface Occupancy {
+  readonly blocksPerMultiprocessor: number
+  /** blocks on the whole device: the largest grid of a cooperative launch */
+  readonly blocks: number
+}
+
+/** What one launch of a kernel takes, as the compiler decided. */
+export interface KernelResources {
+  /** the most threads that a block can have with so many registers */
+  readonly mostBlockThreads: number
+  /** of each thread */
+  readonly registers: number
+  /** static shared memory of each block */
+  readonly sharedBytes: number
+  /** local memory of each thread, for what the registers do not hold */
+  readonly localBytes: number
 }
 
 /** Device memory as a kernel argument: any buffer or array. */
@@ -35,6 +59,14 @@ export class Kernel {
   private readonly bytes: Uint8Array
   private readonly view: DataView
   private readonly args: KernelArguments
+  /** the whole numbers that each parameter takes */
+  private readonly least: readonly number[]
+  private readonly most: readonly number[]
+  private readonly limits: LaunchLimits
+  /** of the launch under way; the driver is done with it when that returns */
+  private readonly shape: { grid: Extents; block: Extents; sharedBytes: number }
+  /** dynamic shared memory that a launch may have as things stand; -1 until the first one asks for any */
+  private allowedSharedBytes = -1
 
   constructor(
     private readonly module: Module,
@@ -45,39 +77,138 @@ export class Kernel {
     this.bytes = new Uint8Array(new ArrayBuffer(Math.max(8, signature.byteLength)))
     this.view = new DataView(this.bytes.buffer)
     this.args = { bytes: this.bytes, offsets: signature.parameters.map(parameter => parameter.byteOffset) }
+    this.least = signature.parameters.map(leastOf)
+    this.most = signature.parameters.map(mostOf)
+    this.limits = LaunchLimits.of(module.context)
+    this.shape = { grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 }
   }
 
   /**
-   * Submits the kernel to a stream and returns at once. Arguments are checked against the parameters that the PTX
-   * declares, before the driver sees them: TypeError and RangeError name the parameter.
+   * Submits the kernel to a stream and returns at once. Arguments are checked against the parameters that the code
+   * declares, and the shape against the device's limits, before the driver sees them: TypeError and RangeError name what
+   * is wrong. PoolError for a closed module or stream.
    */
   launch(options: LaunchOptions, ...values: readonly KernelArgument[]): void {
-    this.module.openHandle('launch')
+    const { module, shape } = this
+    module.openHandle('launch')
+    if (typeof options !== 'object' || options === null) throw noOptions(options)
     const stream = options.stream ?? this.defaultStream
     checkIsStream('launch', stream)
     stream.checkUsable('launch')
-    if (stream.context !== this.module.context) throw new PoolError('launch: the stream belongs to another device')
-    const { parameters, name } = this.signature
-    if (values.length !== parameters.length) {
-      const wanted = parameters.map(parameter => parameter.name).join(', ')
-      throw new TypeError(`launch: ${name} takes ${parameters.length} arguments (${wanted}), not ${values.length}`)
-    }
-    for (let index = 0; index < values.length; index++) this.set(parameters[index], values[index])
-    const shape = {
-      grid: extentOf(options.grid, 'grid'),
-      block: extentOf(options.block, 'block'),
-      sharedBytes: options.sharedBytes === undefined ? 0 : countOf(options.sharedBytes, 'sharedBytes', 0),
-    }
-    for (const value of values) {
+    if (stream.context !== module.context) throw new PoolError('launch: the stream belongs to another device')
+    const { parameters } = this.signature
+    if (values.length !== parameters.length) throw this.wrongCount(values.length)
+    for (let index = 0; index < values.length; index++) this.set(index, values[index])
+    this.limits.setGrid(shape.grid, options.grid, 'launch')
+    this.limits.setBlock(shape.block, options.block, 'launch')
+    shape.sharedBytes = options.sharedBytes ?? 0
+    if (shape.sharedBytes !== 0) this.allowShared(shape.sharedBytes, 'launch')
+    const cooperative = options.cooperative === true
+    if (cooperative) this.checkFits()
+    for (let index = 0; index < values.length; index++) {
+      const value = values[index]
       if (typeof value === 'object' && 'noteUse' in value) value.noteUse?.(stream, 'launch')
     }
-    this.module.context.activate().cuLaunchKernel(this.handle, shape, stream.handle, this.args)
+    const driver = module.context.activate()
+    try {
+      if (cooperative) driver.cuLaunchCooperativeKernel(this.handle, shape, stream.handle, this.args)
+      else driver.cuLaunchKernel(this.handle, shape, stream.handle, this.args)
+    } catch (error) {
+      throw this.explained(error)
+    }
   }
 
-  private set(parameter: KernelParameter, value: KernelArgument): void {
+  /** How many blocks of so many threads, with so much dynamic shared memory each, run at the same time. */
+  occupancy(block: Extent, sharedBytes = 0): Occupancy {
+    this.module.openHandle('occupancy')
+    this.limits.setBlock(this.shape.block, block, 'occupancy')
+    this.allowShared(sharedBytes, 'occupancy')
+    return this.occupancyOf(this.shape.block, sharedBytes)
+  }
+
+  /** The block that keeps the device busiest, and how many of them fill it: a shape to start from. */
+  suggestShape(sharedBytes = 0): { readonly grid: number; readonly block: number } {
+    this.module.openHandle('suggestShape')
+    this.allowShared(sharedBytes, 'suggestShape')
+    const driver = this.module.context.activate()
+    const { blocks, blockThreads } = driver.cuOccupancyMaxPotentialBlockSize(this.handle, sharedBytes)
+    return { grid: blocks, block: blockThreads }
+  }
+
+  /** What the compiler made of it. */
+  resources(): KernelResources {
+    this.module.openHandle('resources')
+    return {
+      mostBlockThreads: this.attribute('CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK'),
+      registers: this.attribute('CU_FUNC_ATTRIBUTE_NUM_REGS'),
+      sharedBytes: this.attribute('CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES'),
+      localBytes: this.attribute('CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES'),
+    }
+  }
+
+  private attribute(name: keyof typeof FUNCTION_ATTRIBUTE): number {
+    return this.module.context.activate().cuFuncGetAttribute(FUNCTION_ATTRIBUTE[name], this.handle)
+  }
+
+  private occupancyOf(block: Extents, sharedBytes: number): Occupancy {
+    const driver = this.module.context.activate()
+    const threads = block[0] * block[1] * block[2]
+    const each = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(this.handle, threads, sharedBytes)
+    return { blocksPerMultiprocessor: each, blocks: each * this.limits.multiprocessors }
+  }
+
+  private checkFits(): void {
+    const { grid, block, sharedBytes } = this.shape
+    if (!this.limits.cooperative) throw new PoolError('launch: this device has no cooperative launches')
+    const { blocks } = this.occupancyOf(block, sharedBytes)
+    const wanted = grid[0] * grid[1] * grid[2]
+    if (wanted <= blocks) return
+    throw new RangeError(
+      `launch: a cooperative grid of ${wanted} blocks is too large: ${blocks} of this kernel run on the device at the same time`,
+    )
+  }
+
+  /** Checks an amount of dynamic shared memory, and has the driver allow it; above 48 KiB it must be asked once. */
+  private allowShared(sharedBytes: number, call: string): void {
+    if (sharedBytes <= this.allowedSharedBytes && Number.isInteger(sharedBytes) && sharedBytes >= 0) return
+    const fixed = sharedBytes === 0 ? 0 : this.attribute('CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES')
+    const most = this.limits.mostSharedBytes - fixed
+    if (!Number.isInteger(sharedBytes) || sharedBytes < 0 || sharedBytes > most) {
+      const beside = fixed === 0 ? '' : ` beside the ${fixed} that the kernel itself declares`
+      throw new RangeError(
+        `${call}: sharedBytes must be a whole number from 0 to ${most}, the device's limit${beside}, not ${describe(sharedBytes)}`,
+      )
+    }
+    const freely = this.limits.sharedBytes - fixed
+    if (sharedBytes > freely) {
+      const attribute = FUNCTION_ATTRIBUTE.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+      this.module.context.activate().cuFuncSetAttribute(this.handle, attribute, sharedBytes)
+    }
+    if (sharedBytes !== 0) this.allowedSharedBytes = Math.max(sharedBytes, freely)
+  }
+
+  /** What the driver said, or where a kernel's registers do not suffice for the block, that. */
+  private explained(error: unknown): unknown {
+    if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES) return error
+    const { mostBlockThreads, registers } = this.resources()
+    const threads = this.shape.block.reduce((product, size) => product * size, 1)
+    if (threads <= mostBlockThreads) return error
+    return new RangeError(
+      `launch: ${this.signature.name} takes ${registers} registers a thread, so that a block has at most ${mostBlockThreads} threads, not ${threads}`,
+    )
+  }
+
+  private wrongCount(count: number): TypeError {
+    const { name, parameters } = this.signature
+    const wanted = parameters.map(parameter => parameter.name).join(', ')
+    return new TypeError(`launch: ${name} takes ${parameters.length} arguments (${wanted}), not ${count}`)
+  }
+
+  private set(index: number, value: KernelArgument): void {
+    const parameter = this.signature.parameters[index]
     const { byteOffset, byteLength, kind } = parameter
     if (typeof value === 'number') {
-      this.setNumber(parameter, value)
+      this.setNumber(parameter, value, this.least[index], this.most[index])
     } else if (value instanceof Uint8Array && kind === 'bytes') {
       if (value.byteLength !== byteLength) {
         throw this.mismatch(parameter, `needs ${byteLength} bytes, not ${value.byteLength}`)
@@ -93,7 +224,7 @@ export class Kernel {
     } else throw this.mismatch(parameter, `cannot take ${describe(value)}`)
   }
 
-  private setNumber(parameter: KernelParameter, value: number): void {
+  private setNumber(parameter: KernelParameter, value: number, least: number, most: number): void {
     const { byteOffset, byteLength, kind } = parameter
     if (kind === 'bytes') throw this.mismatch(parameter, `needs a Uint8Array of ${byteLength} bytes`)
     if (kind === 'float') {
@@ -102,10 +233,6 @@ export class Kernel {
       else throw this.mismatch(parameter, 'is a 16-bit float; pass its bits to a .b16 parameter')
       return
     }
-    // Compilers declare a signed int as .u32, so negative numbers are taken for unsigned parameters too.
-    const bits = Math.min(byteLength * 8, 54)
-    const least = Math.max(-(2 ** (bits - 1)), Number.MIN_SAFE_INTEGER)
-    const most = Math.min(2 ** (kind === 'integer' ? bits - 1 : bits) - 1, Number.MAX_SAFE_INTEGER)
     if (!Number.isInteger(value) || value < least || value > most) {
       throw new RangeError(
         `launch: ${this.signature.name}: '${parameter.name}' must be a whole number from ${least} to ${most}, not ${value}`,
@@ -119,7 +246,7 @@ export class Kernel {
 
   /** 64 bits from a number, in two's complement. */
   private setWide(byteOffset: number, value: number): void {
-    this.view.setUint32(byteOffset, value % 2 ** 32, true)
+    this.view.setUint32(byteOffset, value, true) // keeps the lower 32 bits
     this.view.setUint32(byteOffset + 4, Math.floor(value / 2 ** 32), true)
   }
 
@@ -128,14 +255,16 @@ export class Kernel {
   }
 }
 
-function extentOf(extent: Extent, argument: string): readonly [number, number, number] {
-  const [x, y = 1, z = 1] = typeof extent === 'number' ? [extent] : extent
-  return [countOf(x, argument, 1), countOf(y, argument, 1), countOf(z, argument, 1)]
+/** Compilers declare a signed int as .u32, so negative numbers are taken for unsigned parameters too. */
+function leastOf({ byteLength }: KernelParameter): number {
+  return Math.max(-(2 ** (byteLength * 8 - 1)), Number.MIN_SAFE_INTEGER)
 }
 
-function countOf(value: number, argument: string, least: number): number {
-  if (!Number.isInteger(value) || value < least || value > 2 ** 31 - 1) {
-    throw new RangeError(`launch: ${argument} must be whole numbers from ${least} to 2^31 - 1, not ${describe(value)}`)
-  }
-  return value
+function mostOf({ kind, byteLength }: KernelParameter): number {
+  const bits = byteLength * 8
+  return Math.min(2 ** (kind === 'integer' ? bits - 1 : bits) - 1, Number.MAX_SAFE_INTEGER)
+}
+
+function noOptions(options: unknown): TypeError {
+  return new TypeError(`launch: options must be an object such as { grid, block }, not ${describe(options)}`)
 }

@@ -3,11 +3,11 @@ import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
+import { Staging } from '../driver/staging.js'
 import { untilDone } from '../order/polling.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { BufferHome, BufferOwner, TransferredBuffer } from './home.js'
 import type { Pool } from './pool.js'
-import { Staging } from './staging.js'
 
 /**
  * Device memory from a pool. Copies run in the stream that the buffer was allocated on. Freed by `free()` or at the end

@@ -3,6 +3,7 @@
 // that what is judged is what a kernel at that place would have seen.
 
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
+import { Staging } from '../driver/staging.js'
 import type { Kernel } from '../kernel/kernel.js'
 import { Module } from '../kernel/module.js'
 import { TestGpu } from '../order/gpu-fixture.suite.js'
@@ -18,7 +19,6 @@ import { GrowableBuffer, type GrowableOptions } from './growable-buffer.js'
 import { makeCachingPool, type WithDebug } from './make-caching-pool.js'
 import type { PoolOptions } from './options.js'
 import { PlainPool } from './plain-pool.js'
-import { Staging } from './staging.js'
 
 const LOOP = `
   .reg .pred %done, %other;

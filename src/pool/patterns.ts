@@ -2,8 +2,8 @@
 // for every kind of float, and freed memory NaN or huge, and far beyond any array when taken for an index.
 
 import { MiB } from '../base/bytes.js'
+import { Staging } from '../driver/staging.js'
 import type { Stream } from '../order/stream.js'
-import { Staging } from './staging.js'
 
 export const enum Pattern {
   fresh = 0xff,

@@ -449,7 +449,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     const { records, memory, slots } = state
     const heap = memory.heapFor(units)
     state.acquire()
-    this.emptyInbox()
+    if (slots.isCrowded) this.emptyInbox()
     let record = 0
     if (records.available >= RECORDS_OF_CALL) {
       record = heap.allocate(units, alignUnits, slot + 1)

@@ -1,4 +1,4 @@
-// The slot cache of a pool that several threads share: for each thread, stream and class eight places of its own. Only that
+// The slot cache of a pool that several threads share: for each thread, stream and class up to sixteen places of its own. Only that
 // thread puts blocks into them; it takes them out again by one atomic operation each, and so may the thread that keeps the
 // pool. No link can be followed into the wrong block, and nothing needs to be locked on the way.
 //
@@ -15,9 +15,9 @@ import { MOST_STREAMS } from '../order/clocks.js'
 import type { Slots } from './slots.js'
 
 const enum Shift {
-  class = 3,
-  stream = 12,
-  thread = 18,
+  class = 4,
+  stream = 13,
+  thread = 19,
 }
 const PLACES = 1 << Shift.class
 const STREAM_WORDS = 1 << Shift.stream
@@ -49,6 +49,22 @@ const LINE_WORDS = 32
 /** Cached by all threads together: 1 GiB. */
 const LITTLE_UNITS = 2 ** 22
 
+/** Classes below these are of less than 64 KiB, and of less than 1 MiB. */
+const enum Below {
+  medium = 80,
+  large = 144,
+}
+
+/** Places of a class: the more, the less they hold. */
+function placesOf(sizeClass: number): number {
+  if (sizeClass < Below.medium) return PLACES
+  return sizeClass < Below.large ? PLACES / 2 : PLACES / 4
+}
+assert(
+  classOf(2 ** 8) === Number(Below.medium) && classOf(2 ** 12) === Number(Below.large),
+  'classes of 64 KiB and 1 MiB',
+)
+
 const enum Total {
   handedUnits,
   handedBlocks,
@@ -71,6 +87,8 @@ export class SharedSlots implements Slots {
   /** how many this thread has seen to be sent to its own, and how many of those it has taken out; both wrap around */
   private known = 0
   private taken = 0
+  /** whether so many blocks were returned to this thread that do not fit what it asks for */
+  isCrowded = false
   private readonly totals: Float64Array
   /** by thread: bytes asked for of the blocks it handed out, less those of the blocks it gave back */
   private readonly requested: Float64Array
@@ -96,7 +114,8 @@ export class SharedSlots implements Slots {
   pop(slot: number, sizeClass: number, units: number): number {
     const { places, words } = this
     const first = (this.thread << Shift.thread) | (slot << Shift.stream) | (sizeClass << Shift.class)
-    for (let place = first; place < first + PLACES; place++) {
+    const end = first + placesOf(sizeClass)
+    for (let place = first; place < end; place++) {
       const record = places[place]
       if (record === 0 || words[(record << 4) | Word.units] < units) continue
       if (Atomics.exchange(places, place, 0) === record) return record
@@ -111,7 +130,8 @@ export class SharedSlots implements Slots {
     // No block is of class 0; its first word says whether the stream's places were ever used.
     if (places[base] === 0) places[base] = 1
     const first = base | (sizeClass << Shift.class)
-    for (let place = first; place < first + PLACES; place++) if (places[place] === 0) return place
+    const end = first + placesOf(sizeClass)
+    for (let place = first; place < end; place++) if (places[place] === 0) return place
     return 0
   }
 
@@ -251,7 +271,7 @@ export class SharedSlots implements Slots {
     for (let other = 0; other < this.slotLimit; other++) {
       const base = (this.thread << Shift.thread) | (other << Shift.stream)
       if (other === slot || places[base] === 0) continue
-      for (let place = base | (sizeClass << Shift.class), left = PLACES; left > 0; place++, left--) {
+      for (let place = base | (sizeClass << Shift.class), left = placesOf(sizeClass); left > 0; place++, left--) {
         const record = places[place]
         if (record === 0 || words[(record << 4) | Word.units] !== units) continue
         const stamp = doubles[(record << 3) | Double.stamp]
@@ -349,16 +369,16 @@ export class SharedSlots implements Slots {
       if (index === this.taken) this.taken = (this.taken + 1) | 0
       if (entry !== 0) return base >> 4
     }
+    this.isCrowded = looks === MOST_LOOKS
     return 0
   }
 
   /** Every block in the inbox of this thread; they are cached by it then. */
   takeAllReturned(): number[] {
     const { thread } = this
-    const known = Atomics.load(this.sent, thread * LINE_WORDS)
-    if (known === this.taken) return []
-    this.known = known
-    this.taken = known
+    this.known = Atomics.load(this.sent, thread * LINE_WORDS)
+    this.taken = this.known
+    this.isCrowded = false
     return this.empty(thread, thread)
   }
 

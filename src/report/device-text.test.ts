@@ -9,6 +9,7 @@ const REPORT: DeviceReport = {
   node: 'v20.20.2',
   noGpu: null,
   driver: { origin: 'libcuda.so.1', simulated: false, version: '13.0' },
+  nvrtc: { path: 'libnvrtc.so.12', version: '12.4' },
   devices: [0, 1].map(ordinal => ({ ordinal, name: 'NVIDIA H200', computeCapability: '9.0', totalBytes: 140 * GiB })),
   device: {
     ordinal: 1,
@@ -42,6 +43,14 @@ test('says of a missing feature why, and what is lost', () => {
   const shown = text({ ...REPORT, features })
   assert.match(shown, /✗ adopted streams: the driver is too old; without it: none adopted/)
   assert.doesNotMatch(shown, /Everything works/)
+})
+
+test('says whether source code can be compiled', () => {
+  assert.match(text(REPORT), /^NVRTC: +CUDA 12\.4, libnvrtc\.so\.12$/m)
+  assert.match(
+    text({ ...REPORT, nvrtc: { obstacle: 'none' } }),
+    /^NVRTC: +none was found.* loadModule \(PTX\) does not/m,
+  )
 })
 
 test('says what was tried where there is no GPU', () => {

@@ -28,6 +28,8 @@ export interface DeviceReport {
     /** the CUDA version that the driver supports */
     readonly version: string
   }
+  /** the compiler of CUDA C++, or why there is none that this driver can use */
+  readonly nvrtc: { readonly path: string; readonly version: string } | { readonly obstacle: string }
   readonly devices: readonly {
     readonly ordinal: number
     readonly name: string
@@ -71,6 +73,9 @@ const INSTEAD =
   "Programs that open 'auto', and these commands, use the simulated device instead: a GPU in memory, for tests and for " +
   'replaying recordings. No time measured on it is a GPU’s.'
 
+const NO_NVRTC =
+  'none was found for this driver; compileKernels needs it, loadModule (PTX) does not. --json says where it was looked for'
+
 const COLUMNS: readonly Column<FeatureReport>[] = [
   { title: 'feature', align: 'left', cell: feature => feature.name },
   { title: 'least\ndriver', align: 'right', cell: feature => `CUDA ${feature.leastDriver}` },
@@ -78,7 +83,7 @@ const COLUMNS: readonly Column<FeatureReport>[] = [
   { title: 'without it', align: 'left', cell: feature => feature.without },
 ]
 
-function factLines({ driver, devices, device }: DeviceReport): [string, string][] {
+function factLines({ driver, devices, device, nvrtc }: DeviceReport): [string, string][] {
   const { freeBytes, totalBytes, granularityBytes } = device
   const steps = granularityBytes === null ? '' : `, mapped in steps of ${formatBytes(granularityBytes)}`
   return [
@@ -90,6 +95,7 @@ function factLines({ driver, devices, device }: DeviceReport): [string, string][
         `${name}, compute capability ${computeCapability}, ${formatBytes(totalBytes)}${chosen}`,
       ]
     }),
+    ['NVRTC', 'obstacle' in nvrtc ? NO_NVRTC : `CUDA ${nvrtc.version}, ${nvrtc.path}`],
     ['memory', `${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} free${steps}`],
   ]
 }

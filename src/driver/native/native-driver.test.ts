@@ -338,6 +338,46 @@ describe('the native driver', () => {
     assert.deepEqual(seen, [0x2222n, 0x1111n])
   })
 
+  test('passes shapes, attributes and occupancy in the order of the prototypes', () => {
+    const calls: (readonly unknown[])[] = []
+    const noted =
+      (results: (args: readonly unknown[]) => void = () => {}): DriverFunction =>
+      (...args) => {
+        calls.push(args)
+        results(args)
+        return RESULT.CUDA_SUCCESS
+      }
+    const library: FakeLibrary = new FakeLibrary({
+      cuLaunchKernel: noted(),
+      cuLaunchCooperativeKernel: noted(),
+      cuFuncGetAttribute: noted(([out]) => library.writeInt(out, 12)),
+      cuFuncSetAttribute: noted(),
+      cuOccupancyMaxActiveBlocksPerMultiprocessor: noted(([out]) => library.writeInt(out, 8)),
+      cuOccupancyMaxPotentialBlockSize: noted(([blocks, threads]) => {
+        library.writeInt(blocks, 264)
+        library.writeInt(threads, 1024)
+      }),
+    })
+    const driver = new NativeDriver(library)
+    const shape = { grid: [2, 3, 4], block: [5, 6, 7], sharedBytes: 8 } as const
+    driver.cuLaunchKernel(1, shape, 9, { bytes: new Uint8Array(8), offsets: [0] })
+    driver.cuLaunchCooperativeKernel(1, shape, 9, { bytes: new Uint8Array(8), offsets: [0] })
+    const [plain, cooperative] = calls.splice(0)
+    assert.deepEqual(plain.slice(0, 9), [1, 2, 3, 4, 5, 6, 7, 8, 9])
+    assert.deepEqual(cooperative, plain.slice(0, 10), 'without the last one')
+    assert.equal(driver.cuFuncGetAttribute(4, 1), 12)
+    driver.cuFuncSetAttribute(1, 8, 65_536)
+    assert.equal(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(1, 256, 1024), 8)
+    assert.deepEqual(driver.cuOccupancyMaxPotentialBlockSize(1, 1024), { blocks: 264, blockThreads: 1024 })
+    const addresses = (call: readonly unknown[]) => call.map(each => ((each as number) >= BASE ? 'out' : each))
+    assert.deepEqual(calls.map(addresses), [
+      ['out', 4, 1],
+      [1, 8, 65_536],
+      ['out', 1, 256, 1024],
+      ['out', 'out', 1, 0, 1024, 0],
+    ])
+  })
+
   test('ends PTX with a zero byte and reports the compiler log', () => {
     const images: number[][] = []
     const library: FakeLibrary = new FakeLibrary({

@@ -558,6 +558,59 @@ export class NativeDriver implements Driver {
     this.check('cuLaunchKernel', code)
   }
 
+  cuLaunchCooperativeKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void {
+    const { grid, block, sharedBytes } = shape
+    const code = this.live.cuLaunchCooperativeKernel(
+      exact(kernel, 'kernel'),
+      uint(grid[0], 'grid x'),
+      uint(grid[1], 'grid y'),
+      uint(grid[2], 'grid z'),
+      uint(block[0], 'block x'),
+      uint(block[1], 'block y'),
+      uint(block[2], 'block z'),
+      uint(sharedBytes, 'sharedBytes'),
+      exact(stream, 'stream'),
+      this.scratch.placeArguments(args),
+    )
+    this.check('cuLaunchCooperativeKernel', code)
+  }
+
+  cuFuncGetAttribute(attribute: number, kernel: number): number {
+    const { first } = this.scratch
+    const code = this.live.cuFuncGetAttribute(first, int(attribute, 'attribute'), exact(kernel, 'kernel'))
+    this.check('cuFuncGetAttribute', code)
+    return this.scratch.int()
+  }
+
+  cuFuncSetAttribute(kernel: number, attribute: number, value: number): void {
+    const code = this.live.cuFuncSetAttribute(exact(kernel, 'kernel'), int(attribute, 'attribute'), int(value, 'value'))
+    this.check('cuFuncSetAttribute', code)
+  }
+
+  cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel: number, blockThreads: number, sharedBytes: number): number {
+    const code = this.live.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+      this.scratch.first,
+      exact(kernel, 'kernel'),
+      int(blockThreads, 'blockThreads'),
+      exact(sharedBytes, 'sharedBytes'),
+    )
+    this.check('cuOccupancyMaxActiveBlocksPerMultiprocessor', code)
+    return this.scratch.int()
+  }
+
+  cuOccupancyMaxPotentialBlockSize(kernel: number, sharedBytes: number): { blocks: number; blockThreads: number } {
+    const code = this.live.cuOccupancyMaxPotentialBlockSize(
+      this.scratch.first,
+      this.scratch.second,
+      exact(kernel, 'kernel'),
+      0,
+      exact(sharedBytes, 'sharedBytes'),
+      0,
+    )
+    this.check('cuOccupancyMaxPotentialBlockSize', code)
+    return { blocks: this.scratch.int(), blockThreads: this.scratch.intSecond() }
+  }
+
   cuGraphDestroy(graph: number): void {
     this.check('cuGraphDestroy', this.live.cuGraphDestroy(exact(graph, 'graph')))
   }

@@ -3,9 +3,9 @@
 // profiled. NVTX is otherwise headers for C, but these libraries export the same functions: libnvtx3interop that of version
 // 3 with the memory extension, libnvToolsExt, its predecessor up to CUDA 12, all the others.
 
-import { readdirSync } from 'node:fs'
 import { NoLibraryError } from '../../base/errors.js'
 import { isMissing, keepOpen, loadKoffi } from './koffi.js'
+import { type Environment, libraryFolders, toolkitFolders, toolkitsIn } from './toolkits.js'
 
 /** Handles and range numbers are a tool's own, of any 64 bits: a bigint where a number is not exact. */
 export type NvtxHandle = number | bigint
@@ -43,14 +43,9 @@ const REMEDY =
  * Where NVTX is looked for, in order: by name where the system keeps its libraries, LD_LIBRARY_PATH first, then in the
  * usual folders of the toolkit, that of the one which CUDA_HOME or CUDA_PATH names first.
  */
-export function nvtxPaths(
-  env: Readonly<Record<string, string | undefined>> = process.env,
-  installed = toolkitsIn('/usr/local'),
-): string[] {
-  const toolkits = [env['CUDA_HOME'], env['CUDA_PATH'], ...installed].filter(each => each !== undefined && each !== '')
-  const target = process.arch === 'arm64' ? 'sbsa-linux' : 'x86_64-linux'
-  const folders = toolkits.flatMap(toolkit => [`${toolkit}/lib64`, `${toolkit}/targets/${target}/lib`])
-  return [...NAMES, ...new Set(folders.flatMap(folder => NAMES.map(name => `${folder}/${name}`)))]
+export function nvtxPaths(env: Environment = process.env, installed = toolkitsIn('/usr/local')): string[] {
+  const folders = libraryFolders(toolkitFolders(env, installed))
+  return [...NAMES, ...folders.flatMap(folder => NAMES.map(name => `${folder}/${name}`))]
 }
 
 /** Opens the first of `paths` that can be. Throws NoLibraryError, which names them all, when none can. */
@@ -76,16 +71,4 @@ function bind(name: NvtxFunctionName, path: string, library: { func(prototype: s
     if (!(error as Error).message.startsWith(`Cannot find function '${name}'`)) throw error
     throw new NoLibraryError(`${path} has no ${name}; take libnvtx3interop.so.1 of CUDA 12 or later. ${REMEDY}`)
   }
-}
-
-/** `cuda` in a folder, then those with a version in their name, the newest first. */
-export function toolkitsIn(folder: string): string[] {
-  let names: string[] = []
-  try {
-    names = readdirSync(folder).filter(name => /^cuda-\d/.test(name))
-  } catch {
-    // no such folder, and so no toolkit in it
-  }
-  names.sort((a, b) => b.localeCompare(a, 'en', { numeric: true }))
-  return ['cuda', ...names].map(name => `${folder}/${name}`)
 }

@@ -10,7 +10,8 @@ import { describe, it } from 'node:test'
 import { NoLibraryError } from '../../base/errors.js'
 import { openNvtx } from './nvtx.js'
 import { fakeNvtx } from './nvtx-fixture.suite.js'
-import { NVTX_PROTOTYPES, nvtxPaths, openNvtxLibrary, toolkitsIn } from './nvtx-library.js'
+import { NVTX_PROTOTYPES, nvtxPaths, openNvtxLibrary } from './nvtx-library.js'
+import { toolkitsIn } from './toolkits.js'
 
 describe('opening NVTX', () => {
   it('looks by name first, then into the toolkit that was named, then into those there are', () => {

@@ -60,6 +60,11 @@ export class Scratch {
     return this.words[FIRST / 4] | 0
   }
 
+  /** The second result as a C int. */
+  intSecond(): number {
+    return this.words[SECOND / 4] | 0
+  }
+
   /** The first result as a handle, an address or a size. */
   exact(): number {
     return this.exactAt(FIRST / 4)

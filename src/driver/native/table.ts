@@ -179,6 +179,26 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
       'void **kernelParams, void **extra',
     '4.0',
   ],
+  cuLaunchCooperativeKernel: [
+    'cuLaunchCooperativeKernel',
+    'CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, ' +
+      'unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream, ' +
+      'void **kernelParams',
+    '9.0',
+  ],
+  cuFuncGetAttribute: ['cuFuncGetAttribute', 'int *pi, CUfunction_attribute attrib, CUfunction hfunc', '2.2'],
+  cuFuncSetAttribute: ['cuFuncSetAttribute', 'CUfunction hfunc, CUfunction_attribute attrib, int value', '9.0'],
+  cuOccupancyMaxActiveBlocksPerMultiprocessor: [
+    'cuOccupancyMaxActiveBlocksPerMultiprocessor',
+    'int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize',
+    '6.5',
+  ],
+  cuOccupancyMaxPotentialBlockSize: [
+    'cuOccupancyMaxPotentialBlockSize',
+    'int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, ' +
+      'size_t dynamicSMemSize, int blockSizeLimit',
+    '6.5',
+  ],
 
   cuGraphDestroy: ['cuGraphDestroy', 'CUgraph hGraph', '10.0'],
   cuGraphInstantiate: [

@@ -69,6 +69,12 @@ export class LaunchArguments {
     return this.view.getFloat64(this.offsetOf(index), true)
   }
 
+  /** a copy of the first bytes of a structure passed by value */
+  bytes(index: number, byteLength: number): Uint8Array {
+    const offset = this.offsetOf(index)
+    return new Uint8Array(this.view.buffer.slice(offset, offset + byteLength))
+  }
+
   private offsetOf(index: number): number {
     if (index in this.offsets) return this.offsets[index]
     throw new RangeError(`the launch has ${this.count} arguments, none with index ${index}`)
@@ -85,25 +91,3 @@ export function parsePtxEntries(ptx: string): Map<string, number> | null {
   }
   return entries.size === 0 ? null : entries
 }
-
-/** What a launch exceeds of the limits of compute capability 9.0, or null. */
-export function launchExcess(shape: LaunchShape): string | null {
-  const limits = [
-    ['grid', shape.grid, [2 ** 31 - 1, 65_535, 65_535]],
-    ['block', shape.block, [1024, 1024, 64]],
-  ] as const
-  for (const [name, sizes, most] of limits) {
-    for (const [axis, size] of sizes.entries()) {
-      if (!Number.isInteger(size) || size < 1 || size > most[axis]) {
-        return `${name}.${'xyz'[axis]} is ${size}, not a whole number from 1 to ${most[axis]}`
-      }
-    }
-  }
-  const [x, y, z] = shape.block
-  if (x * y * z > MOST_THREADS_PER_BLOCK) return `a block of ${x * y * z} threads, above ${MOST_THREADS_PER_BLOCK}`
-  if (shape.sharedBytes > MOST_SHARED_BYTES) return `${shape.sharedBytes} shared bytes, above ${MOST_SHARED_BYTES}`
-  return null
-}
-
-export const MOST_THREADS_PER_BLOCK = 1024
-const MOST_SHARED_BYTES = 48 * 1024

@@ -136,6 +136,11 @@ export const PRICE_US: Readonly<Record<CallName, Price>> = {
   cuModuleUnload: NOMINAL_US,
   cuModuleGetFunction: NOMINAL_US,
   cuLaunchKernel: 2.5,
+  cuLaunchCooperativeKernel: 2.5,
+  cuFuncGetAttribute: NOMINAL_US,
+  cuFuncSetAttribute: NOMINAL_US,
+  cuOccupancyMaxActiveBlocksPerMultiprocessor: NOMINAL_US,
+  cuOccupancyMaxPotentialBlockSize: NOMINAL_US,
 
   cuGraphDestroy: NOMINAL_US,
   cuGraphInstantiate: NOMINAL_US,

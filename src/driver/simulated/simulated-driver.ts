@@ -33,6 +33,7 @@ import { deviceAttribute } from './device-attributes.js'
 import type { FaultRule } from './faults.js'
 import { hostAddress } from './host-address.js'
 import { HostRegistry } from './host-registry.js'
+import { MOST_THREADS_PER_BLOCK, MULTIPROCESSORS } from './launch-limits.js'
 import { MemoryPools } from './memory-pools.js'
 import { Modules } from './modules.js'
 import { completeOptions, type SimulatedOptions, type Switch } from './options.js'
@@ -717,6 +718,31 @@ export class SimulatedDriver implements Driver {
     const context = this.enter(CALL.cuLaunchKernel)
     const queue = this.streams.queueOf(context, stream)
     this.scheduler.submit(queue, this.modules.launch(context, kernel, shape, args))
+  }
+
+  cuLaunchCooperativeKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void {
+    const context = this.enter(CALL.cuLaunchCooperativeKernel)
+    const queue = this.streams.queueOf(context, stream)
+    this.scheduler.submit(queue, this.modules.launchTogether(context, kernel, shape, args))
+  }
+
+  cuFuncGetAttribute(attribute: number, kernel: number): number {
+    return this.modules.attribute(this.enter(CALL.cuFuncGetAttribute), kernel, attribute)
+  }
+
+  cuFuncSetAttribute(kernel: number, attribute: number, value: number): void {
+    this.modules.setAttribute(this.enter(CALL.cuFuncSetAttribute), kernel, attribute, value)
+  }
+
+  cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel: number, blockThreads: number, sharedBytes: number): number {
+    const context = this.enter(CALL.cuOccupancyMaxActiveBlocksPerMultiprocessor)
+    return this.modules.occupancy(context, kernel, blockThreads, sharedBytes)
+  }
+
+  cuOccupancyMaxPotentialBlockSize(kernel: number, sharedBytes: number): { blocks: number; blockThreads: number } {
+    const context = this.enter(CALL.cuOccupancyMaxPotentialBlockSize)
+    const perMultiprocessor = this.modules.occupancy(context, kernel, MOST_THREADS_PER_BLOCK, sharedBytes)
+    return { blocks: perMultiprocessor * MULTIPROCESSORS, blockThreads: MOST_THREADS_PER_BLOCK }
   }
 
   cuGraphDestroy(graph: number): void {

@@ -3,7 +3,7 @@
 // one copy only.
 
 import { MiB } from '../base/bytes.js'
-import type { Context } from '../driver/context.js'
+import type { Context } from './context.js'
 
 const LEAST_BYTES = 64 * 1024
 const KEPT_BYTES = 64 * MiB

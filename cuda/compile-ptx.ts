@@ -1,0 +1,74 @@
+// Compiles the kernels of this folder to the PTX that is committed beside them, and that the package brings along. The build
+// runs it: where nothing changed it does nothing, and where nvcc is missing it says what is out of date.
+//   node dist/cuda/compile-ptx.js [--force]
+
+import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { SHIPPED_PTX, type ShippedModule } from '../src/kernel/device-code.js'
+
+export const FOLDER = fileURLToPath(new URL('../../cuda', import.meta.url))
+export const MODULES: readonly ShippedModule[] = ['control', 'trials']
+const FLAGS = ['-std=c++17', `-arch=${SHIPPED_PTX.target.replace('sm', 'compute')}`, '-ptx']
+
+export const readSource = (name: string) => readFileSync(join(FOLDER, name), 'utf8')
+
+/** Identifies what a module was compiled from: its source, the header, and how. */
+export function digestOf(module: ShippedModule): string {
+  const parts = [readSource('cuda_mempool.cuh'), readSource(`${module}.cu`), FLAGS.join(' '), SHIPPED_PTX.version]
+  return createHash('sha256').update(parts.join('\0')).digest('hex')
+}
+
+/** Runs a tool of the CUDA toolkit; null where it is not installed. */
+export function runTool(
+  tool: 'nvcc' | 'ptxas' | 'compute-sanitizer',
+  ...args: string[]
+): { failed: boolean; output: string } | null {
+  const { error, status, stdout, stderr } = spawnSync(tool, args, { encoding: 'utf8' })
+  if (error !== undefined) return null
+  return { failed: status !== 0, output: `${stdout}${stderr}` }
+}
+
+/** The PTX of a module as nvcc makes it now; null where that is not installed. Throws with what the compiler says. */
+export function compile(module: ShippedModule): string | null {
+  const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-ptx-'))
+  try {
+    const target = join(folder, 'out.ptx')
+    const result = runTool('nvcc', ...FLAGS, join(FOLDER, `${module}.cu`), '-o', target)
+    if (result === null) return null
+    if (result.failed) throw new Error(`nvcc refuses ${module}.cu:\n${result.output}`)
+    return shipped(readFileSync(target, 'utf8'), digestOf(module))
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+}
+
+/** Says the least version that the code needs, not the compiler's own, and leaves out hints that it does not know. */
+function shipped(ptx: string, digest: string): string {
+  const lines = ptx.split('\n').filter(line => !line.startsWith('//') && !line.includes('.pragma "used_bytes_mask'))
+  const text = lines.join('\n').replace(/^\.version .*$/m, `.version ${SHIPPED_PTX.version}`)
+  return `// Made by cuda/compile-ptx.ts from the sources with the digest ${digest}\n${text.trimStart()}`
+}
+
+if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
+  const force = process.argv.includes('--force')
+  for (const module of MODULES) {
+    const target = join(FOLDER, `${module}.ptx`)
+    let committed = ''
+    try {
+      committed = readFileSync(target, 'utf8')
+    } catch {
+      // Not there yet.
+    }
+    if (!force && committed.includes(digestOf(module))) continue
+    const ptx = compile(module)
+    if (ptx === null) console.warn(`cuda/${module}.ptx is out of date: install nvcc and build again`)
+    else {
+      writeFileSync(target, ptx)
+      console.log(`cuda/${module}.ptx compiled`)
+    }
+  }
+}

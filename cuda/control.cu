@@ -1,0 +1,78 @@
+// What the host does with the memory of kernels, in stream order: initialise, reset, grow, sum up.
+
+#include "cuda_mempool.cuh"
+
+using namespace cuda_mempool;
+
+extern "C" __global__ void bump_initialise(DevicePool *pool, u64 base, u64 limit, u64 reserved) {
+  *pool = {base, limit, reserved};
+}
+
+// Everything taken is gone. The peak stays.
+extern "C" __global__ void bump_reset(DevicePool *pool) {
+  const u64 taken = min(pool->offset, pool->limit);
+  if (taken > pool->peak) pool->peak = taken;
+  pool->failures = 0;
+  pool->offset = 0;
+}
+
+extern "C" __global__ void bump_grow(DevicePool *pool, u64 limit) { atomicMax(&pool->limit, limit); }
+
+// All superblocks idle and all counters zero, by any number of threads.
+static __device__ void clearHeap(DeviceHeap *heap, u32 reserved, u32 limit) {
+  const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
+  const u32 threads = gridDim.x * blockDim.x;
+  u64 *const tallies = reinterpret_cast<u64 *>(heap->tallies);
+  for (u32 at = thread; at < sizeof heap->tallies / 8; at += threads) tallies[at] = 0;
+  for (u32 at = thread; at < CLASSES * SLOTS; at += threads) (&heap->slots[0][0])[at] = ~0u;
+  for (u32 at = thread; at <= CLASSES; at += threads) heap->counts[at].value = at == CLASSES ? static_cast<i32>(limit) : 0;
+  u64 *const words = reinterpret_cast<u64 *>(heap + 1);
+  for (u32 at = thread; at < reserved; at += threads) words[at] = BIAS;
+  const u32 wordCount = (reserved + 63) >> 6;
+  const u32 setWords = wordCount + ((wordCount + 63) >> 6);
+  for (u64 at = thread; at < static_cast<u64>(CLASSES + 1) * setWords; at += threads) {
+    const bool idle = at >= static_cast<u64>(CLASSES) * setWords;
+    const u32 within = static_cast<u32>(at % setWords);
+    // A bit of the summary stands for 64 superblocks.
+    const u32 present = within < wordCount ? limit : (limit + 63) >> 6;
+    const u32 first = 64 * (within < wordCount ? within : within - wordCount);
+    const u32 bits = !idle || present <= first ? 0 : present - first;
+    words[reserved + at] = bits >= 64 ? ~0ull : (1ull << bits) - 1;
+  }
+  if (thread == 0) {
+    heap->peak = heap->highest = 0;
+    heap->doubleFrees = heap->invalidFrees = heap->runTaken = heap->runReturned = 0;
+  }
+}
+
+extern "C" __global__ void heap_initialise(DeviceHeap *heap, u64 base, u32 reserved, u32 limit, u32 slotMask) {
+  clearHeap(heap, reserved, limit);
+  if (blockIdx.x * blockDim.x + threadIdx.x != 0) return;
+  heap->base = base;
+  heap->reserved = reserved;
+  heap->limit = limit;
+  heap->slotMask = slotMask;
+}
+
+// Every block is gone.
+extern "C" __global__ void heap_reset(DeviceHeap *heap) { clearHeap(heap, heap->reserved, heap->limit); }
+
+// Superblocks up to `limit`, by one block of threads, while others allocate.
+extern "C" __global__ void heap_grow(DeviceHeap *heap, u32 limit) {
+  __shared__ u32 before;
+  if (threadIdx.x == 0) before = heap->limit;
+  __syncthreads();
+  if (limit <= before || limit > heap->reserved) return;
+  for (u32 word = (before >> 6) + threadIdx.x; word <= (limit - 1) >> 6; word += blockDim.x) {
+    const u32 first = word * 64;
+    const u32 from = before > first ? before - first : 0;
+    const u32 bits = limit - first;
+    heap->idle().insertBits(word, (bits >= 64 ? ~0ull : (1ull << bits) - 1) & ~0ull << from);
+  }
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  atomicMax(&heap->limit, limit);
+  __threadfence();
+  atomicAdd(&heap->counts[CLASSES].value, static_cast<i32>(limit - before));
+}

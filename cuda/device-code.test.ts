@@ -1,0 +1,180 @@
+// The device code that is committed: the PTX is that of its source, assembles for the architectures that are promised, and
+// the header's layout is the one that TypeScript reads by. What needs the CUDA toolkit is skipped where that is missing.
+
+import assert from 'node:assert/strict'
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, describe, it } from 'node:test'
+import { deviceIncludePath, SHIPPED_PTX, shippedPtx } from '../src/kernel/device-code.js'
+import * as layout from '../src/kernel/device-layout.js'
+import { kernelsOf } from '../src/kernel/ptx.js'
+import { compile, digestOf, MODULES, readSource, runTool } from './compile-ptx.js'
+
+const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-code-'))
+after(() => rmSync(folder, { recursive: true }))
+const HEADER = readSource('cuda_mempool.cuh')
+const NVCC = runTool('nvcc', '--version')
+const skip = NVCC === null ? 'nvcc is not installed' : false
+const skipAssembling = runTool('ptxas', '--version') === null ? 'ptxas is not installed' : false
+
+/** Compiles text that includes the header; returns what the compiler says, or an empty text if it has no complaint. */
+function complaintAbout(source: string, ...flags: string[]): string {
+  const path = join(folder, 'source.cu')
+  writeFileSync(path, `#include "cuda_mempool.cuh"\nusing namespace cuda_mempool;\n${source}`)
+  const result = runTool(
+    'nvcc',
+    '-std=c++17',
+    '-ptx',
+    `-I${deviceIncludePath()}`,
+    ...flags,
+    path,
+    '-o',
+    join(folder, 'out'),
+  )
+  return result?.failed === false ? '' : `${result?.output}`
+}
+
+describe('the committed PTX', () => {
+  for (const module of MODULES) {
+    const ptx = shippedPtx(module)
+
+    it(`of ${module} belongs to its source, and says what it needs`, () => {
+      assert.ok(
+        ptx.includes(digestOf(module)),
+        `build again where nvcc is installed: cuda/${module}.ptx is out of date`,
+      )
+      assert.match(ptx, new RegExp(`^\\.version ${SHIPPED_PTX.version}$`, 'm'))
+      assert.match(ptx, new RegExp(`^\\.target ${SHIPPED_PTX.target}$`, 'm'))
+      const defined = [...readSource(`${module}.cu`).matchAll(/__global__ void (\w+)\(/g)].map(match => match[1])
+      const kernels = kernelsOf(ptx).map(kernel => kernel.name)
+      for (const name of defined.filter(name => name !== 'name')) assert.ok(kernels.includes(name), name)
+    })
+
+    it(`of ${module} is what this compiler makes of it`, { skip }, t => {
+      // Another compiler makes other code of the same source.
+      if (!NVCC?.output.includes('release 13.0, V13.0.88')) return t.skip('it was made by nvcc 13.0.88')
+      assert.equal(compile(module), ptx)
+    })
+
+    for (const architecture of ['sm_75', 'sm_80', 'sm_90']) {
+      it(`of ${module} assembles for ${architecture}`, { skip: skipAssembling }, () => {
+        const path = join(deviceIncludePath(), `${module}.ptx`)
+        const result = runTool('ptxas', `-arch=${architecture}`, path, '-o', join(folder, 'out.cubin'))
+        assert.equal(result?.failed, false, result?.output)
+      })
+    }
+  }
+
+  it('would not assemble under an older version', { skip: skipAssembling }, () => {
+    const path = join(folder, 'older.ptx')
+    writeFileSync(path, shippedPtx('trials').replace(`.version ${SHIPPED_PTX.version}`, '.version 6.2'))
+    assert.equal(runTool('ptxas', '-arch=sm_75', path, '-o', join(folder, 'out.cubin'))?.failed, true)
+  })
+})
+
+describe('the header', () => {
+  it('is where the package says', () => assert.ok(existsSync(join(deviceIncludePath(), 'cuda_mempool.cuh'))))
+
+  it('asserts the offsets that TypeScript reads by', () => {
+    const asserted = (structure: string) => {
+      const fields = HEADER.matchAll(
+        new RegExp(`static_assert\\(__builtin_offsetof\\(${structure}, (\\w+)\\) == (\\d+)`, 'g'),
+      )
+      const bytes = new RegExp(`static_assert\\(sizeof\\(${structure}\\) == (\\d+)`).exec(HEADER)
+      return {
+        ...Object.fromEntries([...fields].map(([, name, at]) => [name, Number(at)])),
+        byteLength: Number(bytes?.[1]),
+      }
+    }
+    assert.deepEqual(asserted('DevicePool'), layout.DEVICE_POOL)
+    assert.deepEqual(asserted('DeviceHeap'), layout.DEVICE_HEAP)
+    assert.deepEqual(asserted('Tallies'), layout.TALLIES)
+    assert.equal(asserted('PaddedCount').byteLength, layout.COUNT_BYTES)
+  })
+
+  it('has the constants that TypeScript has', () => {
+    const { CLASSES, LARGEST_BLOCK, SLOTS, STRIPES } = layout
+    for (const [name, value] of Object.entries({ CLASSES, LARGEST_BLOCK, SLOTS, STRIPES })) {
+      assert.equal(Number(new RegExp(`constexpr u32 ${name} = (\\d+);`).exec(HEADER)?.[1]), value, name)
+    }
+  })
+
+  it('compiles with those assertions, for every architecture, with and without traps', { skip }, () => {
+    const sizes = Array.from({ length: layout.CLASSES }, (_, index) => layout.bytesOfClass(index))
+    const source = `${sizes.map((bytes, index) => `static_assert(bytesOfClass(${index}) == ${bytes}, "");`).join('\n')}
+      static_assert(SUPERBLOCK_BYTES == ${layout.SUPERBLOCK_BYTES} && BLOCKS_BYTES == ${layout.BLOCKS_BYTES}, "");
+      __global__ void kernel(DeviceHeap *heap, DeviceArena *arena) { heap->free(arena->allocate(1)); }`
+    assert.equal(complaintAbout(source, '-arch=compute_75', '-Werror', 'all-warnings'), '')
+    assert.equal(complaintAbout(source, '-arch=compute_90', '-DCUDA_MEMPOOL_DEBUG'), '')
+    assert.match(complaintAbout('static_assert(sizeof(DeviceHeap) == 1, "");', '-arch=compute_75'), /static assertion/)
+  })
+
+  it('needs nothing of the host', () => assert.doesNotMatch(HEADER, /#include/))
+})
+
+describe('the layout', () => {
+  it('every request gets the smallest class that holds it, and classes are four an octave', () => {
+    const sizes = Array.from({ length: layout.CLASSES }, (_, index) => layout.bytesOfClass(index))
+    assert.deepEqual(sizes.slice(0, 12), [16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256])
+    assert.equal(sizes.at(-1), layout.LARGEST_BLOCK)
+    for (let index = 1; index < sizes.length; index++) {
+      assert.ok(sizes[index] > sizes[index - 1] && sizes[index] % 16 === 0)
+      if (index >= 4) assert.ok(sizes[index] <= sizes[index - 1] * 1.25)
+    }
+  })
+
+  it('a heap and its tables fit into what they are given, and one superblock more would not', () => {
+    for (const bytes of [0, 65_536, 131_071, 131_072, 2 ** 20, 4 * 2 ** 20, 4 * 2 ** 30 + 12_345, 2 ** 37]) {
+      const geometry = layout.heapGeometry(bytes)
+      const { superblocksAt, reserved, slotMask } = geometry
+      assert.ok(reserved === 0 || superblocksAt + reserved * layout.SUPERBLOCK_BYTES <= bytes)
+      assert.ok(superblocksAt + (reserved + 1) * layout.SUPERBLOCK_BYTES > bytes)
+      assert.ok(
+        superblocksAt % layout.SUPERBLOCK_BYTES === 0 && slotMask < layout.SLOTS && (slotMask & (slotMask + 1)) === 0,
+      )
+      assert.equal(layout.superblocksWithin(geometry, bytes), reserved)
+      assert.equal(layout.superblocksWithin(geometry, superblocksAt - 1), 0)
+      assert.ok(bytes < 4 * 2 ** 20 || reserved * layout.SUPERBLOCK_BYTES > 0.95 * bytes)
+    }
+  })
+
+  it('statistics are sums over the stripes', () => {
+    const copy = new Uint8Array(layout.DEVICE_HEAP.byteLength)
+    const view = new DataView(copy.buffer)
+    const at = (stripe: number, offset: number) =>
+      layout.DEVICE_HEAP.tallies + stripe * layout.TALLIES.byteLength + offset
+    view.setBigInt64(at(0, layout.TALLIES.allocations + 8 * 3), 5n, true)
+    view.setBigInt64(at(15, layout.TALLIES.allocations + 8 * 31), 2n, true)
+    view.setBigInt64(at(7, layout.TALLIES.frees + 8 * 3), 4n, true)
+    view.setBigInt64(at(1, layout.TALLIES.allocations + 8 * 32), 1n, true)
+    view.setBigInt64(at(2, layout.TALLIES.failures), 2n ** 33n, true)
+    view.setBigInt64(layout.DEVICE_HEAP.runTaken, 3n, true)
+    view.setBigInt64(layout.DEVICE_HEAP.doubleFrees, 6n, true)
+    view.setUint32(layout.DEVICE_HEAP.limit, 100, true)
+    view.setUint32(layout.DEVICE_HEAP.peak, 50, true)
+    view.setInt32(layout.DEVICE_HEAP.counts + layout.CLASSES * layout.COUNT_BYTES, 90, true)
+    assert.deepEqual(layout.heapStats(copy), {
+      allocations: 8,
+      frees: 4,
+      failures: 2 ** 33,
+      doubleFrees: 6,
+      invalidFrees: 0,
+      liveBlocks: 4,
+      liveBytes: 64 + 2 * 8192 + 3 * 65_536,
+      usedBytes: 10 * 65_536,
+      peakUsedBytes: 50 * 65_536,
+      limitBytes: 100 * 65_536,
+    })
+    assert.throws(() => layout.heapStats(new Uint8Array(100)), RangeError)
+  })
+
+  it('what a pool was asked for beyond its limit does not count as taken', () => {
+    const copy = new Uint8Array(layout.DEVICE_POOL.byteLength)
+    const view = new DataView(copy.buffer)
+    view.setBigUint64(layout.DEVICE_POOL.limit, 1024n, true)
+    view.setBigUint64(layout.DEVICE_POOL.offset, 4096n, true)
+    view.setBigUint64(layout.DEVICE_POOL.failures, 3n, true)
+    assert.deepEqual(layout.bumpStats(copy), { takenBytes: 1024, peakBytes: 1024, limitBytes: 1024, failures: 3 })
+  })
+})

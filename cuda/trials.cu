@@ -1,0 +1,110 @@
+// Kernels that try the allocators: take, stamp, verify, free; churn; a detector of memory handed out twice. What they find
+// wrong they count in *faults.
+
+#include "cuda_mempool.cuh"
+
+using namespace cuda_mempool;
+
+static __device__ u32 thread() { return blockIdx.x * blockDim.x + threadIdx.x; }
+
+static __device__ u32 hash(u32 value) {
+  value = (value ^ value >> 16) * 0x7feb352du;
+  value = (value ^ value >> 15) * 0x846ca68bu;
+  return value ^ value >> 16;
+}
+
+// The size that a thread wants: from `least` to `most` bytes, evenly in size where `shape` is 0 and in its logarithm where
+// it is 1; the same for all where least and most are equal.
+static __device__ u32 wanted(u32 seed, u32 least, u32 most, u32 shape) {
+  const u32 random = hash(seed);
+  if (shape == 0) return least + random % (most - least + 1);
+  const u32 octaves = 31 - __clz(most / least);
+  const u32 floor = least << random % octaves;
+  return floor + (random >> 8) % floor + 1;
+}
+
+#define TAKE(name, Allocator)                                                                                          \
+  extern "C" __global__ void name(Allocator *from, void **blocks, u32 count, u32 least, u32 most, u32 shape, u32 seed) { \
+    if (thread() < count) blocks[thread()] = from->allocate(wanted(thread() + seed, least, most, shape));              \
+  }
+TAKE(pool_take, DevicePool)
+TAKE(arena_take, DeviceArena)
+TAKE(heap_take, DeviceHeap)
+
+// What the tiers are measured against: the addition alone.
+extern "C" __global__ void bare_take(u64 *offset, void **blocks, u32 count, u32 least, u32 most, u32 shape, u32 seed) {
+  if (thread() < count) {
+    blocks[thread()] = reinterpret_cast<void *>(atomicAdd(offset, static_cast<u64>(wanted(thread() + seed, least, most, shape))));
+  }
+}
+
+// The same with a size that the compiler knows, which lets it add once for a whole warp.
+extern "C" __global__ void bare_take_64(u64 *offset, void **blocks, u32 count) {
+  if (thread() < count) blocks[thread()] = reinterpret_cast<void *>(atomicAdd(offset, 64ull));
+}
+
+extern "C" __global__ void bare_take_64_narrow(u32 *offset, u32 *blocks, u32 count) {
+  if (thread() < count) blocks[thread()] = atomicAdd(offset, 64u);
+}
+
+extern "C" __global__ void arena_take_64(DeviceArena *arena, void **blocks, u32 count) {
+  if (thread() < count) blocks[thread()] = arena->allocate(64);
+}
+
+extern "C" __global__ void cuda_take(void **blocks, u32 count, u32 least, u32 most, u32 shape, u32 seed) {
+  if (thread() < count) blocks[thread()] = malloc(wanted(thread() + seed, least, most, shape));
+}
+
+extern "C" __global__ void cuda_free(void **blocks, u32 count) {
+  if (thread() < count) free(blocks[thread()]);
+}
+
+// Thread i frees block i * stride mod count: 1 for its own, an odd number for anyone's where count is a power of two.
+extern "C" __global__ void heap_free(DeviceHeap *heap, void **blocks, u32 count, u32 stride) {
+  if (thread() < count) heap->free(blocks[static_cast<u64>(thread()) * stride % count]);
+}
+
+// Writes the thread's number into every word of its block.
+extern "C" __global__ void stamp(void **blocks, u32 count, u32 least, u32 most, u32 shape, u32 seed) {
+  if (thread() >= count || blocks[thread()] == nullptr) return;
+  u32 *const words = static_cast<u32 *>(blocks[thread()]);
+  for (u32 at = 0; at < wanted(thread() + seed, least, most, shape) / 4; at++) words[at] = thread();
+}
+
+extern "C" __global__ void verify(void **blocks, u32 count, u32 least, u32 most, u32 shape, u32 seed, u32 *faults) {
+  if (thread() >= count || blocks[thread()] == nullptr) return;
+  const u32 *const words = static_cast<const u32 *>(blocks[thread()]);
+  u32 wrong = 0;
+  for (u32 at = 0; at < wanted(thread() + seed, least, most, shape) / 4; at++) wrong += words[at] != thread();
+  if (wrong != 0) atomicAdd(faults, wrong);
+}
+
+// Takes and frees in one kernel, `rounds` times, up to four blocks held at a time. `marks`, where it is not null, has a word
+// for each 16 bytes of the heap's superblocks, all zero: whoever takes a block must find its words so, and leaves them so.
+extern "C" __global__ void churn(DeviceHeap *heap, u32 rounds, u32 least, u32 most, u32 shape, u32 seed, u32 *marks, u32 *faults) {
+  u32 *held[4] = {};
+  u32 bytes[4] = {};
+  u32 wrong = 0;
+  for (u32 round = 0; round < rounds + 4; round++) {
+    const u32 at = round & 3;
+    if (held[at] != nullptr) {
+      u32 *const mark = marks + (reinterpret_cast<u64>(held[at]) - heap->base) / 16;
+      const u32 words = bytes[at] / 4;
+      wrong += held[at][0] != thread() || held[at][words - 1] != thread();
+      for (u32 unit = 0; marks != nullptr && unit < words / 4; unit++) wrong += atomicExch(&mark[unit], 0) != thread() + 1;
+      heap->free(held[at]);
+    }
+    held[at] = nullptr;
+    if (round >= rounds) continue;
+    bytes[at] = wanted(hash(thread() + seed) + round, least, most, shape) & ~15u;
+    if (bytes[at] == 0) bytes[at] = 16;
+    held[at] = static_cast<u32 *>(heap->allocate(bytes[at]));
+    if (held[at] == nullptr) continue;
+    u32 *const mark = marks + (reinterpret_cast<u64>(held[at]) - heap->base) / 16;
+    const u32 words = bytes[at] / 4;
+    for (u32 unit = 0; marks != nullptr && unit < words / 4; unit++) wrong += atomicExch(&mark[unit], thread() + 1) != 0;
+    held[at][0] = thread();
+    held[at][words - 1] = thread();
+  }
+  if (wrong != 0) atomicAdd(faults, wrong);
+}

@@ -1,0 +1,487 @@
+// The heap of cuda/cuda_mempool.cuh once more, function by function under the same names, over modelled cells: small enough
+// that schedules can be enumerated. A group of threads that allocates together is one thread here that wants several blocks.
+// Beside the cells there is a shadow that no thread sees, which knows who has which block. A rule can be broken on purpose.
+
+import assert from 'node:assert/strict'
+import { Cells, type Steps } from './device-atomics.js'
+
+export type DeviceRule =
+  | 'reserve before searching'
+  | 'clear the map before publishing'
+  | 'clear the bit before raising the count'
+  | 'change tags by adding'
+  | 'list by compare-and-swap'
+  | 'give back only what is full as a whole'
+  | 'look again before leaving'
+  | 'look at the bit that a free clears'
+  | 'lower the count of the idle'
+
+export interface HeapSize {
+  readonly superblocks: number
+  /** blocks in a superblock of each class */
+  readonly capacities: readonly number[]
+  /** a power of two */
+  readonly slots: number
+}
+
+export interface Block {
+  readonly superblock: number
+  readonly sizeClass: number
+  readonly index: number
+}
+
+interface Grant {
+  readonly superblock: number
+  readonly ticket: number
+  readonly count: number
+}
+
+const enum State {
+  Idle,
+  Small,
+}
+
+const enum Place {
+  Loose,
+  Listed,
+  Attached,
+}
+
+/** bits of a cell, few enough that a small world has several cells */
+const MAP_BITS = 2
+const SET_BITS = 2
+const EMPTY = -1
+const BUSY = -2
+const NO_SLOT = -1
+const NONE = -1
+/** busy slots that a thread passes before it takes a superblock for itself */
+const PATIENCE = 2
+const NOTHING: Grant = { superblock: 0, ticket: 0, count: 0 }
+
+const TAG = 2 ** 16
+const BIAS = 2 ** 15
+const tagOf = (word: number) => Math.floor(word / TAG)
+const freeBlocksOf = (word: number) => (word % TAG) - BIAS
+const stateOf = (word: number): State => tagOf(word) >> 10
+const placeOf = (word: number): Place => (tagOf(word) >> 8) & 3
+const slotOf = (word: number) => (tagOf(word) >> 4) & 15
+const classOf = (word: number) => tagOf(word) & 15
+const smallTag = (sizeClass: number, place: Place, slot: number) =>
+  (State.Small << 10) | (place << 8) | (slot << 4) | sizeClass
+const retagged = (word: number, tag: number) => tag * TAG + (word % TAG)
+
+export class DeviceHeapModel {
+  readonly cells: Cells
+  /** who has a block, by superblock and index */
+  private readonly owners = new Map<number, number>()
+  private readonly mapCells: number
+  private readonly setCells: number
+  private readonly doubleFreesAt: number
+  private readonly mapsAt: number
+  private readonly countsAt: number
+  private readonly slotsAt: number
+  private readonly setsAt: number
+
+  constructor(
+    private readonly size: HeapSize,
+    private readonly broken: DeviceRule | null = null,
+  ) {
+    const { superblocks, capacities, slots } = size
+    this.mapCells = Math.ceil(Math.max(...capacities) / MAP_BITS)
+    this.setCells = Math.ceil(superblocks / SET_BITS)
+    this.mapsAt = superblocks
+    this.countsAt = this.mapsAt + superblocks * this.mapCells
+    this.slotsAt = this.countsAt + capacities.length + 1
+    this.setsAt = this.slotsAt + capacities.length * slots
+    // A set is its cells and one cell of summary.
+    this.doubleFreesAt = this.setsAt + (capacities.length + 1) * (this.setCells + 1)
+    this.cells = new Cells(this.doubleFreesAt + 1)
+    const { values } = this.cells
+    values.fill(BIAS, 0, superblocks)
+    values.fill(-1, this.mapsAt, this.countsAt) // what runs wrote there
+    values.fill(EMPTY, this.slotsAt, this.setsAt)
+    values[this.countsAt + capacities.length] = superblocks
+    for (let index = 0; index < superblocks; index++) {
+      values[this.setAt(capacities.length, Math.floor(index / SET_BITS))] |= 1 << (index % SET_BITS)
+      values[this.setAt(capacities.length, this.setCells)] |= 1 << Math.floor(index / SET_BITS)
+    }
+  }
+
+  get doubleFrees(): number {
+    return this.cells.values[this.doubleFreesAt]
+  }
+
+  get liveBlocks(): number {
+    return this.owners.size
+  }
+
+  isTaken({ superblock, index }: Block): boolean {
+    return this.owners.has(superblock * 1000 + index)
+  }
+
+  /** Up to `wanted` blocks; fewer only where no more were found. */
+  *allocate(thread: number, sizeClass: number, wanted: number): Steps<Block[]> {
+    const blocks: Block[] = []
+    for (let turn = 0; turn < 16 && blocks.length < wanted; turn++) {
+      const grant = yield* this.obtain(thread, sizeClass, wanted - blocks.length)
+      for (let rank = 0; rank < grant.count; rank++) {
+        blocks.push(yield* this.takeBlock(thread, sizeClass, grant.superblock, grant.ticket + rank))
+      }
+      if (grant.count === 0) break
+    }
+    return blocks
+  }
+
+  *free({ superblock, sizeClass, index }: Block): Steps<void> {
+    const word = yield* this.cells.load(superblock)
+    if (stateOf(word) !== State.Small || classOf(word) !== sizeClass) {
+      yield* this.cells.add(this.doubleFreesAt, 1)
+      return
+    }
+    if (this.broken === 'clear the bit before raising the count') yield* this.raise(superblock, 1)
+    const key = superblock * 1000 + index
+    const [map, bit] = [this.mapAt(superblock, Math.floor(index / MAP_BITS)), 1 << (index % MAP_BITS)]
+    // Whoever clears the bit gives the block away in that step.
+    yield
+    const before = this.cells.values[map]
+    this.cells.values[map] = before & ~bit
+    const taken = (before & bit) !== 0
+    if (taken) assert.ok(this.owners.delete(key), 'a free block had its bit set')
+    if (!taken && this.broken !== 'look at the bit that a free clears') {
+      yield* this.cells.add(this.doubleFreesAt, 1)
+      return
+    }
+    if (this.broken !== 'clear the bit before raising the count') yield* this.raise(superblock, 1)
+  }
+
+  /** What must hold when no thread is at work: everything tells one story, and nothing is lost. */
+  check(): void {
+    const { superblocks, capacities, slots } = this.size
+    const { values } = this.cells
+    let idle = 0
+    for (let superblock = 0; superblock < superblocks; superblock++) {
+      const word = values[superblock]
+      const live = [...this.owners.keys()].filter(key => Math.floor(key / 1000) === superblock).length
+      const within = capacities.map((_, sizeClass) => this.has(sizeClass, superblock))
+      const isIdle = this.has(capacities.length, superblock)
+      if (stateOf(word) === State.Idle) {
+        assert.equal(word, BIAS, `the word of idle superblock ${superblock} should be as at the start`)
+        assert.ok(isIdle && !within.includes(true) && live === 0, `superblock ${superblock} is nowhere`)
+        idle++
+        continue
+      }
+      const sizeClass = classOf(word)
+      assert.equal(freeBlocksOf(word), capacities[sizeClass] - live, `the count of superblock ${superblock} is wrong`)
+      assert.ok(live > 0, `superblock ${superblock} is empty and was not given back`)
+      assert.ok(
+        !isIdle && within.every((listed, index) => listed === (placeOf(word) === Place.Listed && index === sizeClass)),
+      )
+      const held = Array.from({ length: slots }, (_, slot) => values[this.slotAt(sizeClass, slot)])
+      assert.equal(held.filter(each => each === superblock).length, placeOf(word) === Place.Attached ? 1 : 0)
+      if (placeOf(word) === Place.Loose)
+        assert.ok(freeBlocksOf(word) <= 0, `nobody finds room in superblock ${superblock}`)
+    }
+    for (let index = 0; index <= capacities.length; index++) {
+      const members = Array.from({ length: superblocks }, (_, superblock) => this.has(index, superblock))
+      assert.equal(values[this.countsAt + index], members.filter(Boolean).length, `the count of set ${index} is wrong`)
+      for (let cell = 0; cell < this.setCells; cell++) {
+        const summary = (values[this.setAt(index, this.setCells)] >> cell) & 1
+        assert.ok(values[this.setAt(index, cell)] === 0 || summary === 1, `set ${index} hides members`)
+      }
+    }
+    assert.ok(idle + Math.ceil(this.owners.size / Math.max(...capacities)) <= superblocks)
+    for (let at = this.slotsAt; at < this.setsAt; at++) {
+      const superblock = values[at]
+      assert.notEqual(superblock, BUSY, 'a slot stays busy')
+      if (superblock !== EMPTY) assert.equal(placeOf(values[superblock]), Place.Attached)
+    }
+  }
+
+  private *obtain(thread: number, sizeClass: number, wanted: number): Steps<Grant> {
+    const { slots } = this.size
+    let patience = PATIENCE
+    let passed = 0
+    for (let tries = 0; tries <= 2 * slots + 2; tries++) {
+      const slot = (thread + tries) % slots
+      const cell = this.slotAt(sizeClass, slot)
+      const current = yield* this.cells.load(cell)
+      if (current === BUSY) {
+        if (--patience === 0 && (yield* this.mayRefill(sizeClass))) {
+          const grant = yield* this.refill(sizeClass, NO_SLOT, wanted)
+          if (grant.count > 0) return grant
+        }
+        continue
+      }
+      if (current !== EMPTY && (tries === 0 || freeBlocksOf(yield* this.cells.load(current)) > 0)) {
+        const grant = yield* this.reserve(current, sizeClass, wanted)
+        if (grant.count > 0) return grant
+      }
+      if (!(yield* this.mayRefill(sizeClass))) {
+        if (++passed >= slots) break
+        continue
+      }
+      if ((yield* this.cells.compareAndSwap(cell, current, BUSY)) !== current) continue
+      if (current !== EMPTY) yield* this.detach(current, retagged(BIAS, smallTag(sizeClass, Place.Attached, slot)))
+      const grant = yield* this.refill(sizeClass, slot, wanted)
+      yield* this.cells.store(cell, grant.count === 0 ? EMPTY : grant.superblock)
+      if (grant.count > 0) return grant
+    }
+    return NOTHING
+  }
+
+  private *mayRefill(sizeClass: number): Steps<boolean> {
+    if ((yield* this.cells.load(this.countsAt + sizeClass)) > 0) return true
+    return (yield* this.cells.load(this.countsAt + this.size.capacities.length)) > 0
+  }
+
+  private *reserve(superblock: number, sizeClass: number, wanted: number): Steps<Grant> {
+    const lowered = this.broken === 'reserve before searching' ? 0 : wanted
+    const before = yield* this.cells.add(superblock, -lowered)
+    const fits = stateOf(before) === State.Small && classOf(before) === sizeClass
+    const grant = yield* this.settleGrant(superblock, sizeClass, fits ? freeBlocksOf(before) : 0, wanted)
+    if (lowered === 0) yield* this.cells.add(superblock, -grant.count)
+    return grant
+  }
+
+  private *settleGrant(superblock: number, sizeClass: number, present: number, wanted: number): Steps<Grant> {
+    const count = Math.max(0, Math.min(present, wanted))
+    if (count < wanted && this.broken !== 'reserve before searching') yield* this.raise(superblock, wanted - count)
+    return { superblock, ticket: count === 0 ? 0 : this.size.capacities[sizeClass] - present, count }
+  }
+
+  private *refill(sizeClass: number, slot: number, wanted: number): Steps<Grant> {
+    const { superblocks, capacities } = this.size
+    const left = slot === NO_SLOT ? 0 : yield* this.cells.load(this.countsAt + capacities.length)
+    const tag = slot === NO_SLOT ? smallTag(sizeClass, Place.Listed, 0) : smallTag(sizeClass, Place.Attached, slot)
+    if (left <= superblocks / 2) {
+      const grant = yield* this.refillWithListed(sizeClass, slot, tag, wanted)
+      return grant.count > 0 ? grant : yield* this.refillWithIdle(sizeClass, slot, tag, wanted)
+    }
+    const grant = yield* this.refillWithIdle(sizeClass, slot, tag, wanted)
+    return grant.count > 0 ? grant : yield* this.refillWithListed(sizeClass, slot, tag, wanted)
+  }
+
+  private *refillWithListed(sizeClass: number, slot: number, tag: number, wanted: number): Steps<Grant> {
+    const listed = smallTag(sizeClass, Place.Listed, 0)
+    for (let tries = 0; tries < 4; tries++) {
+      if ((yield* this.cells.load(this.countsAt + sizeClass)) <= 0) break
+      if ((yield* this.reserveMember(sizeClass)) === 0) break
+      const found = yield* this.find(sizeClass, 0)
+      if (found === NONE) break
+      const before = yield* this.cells.add(found, (tag - listed) * TAG - wanted)
+      const lowered = this.broken === 'reserve before searching' ? wanted : 0
+      if (lowered > 0) yield* this.cells.add(found, lowered - Math.max(0, Math.min(lowered, freeBlocksOf(before))))
+      const grant = yield* this.settleGrant(found, sizeClass, freeBlocksOf(before), wanted)
+      if (grant.count > 0) {
+        if (slot === NO_SLOT) yield* this.insert(sizeClass, found)
+        return grant
+      }
+      yield* this.detach(found, retagged(BIAS, tag))
+    }
+    return NOTHING
+  }
+
+  private *refillWithIdle(sizeClass: number, slot: number, tag: number, wanted: number): Steps<Grant> {
+    const { superblocks, capacities } = this.size
+    const left = yield* this.reserveMember(capacities.length)
+    if (left === 0) return NOTHING
+    const found = yield* this.find(capacities.length, superblocks - left)
+    if (found === NONE) return NOTHING
+    const count = Math.min(wanted, capacities[sizeClass])
+    const early = this.broken === 'clear the map before publishing'
+    if (!early) yield* this.clearBitmap(found, capacities[sizeClass])
+    const change = tag * TAG + capacities[sizeClass] - count
+    if (this.broken === 'change tags by adding') yield* this.cells.store(found, BIAS + change)
+    else yield* this.cells.add(found, change)
+    if (early && slot !== NO_SLOT) yield* this.cells.store(this.slotAt(sizeClass, slot), found)
+    if (early) yield* this.clearBitmap(found, capacities[sizeClass])
+    if (slot === NO_SLOT) yield* this.insert(sizeClass, found)
+    return { superblock: found, ticket: 0, count }
+  }
+
+  private *clearBitmap(superblock: number, capacity: number): Steps<void> {
+    for (let cell = 0; cell * MAP_BITS < capacity; cell++) {
+      const bits = capacity - cell * MAP_BITS
+      yield* this.cells.store(this.mapAt(superblock, cell), bits >= MAP_BITS ? 0 : (1 << MAP_BITS) - (1 << bits))
+    }
+  }
+
+  private *takeBlock(thread: number, sizeClass: number, superblock: number, index: number): Steps<Block> {
+    const full = (1 << MAP_BITS) - 1
+    const mapCells = Math.ceil(this.size.capacities[sizeClass] / MAP_BITS)
+    let [cell, bit] = [Math.floor(index / MAP_BITS), index % MAP_BITS]
+    for (let tries = 0; tries < 64; tries++) {
+      yield
+      const at = this.mapAt(superblock, cell)
+      const taken = this.cells.values[at]
+      this.cells.values[at] = taken | (1 << bit)
+      if (((taken >> bit) & 1) === 0) {
+        const key = superblock * 1000 + cell * MAP_BITS + bit
+        assert.ok(!this.owners.has(key), 'a block was handed out twice')
+        this.owners.set(key, thread)
+        return { superblock, sizeClass, index: cell * MAP_BITS + bit }
+      }
+      let clear = ~taken & full
+      for (let step = 0; clear === 0 && step < mapCells; step++) {
+        cell = (cell + 1) % mapCells
+        clear = ~(yield* this.cells.load(this.mapAt(superblock, cell))) & full
+      }
+      if (clear !== 0) bit = 31 - Math.clz32(clear)
+    }
+    throw new assert.AssertionError({ message: 'a promised block was not found' })
+  }
+
+  private *raise(superblock: number, count: number): Steps<void> {
+    const before = yield* this.cells.add(superblock, count)
+    const now = before + count
+    if (stateOf(now) !== State.Small) return
+    const listable = placeOf(now) === Place.Loose && freeBlocksOf(before) <= 0 && freeBlocksOf(now) > 0
+    if (listable || this.isFull(now)) yield* this.settle(superblock, now)
+  }
+
+  private isFull(word: number): boolean {
+    return freeBlocksOf(word) === this.size.capacities[classOf(word)]
+  }
+
+  private *settle(superblock: number, seen: number): Steps<void> {
+    let now = seen
+    while (stateOf(now) === State.Small) {
+      const sizeClass = classOf(now)
+      if (this.isFull(now)) {
+        if (placeOf(now) === Place.Loose) {
+          const current = yield* this.giveBackFull(superblock, now)
+          if (current === now) return yield* this.insert(this.size.capacities.length, superblock)
+          now = current
+          continue
+        }
+        const cell = this.slotAt(sizeClass, slotOf(now))
+        const listed = placeOf(now) === Place.Listed
+        if (listed) {
+          if (!(yield* this.remove(sizeClass, superblock))) return
+        } else if ((yield* this.cells.compareAndSwap(cell, superblock, BUSY)) !== superblock) return
+        const released = (yield* this.giveBackFull(superblock, now)) === now
+        if (!listed) yield* this.cells.store(cell, released ? EMPTY : superblock)
+        else if (!released) yield* this.insert(sizeClass, superblock)
+        if (released) return yield* this.insert(this.size.capacities.length, superblock)
+      } else if (placeOf(now) === Place.Loose && freeBlocksOf(now) > 0) {
+        const next = retagged(now, smallTag(sizeClass, Place.Listed, 0))
+        if (this.broken === 'list by compare-and-swap') yield* this.cells.store(superblock, next)
+        else {
+          const current = yield* this.cells.compareAndSwap(superblock, now, next)
+          if (current !== now) {
+            now = current
+            continue
+          }
+        }
+        yield* this.insert(sizeClass, superblock)
+      } else return
+      if (this.broken === 'look again before leaving') return
+      now = yield* this.cells.load(superblock)
+      if (!this.isFull(now)) return
+    }
+  }
+
+  private *giveBackFull(superblock: number, now: number): Steps<number> {
+    if (this.broken !== 'give back only what is full as a whole') {
+      return yield* this.cells.compareAndSwap(superblock, now, BIAS)
+    }
+    yield* this.cells.store(superblock, BIAS)
+    return now
+  }
+
+  private *detach(superblock: number, guess: number): Steps<void> {
+    let now = guess
+    for (;;) {
+      const sizeClass = classOf(now)
+      const room = freeBlocksOf(now) > 0
+      const next = this.isFull(now) ? BIAS : retagged(now, smallTag(sizeClass, room ? Place.Listed : Place.Loose, 0))
+      const current = yield* this.cells.compareAndSwap(superblock, now, next)
+      if (current !== now) {
+        now = current
+        continue
+      }
+      if (this.isFull(now)) return yield* this.insert(this.size.capacities.length, superblock)
+      if (!room) return
+      yield* this.insert(sizeClass, superblock)
+      if (this.broken === 'look again before leaving') return
+      now = yield* this.cells.load(superblock)
+      if (stateOf(now) === State.Small && this.isFull(now)) yield* this.settle(superblock, now)
+      return
+    }
+  }
+
+  // The sets of superblocks: one for each class, and the idle ones as the last.
+
+  private *insert(set: number, superblock: number): Steps<void> {
+    const cell = Math.floor(superblock / SET_BITS)
+    const before = yield* this.cells.or(this.setAt(set, cell), 1 << (superblock % SET_BITS))
+    if (before === 0) yield* this.cells.or(this.setAt(set, this.setCells), 1 << cell)
+    yield* this.cells.add(this.countsAt + set, 1)
+  }
+
+  private *remove(set: number, superblock: number): Steps<boolean> {
+    const bit = 1 << (superblock % SET_BITS)
+    if (((yield* this.removeBit(set, Math.floor(superblock / SET_BITS), bit)) & bit) === 0) return false
+    yield* this.cells.add(this.countsAt + set, -1)
+    return true
+  }
+
+  private *reserveMember(set: number): Steps<number> {
+    const count = this.countsAt + set
+    if (this.broken === 'lower the count of the idle') return yield* this.cells.load(count)
+    const before = yield* this.cells.add(count, -1)
+    if (before >= 1) return before
+    yield* this.cells.add(count, 1)
+    return 0
+  }
+
+  private *find(set: number, start: number): Steps<number> {
+    let [cell, index] = [Math.floor(start / SET_BITS) % this.setCells, start % SET_BITS]
+    for (let tries = 0; tries < 8; tries++) {
+      const bit = 1 << index
+      let members = yield* this.removeBit(set, cell, bit)
+      if ((members & bit) !== 0) return cell * SET_BITS + index
+      for (let looks = 0; members === 0 && looks < 8; looks++) {
+        const summary = yield* this.cells.load(this.setAt(set, this.setCells))
+        if (summary === 0) break
+        do cell = (cell + 1) % this.setCells
+        while (((summary >> cell) & 1) === 0)
+        members = yield* this.cells.load(this.setAt(set, cell))
+        if (members === 0) yield* this.tidy(set, cell)
+      }
+      if (members === 0) break
+      index = 31 - Math.clz32(members)
+    }
+    yield* this.cells.add(this.countsAt + set, 1)
+    return NONE
+  }
+
+  private *removeBit(set: number, cell: number, bit: number): Steps<number> {
+    const before = yield* this.cells.and(this.setAt(set, cell), ~bit)
+    if ((before & bit) !== 0 && (before & ~bit) === 0) yield* this.tidy(set, cell)
+    return before
+  }
+
+  private *tidy(set: number, cell: number): Steps<void> {
+    const summary = this.setAt(set, this.setCells)
+    yield* this.cells.and(summary, ~(1 << cell))
+    if ((yield* this.cells.load(this.setAt(set, cell))) !== 0) yield* this.cells.or(summary, 1 << cell)
+  }
+
+  private has(set: number, superblock: number): boolean {
+    const cell = this.cells.values[this.setAt(set, Math.floor(superblock / SET_BITS))]
+    return ((cell >> (superblock % SET_BITS)) & 1) === 1
+  }
+
+  private setAt(set: number, cell: number): number {
+    return this.setsAt + set * (this.setCells + 1) + cell
+  }
+
+  private slotAt(sizeClass: number, slot: number): number {
+    return this.slotsAt + sizeClass * this.size.slots + slot
+  }
+
+  private mapAt(superblock: number, cell: number): number {
+    return this.mapsAt + superblock * this.mapCells + cell
+  }
+}

@@ -1,0 +1,238 @@
+// Faults of interleaving in the allocators of kernels, looked for without a GPU: small programs under every schedule with few
+// preemptions, larger ones under random schedules, and the same with one rule broken, which must be noticed.
+// DEVICE_SEED and DEVICE_RUNS move and lengthen the random part.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { Random } from '../src/base/random.js'
+import type { Steps } from './device-atomics.js'
+import { type BumpRule, DeviceBumpModel } from './device-bump-model.js'
+import { type Block, DeviceHeapModel, type DeviceRule, type HeapSize } from './device-heap-model.js'
+import { type Exploration, explore, type ModelRun, sample } from './device-schedules.js'
+
+const SEED = Number(process.env['DEVICE_SEED'] ?? 1)
+const RUNS = Number(process.env['DEVICE_RUNS'] ?? 1000)
+
+/** One thing that a thread does: takes blocks of a class, or frees what it has taken, or what the program began with. */
+type Deed = { readonly take: number; readonly ofClass?: number } | 'free' | 'free first' | 'free twice' | 'free begun'
+
+interface Program {
+  readonly size: HeapSize
+  /** blocks of class 0 that are in use before the threads start */
+  readonly begun?: number
+  readonly threads: readonly (readonly Deed[])[]
+  readonly preemptions: number
+}
+
+const take = (count: number, ofClass = 0): Deed => ({ take: count, ofClass })
+
+const PROGRAMS: Record<string, Program> = {
+  'two threads and one superblock': {
+    size: { superblocks: 2, capacities: [2], slots: 1 },
+    threads: [
+      [take(1), 'free'],
+      [take(1), 'free'],
+    ],
+    preemptions: 3,
+  },
+  'groups that need more than a superblock has': {
+    size: { superblocks: 3, capacities: [3], slots: 2 },
+    threads: [
+      [take(2), 'free'],
+      [take(3), 'free'],
+    ],
+    preemptions: 2,
+  },
+  'superblocks that change their class': {
+    size: { superblocks: 2, capacities: [1, 2], slots: 1 },
+    threads: [
+      [take(1), 'free', take(1)],
+      [take(2, 1), 'free', take(1, 1), 'free'],
+    ],
+    preemptions: 2,
+  },
+  'frees into what is full, while others allocate': {
+    size: { superblocks: 3, capacities: [2], slots: 1 },
+    begun: 3,
+    threads: [['free begun'], [take(2), 'free first'], [take(1)]],
+    preemptions: 2,
+  },
+  'a heap that is full': {
+    size: { superblocks: 1, capacities: [2], slots: 1 },
+    begun: 1,
+    threads: [
+      ['free begun', take(1)],
+      [take(2), 'free'],
+      [take(1), 'free'],
+    ],
+    preemptions: 2,
+  },
+  'an idle superblock that someone still knows': {
+    size: { superblocks: 1, capacities: [2], slots: 1 },
+    begun: 1,
+    threads: [[take(1)], ['free begun', take(1)]],
+    preemptions: 3,
+  },
+  'a block freed twice': {
+    size: { superblocks: 2, capacities: [3], slots: 1 },
+    begun: 1,
+    threads: [[take(2), 'free twice'], [take(1)]],
+    preemptions: 3,
+  },
+}
+
+function sequentially<Result>(steps: Steps<Result>): Result {
+  for (;;) {
+    const { done, value } = steps.next()
+    if (done) return value
+  }
+}
+
+/** A run of a program: judged when the threads have ended, and again when all that is left has been freed. */
+function runOf({ size, begun = 0, threads }: Omit<Program, 'preemptions'>, rule: DeviceRule | null = null): ModelRun {
+  const heap = new DeviceHeapModel(size, rule)
+  const first = begun === 0 ? [] : sequentially(heap.allocate(0, 0, begun))
+  const held: Block[][] = threads.map(() => [])
+  let doubleFrees = 0
+
+  function* perform(deeds: readonly Deed[], thread: number): Steps<void> {
+    const mine = held[thread]
+    for (const deed of deeds) {
+      if (typeof deed === 'object') mine.push(...(yield* heap.allocate(thread, deed.ofClass ?? 0, deed.take)))
+      else if (deed === 'free twice') {
+        const block = mine.pop()
+        if (block === undefined) continue
+        yield* heap.free(block)
+        // If somebody else has got it in between, this would free theirs.
+        if (heap.isTaken(block)) continue
+        const before = heap.doubleFrees
+        sequentially(heap.free(block))
+        if (heap.doubleFrees === before) throw new Error('a double free was not noticed')
+        doubleFrees++
+      } else {
+        const blocks = deed === 'free begun' ? first : mine
+        for (let left = deed === 'free first' ? 1 : blocks.length; left > 0 && blocks.length > 0; left--) {
+          yield* heap.free(blocks.shift()!)
+        }
+      }
+    }
+  }
+
+  return {
+    threads: threads.map(perform),
+    check: () => {
+      heap.check()
+      const left = [...first, ...held.flat()]
+      assert.equal(heap.liveBlocks, left.length, 'blocks are lost')
+      for (const block of left) sequentially(heap.free(block))
+      heap.check()
+      assert.equal(heap.liveBlocks, 0)
+      assert.equal(heap.doubleFrees, doubleFrees)
+      // What is free can be had again, as a whole.
+      const [capacity] = size.capacities
+      const all = Array.from({ length: size.superblocks }, () => sequentially(heap.allocate(0, 0, capacity)))
+      assert.equal(all.flat().length, size.superblocks * capacity, 'memory is lost')
+      assert.equal(sequentially(heap.allocate(0, 0, 1)).length, 0)
+    },
+  }
+}
+
+/** A larger program from a seed: threads that take and free in any order, and hold on to some. */
+function randomRun(seed: number, rule: DeviceRule | null = null): ModelRun {
+  const random = new Random(seed)
+  const capacities = [1 + random.below(4), 1 + random.below(4)]
+  const size = { superblocks: 1 + random.below(4), capacities, slots: 1 << random.below(2) }
+  const threads = Array.from({ length: 2 + random.below(3) }, () =>
+    Array.from({ length: 2 + random.below(8) }, (): Deed => {
+      const choice = random.below(8)
+      if (choice < 4) return take(1 + random.below(4), random.below(2))
+      return choice < 6 ? 'free first' : choice === 6 ? 'free' : 'free begun'
+    }),
+  )
+  return runOf({ size, begun: random.below(4), threads }, rule)
+}
+
+function bumpRun(sizes: readonly (readonly number[])[], grow: number | null, rule: BumpRule | null = null): ModelRun {
+  const arena = new DeviceBumpModel(10, 16, rule)
+  function* perform(mine: readonly number[]): Steps<void> {
+    for (const size of mine) yield* arena.allocate(size)
+  }
+  const threads = sizes.map(perform)
+  if (grow !== null) threads.push(arena.grow(grow))
+  return { threads, check: () => arena.check() }
+}
+
+function expectFine({ failure, complete }: Exploration, replay = ''): void {
+  assert.equal(failure, null, `${failure?.message}\nschedule: ${failure?.schedule.join('')}\n${replay}`)
+  assert.ok(complete)
+}
+
+describe('the heap of kernels', () => {
+  for (const [name, program] of Object.entries(PROGRAMS)) {
+    it(`${name}: every schedule with ${program.preemptions} preemptions`, t => {
+      const result = explore(() => runOf(program), program.preemptions)
+      t.diagnostic(`${result.runs} runs, ${result.steps} steps`)
+      expectFine(result)
+      assert.ok(result.runs > 100)
+    })
+  }
+
+  it(`random programs under random schedules (DEVICE_SEED=${SEED} DEVICE_RUNS=${RUNS})`, t => {
+    const result = sample(seed => randomRun(seed), SEED, RUNS)
+    t.diagnostic(`${result.runs} runs, ${result.steps} steps`)
+    expectFine(result, `DEVICE_SEED=${SEED + result.runs - 1} DEVICE_RUNS=1 node --test dist/proof/device-heap.test.js`)
+  })
+})
+
+describe('the heap of kernels with a broken rule', () => {
+  const rules: readonly DeviceRule[] = [
+    'reserve before searching',
+    'clear the map before publishing',
+    'clear the bit before raising the count',
+    'change tags by adding',
+    'list by compare-and-swap',
+    'give back only what is full as a whole',
+    'look again before leaving',
+    'look at the bit that a free clears',
+    'lower the count of the idle',
+  ]
+  for (const rule of rules) {
+    it(`${rule}: that it is not so is noticed`, t => {
+      for (const [name, program] of Object.entries(PROGRAMS)) {
+        const { failure, runs } = explore(() => runOf(program, rule), program.preemptions)
+        if (failure === null) continue
+        return t.diagnostic(`${name}, run ${runs}: ${failure.message.split('\n')[0]}`)
+      }
+      assert.fail('nothing was noticed')
+    })
+  }
+})
+
+describe('the arena of kernels', () => {
+  const cases: readonly (readonly [sizes: readonly (readonly number[])[], grow: number | null])[] = [
+    [
+      [
+        [4, 4],
+        [4, 2],
+      ],
+      null,
+    ],
+    [[[6], [6], [3]], null],
+    [[[8, 1], [5]], 16],
+    [[[9], [2, 2]], 14],
+  ]
+  for (const [sizes, grow] of cases) {
+    it(`${JSON.stringify(sizes)}${grow === null ? '' : ` while the limit grows to ${grow}`}: every schedule`, t => {
+      const result = explore(() => bumpRun(sizes, grow), Infinity)
+      t.diagnostic(`${result.runs} runs`)
+      expectFine(result)
+    })
+  }
+
+  for (const rule of ['give back only the end', 'saturate at what the limit can reach'] as const) {
+    it(`${rule}: that it is not so is noticed`, () => {
+      const results = cases.map(([sizes, grow]) => explore(() => bumpRun(sizes, grow, rule), Infinity))
+      assert.ok(results.some(({ failure }) => failure !== null))
+    })
+  }
+})

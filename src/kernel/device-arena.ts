@@ -1,0 +1,68 @@
+import { assert } from '../base/assert.js'
+import type { Stream } from '../order/stream.js'
+import { type BumpStats, bumpStats, DEVICE_POOL } from './device-layout.js'
+import type { DeviceRegion } from './device-region.js'
+import { KernelMemory, type KernelMemoryOptions } from './kernel-memory.js'
+import type { MemoryControl } from './memory-control.js'
+
+/** From the structure to the first byte that is handed out. */
+const STRUCTURE_BYTES = 256
+
+/**
+ * Memory that running kernels take in a row and give back all at once. A kernel takes it as `DeviceArena *`, or as
+ * `DevicePool *` for the plainest way, and calls `allocate(bytes)`: multiples of 16 bytes, or nullptr when it is full, which
+ * is counted. Made by the device: `device.createDeviceArena(region)`.
+ */
+export class DeviceArena extends KernelMemory<BumpStats> {
+  constructor(control: MemoryControl, region: DeviceRegion, options: KernelMemoryOptions = {}) {
+    super('createDeviceArena', control, region, options, STRUCTURE_BYTES, DEVICE_POOL.byteLength)
+    const { ptr, limitBytes, stream } = this
+    if (limitBytes < STRUCTURE_BYTES) {
+      throw new RangeError(
+        `${this.call}: the region must have ${3 * STRUCTURE_BYTES} bytes at least, not ${region.byteLength}`,
+      )
+    }
+    this.noteUse(stream, this.call)
+    control.launch('bump_initialise', 1, 1, stream, ptr, ptr + STRUCTURE_BYTES, limitBytes, this.reservedBytes)
+    control.readAfter(stream)
+  }
+
+  /** The address of the first byte that it hands out: all that was taken lies there in a row, in the order of the taking. */
+  get base(): number {
+    return this.ptr + STRUCTURE_BYTES
+  }
+
+  /** Bytes that can be handed out before it is full. */
+  get limitBytes(): number {
+    return this.bytesFromStructure() - STRUCTURE_BYTES
+  }
+
+  protected read(copy: Uint8Array): BumpStats {
+    return bumpStats(copy)
+  }
+
+  protected submitReset(ptr: number, stream: Stream): void {
+    this.control.launch('bump_reset', 1, 1, stream, ptr)
+  }
+
+  protected submitGrow(ptr: number, stream: Stream): void {
+    this.control.launch('bump_grow', 1, 1, stream, ptr, this.limitBytes)
+  }
+
+  protected checkContents(ptr: number): void {
+    const copy = this.control.readSync(this.region, ptr, DEVICE_POOL.byteLength)
+    const field = (at: number) => Number(new DataView(copy.buffer).getBigUint64(at, true))
+    assert(field(DEVICE_POOL.base) === ptr + STRUCTURE_BYTES, 'the memory begins behind the structure')
+    assert(field(DEVICE_POOL.reserved) === this.reservedBytes, 'the region can grow as far as it could')
+    assert(field(DEVICE_POOL.limit) <= this.limitBytes, 'no more is handed out than the region has')
+    assert(field(DEVICE_POOL.peak) <= this.limitBytes, 'no more was ever handed out')
+    const { takenBytes, peakBytes, limitBytes } = this.read(copy)
+    assert(takenBytes % 16 === 0 || takenBytes === limitBytes, 'it is handed out in steps of 16 bytes')
+    assert(takenBytes <= peakBytes, 'the peak is what is taken, at least')
+  }
+
+  private get reservedBytes(): number {
+    const { byteLength, capacityBytes = byteLength } = this.region
+    return this.bytesFromStructure(capacityBytes) - STRUCTURE_BYTES
+  }
+}

@@ -1,0 +1,93 @@
+import { assert } from '../base/assert.js'
+import type { Stream } from '../order/stream.js'
+import {
+  DEVICE_HEAP,
+  type HeapGeometry,
+  type HeapStats,
+  heapGeometry,
+  heapStats,
+  SUPERBLOCK_BYTES,
+  superblocksWithin,
+} from './device-layout.js'
+import type { DeviceRegion } from './device-region.js'
+import { checkHeap } from './heap-check.js'
+import { KernelMemory, type KernelMemoryOptions } from './kernel-memory.js'
+import type { MemoryControl } from './memory-control.js'
+
+const BLOCK_THREADS = 256
+const MOST_BLOCKS = 256
+
+/**
+ * malloc and free for running kernels. A kernel takes it as `DeviceHeap *` and calls `allocate(bytes)`, which returns
+ * nullptr when there is no room, and `free(block)`; what is no block, or was freed before, is counted and ignored. Memory
+ * outlives the kernel that took it: another one may free it. Made by the device: `device.createDeviceHeap(region)`.
+ */
+export class DeviceHeap extends KernelMemory<HeapStats> {
+  private readonly geometry: HeapGeometry
+
+  constructor(control: MemoryControl, region: DeviceRegion, options: KernelMemoryOptions = {}) {
+    super('createDeviceHeap', control, region, options, SUPERBLOCK_BYTES, DEVICE_HEAP.byteLength)
+    const { ptr, stream } = this
+    const { byteLength, capacityBytes = byteLength } = region
+    this.geometry = heapGeometry(this.bytesFromStructure(capacityBytes))
+    const { superblocksAt, reserved, slotMask } = this.geometry
+    if (reserved === 0 || this.superblocks === 0) {
+      const least = this.ptr - region.ptr + superblocksAt + SUPERBLOCK_BYTES
+      const tables =
+        capacityBytes === byteLength
+          ? ''
+          : `, with tables for the ${capacityBytes} it can grow to (a lower capacityBytes needs less)`
+      throw new RangeError(`${this.call}: the region must have ${least} bytes at least${tables}, not ${byteLength}`)
+    }
+    this.noteUse(stream, this.call)
+    const { superblocks } = this
+    control.launch(
+      'heap_initialise',
+      this.blocks,
+      BLOCK_THREADS,
+      stream,
+      ptr,
+      ptr + superblocksAt,
+      reserved,
+      superblocks,
+      slotMask,
+    )
+    control.readAfter(stream)
+  }
+
+  /** Bytes for blocks; a part of each 64 KiB is taken by their bookkeeping. */
+  get limitBytes(): number {
+    return this.superblocks * SUPERBLOCK_BYTES
+  }
+
+  protected read(copy: Uint8Array): HeapStats {
+    return heapStats(copy)
+  }
+
+  protected submitReset(ptr: number, stream: Stream): void {
+    this.control.launch('heap_reset', this.blocks, BLOCK_THREADS, stream, ptr)
+  }
+
+  protected submitGrow(ptr: number, stream: Stream): void {
+    this.control.launch('heap_grow', 1, BLOCK_THREADS, stream, ptr, this.superblocks)
+  }
+
+  protected checkContents(ptr: number): void {
+    const { superblocksAt, reserved } = this.geometry
+    const copy = this.control.readSync(this.region, ptr, superblocksAt)
+    const view = new DataView(copy.buffer)
+    assert(Number(view.getBigUint64(DEVICE_HEAP.base, true)) === ptr + superblocksAt, 'blocks begin behind the tables')
+    assert(view.getUint32(DEVICE_HEAP.reserved, true) === reserved, 'the tables are as large as they were made')
+    assert(view.getUint32(DEVICE_HEAP.limit, true) <= this.superblocks, 'no more is handed out than the region has')
+    checkHeap(copy, (offset, bytes) => this.control.readSync(this.region, ptr + superblocksAt + offset, bytes))
+  }
+
+  private get superblocks(): number {
+    return superblocksWithin(this.geometry, this.bytesFromStructure())
+  }
+
+  /** Of a kernel that clears the tables. */
+  private get blocks(): number {
+    return Math.min(MOST_BLOCKS, Math.ceil(this.geometry.superblocksAt / (8 * BLOCK_THREADS)))
+  }
+}

@@ -1,0 +1,68 @@
+import { assert } from '../base/assert.js'
+import { BLOCKS_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, heapStats, SUPERBLOCK_BYTES } from './device-layout.js'
+import { capacityOfClass, HeapTables, IDLE_SET, Place, State, superblockWord } from './heap-tables.js'
+
+/**
+ * Asserts that the tables of a DeviceHeap, the bitmaps of its superblocks and its counters tell one story, for a heap that
+ * nobody uses at the moment. `copy` has its structure and its tables; `readBlocks` reads from superblock 0 on.
+ */
+export function checkHeap(copy: Uint8Array, readBlocks: (offset: number, bytes: number) => Uint8Array): void {
+  const view = new DataView(copy.buffer, copy.byteOffset, copy.byteLength)
+  const u32 = (at: number) => view.getUint32(at, true)
+  const limit = u32(DEVICE_HEAP.limit)
+  const tables = new HeapTables(u32(DEVICE_HEAP.reserved))
+  const isIn = (set: number, superblock: number) =>
+    ((u32(tables.bitsAt(set, superblock)) >>> (superblock % 32)) & 1) === 1
+  const members = new Array<number>(CLASSES + 1).fill(0)
+  let [blocks, bytes] = [0, 0]
+  let runEnd = 0
+  for (let superblock = 0; superblock < limit; superblock++) {
+    const word = superblockWord(u32(tables.wordAt(superblock)), u32(tables.wordAt(superblock) + 4))
+    const sets = Array.from({ length: CLASSES + 1 }, (_, set) => set).filter(set => isIn(set, superblock))
+    for (const set of sets) {
+      members[set]++
+      const summary = u32(tables.summaryAt(set, superblock)) >>> (Math.floor(superblock / 64) % 32)
+      assert((summary & 1) === 1, 'the summary of a set has a bit for each word with members')
+    }
+    if (superblock < runEnd) {
+      assert(word.state === State.Idle && sets.length === 0, 'only the first superblock of a run says what it is')
+    } else if (word.state === State.Run) {
+      runEnd = superblock + word.length
+      assert(sets.length === 0 && runEnd <= limit, 'a run is in no set')
+      blocks++
+      bytes += word.length * SUPERBLOCK_BYTES
+    } else if (word.state === State.Idle) {
+      assert(sets.length === 1 && sets[0] === IDLE_SET, 'an unused superblock is among the idle ones')
+      assert(word.freeBlocks === 0, 'an idle superblock has no blocks')
+    } else {
+      const capacity = capacityOfClass(word.sizeClass)
+      const taken = takenBits(
+        readBlocks(superblock * SUPERBLOCK_BYTES + BLOCKS_BYTES, SUPERBLOCK_BYTES - BLOCKS_BYTES),
+        capacity,
+      )
+      assert(word.freeBlocks === capacity - taken, 'the blocks that are not free are those whose bits are set')
+      assert(taken > 0 || word.place === Place.Attached, 'a superblock without blocks in use is idle, but in a slot')
+      const listed = word.place === Place.Listed
+      assert(
+        sets.length === (listed ? 1 : 0) && (!listed || sets[0] === word.sizeClass),
+        'a set has what is listed in it',
+      )
+      assert(word.place !== Place.Loose || word.freeBlocks === 0, 'what has room can be found')
+      blocks += taken
+      bytes += taken * bytesOfClass(word.sizeClass)
+    }
+  }
+  for (let set = 0; set <= CLASSES; set++) {
+    assert(view.getInt32(tables.countAt(set), true) === members[set], 'the number of a set is how many it has')
+  }
+  const { liveBlocks, liveBytes } = heapStats(copy)
+  assert(liveBlocks === blocks, 'allocations less frees are the blocks in use')
+  assert(liveBytes === bytes, 'live bytes are those of the blocks in use')
+}
+
+/** How many of the first `capacity` bits are set. */
+function takenBits(bitmap: Uint8Array, capacity: number): number {
+  let taken = 0
+  for (let bit = 0; bit < capacity; bit++) taken += (bitmap[bit >> 3] >> (bit & 7)) & 1
+  return taken
+}

@@ -1,0 +1,286 @@
+// Allocation for kernels of the simulated device, which are TypeScript functions: over the same structures in device memory
+// as cuda/cuda_mempool.cuh has, so that the host's side cannot tell them apart. A simulated kernel runs as one piece, so
+// nothing happens between two steps: this is the plain form of the algorithm, not a model of its threads. Sizes are rounded
+// as on a GPU; which block is handed out may differ.
+
+import type { DeviceMemory } from '../driver/simulated/device-memory.js'
+import {
+  BLOCKS_BYTES,
+  bytesOfClass,
+  CLASSES,
+  DEVICE_HEAP,
+  DEVICE_POOL,
+  LARGEST_BLOCK,
+  SUPERBLOCK_BYTES,
+  TALLIES,
+} from './device-layout.js'
+import {
+  capacityOfClass,
+  HeapTables,
+  IDLE_SET,
+  idleWord,
+  Place,
+  runWord,
+  State,
+  smallWord,
+  superblockWord,
+} from './heap-tables.js'
+
+/** What C++ calls nullptr. */
+const NULL = 0
+const TWO_32 = 2 ** 32
+
+/** The words of a structure in device memory. */
+export class Fields {
+  constructor(
+    private readonly memory: DeviceMemory,
+    private readonly ptr: number,
+  ) {}
+
+  u32(at: number): number {
+    return this.memory.load(Uint32Array, this.ptr + at, 1)[0]
+  }
+
+  setU32(at: number, ...values: readonly number[]): void {
+    this.memory.store(this.ptr + at, Uint32Array.from(values))
+  }
+
+  u64(at: number): number {
+    const [low, high] = this.memory.load(Uint32Array, this.ptr + at, 2)
+    return high * TWO_32 + low
+  }
+
+  setU64(at: number, value: number): void {
+    this.setU32(at, value % TWO_32, Math.floor(value / TWO_32))
+  }
+
+  addU64(at: number, value: number): void {
+    this.setU64(at, this.u64(at) + value)
+  }
+}
+
+/** What a simulated kernel does with a `DeviceArena *` (or `DevicePool *`) argument: `new SimulatedArena(memory, args.pointer(0))`. */
+export class SimulatedArena {
+  private readonly fields: Fields
+
+  constructor(memory: DeviceMemory, ptr: number) {
+    this.fields = new Fields(memory, ptr)
+  }
+
+  /** The address of at least `bytes` bytes at a multiple of 16, or 0, which is counted. */
+  allocate(bytes: number): number {
+    const size = Math.ceil(bytes / 16) * 16
+    const offset = this.fields.u64(DEVICE_POOL.offset)
+    if (!(bytes > 0) || offset + size > this.fields.u64(DEVICE_POOL.limit)) {
+      this.fields.addU64(DEVICE_POOL.failures, 1)
+      return NULL
+    }
+    this.fields.setU64(DEVICE_POOL.offset, offset + size)
+    return this.fields.u64(DEVICE_POOL.base) + offset
+  }
+}
+
+/** What a simulated kernel does with a `DeviceHeap *` argument: `new SimulatedHeap(memory, args.pointer(0))`. */
+export class SimulatedHeap {
+  private readonly fields: Fields
+  private readonly tables: HeapTables
+
+  constructor(
+    private readonly memory: DeviceMemory,
+    private readonly ptr: number,
+  ) {
+    this.fields = new Fields(memory, ptr)
+    this.tables = new HeapTables(this.fields.u32(DEVICE_HEAP.reserved))
+  }
+
+  /** The address of at least `bytes` bytes at a multiple of 16, or 0, which is counted. */
+  allocate(bytes: number): number {
+    const block = !(bytes > 0) ? NULL : bytes > LARGEST_BLOCK ? this.allocateRun(bytes) : this.allocateBlock(bytes)
+    if (block === NULL) this.fields.addU64(DEVICE_HEAP.tallies + TALLIES.failures, 1)
+    return block
+  }
+
+  /** Gives back what `allocate` returned; 0 does nothing. What is not a block, or not in use, is counted and ignored. */
+  free(block: number): void {
+    if (block === NULL) return
+    const offset = block - this.fields.u64(DEVICE_HEAP.base)
+    const superblock = Math.floor(offset / SUPERBLOCK_BYTES)
+    const within = offset - superblock * SUPERBLOCK_BYTES
+    const outside = superblock < 0 || superblock >= this.fields.u32(DEVICE_HEAP.reserved)
+    const refused = outside ? DEVICE_HEAP.invalidFrees : this.freeWithin(superblock, within)
+    if (refused !== null) this.fields.addU64(refused, 1)
+  }
+
+  /** For the kernels that initialise and reset: all superblocks idle, all counters zero. */
+  clear(): void {
+    const { memory, ptr, tables } = this
+    const { doubleFrees, slots, byteLength, reserved, limit, peak, highest } = DEVICE_HEAP
+    memory.fill(ptr + doubleFrees, slots - doubleFrees, 0)
+    memory.fill(ptr + slots, byteLength - slots, 0xffffffff)
+    const words = Uint32Array.from({ length: 2 * this.fields.u32(reserved) }, (_, index) => idleWord()[index % 2])
+    memory.store(ptr + byteLength, words)
+    const start = tables.bitsAt(0, 0)
+    memory.fill(ptr + start, tables.bitsAt(IDLE_SET + 1, 0) - start, 0)
+    this.fields.setU32(peak, 0)
+    this.fields.setU32(highest, 0)
+    const count = this.fields.u32(limit)
+    this.storeBits(tables.bitsAt(IDLE_SET, 0), count)
+    this.storeBits(tables.summaryAt(IDLE_SET, 0), Math.ceil(count / 64))
+    this.fields.setU32(tables.countAt(IDLE_SET), count)
+  }
+
+  /** For the kernel that grows: superblocks up to `limit` are there. */
+  extend(limit: number): void {
+    const before = this.fields.u32(DEVICE_HEAP.limit)
+    if (limit <= before || limit > this.fields.u32(DEVICE_HEAP.reserved)) return
+    this.fields.setU32(DEVICE_HEAP.limit, limit)
+    for (let superblock = before; superblock < limit; superblock++) this.insert(IDLE_SET, superblock)
+  }
+
+  /** Frees the block that begins `within` a superblock; returns the counter of what it is instead, null if it is one. */
+  private freeWithin(superblock: number, within: number): number | null {
+    const { state, sizeClass, place, freeBlocks, length } = this.word(superblock)
+    if (state === State.Small) {
+      const [index, capacity] = [within / bytesOfClass(sizeClass), capacityOfClass(sizeClass)]
+      if (!Number.isInteger(index) || index >= capacity) return DEVICE_HEAP.invalidFrees
+      if (!this.setTaken(superblock, index, false)) return DEVICE_HEAP.doubleFrees
+      this.count(TALLIES.frees, sizeClass)
+      if (place === Place.Listed) this.remove(sizeClass, superblock)
+      if (freeBlocks + 1 < capacity) {
+        this.setWord(superblock, smallWord(sizeClass, Place.Listed, freeBlocks + 1))
+        this.insert(sizeClass, superblock)
+      } else this.release(superblock, 1)
+      return null
+    }
+    if (state === State.Run && within === 0) {
+      this.count(TALLIES.frees, CLASSES)
+      this.fields.addU64(DEVICE_HEAP.runReturned, length)
+      this.release(superblock, length)
+      return null
+    }
+    const wasBlock = this.has(IDLE_SET, superblock) && within % 16 === 0
+    return wasBlock ? DEVICE_HEAP.doubleFrees : DEVICE_HEAP.invalidFrees
+  }
+
+  private allocateBlock(bytes: number): number {
+    let sizeClass = 0
+    while (bytesOfClass(sizeClass) < bytes) sizeClass++
+    let superblock = this.first(sizeClass)
+    if (superblock === -1) {
+      superblock = this.first(IDLE_SET)
+      if (superblock === -1) return NULL
+      this.remove(IDLE_SET, superblock)
+      this.noteUsed(superblock)
+      this.memory.fill(this.bitmapAt(superblock), SUPERBLOCK_BYTES - BLOCKS_BYTES, 0)
+      this.setWord(superblock, smallWord(sizeClass, Place.Listed, capacityOfClass(sizeClass)))
+      this.insert(sizeClass, superblock)
+    }
+    const free = this.word(superblock).freeBlocks - 1
+    if (free === 0) this.remove(sizeClass, superblock)
+    this.setWord(superblock, smallWord(sizeClass, free === 0 ? Place.Loose : Place.Listed, free))
+    const bitmap = this.memory.load(Uint8Array, this.bitmapAt(superblock), SUPERBLOCK_BYTES - BLOCKS_BYTES)
+    let index = 0
+    while (((bitmap[index >> 3] >> (index & 7)) & 1) === 1) index++
+    this.setTaken(superblock, index, true)
+    this.count(TALLIES.allocations, sizeClass)
+    return this.fields.u64(DEVICE_HEAP.base) + superblock * SUPERBLOCK_BYTES + index * bytesOfClass(sizeClass)
+  }
+
+  private allocateRun(bytes: number): number {
+    const length = Math.ceil(bytes / SUPERBLOCK_BYTES)
+    const limit = this.fields.u32(DEVICE_HEAP.limit)
+    let found = 0
+    for (let superblock = 0; superblock < limit; superblock++) {
+      found = this.has(IDLE_SET, superblock) ? found + 1 : 0
+      if (found < length) continue
+      const start = superblock - length + 1
+      for (let each = start; each <= superblock; each++) this.remove(IDLE_SET, each)
+      this.noteUsed(superblock)
+      this.setWord(start, runWord(length))
+      this.count(TALLIES.allocations, CLASSES)
+      this.fields.addU64(DEVICE_HEAP.runTaken, length)
+      return this.fields.u64(DEVICE_HEAP.base) + start * SUPERBLOCK_BYTES
+    }
+    return NULL
+  }
+
+  /** Sets the first `count` bits of what is all zero. */
+  private storeBits(at: number, count: number): void {
+    const words = new Uint32Array(Math.ceil(count / 32)).fill(0xffffffff)
+    if (count % 32 !== 0) words[words.length - 1] = 2 ** (count % 32) - 1
+    this.memory.store(this.ptr + at, words)
+  }
+
+  private release(superblock: number, length: number): void {
+    this.setWord(superblock, idleWord())
+    for (let each = superblock; each < superblock + length; each++) this.insert(IDLE_SET, each)
+  }
+
+  /** After the idle ones were taken, up to `superblock`. */
+  private noteUsed(superblock: number): void {
+    const used = this.fields.u32(DEVICE_HEAP.limit) - this.fields.u32(this.tables.countAt(IDLE_SET))
+    if (used > this.fields.u32(DEVICE_HEAP.peak)) this.fields.setU32(DEVICE_HEAP.peak, used)
+    const { highest } = DEVICE_HEAP
+    if (superblock >= this.fields.u32(highest)) this.fields.setU32(highest, superblock + 1)
+  }
+
+  private count(kind: number, sizeClass: number): void {
+    this.fields.addU64(DEVICE_HEAP.tallies + kind + 8 * sizeClass, 1)
+  }
+
+  private bitmapAt(superblock: number): number {
+    return this.fields.u64(DEVICE_HEAP.base) + superblock * SUPERBLOCK_BYTES + BLOCKS_BYTES
+  }
+
+  /** Sets a block's bit, or clears it; false where it was so before. */
+  private setTaken(superblock: number, index: number, taken: boolean): boolean {
+    const at = this.bitmapAt(superblock) + (index >> 3)
+    const [before] = this.memory.load(Uint8Array, at, 1)
+    const after = taken ? before | (1 << (index & 7)) : before & ~(1 << (index & 7))
+    this.memory.store(at, Uint8Array.of(after))
+    return before !== after
+  }
+
+  private word(superblock: number) {
+    const at = this.tables.wordAt(superblock)
+    return superblockWord(this.fields.u32(at), this.fields.u32(at + 4))
+  }
+
+  private setWord(superblock: number, [low, high]: readonly [number, number]): void {
+    this.fields.setU32(this.tables.wordAt(superblock), low, high)
+  }
+
+  private has(set: number, superblock: number): boolean {
+    return ((this.fields.u32(this.tables.bitsAt(set, superblock)) >>> (superblock % 32)) & 1) === 1
+  }
+
+  /** The first member of a set, -1 without any. */
+  private first(set: number): number {
+    if (this.fields.u32(this.tables.countAt(set)) === 0) return -1
+    for (let superblock = 0; ; superblock += 32) {
+      const bits = this.fields.u32(this.tables.bitsAt(set, superblock))
+      if (bits !== 0) return superblock + 31 - Math.clz32(bits & -bits)
+    }
+  }
+
+  private insert(set: number, superblock: number): void {
+    const { tables } = this
+    const at = tables.bitsAt(set, superblock)
+    this.fields.setU32(at, this.fields.u32(at) | (1 << (superblock % 32)))
+    const summary = tables.summaryAt(set, superblock)
+    this.fields.setU32(summary, this.fields.u32(summary) | (1 << (Math.floor(superblock / 64) % 32)))
+    this.fields.setU32(tables.countAt(set), this.fields.u32(tables.countAt(set)) + 1)
+  }
+
+  private remove(set: number, superblock: number): void {
+    const { tables } = this
+    const at = tables.bitsAt(set, superblock)
+    this.fields.setU32(at, this.fields.u32(at) & ~(1 << (superblock % 32)))
+    const first = superblock - (superblock % 64)
+    if (this.fields.u32(tables.bitsAt(set, first)) === 0 && this.fields.u32(tables.bitsAt(set, first + 32)) === 0) {
+      const summary = tables.summaryAt(set, superblock)
+      this.fields.setU32(summary, this.fields.u32(summary) & ~(1 << (Math.floor(superblock / 64) % 32)))
+    }
+    this.fields.setU32(tables.countAt(set), this.fields.u32(tables.countAt(set)) - 1)
+  }
+}

@@ -1,0 +1,66 @@
+import { checkByteCount } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+import { checkStreamOf, type Stream } from '../order/stream.js'
+import { DeviceArena } from './device-arena.js'
+import type { DeviceRegion } from './device-region.js'
+import type { MemoryControl } from './memory-control.js'
+
+/** Any pool: what arenas for streams take their memory from. */
+export interface RegionPool {
+  allocate(bytes: number, stream: Stream): DeviceRegion & { free(): void }
+}
+
+/** How arenas for streams are made. */
+export interface StreamArenasOptions {
+  readonly pool: RegionPool
+  /** of each arena */
+  readonly bytes: number
+}
+
+/**
+ * An arena for each stream that asks for one, so that kernels of different streams never wait for the same counter, and each
+ * stream can reset its own. Made by the device: `device.createStreamArenas({ pool, bytes })`.
+ */
+export class StreamArenas implements Disposable {
+  private readonly arenas = new Map<Stream, { arena: DeviceArena; region: { free(): void } }>()
+  private isClosed = false
+
+  constructor(
+    private readonly control: MemoryControl,
+    private readonly options: StreamArenasOptions,
+  ) {
+    if (typeof options?.pool?.allocate !== 'function') throw new TypeError('createStreamArenas: pool must be a pool')
+    checkByteCount(options.bytes, 'createStreamArenas: bytes')
+  }
+
+  /** The arena of a stream, made from the pool at the first call; throws what the pool's `allocate` throws. */
+  of(stream: Stream): DeviceArena {
+    if (this.isClosed) throw new PoolError('of: the arenas are closed; make them again')
+    checkStreamOf('of', stream, this.control.clocks)
+    const known = this.arenas.get(stream)
+    if (known !== undefined) return known.arena
+    const region = this.options.pool.allocate(this.options.bytes, stream)
+    try {
+      const arena = new DeviceArena(this.control, region, { stream })
+      this.arenas.set(stream, { arena, region })
+      return arena
+    } catch (error) {
+      region.free()
+      throw error
+    }
+  }
+
+  /** Ends them all, and gives their memory back to the pool in the order of their streams. */
+  close(): void {
+    this.isClosed = true
+    for (const [stream, { arena, region }] of this.arenas) {
+      arena.close()
+      region.free()
+      this.arenas.delete(stream)
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+}

@@ -1,0 +1,426 @@
+// Memory for kernels on the simulated device: what the host sees of it, what it refuses, and that the tables stay whole.
+
+import assert from 'node:assert/strict'
+import { afterEach, beforeEach, describe, it } from 'node:test'
+import { KiB, MiB } from '../src/base/bytes.js'
+import { Random } from '../src/base/random.js'
+import { SimulatedDriver } from '../src/driver/simulated/index.js'
+import {
+  type Device,
+  type DeviceArena,
+  type DeviceHeap,
+  DeviceLostError,
+  type DevicePointer,
+  type DeviceRegion,
+  limited,
+  openDevice,
+  SimulatedArena,
+  SimulatedHeap,
+} from '../src/index.js'
+import { bytesOfClass, CLASSES, DEVICE_HEAP, DEVICE_POOL } from '../src/kernel/device-layout.js'
+
+const SOURCE = `
+#include "cuda_mempool.cuh"
+extern "C" __global__ void take(DeviceArena *arena, unsigned bytes, void **blocks, unsigned count);
+extern "C" __global__ void allocate(DeviceHeap *heap, unsigned bytes, void **blocks, unsigned count);
+extern "C" __global__ void give_back(DeviceHeap *heap, void **blocks, unsigned count);`
+
+let device: Device
+
+beforeEach(() => {
+  device = openDevice(new SimulatedDriver())
+})
+afterEach(() => device.close())
+
+/** Kernels that take and give back, each thread one block, whose addresses are in device memory. */
+function kernels() {
+  const module = device.compileKernels(SOURCE, {
+    simulated: {
+      take: ({ args, memory }) => {
+        const arena = new SimulatedArena(memory, args.pointer(0))
+        const blocks = Array.from({ length: args.uint32(3) }, () => BigInt(arena.allocate(args.uint32(1))))
+        memory.write(args.pointer(2), new Uint8Array(BigUint64Array.from(blocks).buffer))
+      },
+      allocate: ({ args, memory }) => {
+        const heap = new SimulatedHeap(memory, args.pointer(0))
+        const blocks = Array.from({ length: args.uint32(3) }, () => BigInt(heap.allocate(args.uint32(1))))
+        memory.write(args.pointer(2), new Uint8Array(BigUint64Array.from(blocks).buffer))
+      },
+      give_back: ({ args, memory }) => {
+        const heap = new SimulatedHeap(memory, args.pointer(0))
+        const words = memory.load(Uint32Array, args.pointer(1), 2 * args.uint32(2))
+        for (let at = 0; at < words.length; at += 2) heap.free(words[at + 1] * 2 ** 32 + words[at])
+      },
+    },
+  })
+  const pool = device.createPool()
+  const blocks = pool.allocate(64 * KiB)
+  const launch = (name: string, ...args: (DevicePointer | number)[]) =>
+    module.kernel(name).launch({ grid: 1, block: 32 }, ...args)
+  const addresses = (count: number) => {
+    const words = new Uint32Array(blocks.readSync(0, 8 * count).buffer)
+    return Array.from({ length: count }, (_, index) => words[2 * index + 1] * 2 ** 32 + words[2 * index])
+  }
+  return {
+    take(arena: DeviceArena, bytes: number, count: number): number[] {
+      launch('take', arena, bytes, blocks, count)
+      return addresses(count)
+    },
+    allocate(heap: DeviceHeap, bytes: number, count: number): number[] {
+      launch('allocate', heap, bytes, blocks, count)
+      return addresses(count)
+    },
+    free(heap: DeviceHeap, addresses: readonly number[]): void {
+      blocks.writeSync(BigUint64Array.from(addresses.map(BigInt)))
+      launch('give_back', heap, blocks, addresses.length)
+      device.synchronize() // the counters are read beside it
+    },
+  }
+}
+
+describe('a device arena', () => {
+  it('hands out memory of its region in a row, and counts', async () => {
+    const { take } = kernels()
+    const region = device.createPool().allocate(64 * KiB)
+    const arena = device.createDeviceArena(region)
+    const first = take(arena, 10, 3)
+    assert.deepEqual(
+      first.map(address => address - first[0]),
+      [0, 16, 32],
+    )
+    assert.ok(first[0] >= region.ptr && first[0] % 16 === 0)
+    const { limitBytes } = arena
+    assert.deepEqual(await arena.stats(), { takenBytes: 48, peakBytes: 48, limitBytes, failures: 0 })
+    const rest = limitBytes - 48
+    assert.deepEqual(take(arena, rest + 16, 1), [0])
+    assert.notEqual(take(arena, rest, 1)[0], 0)
+    assert.deepEqual(take(arena, 1, 2), [0, 0])
+    assert.deepEqual(arena.statsSync(), { takenBytes: limitBytes, peakBytes: limitBytes, limitBytes, failures: 3 })
+    arena.check()
+    arena.reset()
+    assert.equal(take(arena, 8, 1)[0], first[0])
+    assert.deepEqual(arena.statsSync(), { takenBytes: 16, peakBytes: limitBytes, limitBytes, failures: 0 })
+    arena.check()
+  })
+
+  it('is reset in stream order', () => {
+    const { take } = kernels()
+    const arena = device.createDeviceArena(device.createPool().allocate(64 * KiB))
+    take(arena, 100, 4)
+    const driver = device.driver as SimulatedDriver
+    const stream = device.createStream()
+    const ticket = driver.holdOperation(stream.handle)
+    arena.reset(stream)
+    assert.equal(arena.statsSync().takenBytes, 448)
+    driver.releaseThrough(stream.handle, ticket)
+    stream.synchronize()
+    assert.equal(arena.statsSync().takenBytes, 0)
+  })
+
+  it('grows in a growable buffer without moving', () => {
+    const { take } = kernels()
+    const region = device.createGrowableBuffer({ bytes: 2 * MiB, capacityBytes: 64 * MiB })
+    const arena = device.createDeviceArena(region)
+    const { ptr, limitBytes } = arena
+    const [first] = take(arena, limitBytes, 1)
+    assert.deepEqual(take(arena, 16, 1), [0])
+    arena.grow(6 * MiB)
+    assert.deepEqual([arena.ptr, region.byteLength, arena.limitBytes], [ptr, 6 * MiB, limitBytes + 4 * MiB])
+    assert.equal(take(arena, 4 * MiB, 1)[0], first + Math.ceil(limitBytes / 16) * 16)
+    arena.check()
+    arena.grow(6 * MiB) // nothing to do
+    assert.equal(arena.statsSync().limitBytes, arena.limitBytes)
+    assert.throws(() => arena.grow(65 * MiB), RangeError)
+    for (const bytes of [0, -1, 0.5, Number.NaN]) {
+      assert.throws(() => arena.grow(bytes), { name: 'RangeError', message: /^grow: bytes must be/ })
+    }
+  })
+})
+
+describe('a device heap', () => {
+  it('hands out and takes back blocks of every size, and counts', async () => {
+    const { allocate, free } = kernels()
+    const region = device.createPool().allocate(4 * MiB)
+    const heap = device.createDeviceHeap(region)
+    heap.check()
+    const held: number[] = []
+    let liveBytes = 0
+    for (let sizeClass = 0; sizeClass < CLASSES; sizeClass++) {
+      const bytes = bytesOfClass(sizeClass)
+      const blocks = allocate(heap, bytes - 1, 3)
+      for (const block of blocks) {
+        assert.ok(
+          block >= region.ptr && block + bytes <= region.ptr + region.byteLength && block % 16 === 0,
+          `${bytes}`,
+        )
+      }
+      held.push(...blocks)
+      liveBytes += 3 * bytes
+    }
+    held.push(...allocate(heap, 200 * KiB, 1))
+    liveBytes += 256 * KiB
+    assert.equal(new Set(held).size, held.length)
+    heap.check()
+    const stats = await heap.stats()
+    assert.deepEqual([stats.liveBlocks, stats.liveBytes, stats.failures], [held.length, liveBytes, 0])
+    free(heap, held)
+    heap.check()
+    const after = heap.statsSync()
+    assert.deepEqual([after.liveBlocks, after.liveBytes, after.usedBytes], [0, 0, 0])
+    assert.equal(after.peakUsedBytes, stats.usedBytes)
+    heap.reset()
+    assert.deepEqual([heap.statsSync().allocations, heap.statsSync().peakUsedBytes], [0, 0])
+    heap.check()
+  })
+
+  it('counts and ignores what cannot be freed, and what there is no room for', () => {
+    const { allocate, free } = kernels()
+    const heap = device.createDeviceHeap(device.createPool().allocate(1 * MiB))
+    const [block, other] = allocate(heap, 64, 2)
+    free(heap, [block, block, 0])
+    assert.equal(heap.statsSync().doubleFrees, 1)
+    free(heap, [other + 8, heap.ptr, 4096, other + 64 * KiB * 100])
+    assert.equal(heap.statsSync().invalidFrees, 4)
+    const [run] = allocate(heap, 100 * KiB, 1)
+    free(heap, [run + 64 * KiB, run, run])
+    const { doubleFrees, invalidFrees, liveBlocks } = heap.statsSync()
+    assert.deepEqual([doubleFrees, invalidFrees, liveBlocks], [2, 5, 1])
+    assert.deepEqual(allocate(heap, 2 * MiB, 1), [0])
+    const taken = allocate(heap, 8192, 200)
+    const none = taken.filter(address => address === 0).length
+    assert.ok(none > 50 && none < 200)
+    assert.equal(heap.statsSync().failures, none + 1)
+    heap.check()
+    free(heap, [...taken, other])
+    assert.equal(heap.statsSync().liveBlocks, 0)
+    heap.check()
+  })
+
+  it('grows in a growable buffer without moving', () => {
+    const { allocate, free } = kernels()
+    const region = device.createGrowableBuffer({ bytes: 2 * MiB, capacityBytes: 32 * MiB })
+    const heap = device.createDeviceHeap(region)
+    const { ptr } = heap
+    const held = [allocate(heap, 4000, 1)[0]]
+    assert.deepEqual(allocate(heap, 3 * MiB, 1), [0])
+    heap.grow(16 * MiB)
+    assert.equal(heap.ptr, ptr)
+    heap.check()
+    held.push(...allocate(heap, 3 * MiB, 1))
+    assert.ok(held.every(address => address !== 0))
+    heap.check()
+    free(heap, held)
+    assert.equal(heap.statsSync().usedBytes, 0)
+    heap.check()
+  })
+
+  const seed = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
+  it(`stays whole through a random program (HEAP_FUZZ_SEED=${seed} node --test dist/test/device-memory.test.js)`, () => {
+    const { allocate, free } = kernels()
+    const random = new Random(seed)
+    const region = device.createPool().allocate(3 * MiB + 256)
+    const heap = device.createDeviceHeap(region)
+    const held: number[] = []
+    for (let step = 0; step < 60; step++) {
+      const bytes = 2 ** random.below(18) + random.below(100)
+      held.push(...allocate(heap, bytes, 1 + random.below(20)).filter(address => address !== 0))
+      const given: number[] = []
+      while (held.length > 0 && random.below(10) !== 0) given.push(held.splice(random.below(held.length), 1)[0])
+      if (given.length > 0) free(heap, given.slice(0, 8000))
+      heap.check()
+      assert.equal(heap.statsSync().liveBlocks, held.length)
+    }
+    assert.equal(heap.statsSync().doubleFrees, 0)
+  })
+
+  it('notices when its tables are damaged', () => {
+    const { allocate } = kernels()
+    const region = device.createPool().allocate(1 * MiB)
+    const heap = device.createDeviceHeap(region)
+    const [block] = allocate(heap, 64, 3)
+    const driver = device.driver
+    const damages: readonly [address: number, expected: RegExp][] = [
+      [heap.ptr + DEVICE_HEAP.tallies, /allocations less frees|counted|live/],
+      [heap.ptr + DEVICE_HEAP.counts + 32 * CLASSES, /number of a set/],
+      [heap.ptr + DEVICE_HEAP.byteLength, /free|blocks|superblock/],
+      [heap.ptr + DEVICE_HEAP.base, /blocks begin behind/],
+      [block + 65_024, /bits are set/],
+    ]
+    for (const [address, expected] of damages) {
+      const before = new Uint8Array(1)
+      driver.cuMemcpyDtoH(before, address)
+      driver.cuMemsetD8(address, before[0] ^ 5, 1)
+      assert.throws(() => heap.check(), { message: expected })
+      driver.cuMemsetD8(address, before[0], 1)
+      heap.check()
+    }
+  })
+})
+
+describe('arenas for streams', () => {
+  it('are one for each, and go back to the pool', () => {
+    const { take } = kernels()
+    const pool = device.createPool()
+    const arenas = device.createStreamArenas({ pool, bytes: 64 * KiB })
+    const [a, b] = [device.createStream(), device.createStream()]
+    assert.equal(arenas.of(a), arenas.of(a))
+    assert.notEqual(arenas.of(a).ptr, arenas.of(b).ptr)
+    a.synchronize()
+    take(arenas.of(a), 32, 1)
+    arenas.of(b).reset(b)
+    assert.equal(arenas.of(a).statsSync().takenBytes, 32)
+    assert.equal(pool.stats().liveBuffers, 2)
+    arenas.close()
+    arenas.close()
+    assert.equal(pool.stats().liveBuffers, 0)
+    assert.throws(() => arenas.of(a), { name: 'PoolError', message: /arenas are closed/ })
+    for (const options of [null, {}, { pool: {}, bytes: 1 }, { pool, bytes: 0 }, { pool }]) {
+      assert.throws(() => device.createStreamArenas(options as never), /createStreamArenas: (pool|bytes)/)
+    }
+    const small = device.createStreamArenas({ pool, bytes: 256 })
+    assert.throws(() => small.of(a), { name: 'RangeError', message: /at least/ })
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+})
+
+describe('memory for kernels', () => {
+  const makers = ['createDeviceArena', 'createDeviceHeap'] as const
+
+  for (const make of makers) {
+    it(`is refused by ${make} what it cannot be made of`, () => {
+      const pool = device.createPool()
+      const region = pool.allocate(4 * MiB)
+      const create = (what: unknown, options?: unknown) => () => device[make](what as DeviceRegion, options as never)
+      for (const what of [null, undefined, 5, {}, { ptr: 0.5, byteLength: 1 }, { ptr: 4096 }, 'text']) {
+        assert.throws(create(what), {
+          name: 'TypeError',
+          message: new RegExp(`^${make}: region must be device memory`),
+        })
+      }
+      const least = { name: 'RangeError', message: /the region must have \d+ bytes at least, not 256/ }
+      assert.throws(create(pool.allocate(256)), least)
+      assert.throws(create(region, { streams: 1 }), { name: 'TypeError', message: /unknown option 'streams'/ })
+      assert.throws(create(region, { stream: {} }), { name: 'TypeError', message: /stream must be a Stream/ })
+      const closed = device.createStream()
+      closed.close()
+      assert.throws(create(region, { stream: closed }), { name: 'PoolError', message: /stream is closed/ })
+      using other = openDevice('simulated')
+      const foreign = other.createPool().allocate(4 * MiB)
+      assert.throws(create(foreign), { name: 'PoolError', message: /the region belongs to another device/ })
+      const freed = pool.allocate(4 * MiB)
+      freed.free()
+      assert.throws(create(freed), { name: 'PoolError', message: /already freed/ })
+      create(region)()
+    })
+
+    it(`is used no more when what ${make} made is closed, or its region freed`, async () => {
+      const region = device.createPool().allocate(4 * MiB)
+      const made = device[make](region)
+      assert.throws(() => made.grow(8 * MiB), { name: 'PoolError', message: /the region cannot grow/ })
+      assert.throws(() => made.reset({} as never), { name: 'TypeError', message: /^reset: stream must be a Stream/ })
+      made.close()
+      made.close()
+      assert.equal(made.closed, true)
+      const closed = { name: 'PoolError', message: /memory for kernels is closed/ }
+      assert.throws(() => made.ptr, closed)
+      assert.throws(() => made.reset(), closed)
+      assert.throws(() => made.statsSync(), closed)
+      assert.throws(() => made.grow(1), closed)
+      assert.throws(() => made.check(), closed)
+      await assert.rejects(made.stats(), closed)
+      const again = device[make](region)
+      region.free()
+      assert.throws(() => again.ptr, { name: 'PoolError', message: /already freed/ })
+      assert.throws(() => again.statsSync(), { name: 'PoolError', message: /already freed/ })
+    })
+  }
+
+  it('is made of a buffer of any pool', () => {
+    const { allocate, take } = kernels()
+    const [bytes, stream] = [2 * MiB, device.defaultStream]
+    const regions: Record<string, DeviceRegion> = {
+      caching: device.createPool().allocate(bytes),
+      segments: device.createPool({ backing: 'segments' }).allocate(bytes),
+      managed: device.createPool({ backing: 'managed' }).allocate(bytes),
+      debug: device.createPool({ debug: true }).allocate(bytes),
+      arena: device.createArenaPool({ bytes: 2 * bytes }).allocate(bytes),
+      blocks: device.createBlockPool({ blockBytes: bytes, count: 1 }).allocate(bytes),
+      plain: device.createPlainPool().allocate(bytes),
+      driver: device.createDriverPool().allocate(bytes),
+      limited: limited(device.createPool(), bytes).allocate(bytes),
+      growable: device.createGrowableBuffer({ bytes, capacityBytes: 2 * bytes }),
+      array: device.createPool().allocateArray(Float32Array, bytes / 4),
+      shared: device.createSharedBuffer(bytes),
+    }
+    for (const [name, region] of Object.entries(regions)) {
+      const heap = device.createDeviceHeap(region, { stream })
+      const [block] = allocate(heap, 1000, 1)
+      assert.ok(block > region.ptr && block < region.ptr + bytes, name)
+      heap.check()
+      const arena = device.createDeviceArena(region, { stream })
+      assert.equal(take(arena, 1000, 1)[0], arena.base, name)
+      arena.check()
+    }
+  })
+
+  it('and its kernels are lost with the device, and every call names the first fault', async () => {
+    const module = device.compileKernels('extern "C" __global__ void fault(int *x);', {
+      simulated: { fault: ({ args, memory }) => memory.store(args.pointer(0), Uint8Array.of(1)) },
+    })
+    const kernel = module.kernel('fault')
+    const heap = device.createDeviceHeap(device.createPool().allocate(1 * MiB))
+    device.synchronize()
+    kernel.launch({ grid: 1, block: 1 }, 64)
+    const first = { name: 'CudaError', codeName: 'CUDA_ERROR_ILLEGAL_ADDRESS' }
+    assert.throws(() => device.synchronize(), first)
+    const lost = (error: unknown) =>
+      error instanceof DeviceLostError && error.first.codeName === 'CUDA_ERROR_ILLEGAL_ADDRESS'
+    const calls: readonly (() => unknown)[] = [
+      () => kernel.launch({ grid: 1, block: 1 }, 64),
+      () => kernel.launch({ grid: 1, block: 1, cooperative: true }, 64),
+      () => kernel.launch({ grid: 1, block: 1, sharedBytes: 100_000 }, 64),
+      () => kernel.occupancy(32),
+      () => kernel.suggestShape(),
+      () => kernel.resources(),
+      () => module.kernel('fault'),
+      () => heap.statsSync(),
+      () => heap.reset(),
+      () => heap.check(),
+    ]
+    for (const call of calls) assert.throws(call, lost, String(call))
+    await assert.rejects(heap.stats(), lost)
+    heap.close()
+    module.close()
+  })
+
+  it('is not used again before what reads its counters is done', async () => {
+    const pool = device.createPool()
+    const stream = device.createStream()
+    const region = pool.allocate(4 * MiB, stream)
+    const arena = device.createDeviceArena(region, { stream })
+    const { ptr } = region
+    const pending = arena.stats()
+    region.free()
+    assert.notEqual(pool.allocate(4 * MiB, stream).ptr, ptr)
+    assert.equal((await pending).failures, 0)
+  })
+
+  it('has counters from the beginning, in whatever stream it is made', () => {
+    const stream = device.createStream()
+    const driver = device.driver as SimulatedDriver
+    for (const make of makers) {
+      const region = device.createPool().allocate(4 * MiB)
+      device.synchronize()
+      driver.holdOperation(stream.handle)
+      assert.equal(device[make](region, { stream }).statsSync().failures, 0)
+    }
+  })
+
+  it('lies behind the structure that the table describes', () => {
+    const arena = device.createDeviceArena(device.createPool().allocate(1 * MiB))
+    device.synchronize()
+    const base = new BigUint64Array(1)
+    device.driver.cuMemcpyDtoH(base, arena.ptr + DEVICE_POOL.base)
+    assert.equal(Number(base[0]), arena.ptr + 256)
+  })
+})
