@@ -89,6 +89,23 @@ describe('a pool in several threads', () => {
     pool.close()
   })
 
+  it('has room for so many blocks, and says so', () => {
+    const { device, pool } = open()
+    const { records, roster, thread } = new SharedState(pool.share(), new Float64Array(64))
+    pool.allocate(1 * KiB).free()
+    const taken: number[] = []
+    while (records.available > 1024) taken.push(records.acquire())
+    assert.ok(taken.length > 500_000)
+    const full = { name: 'PoolError', message: /allocate: the pool has 5\d{5} blocks, which is the limit/ }
+    assert.throws(() => pool.tryAllocate(4 * KiB), full)
+    pool.allocate(1 * KiB).free()
+    for (const record of taken) records.release(record)
+    pool.allocate(4 * KiB).free()
+    roster.forget(thread)
+    pool.close()
+    device.close()
+  })
+
   it('gives a buffer to one thread at a time', async () => {
     const { device, pool } = open()
     const other = device.createPool({ shared: true, maxPoolBytes: 8 * MiB })

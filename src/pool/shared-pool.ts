@@ -40,8 +40,6 @@ const FREES_PER_RING = 32
 /** Milliseconds that a thread which is said to have ended may take until the system has forgotten it. */
 const MOST_LOOKS = 200
 const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
-/** Blocks cut out of a heap need at most so many records more. */
-const RECORDS_OF_CALL = 4
 
 const enum Tag {
   generation = 8,
@@ -451,7 +449,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     state.acquire()
     if (slots.isCrowded) this.emptyInbox()
     let record = 0
-    if (records.available >= RECORDS_OF_CALL) {
+    if (state.hasRecords) {
       record = heap.allocate(units, alignUnits, slot + 1)
       if (record === 0) {
         others.look(slot)
