@@ -1,0 +1,61 @@
+// One pool in several threads on a GPU: what each of them writes stays there, also while others are terminated.
+
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
+import { GiB, MiB } from '../src/base/bytes.js'
+import { openDevice } from '../src/device.js'
+import type { TransferredBuffer } from '../src/pool/home.js'
+import type { FillTask } from './fill-thread.suite.js'
+
+const THREADS = 4
+const ROUNDS = 6000
+
+test('threads write to buffers of one pool on a GPU, hand them over, and are terminated', async () => {
+  const device = openDevice(0)
+  const pool = device.createPool({ shared: true, maxPoolBytes: 2 * GiB })
+  const progress = new Int32Array(new SharedArrayBuffer(8))
+  let threads = 0
+  const start = () => {
+    const fillTask: FillTask = { pool: pool.share(), index: ++threads, progress }
+    return new Worker(new URL('./fill-thread.suite.js', import.meta.url), { workerData: { fillTask } })
+  }
+  const running = Array.from({ length: THREADS }, start)
+  const ended: number[] = []
+  for (let victims = 0; victims < 4; victims++) {
+    const until = Atomics.load(progress, 1) + ROUNDS / 4
+    while (Atomics.load(progress, 1) < until) await setImmediate()
+    const victim = running.shift()!
+    ended.push(victim.threadId)
+    await victim.terminate()
+    running.push(start())
+  }
+  Atomics.store(progress, 0, 1)
+  const left = await Promise.all(running.map(worker => once(worker, 'message')))
+  await Promise.all(running.map(async worker => worker.threadId === -1 || (await once(worker, 'exit'))))
+  for (const { value, transferred } of left.flat(2) as { value: number; transferred: TransferredBuffer }[]) {
+    const buffer = pool.adopt(transferred)
+    assert.ok(
+      buffer.readSync().every(byte => byte === value),
+      'what another thread wrote',
+    )
+    buffer.free()
+  }
+  const dead = pool.threads().filter(({ alive }) => !alive)
+  assert.ok(dead.every(({ threadId }) => ended.includes(threadId)))
+  for (const { thread } of dead) pool.reclaim(thread)
+  pool.reclaim(0)
+  device.synchronize()
+  pool.processDeferred()
+  pool.check()
+  assert.equal(pool.stats().liveBuffers, 0)
+  pool.trimTo(0)
+  device.synchronize()
+  pool.trimTo(0)
+  assert.equal(pool.stats().reservedBytes, 0)
+  pool.allocate(2 * GiB - 2 * MiB).free()
+  pool.close()
+  device.close()
+})
