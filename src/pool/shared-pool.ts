@@ -41,8 +41,6 @@ const FREES_PER_RING = 32
 /** Milliseconds that a thread which is said to have ended may take until the system has forgotten it. */
 const MOST_LOOKS = 200
 const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
-/** Blocks cut out of a heap need at most so many records more. */
-const RECORDS_OF_CALL = 4
 
 const enum Tag {
   generation = 8,
@@ -408,7 +406,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
       this.clocks.checkNoCapture('close')
       this.checkAlone()
     }
-    const { buffers, bytes } = this.ask({ ask: this.creator ? 'close' : 'leave' }) as Reclaimed
+    const { buffers, bytes } = this.isLost ? this.leaveLost() : this.askToClose()
     this.acceptedClocks = null
     this.mine = -1 // no block has such a holder
     return { lostBuffers: buffers, lostBytes: bytes }
@@ -480,7 +478,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     state.acquire()
     if (slots.isCrowded) this.emptyInbox()
     let record = 0
-    if (records.available >= RECORDS_OF_CALL) {
+    if (state.hasRecords) {
       record = heap.allocate(units, alignUnits, slot + 1)
       if (record === 0) {
         others.look(slot)
@@ -589,15 +587,31 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   }
 
   protected ask(question: Question): unknown {
-    const { mailbox, thread, roster, figures } = this.state
+    const { mailbox, thread, figures } = this.state
     return mailbox.ask(thread, question, slept => {
       this.meanwhile()
-      const keeper = figures[Figure.keeper]
-      if (keeper === CLOSED || (slept && keeper > 0 && roster.look(keeper))) {
+      if (figures[Figure.keeper] === CLOSED || (slept && this.isLost)) {
         return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
       }
       return null
     })
+  }
+
+  /** Whether the keeper has ended, with the thread that made the pool: nobody gives anything back any more. */
+  private get isLost(): boolean {
+    const keeper = this.state.figures[Figure.keeper]
+    return keeper > 0 && this.state.roster.look(keeper)
+  }
+
+  private askToClose(): Reclaimed {
+    return this.ask({ ask: this.creator ? 'close' : 'leave' }) as Reclaimed
+  }
+
+  private leaveLost(): Reclaimed {
+    const { roster, thread } = this.state
+    const held = this.live().filter(block => block.thread === thread)
+    roster.forget(thread)
+    return { buffers: held.length, bytes: held.reduce((sum, { byteLength }) => sum + byteLength, 0) }
   }
 
   protected outOfMemory(bytes: number): OutOfMemoryError {
