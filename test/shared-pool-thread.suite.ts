@@ -7,8 +7,8 @@ import { attachDevice, attachPool, type Device, type SharedPoolDescriptor } from
 import type { SharedEvent } from '../src/order/event.js'
 import type { Stream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
-import type { TransferredBuffer } from '../src/pool/home.js'
 import type { SharedPool } from '../src/pool/shared-pool.js'
+import type { TransferredBuffer } from '../src/pool/transferred.js'
 
 let device: Device
 let pool: SharedPool

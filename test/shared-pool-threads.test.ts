@@ -128,7 +128,9 @@ describe('a pool in several threads', () => {
     assert.throws(() => buffer.free(), handed)
     assert.equal(buffer.freed, true)
     buffer[Symbol.dispose]()
-    assert.throws(() => other.adopt(transferred), notOnItsWay)
+    const alike = other.allocate(4 * KiB).transfer()
+    assert.deepEqual([alike.record, alike.tag], [transferred.record, transferred.tag], 'the pool alone differs')
+    assert.throws(() => other.adopt(transferred), { name: 'PoolError', message: /belongs to another pool/ })
     assert.equal(await thread.do('adopt', structuredClone(transferred)), ptr)
     await assert.rejects(thread.do('adopt', transferred), notOnItsWay)
     assert.throws(() => pool.adopt(transferred), notOnItsWay)
@@ -138,9 +140,10 @@ describe('a pool in several threads', () => {
     for (const wrong of [undefined, null, 1, {}, { record: 1 }, { record: '1', tag: 1 }]) {
       assert.throws(() => pool.adopt(wrong as never), { name: 'TypeError', message: /must come from buffer.transfer/ })
     }
-    for (const record of [-1, 0, 1, 2 ** 30]) assert.throws(() => pool.adopt({ record, tag: 12 }), notOnItsWay)
+    for (const record of [-1, 0, 1, 2 ** 30])
+      assert.throws(() => pool.adopt({ ...transferred, record, tag: 12 }), notOnItsWay)
     using local = device.createPool()
-    assert.throws(() => local.allocate(1).transfer(), { name: 'PoolError', message: /createPool\({ shared: true }\)/ })
+    assert.throws(() => local.allocate(1).transfer(), { name: 'PoolError', message: /make it with { shared: true }/ })
 
     await thread.do('hold', 4 * KiB, 1)
     const back = pool.adopt(await thread.do('transfer'))

@@ -23,7 +23,7 @@ import { blockUnits } from './block-units.js'
 import { borrowed } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from './caching-pool.js'
-import type { BufferHome, TransferredBuffer } from './home.js'
+import type { BufferHome } from './home.js'
 import type { Question, Reclaimed, SharedShortage } from './keeper.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
@@ -33,6 +33,7 @@ import { seenBy } from './reserve.js'
 import { publish, type SharedSlots } from './shared-slots.js'
 import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
+import { checkTransferred, type TransferredBuffer } from './transferred.js'
 
 /** A block larger than this share of what the pool may reserve is never kept in a place. */
 const CACHED_BLOCK_SHARE = 1 / 512
@@ -254,7 +255,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     const index = (record << 4) | Word.holder
     if (phaseOf(words[index]) === Phase.live) words[(record << 4) | Word.home] = this.state.thread
     publish(words, index, holderOf(tag, NOBODY, Phase.live))
-    return { record, tag }
+    return { pool: this.descriptor.number, record, tag }
   }
 
   /**
@@ -263,10 +264,8 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
    */
   adopt(transferred: TransferredBuffer): DeviceBuffer {
     this.checkOpen('adopt')
-    const { record, tag } = transferred ?? {}
-    if (!Number.isInteger(record) || !Number.isInteger(tag)) {
-      throw new TypeError(`adopt: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
-    }
+    checkTransferred(transferred, this.descriptor.number)
+    const { record, tag } = transferred
     const { words } = this
     const index = (record << 4) | Word.holder
     const isKnown = record >= this.state.records.first && record < this.state.records.used

@@ -242,7 +242,11 @@ export class SharedSlots implements Slots {
     }
     for (let slot = 0; slot < this.slotLimit; slot++)
       for (const place of this.filled(slot, 0, CLASSES)) add(this.places[place])
-    for (const entry of this.inboxes) add(entry & RECORD_MASK)
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      if (this.sent[thread * LINE_WORDS] === 0) continue
+      const first = thread * INBOX_PLACES
+      for (let place = first; place < first + INBOX_PLACES; place++) add(this.inboxes[place] & RECORD_MASK)
+    }
     return sum
   }
 

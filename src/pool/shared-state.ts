@@ -54,6 +54,8 @@ export interface SharedPoolState<D = unknown> {
   readonly version: number
   /** number of the process */
   readonly process: number
+  /** that of the pool, which its buffers carry from thread to thread */
+  readonly number: number
   readonly room: SharedRoom
   readonly config: PoolConfig
   readonly buffer: SharedArrayBuffer
