@@ -257,7 +257,7 @@ export class Keeper {
 
     for (const record of slots.drainThread(thread)) this.giveToHeap(record)
     for (const record of this.held(thread, Phase.cached)) {
-      if (!slots.isReturning(record) && slots.claim(record, thread)) this.giveBackLate(record)
+      if (!slots.inboxes.has(record) && slots.inboxes.claim(record, thread)) this.giveBackLate(record)
     }
   }
 
@@ -335,7 +335,7 @@ export class Keeper {
     }
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
       for (const record of this.held(thread, Phase.cached)) {
-        assert(placed.has(record) || slots.isReturning(record), 'a cached block is in a place or on its way')
+        assert(placed.has(record) || slots.inboxes.has(record), 'a cached block is in a place or on its way')
       }
     }
     const units = this.taken().reduce((sum, record) => sum + records.words[(record << 4) | Word.units], 0)

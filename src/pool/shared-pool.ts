@@ -9,6 +9,7 @@
 
 import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
+import { publish } from '../base/publish.js'
 import { MOST_WORKERS } from '../base/roster.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { holderOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
@@ -30,7 +31,7 @@ import { OtherStreams } from './other-streams.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { seenBy } from './reserve.js'
-import { publish, type SharedSlots } from './shared-slots.js'
+import type { SharedSlots } from './shared-slots.js'
 import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
 import { checkTransferred, type TransferredBuffer } from './transferred.js'
@@ -230,7 +231,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     this.doubles[(record << 3) | Double.stamp] = stamp
     publish(words, base | Word.holder, holder ^ Phase.adopted ^ Phase.cached)
     const { roster } = this.state
-    if (!this.slots.send(record, words[base | Word.home], roster)) this.giveBack(record, slot, stamp)
+    if (!this.slots.inboxes.send(record, words[base | Word.home], roster)) this.giveBack(record, slot, stamp)
     return true
   }
 
@@ -456,7 +457,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
       const { slots } = this.state
       const cached =
         slots.pop(slot, sizeClass, units) ||
-        slots.takeReturned(slot, sizeClass, units) ||
+        slots.inboxes.take(slot, sizeClass, units) ||
         (units < SMALL_UNITS ? 0 : slots.pop(slot, sizeClass + 1, units)) ||
         slots.takeTop(slot, sizeClass, units, this.clocks.known, this.seen)
       if (cached !== 0) return this.handOut(cached, bytes, stream)
@@ -475,7 +476,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     const { records, memory, slots } = state
     const heap = memory.heapFor(units)
     state.acquire()
-    if (slots.isCrowded) this.emptyInbox()
+    if (slots.inboxes.isCrowded) this.emptyInbox()
     let record = 0
     if (state.hasRecords) {
       record = heap.allocate(units, alignUnits, slot + 1)
@@ -498,7 +499,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   /** Blocks that other threads freed and that do not fit go back to the heaps. Under the lock. */
   private emptyInbox(): void {
     const { slots, memory } = this.state
-    for (const record of slots.takeAllReturned()) {
+    for (const record of slots.inboxes.takeAll()) {
       slots.handBack(record)
       memory.giveToHeap(record, this.words[(record << 4) | Word.key] - 1, this.doubles[(record << 3) | Double.stamp])
     }

@@ -6,12 +6,14 @@
 // the order they were made.
 
 import { assert } from '../base/assert.js'
-import { MOST_WORKERS, type Roster } from '../base/roster.js'
-import { holderOf, isGenerationOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
+import { publish } from '../base/publish.js'
+import { MOST_WORKERS } from '../base/roster.js'
+import { NOBODY } from '../heap/holder.js'
 import { Double, type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
+import { Inboxes } from './inboxes.js'
 import type { Slots } from './slots.js'
 
 const enum Shift {
@@ -28,25 +30,8 @@ assert(
   'every place has its index',
 )
 
-/** Stores of one thread are seen by the others in their order, and a plain one is enough to publish what was written before. */
-const STORES_IN_ORDER = process.arch === 'x64'
-
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 const LINE = 16
-
-/** Blocks of one thread on their way back to it; a power of two. */
-export const INBOX_PLACES = 1024
-/**
- * An entry of an inbox is a record, and above it the low bits of its generation: whoever reads it late does not take the block
- * for what it was.
- */
-const RECORD_BITS = 20
-const RECORD_MASK = (1 << RECORD_BITS) - 1
-const GENERATION_MASK = (1 << (31 - RECORD_BITS)) - 1
-/** Places of an inbox that are looked at before it is taken for full, or for having nothing that fits. */
-const MOST_LOOKS = 64
-/** int32 words between what two threads write. */
-const LINE_WORDS = 32
 
 /** Cached by all threads together: 1 GiB. */
 const LITTLE_UNITS = 2 ** 22
@@ -67,12 +52,6 @@ assert(
   'classes of 64 KiB and 1 MiB',
 )
 
-/** Stores so that whoever sees the value sees all that was written before. */
-export function publish(words: Int32Array, index: number, value: number): void {
-  if (STORES_IN_ORDER) words[index] = value
-  else Atomics.store(words, index, value)
-}
-
 const enum Total {
   handedUnits,
   handedBlocks,
@@ -85,18 +64,8 @@ const enum Total {
 
 export class SharedSlots implements Slots {
   private readonly places: Int32Array
-  /**
-   * by thread, a ring: blocks that it allocated and another one freed, which are cached by that one until they are taken out.
-   * A thread that died may leave an empty place in between.
-   */
-  readonly inboxes: Int32Array
-  /** by thread: how many were ever sent to its inbox */
-  private readonly sent: Int32Array
-  /** how many this thread has seen to be sent to its own, and how many of those it has taken out; both wrap around */
-  private known = 0
-  private taken = 0
-  /** whether so many blocks were returned to this thread that do not fit what it asks for */
-  isCrowded = false
+  /** blocks on their way back to the threads that allocated them */
+  readonly inboxes: Inboxes
   /** by stream and class of this thread: up to which place there may be blocks; no more than a hint, since the keeper takes some away */
   private readonly tops = new Uint8Array(MOST_STREAMS << Shift.stack)
   private readonly totals: Float64Array
@@ -105,19 +74,24 @@ export class SharedSlots implements Slots {
   private readonly words: Int32Array
   private readonly doubles: Float64Array
   /** the number of this thread; 0 before it has one */
-  thread = 0
+  private thread = 0
   /** what the keeper does with a block that it has taken out and has no use for */
   onStray: (record: number) => void = () => {}
 
   /** Takes what it needs from `region`; `records` are of a fixed size. */
   constructor(records: RecordTable, region: Region) {
     this.places = region.int32((MOST_WORKERS + 1) << Shift.thread)
-    this.inboxes = region.int32((MOST_WORKERS + 1) * INBOX_PLACES)
-    this.sent = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
+    this.inboxes = new Inboxes(records, region)
     this.totals = region.float64(Total.count)
     this.requested = region.float64((MOST_WORKERS + 1) * LINE)
     this.words = records.words
     this.doubles = records.doubles
+  }
+
+  /** This thread has got its number. */
+  enter(thread: number): void {
+    this.thread = thread
+    this.inboxes.thread = thread
   }
 
   /** A block of at least `units` in their class, out of this thread's own places; 0 for none. */
@@ -272,11 +246,7 @@ export class SharedSlots implements Slots {
     }
     for (let slot = 0; slot < this.slotLimit; slot++)
       for (const place of this.filled(slot, 0, CLASSES)) add(this.places[place])
-    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      if (this.sent[thread * LINE_WORDS] === 0) continue
-      const first = thread * INBOX_PLACES
-      for (let place = first; place < first + INBOX_PLACES; place++) add(this.inboxes[place] & RECORD_MASK)
-    }
+    this.inboxes.each(add)
     return sum
   }
 
@@ -333,16 +303,9 @@ export class SharedSlots implements Slots {
       const record = this.takeFrom(place)
       if (record !== 0) drained.push(record)
     }
-    for (let place = 0; place < this.inboxes.length; place++) {
-      const entry = this.inboxes[place]
-      if (entry === 0) continue
-      const base = (entry & RECORD_MASK) << 4
-      const sizeClass = this.words[base | Word.sizeClass]
-      if (this.words[base | Word.key] !== slot + 1 || sizeClass < first || sizeClass >= end) continue
-      if (!this.pass(entry, Math.floor(place / INBOX_PLACES), NOBODY)) continue
-      Atomics.store(this.inboxes, place, 0)
-      this.handBack(base >> 4)
-      drained.push(base >> 4)
+    for (const record of this.inboxes.takeOf(slot, first, end)) {
+      this.handBack(record)
+      drained.push(record)
     }
     return drained
   }
@@ -356,98 +319,11 @@ export class SharedSlots implements Slots {
         if (record !== 0) drained.push(record)
       }
     }
-    for (const record of this.empty(thread, NOBODY)) {
+    for (const record of this.inboxes.empty(thread, NOBODY)) {
       this.handBack(record)
       drained.push(record)
     }
     return drained
-  }
-
-  /** Makes a block that a thread has cached nobody's; false when another one was faster. */
-  claim(record: number, thread: number): boolean {
-    const { words } = this
-    const index = (record << 4) | Word.holder
-    const held = words[index]
-    const isIts = phaseOf(held) === Phase.cached && workerOf(held) === thread
-    return isIts && Atomics.compareExchange(words, index, held, 0) === held
-  }
-
-  /** Whether a block is in an inbox. */
-  isReturning(record: number): boolean {
-    return this.inboxes.some(entry => (entry & RECORD_MASK) === record && entry !== 0)
-  }
-
-  /** Sends a block, cached by this thread, to the inbox of another one; false when that is full, or the other thread gone. */
-  send(record: number, thread: number, roster: Roster): boolean {
-    const entry = (((this.words[record << 4] >> 3) & GENERATION_MASK) << RECORD_BITS) | record
-    for (let looks = 0; looks < MOST_LOOKS; looks++) {
-      const place = Atomics.add(this.sent, thread * LINE_WORDS, 1) & (INBOX_PLACES - 1)
-      const index = thread * INBOX_PLACES + place
-      if (Atomics.compareExchange(this.inboxes, index, 0, entry) !== 0) continue
-      if (roster.isAlive(thread) || !this.claim(record, this.thread)) return true
-      // Whoever buried that thread did so before the block was there.
-      Atomics.store(this.inboxes, index, 0)
-      return false
-    }
-    return false
-  }
-
-  /** A block for the stream, of that class and at least `units`, out of this thread's inbox; 0 for none. It is cached by this thread then. */
-  takeReturned(slot: number, sizeClass: number, units: number): number {
-    const { inboxes, words, thread } = this
-    if (this.taken === this.known) {
-      this.known = Atomics.load(this.sent, thread * LINE_WORDS)
-      if (((this.known - this.taken) | 0) > INBOX_PLACES) this.taken = (this.known - INBOX_PLACES) | 0
-    }
-    const looks = Math.min((this.known - this.taken) | 0, MOST_LOOKS)
-    for (let look = 0, index = this.taken; look < looks; look++, index = (index + 1) | 0) {
-      const place = thread * INBOX_PLACES + (index & (INBOX_PLACES - 1))
-      const entry = inboxes[place]
-      const base = (entry & RECORD_MASK) << 4
-      if (entry !== 0) {
-        if (words[base | Word.key] !== slot + 1 || words[base | Word.sizeClass] !== sizeClass) continue
-        if (words[base | Word.units] < units || !this.pass(entry, thread, thread)) continue
-        publish(inboxes, place, 0)
-      }
-      if (index === this.taken) this.taken = (this.taken + 1) | 0
-      if (entry !== 0) return base >> 4
-    }
-    this.isCrowded = looks === MOST_LOOKS
-    return 0
-  }
-
-  /** Every block in the inbox of this thread; they are cached by it then. */
-  takeAllReturned(): number[] {
-    const { thread } = this
-    this.known = Atomics.load(this.sent, thread * LINE_WORDS)
-    this.taken = this.known
-    this.isCrowded = false
-    return this.empty(thread, thread)
-  }
-
-  /** Takes all out of the inbox of a thread, which are held by `holder` then: the thread itself, or nobody. */
-  private empty(thread: number, holder: number): number[] {
-    const { inboxes } = this
-    const records: number[] = []
-    for (let place = thread * INBOX_PLACES; place < (thread + 1) * INBOX_PLACES; place++) {
-      const entry = inboxes[place]
-      if (entry === 0 || !this.pass(entry, thread, holder)) continue
-      Atomics.store(inboxes, place, 0)
-      records.push(entry & RECORD_MASK)
-    }
-    return records
-  }
-
-  /** Makes the block of an entry in the inbox of `home` one that `holder` has; false when somebody was faster. */
-  private pass(entry: number, home: number, holder: number): boolean {
-    const { words } = this
-    const base = (entry & RECORD_MASK) << 4
-    const held = words[base | Word.holder]
-    const generation = words[base] >> 3
-    const isThis = (generation & GENERATION_MASK) === entry >>> RECORD_BITS && isGenerationOf(held, words[base])
-    if (!isThis || phaseOf(held) !== Phase.cached || workerOf(held) === home) return false
-    const next = holder === NOBODY ? 0 : holderOf(words[base], holder, Phase.cached)
-    return Atomics.compareExchange(words, base | Word.holder, held, next) === held
   }
 
   /** Every block in a place: the thread and class that it is kept for. */

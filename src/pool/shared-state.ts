@@ -149,7 +149,7 @@ export class SharedState {
       )
     }
     this.threadIds[this.thread] = threadId
-    this.slots.thread = this.thread
+    this.slots.enter(this.thread)
     this.lock = new RobustLock(lockWords, 0, this.roster, this.thread)
   }
 
