@@ -278,7 +278,7 @@ describe('arenas for streams', () => {
       assert.throws(() => device.createStreamArenas(options as never), /createStreamArenas: (pool|bytes)/)
     }
     const small = device.createStreamArenas({ pool, bytes: 256 })
-    assert.throws(() => small.of(a), { name: 'RangeError', message: /at least/ })
+    assert.throws(() => small.of(a), { name: 'RangeError', message: /must have 512 bytes at least, not 256/ })
     assert.equal(pool.stats().liveBuffers, 0)
   })
 })
