@@ -7,7 +7,7 @@ import { Worker } from 'node:worker_threads'
 import { KiB, MiB } from '../src/base/bytes.js'
 import { attachPool, openDevice } from '../src/device.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
-import type { TransferredBuffer } from '../src/pool/home.js'
+import type { TransferredBuffer } from '../src/pool/transferred.js'
 import type { tasks } from './shared-kinds-thread.suite.js'
 
 const threads: Worker[] = []

@@ -85,7 +85,7 @@ function run(storm: Storm, seed: number): number {
       if (record > 0 && Atomics.compareExchange(board, cell, record, -1) === record) {
         const tag = board[cell + 1]
         Atomics.store(board, cell, 0)
-        const buffer = pool.adopt({ record, tag })
+        const buffer = pool.adopt({ pool: storm.pool.number, record, tag })
         const holder = map[(buffer.ptr - base) / UNIT_BYTES]
         redraw(storm, buffer.ptr, buffer.byteLength, holder, pool.thread)
         release(buffer, pool.thread)

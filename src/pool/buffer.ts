@@ -6,8 +6,9 @@ import type { Driver } from '../driver/driver.js'
 import { Staging } from '../driver/staging.js'
 import { untilDone } from '../order/polling.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
-import type { BufferHome, BufferOwner, TransferredBuffer } from './home.js'
+import type { BufferHome, BufferOwner } from './home.js'
 import type { Pool } from './pool.js'
+import type { TransferredBuffer } from './transferred.js'
 
 /**
  * Device memory from a pool. Copies run in the stream that the buffer was allocated on. Freed by `free()` or at the end

@@ -1,16 +1,11 @@
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
+import type { TransferredBuffer } from './transferred.js'
 
 /** Whom a buffer is given back to: the pool, or outermost wrapper, that handed it out. */
 export interface BufferOwner {
   release(buffer: DeviceBuffer, stream?: Stream): void
-}
-
-/** A buffer on its way to another thread: two int32, to be sent as they are or put anywhere. */
-export interface TransferredBuffer {
-  readonly record: number
-  readonly tag: number
 }
 
 /** What a buffer asks of the pool that its memory comes from, whichever wrappers stand in between. */

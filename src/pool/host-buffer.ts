@@ -4,8 +4,8 @@ import { unreachable } from '../driver/context.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
-import type { TransferredBuffer } from './home.js'
 import type { HostPool } from './host-pool.js'
+import type { TransferredBuffer } from './transferred.js'
 
 /**
  * Pinned host memory from a host pool: arrays over it are filled like any other, and copies between it and the device run

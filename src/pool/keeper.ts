@@ -9,7 +9,7 @@
 import { assert } from '../base/assert.js'
 import { MiB } from '../base/bytes.js'
 import { openEnd } from '../base/channel-end.js'
-import type { StreamMemory } from '../base/errors.js'
+import { PoolError, type StreamMemory } from '../base/errors.js'
 import { MOST_WORKERS } from '../base/roster.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Stride, Word } from '../heap/records.js'
@@ -166,6 +166,10 @@ export class Keeper {
 
   /** A block for a thread, its holder; 0 when nothing helps. */
   private allocate(units: number, alignUnits: number, slot: number, asker: number): number {
+    if (!this.state.hasRecords) {
+      const most = this.state.records.used >> 1
+      throw new PoolError(`allocate: the pool has ${most} blocks, which is the limit; make another, or larger blocks`)
+    }
     const { growths } = this.reserve
     const record = this.reserve.allocate(units, alignUnits, slot)
     if (record === 0) return 0

@@ -3,6 +3,7 @@ import type { Clocks } from '../order/clocks.js'
 import { virtualMemoryObstacle } from './backing.js'
 import { type PoolConfig, type PoolOptions, parsePoolOptions } from './options.js'
 import { LAYOUT_VERSION, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
+import { newPoolNumber } from './transferred.js'
 import { granulesOfRange } from './virtual-backing.js'
 
 /** What makes a caching pool one that threads share. */
@@ -32,7 +33,7 @@ export function newState<D, K extends SharedPoolState['kind']>(
 ): SharedPoolState<D> & { readonly kind: K } {
   const room = roomFor(clocks, config, deviceBytes)
   const buffer = new SharedArrayBuffer(sharedStateBytes(room))
-  return { kind, version: LAYOUT_VERSION, process: process.pid, room, config, buffer, device }
+  return { kind, version: LAYOUT_VERSION, process: process.pid, number: newPoolNumber(), room, config, buffer, device }
 }
 
 function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {

@@ -176,7 +176,7 @@ describe('an arena that threads share', () => {
       { record: 1, tag: 1 },
       { record: 0, tag: 7 },
     ]) {
-      assert.throws(() => pool.adopt(bad), PoolError)
+      assert.throws(() => pool.adopt({ ...bad, pool: pool.share().number }), PoolError)
     }
     adopted.free()
     assert.throws(() => adopted.free(), PoolError)

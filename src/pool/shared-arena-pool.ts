@@ -2,7 +2,7 @@
 // allocate it moves the top of the stack (heap/shared-bump.ts), and waits for nobody but a reset. What streams wait for is
 // shared-turns.ts. The memory is one allocation, which whoever closes the arena last gives back.
 
-import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
+import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { Refusal } from '../heap/shared-bump.js'
@@ -16,10 +16,11 @@ import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import { borrowed } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
-import type { BufferHome, TransferredBuffer } from './home.js'
+import type { BufferHome } from './home.js'
 import { shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { ArenaState, newArenaState, ownerOf, type SharedArenaState, Tally, UNDERWAY } from './shared-arena-state.js'
+import { checkTransferred, type TransferredBuffer } from './transferred.js'
 
 /** Sizes with only these bits need no further check. */
 const SMALL_MASK = 2 ** 30 - 1
@@ -240,7 +241,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements BufferHome, Di
     Atomics.add(underway, 1, units)
     Atomics.add(underway, 2, units * UNIT_BYTES - requested[record])
     this.giveUp('transfer', record, tag, ownerOf(tag, UNDERWAY))
-    return { record, tag }
+    return { pool: this.descriptor.number, record, tag }
   }
 
   /**
@@ -250,10 +251,8 @@ export class SharedArenaPool<D = unknown> extends Pool implements BufferHome, Di
    */
   adopt(transferred: TransferredBuffer): DeviceBuffer {
     this.checkOpen('adopt')
-    const { record, tag } = transferred ?? {}
-    if (!Number.isInteger(record) || !Number.isInteger(tag)) {
-      throw new TypeError(`adopt: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
-    }
+    checkTransferred(transferred, this.descriptor.number)
+    const { record, tag } = transferred
     const { owners, requested, underway, bump, thread, slots } = this.state
     const waiting = ownerOf(tag, UNDERWAY)
     if (

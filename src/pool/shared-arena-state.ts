@@ -14,6 +14,7 @@ import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { COUNT_LINE, checkDescriptor, LAYOUT_VERSION } from './shared-state.js'
 import { SharedTurns, turnsIn } from './shared-turns.js'
+import { newPoolNumber } from './transferred.js'
 
 /** What each thread counts; all but the last two of the epoch in which it counted last. */
 export const enum Tally {
@@ -31,6 +32,8 @@ export interface SharedArenaState<D = unknown> {
   readonly version: number
   /** number of the process */
   readonly process: number
+  /** that of the pool, which its buffers carry from thread to thread */
+  readonly number: number
   /** the address of unit 0 */
   readonly base: number
   readonly firstUnit: number
@@ -62,7 +65,16 @@ export function newArenaState<D>(base: number, room: Room, device: D): SharedAre
       `createArenaPool: the host has no room for ${formatBytes(region.bytes)} to keep account of the arena; make it smaller`,
     )
   }
-  return { kind: 'arena', version: LAYOUT_VERSION, process: process.pid, base, ...room, buffer, device }
+  return {
+    kind: 'arena',
+    version: LAYOUT_VERSION,
+    process: process.pid,
+    number: newPoolNumber(),
+    base,
+    ...room,
+    buffer,
+    device,
+  }
 }
 
 /** The same in every thread: this is the layout. */

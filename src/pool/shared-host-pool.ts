@@ -5,7 +5,6 @@ import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
-import type { TransferredBuffer } from './home.js'
 import { HostBuffer } from './host-buffer.js'
 import { type HostPoolOptions, parseHostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
@@ -14,6 +13,7 @@ import { newState } from './new-shared-pool.js'
 import { PinnedViews } from './pinned-views.js'
 import { type PoolThread, SharedPool } from './shared-pool.js'
 import type { SharedPoolState } from './shared-state.js'
+import type { TransferredBuffer } from './transferred.js'
 
 /** A block larger than this share of what the pool may reserve is never kept in a place. */
 const CACHED_BLOCK_SHARE = 1 / 64

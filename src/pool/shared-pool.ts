@@ -23,15 +23,17 @@ import { blockUnits } from './block-units.js'
 import { borrowed } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from './caching-pool.js'
-import type { BufferHome, TransferredBuffer } from './home.js'
+import type { BufferHome } from './home.js'
 import type { Question, Reclaimed, SharedShortage } from './keeper.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { seenBy } from './reserve.js'
+import { publish, type SharedSlots } from './shared-slots.js'
 import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
+import { checkTransferred, type TransferredBuffer } from './transferred.js'
 
 /** A block larger than this share of what the pool may reserve is never kept in a place. */
 const CACHED_BLOCK_SHARE = 1 / 512
@@ -40,8 +42,6 @@ const FREES_PER_RING = 32
 /** Milliseconds that a thread which is said to have ended may take until the system has forgotten it. */
 const MOST_LOOKS = 200
 const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
-/** Blocks cut out of a heap need at most so many records more. */
-const RECORDS_OF_CALL = 4
 
 const enum Tag {
   generation = 8,
@@ -74,6 +74,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   readonly context: Context
   readonly config: PoolConfig
   private readonly state: SharedState
+  private readonly slots: SharedSlots
   private readonly words: Int32Array
   private readonly doubles: Float64Array
   private readonly addresses: AddressIndex
@@ -87,8 +88,9 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   private readonly seen: Float64Array
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
-  /** the holder word of a live block of this thread, of generation 0 */
+  /** the holder words of blocks of this thread, of generation 0: of a live one, and of one that another thread allocated */
   private mine: number
+  private readonly adopted: number
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
   /** nobody writes here: to wait for some time */
@@ -111,6 +113,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     this.seen = seenBy(clocks, config)
     this.state = new SharedState(descriptor, this.seen)
     const { records, slots, thread } = this.state
+    this.slots = slots
     this.words = records.words
     this.doubles = records.doubles
     this.addresses = new AddressIndex(records, records)
@@ -121,6 +124,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     this.mostUnits = Math.floor((Math.min(config.limitBytes, MAX_UNITS * UNIT_BYTES) * CACHED_BLOCK_SHARE) / UNIT_BYTES)
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(clocks.marked.length).fill(-1)
     this.mine = holderOf(0, thread, Phase.live)
+    this.adopted = holderOf(0, thread, Phase.adopted)
     this.acceptedClocks = clocks
   }
 
@@ -162,7 +166,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     ) {
       const mask = this.roundingMask
       const units = classUnits(((bytes + mask) & ~mask) >>> Shift.units)
-      const record = this.state.slots.pop(slot, classOf(units), units)
+      const record = this.slots.pop(slot, classOf(units), units)
       if (record !== 0) return this.handOut(record, bytes, stream)
     }
     return this.takeSlowly(bytes, stream, alignment)
@@ -189,7 +193,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     const before = doubles[(record << 3) | Double.requested]
     if (before === bytes) return
     doubles[(record << 3) | Double.requested] = bytes
-    this.state.slots.noteRequested(bytes - before)
+    this.slots.noteRequested(bytes - before)
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
@@ -204,15 +208,30 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
       slot >= 0 &&
       stream === undefined
     ) {
-      const place = this.state.slots.placeFor(slot, words[base | Word.sizeClass])
+      const place = this.slots.placeFor(slot, words[base | Word.sizeClass])
       if (place !== 0 && words[base | Word.units] <= this.mostUnits) {
         this.doubles[(record << 3) | Double.stamp] = this.marked[slot] + 1
         words[base | Word.holder] ^= Phase.live ^ Phase.cached
-        this.state.slots.put(place, record)
+        this.slots.put(place, record)
         return
       }
     }
-    this.releaseSlowly(buffer, stream)
+    if (stream !== undefined || !this.returns(record, tag, slot)) this.releaseSlowly(buffer, stream)
+  }
+
+  /** Frees a block that another thread allocated by sending it back there; false where that is not what is asked. */
+  private returns(record: number, tag: number, slot: number): boolean {
+    const { words } = this
+    const base = record << 4
+    const holder = ((tag >> 3) << 12) | this.adopted
+    if (words[base] !== tag || tag > Tag.last || words[base | Word.holder] !== holder) return false
+    if (words[base | Word.key] !== slot + 1 || words[base | Word.units] > this.mostUnits) return false
+    const stamp = this.marked[slot] + 1
+    this.doubles[(record << 3) | Double.stamp] = stamp
+    publish(words, base | Word.holder, holder ^ Phase.adopted ^ Phase.cached)
+    const { roster } = this.state
+    if (!this.slots.send(record, words[base | Word.home], roster)) this.giveBack(record, slot, stamp)
+    return true
   }
 
   /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
@@ -235,8 +254,8 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     const { words } = this
     const index = (record << 4) | Word.holder
     if (phaseOf(words[index]) === Phase.live) words[(record << 4) | Word.home] = this.state.thread
-    Atomics.store(words, index, holderOf(tag, NOBODY, Phase.live))
-    return { record, tag }
+    publish(words, index, holderOf(tag, NOBODY, Phase.live))
+    return { pool: this.descriptor.number, record, tag }
   }
 
   /**
@@ -245,10 +264,8 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
    */
   adopt(transferred: TransferredBuffer): DeviceBuffer {
     this.checkOpen('adopt')
-    const { record, tag } = transferred ?? {}
-    if (!Number.isInteger(record) || !Number.isInteger(tag)) {
-      throw new TypeError(`adopt: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
-    }
+    checkTransferred(transferred, this.descriptor.number)
+    const { record, tag } = transferred
     const { words } = this
     const index = (record << 4) | Word.holder
     const isKnown = record >= this.state.records.first && record < this.state.records.used
@@ -388,7 +405,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
       this.clocks.checkNoCapture('close')
       this.checkAlone()
     }
-    const { buffers, bytes } = this.ask({ ask: this.creator ? 'close' : 'leave' }) as Reclaimed
+    const { buffers, bytes } = this.isLost ? this.leaveLost() : this.askToClose()
     this.acceptedClocks = null
     this.mine = -1 // no block has such a holder
     return { lostBuffers: buffers, lostBytes: bytes }
@@ -460,7 +477,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     state.acquire()
     if (slots.isCrowded) this.emptyInbox()
     let record = 0
-    if (records.available >= RECORDS_OF_CALL) {
+    if (state.hasRecords) {
       record = heap.allocate(units, alignUnits, slot + 1)
       if (record === 0) {
         others.look(slot)
@@ -503,27 +520,27 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     const covering = open ? this.marked[slot] + 1 : stream.lastStamp
     const stamp = this.config.streamOrdered ? covering : 0
     if (this.state.records.state(record) === State.shared) this.ask({ ask: 'defer', record, slot, stamp })
-    else if (!open || buffer.tag > Tag.last || !this.cache(record, slot, stamp)) this.giveBack(record, slot, stamp)
+    else if (
+      open &&
+      buffer.tag <= Tag.last &&
+      (this.returns(record, buffer.tag, slot) || this.cache(record, slot, stamp))
+    ) {
+      return
+    } else this.giveBack(record, slot, stamp)
   }
 
-  /** Keeps a block for the stream, or sends it to the thread that allocated it; false when there is no place for it. */
+  /** Keeps a block for the stream; false when there is no place for it. */
   private cache(record: number, slot: number, stamp: number): boolean {
-    const { words, state } = this
+    const { words, slots, state } = this
     const base = record << 4
     if (words[base | Word.units] > this.mostUnits) return false
-    const home = words[base | Word.home]
-    const returns =
-      phaseOf(words[base | Word.holder]) === Phase.adopted &&
-      words[base | Word.key] === slot + 1 &&
-      state.roster.isAlive(home)
-    const place = returns ? 0 : state.slots.placeFor(slot, words[base | Word.sizeClass])
-    if (!returns && place === 0) return false
-    if (slot >= state.slots.slotLimit) state.locked(() => state.slots.meet(slot))
+    const place = slots.placeFor(slot, words[base | Word.sizeClass])
+    if (place === 0) return false
+    if (slot >= slots.slotLimit) state.locked(() => slots.meet(slot))
     this.doubles[(record << 3) | Double.stamp] = stamp
     words[base | Word.key] = slot + 1
-    Atomics.store(words, base | Word.holder, holderOf(words[base], state.thread, Phase.cached))
-    if (returns) return state.slots.send(record, home, state.roster)
-    state.slots.put(place, record)
+    publish(words, base | Word.holder, holderOf(words[base], state.thread, Phase.cached))
+    slots.put(place, record)
     return true
   }
 
@@ -569,15 +586,31 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   }
 
   protected ask(question: Question): unknown {
-    const { mailbox, thread, roster, figures } = this.state
+    const { mailbox, thread, figures } = this.state
     return mailbox.ask(thread, question, slept => {
       this.meanwhile()
-      const keeper = figures[Figure.keeper]
-      if (keeper === CLOSED || (slept && keeper > 0 && roster.look(keeper))) {
+      if (figures[Figure.keeper] === CLOSED || (slept && this.isLost)) {
         return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
       }
       return null
     })
+  }
+
+  /** Whether the keeper has ended, with the thread that made the pool: nobody gives anything back any more. */
+  private get isLost(): boolean {
+    const keeper = this.state.figures[Figure.keeper]
+    return keeper > 0 && this.state.roster.look(keeper)
+  }
+
+  private askToClose(): Reclaimed {
+    return this.ask({ ask: this.creator ? 'close' : 'leave' }) as Reclaimed
+  }
+
+  private leaveLost(): Reclaimed {
+    const { roster, thread } = this.state
+    const held = this.live().filter(block => block.thread === thread)
+    roster.forget(thread)
+    return { buffers: held.length, bytes: held.reduce((sum, { byteLength }) => sum + byteLength, 0) }
   }
 
   protected outOfMemory(bytes: number): OutOfMemoryError {

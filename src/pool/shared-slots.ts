@@ -65,6 +65,12 @@ assert(
   'classes of 64 KiB and 1 MiB',
 )
 
+/** Stores so that whoever sees the value sees all that was written before. */
+export function publish(words: Int32Array, index: number, value: number): void {
+  if (STORES_IN_ORDER) words[index] = value
+  else Atomics.store(words, index, value)
+}
+
 const enum Total {
   handedUnits,
   handedBlocks,
@@ -137,8 +143,7 @@ export class SharedSlots implements Slots {
 
   /** Puts a block, of which everything is written, into an empty place. */
   put(place: number, record: number): void {
-    if (STORES_IN_ORDER) this.places[place] = record
-    else Atomics.store(this.places, place, record)
+    publish(this.places, place, record)
   }
 
   get slotLimit(): number {
@@ -237,7 +242,11 @@ export class SharedSlots implements Slots {
     }
     for (let slot = 0; slot < this.slotLimit; slot++)
       for (const place of this.filled(slot, 0, CLASSES)) add(this.places[place])
-    for (const entry of this.inboxes) add(entry & RECORD_MASK)
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      if (this.sent[thread * LINE_WORDS] === 0) continue
+      const first = thread * INBOX_PLACES
+      for (let place = first; place < first + INBOX_PLACES; place++) add(this.inboxes[place] & RECORD_MASK)
+    }
     return sum
   }
 
@@ -368,7 +377,7 @@ export class SharedSlots implements Slots {
       if (entry !== 0) {
         if (words[base | Word.key] !== slot + 1 || words[base | Word.sizeClass] !== sizeClass) continue
         if (words[base | Word.units] < units || !this.pass(entry, thread, thread)) continue
-        Atomics.store(inboxes, place, 0)
+        publish(inboxes, place, 0)
       }
       if (index === this.taken) this.taken = (this.taken + 1) | 0
       if (entry !== 0) return base >> 4

@@ -23,6 +23,8 @@ import { SharedSlots } from './shared-slots.js'
 export const LAYOUT_VERSION = 1
 /** Blocks that a pool can have at a time, free ones and gaps included. */
 const MOST_RECORDS = 2 ** 20 - 2 // an entry of an inbox has 20 bits for one
+/** Records kept for the keeper, which moves and gives back memory, and for blocks that are cut out of others. */
+const SPARE_RECORDS = 1024
 const MOST_RANGES = 4096
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 export const COUNT_LINE = 16
@@ -52,6 +54,8 @@ export interface SharedPoolState<D = unknown> {
   readonly version: number
   /** number of the process */
   readonly process: number
+  /** that of the pool, which its buffers carry from thread to thread */
+  readonly number: number
   readonly room: SharedRoom
   readonly config: PoolConfig
   readonly buffer: SharedArrayBuffer
@@ -147,6 +151,11 @@ export class SharedState {
     this.threadIds[this.thread] = threadId
     this.slots.thread = this.thread
     this.lock = new RobustLock(lockWords, 0, this.roster, this.thread)
+  }
+
+  /** Whether the pool may have another block. */
+  get hasRecords(): boolean {
+    return this.records.available > SPARE_RECORDS
   }
 
   /** A block that a heap has just handed out, under the lock, is live and a thread's from now on. */

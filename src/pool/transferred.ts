@@ -1,0 +1,29 @@
+// Buffers on their way from one thread to another: what is sent of them.
+
+import { randomInt } from 'node:crypto'
+import { describe } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+
+/** A buffer on its way to another thread: three int32, to be sent as they are or put anywhere. */
+export interface TransferredBuffer {
+  /** number of the pool, the same for all of its buffers */
+  readonly pool: number
+  readonly record: number
+  readonly tag: number
+}
+
+/** A number that hardly any other pool of the process has. */
+export function newPoolNumber(): number {
+  return randomInt(1, 2 ** 31)
+}
+
+/** Refuses what is no buffer on its way, or one of another pool than that with `number`. */
+export function checkTransferred(transferred: TransferredBuffer, number: number): void {
+  const { pool, record, tag } = transferred ?? {}
+  if (![pool, record, tag].every(Number.isInteger)) {
+    throw new TypeError(`adopt: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
+  }
+  if (pool !== number) {
+    throw new PoolError('adopt: the buffer belongs to another pool; adopt it in that one, which attachPool() gives')
+  }
+}

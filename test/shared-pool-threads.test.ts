@@ -1,0 +1,302 @@
+// One pool in several threads: what is refused, on the side that made the mistake; and what becomes of threads that end.
+
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { after, describe, it } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
+import { KiB, MiB } from '../src/base/bytes.js'
+import { MOST_WORKERS } from '../src/base/roster.js'
+import { attachPool, openDevice, type SharedPoolDescriptor } from '../src/device.js'
+import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import type { PoolOptions } from '../src/pool/options.js'
+import { SharedState } from '../src/pool/shared-state.js'
+import type { Outcome, tasks } from './shared-pool-thread.suite.js'
+
+type Tasks = typeof tasks
+
+class PoolThread {
+  private static readonly all: PoolThread[] = []
+  readonly worker = new Worker(new URL('./shared-pool-thread.suite.js', import.meta.url), {
+    workerData: { does: 'tasks' },
+  })
+
+  constructor() {
+    PoolThread.all.push(this)
+  }
+
+  /** A thread that has the pool attached, and the pool's number of it. */
+  static async attach(shared: SharedPoolDescriptor): Promise<{ thread: PoolThread; number: number }> {
+    const thread = new PoolThread()
+    return { thread, number: await thread.do('attach', shared) }
+  }
+
+  async do<T extends keyof Tasks>(task: T, ...args: Parameters<Tasks[T]>): Promise<ReturnType<Tasks[T]>> {
+    this.worker.postMessage([task, ...args])
+    const [outcome] = (await once(this.worker, 'message')) as [Outcome]
+    if ('error' in outcome) throw Object.assign(new Error(), outcome.error)
+    return outcome.value as ReturnType<Tasks[T]>
+  }
+
+  static async terminateAll(): Promise<void> {
+    await Promise.all(PoolThread.all.map(({ worker }) => worker.terminate()))
+  }
+}
+after(() => PoolThread.terminateAll())
+
+function open(options: PoolOptions = {}) {
+  const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
+  const device = openDevice(driver)
+  const pool = device.createPool({ maxPoolBytes: 32 * MiB, ...options, shared: true })
+  return { driver, device, pool }
+}
+
+const handed = { name: 'PoolError', message: /already freed, or handed to another thread/ }
+const notOnItsWay = { name: 'PoolError', message: /adopt: the buffer is not on its way to another thread/ }
+
+describe('a pool in several threads', () => {
+  it('is refused to who has no descriptor of an open pool of this process and version', async () => {
+    const { device, pool } = open()
+    const shared = pool.share()
+    const thread = new PoolThread()
+    const refused = (other: unknown, name: string, message: RegExp) =>
+      assert.rejects(thread.do('attachOther', other), { name, message })
+    for (const other of [undefined, null, 7, {}, [], { ...shared, buffer: new ArrayBuffer(8) }, shared.device]) {
+      await refused(other, 'TypeError', /attachPool: shared must come from pool.share\(\)/)
+    }
+    await refused({ ...shared, version: shared.version + 1 }, 'PoolError', /layout \d+, not \d+; use one version/)
+    await refused({ ...shared, process: shared.process + 1 }, 'PoolError', /belongs to another process/)
+    assert.equal(pool.threads().filter(({ alive }) => alive).length, 2, 'the keeper and this thread')
+    pool.close()
+    await refused(shared, 'PoolError', /attachPool: the pool is closed/)
+    assert.throws(() => attachPool(shared), { name: 'PoolError', message: /attachPool: the pool is closed/ })
+    assert.throws(() => pool.share(), { name: 'PoolError', message: /share: the pool is closed/ })
+    await thread.worker.terminate()
+    device.close()
+  })
+
+  it('has room for so many threads, and says so', async () => {
+    const { pool } = open()
+    const shared = pool.share()
+    const others = Array.from({ length: MOST_WORKERS - 2 }, () => new SharedState(shared, new Float64Array(64)))
+    const thread = new PoolThread()
+    const full = { name: 'PoolError', message: /^64 threads use this pool, which is the limit; close the pool in one/ }
+    await assert.rejects(thread.do('attachOther', shared), full)
+    others[0].roster.forget(others[0].thread)
+    assert.equal(await thread.do('attach', shared), others[0].thread)
+    for (const { roster, thread: number } of others.slice(1)) roster.forget(number)
+    await thread.do('close')
+    pool.close()
+  })
+
+  it('has room for so many blocks, and says so', () => {
+    const { device, pool } = open()
+    const { records, roster, thread } = new SharedState(pool.share(), new Float64Array(64))
+    pool.allocate(1 * KiB).free()
+    const taken: number[] = []
+    while (records.available > 1024) taken.push(records.acquire())
+    assert.ok(taken.length > 500_000)
+    const full = { name: 'PoolError', message: /allocate: the pool has 5\d{5} blocks, which is the limit/ }
+    assert.throws(() => pool.tryAllocate(4 * KiB), full)
+    pool.allocate(1 * KiB).free()
+    for (const record of taken) records.release(record)
+    pool.allocate(4 * KiB).free()
+    roster.forget(thread)
+    pool.close()
+    device.close()
+  })
+
+  it('gives a buffer to one thread at a time', async () => {
+    const { device, pool } = open()
+    const other = device.createPool({ shared: true, maxPoolBytes: 8 * MiB })
+    const { thread } = await PoolThread.attach(pool.share())
+    const buffer = pool.allocate(4 * KiB)
+    const { ptr } = buffer
+    const transferred = buffer.transfer()
+    for (const use of [
+      () => buffer.ptr,
+      () => buffer.byteLength,
+      () => buffer.fill(0),
+      () => buffer.readSync(),
+      () => buffer.recordUse(device.defaultStream),
+      () => buffer.transfer(),
+      () => buffer.free(),
+      () => pool.deallocate(ptr),
+    ]) {
+      assert.throws(use, { name: 'PoolError' })
+    }
+    assert.throws(() => buffer.free(), handed)
+    assert.equal(buffer.freed, true)
+    buffer[Symbol.dispose]()
+    const alike = other.allocate(4 * KiB).transfer()
+    assert.deepEqual([alike.record, alike.tag], [transferred.record, transferred.tag], 'the pool alone differs')
+    assert.throws(() => other.adopt(transferred), { name: 'PoolError', message: /belongs to another pool/ })
+    assert.equal(await thread.do('adopt', structuredClone(transferred)), ptr)
+    await assert.rejects(thread.do('adopt', transferred), notOnItsWay)
+    assert.throws(() => pool.adopt(transferred), notOnItsWay)
+    assert.throws(() => buffer.free(), handed)
+    await thread.do('free')
+    assert.throws(() => pool.adopt(transferred), notOnItsWay)
+    for (const wrong of [undefined, null, 1, {}, { record: 1 }, { record: '1', tag: 1 }]) {
+      assert.throws(() => pool.adopt(wrong as never), { name: 'TypeError', message: /must come from buffer.transfer/ })
+    }
+    for (const record of [-1, 0, 1, 2 ** 30])
+      assert.throws(() => pool.adopt({ ...transferred, record, tag: 12 }), notOnItsWay)
+    using local = device.createPool()
+    assert.throws(() => local.allocate(1).transfer(), { name: 'PoolError', message: /make it with { shared: true }/ })
+
+    await thread.do('hold', 4 * KiB, 1)
+    const back = pool.adopt(await thread.do('transfer'))
+    await thread.do('closeDevice')
+    assert.equal(back.freed, false, 'what it has handed over is no more a thread’s that closes the pool')
+    back.free()
+    pool.check()
+    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    device.close()
+  })
+
+  it('cannot be closed while other threads use it, which can close it for themselves', async () => {
+    const { device, pool } = open()
+    const { thread } = await PoolThread.attach(pool.share())
+    await thread.do('hold', 4 * KiB, 3)
+    for (const close of [() => pool.close(), () => device.close()]) {
+      const message = new RegExp(`close: the pool is in use by 1 other threads \\(${thread.worker.threadId}\\)`)
+      assert.throws(close, { name: 'PoolError', message })
+    }
+    pool.allocate(1).free()
+    assert.deepEqual(await thread.do('close'), { lostBuffers: 3, lostBytes: 12 * KiB })
+    assert.deepEqual(await thread.do('close'), { lostBuffers: 0, lostBytes: 0 })
+    await assert.rejects(thread.do('hold', 1, 1), { name: 'PoolError', message: /allocate: the pool is closed/ })
+    await assert.rejects(thread.do('free'), { name: 'PoolError', message: /free: the buffer's pool is closed/ })
+    assert.equal(pool.stats().liveBuffers, 0)
+    pool.close()
+    assert.throws(() => device.close(), { name: 'PoolError', message: /other threads have the device attached/ })
+    await thread.do('closeDevice')
+    device.close()
+  })
+
+  for (const end of ['fail', 'exit'] as const) {
+    it(`gets back what a thread held that ended by ${end === 'fail' ? 'an error' : 'process.exit'}`, async () => {
+      const { pool } = open()
+      const { thread, number } = await PoolThread.attach(pool.share())
+      const { threadId } = thread.worker
+      await thread.do('hold', 4 * KiB, 3)
+      await thread.do('cache', 1 * KiB, 3)
+      await thread.do('transfer')
+      const ended = once(thread.worker, 'exit').catch(error => error)
+      thread.do(end).catch(() => {})
+      await ended
+      const find = () => pool.threads().find(each => each.thread === number)
+      while (find()!.alive) await setImmediate() // the system has not forgotten it yet
+      assert.deepEqual(find(), { thread: number, threadId, alive: false, liveBuffers: 2, liveBytes: 8 * KiB })
+      assert.deepEqual(
+        pool
+          .live()
+          .map(each => each.thread)
+          .sort(),
+        [0, number, number],
+      )
+      for (const wrong of [-1, 1.5, MOST_WORKERS + 1, '1']) {
+        assert.throws(() => pool.reclaim(wrong as number), { name: 'RangeError' })
+      }
+      assert.deepEqual(pool.reclaim(number), { buffers: 2, bytes: 8 * KiB })
+      assert.deepEqual(pool.reclaim(number), { buffers: 0, bytes: 0 })
+      assert.deepEqual(pool.reclaim(0), { buffers: 1, bytes: 4 * KiB })
+      assert.equal(find(), undefined)
+      pool.processDeferred()
+      pool.check()
+      pool.allocate(32 * MiB).free()
+      assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    })
+  }
+
+  it('tells a thread for which there is no memory why', async () => {
+    const { pool } = open()
+    const { thread } = await PoolThread.attach(pool.share())
+    const mine = pool.allocate(24 * MiB)
+    await assert.rejects(thread.do('figures', 16 * MiB), (error: Error & { figures: Record<string, number> }) => {
+      assert.equal(error.name, 'OutOfMemoryError')
+      assert.match(error.message, /16 MiB/)
+      const { requestedBytes, liveBytes, limitBytes } = error.figures
+      assert.deepEqual([requestedBytes, liveBytes, limitBytes], [16 * MiB, 24 * MiB, 32 * MiB])
+      return true
+    })
+    assert.equal(await thread.do('tryAllocate', 16 * MiB), false)
+    mine.free()
+    assert.equal(await thread.do('tryAllocate', 16 * MiB), true)
+    for (const [bytes, name] of [
+      [0, 'RangeError'],
+      [1.5, 'RangeError'],
+      ['1', 'TypeError'],
+    ] as const) {
+      await assert.rejects(thread.do('tryAllocate', bytes as number), { name })
+    }
+  })
+
+  it('serves no captures, no debug mode and no other devices', async () => {
+    const { device, pool } = open()
+    const { thread } = await PoolThread.attach(pool.share())
+    for (const verb of ['allocate', 'free', 'recordUse'] as const) {
+      const message = new RegExp(`^${verb}: .* is being captured`)
+      await assert.rejects(thread.do('capture', verb), { name: 'PoolError', message })
+    }
+    await assert.rejects(thread.do('setAccess'), { name: 'PoolError', message: /setAccess/ })
+    pool.check()
+    assert.equal(pool.stats().liveBuffers, 0)
+    for (const options of [{ shared: true, debug: true }, { shared: 1 }]) {
+      assert.throws(() => device.createPool(options as never), { name: 'TypeError', message: /shared/ })
+    }
+  })
+
+  it('is trimmed, settled and counted from every thread', async () => {
+    const { pool } = open()
+    const { thread } = await PoolThread.attach(pool.share())
+    await thread.do('hold', 4 * MiB, 1)
+    const mine = pool.allocate(1 * MiB)
+    const stats = await thread.do('stats')
+    assert.deepEqual(stats, pool.stats())
+    assert.deepEqual([stats.liveBuffers, stats.allocations, stats.liveBytes], [2, 2, 5 * MiB])
+    mine.free()
+    await thread.do('free')
+    assert.ok((await thread.do('processDeferred')) >= 0)
+    const { reservedBytes } = pool.stats()
+    assert.ok(reservedBytes >= 5 * MiB)
+    assert.equal(await thread.do('trimTo', 0), reservedBytes)
+    assert.equal(pool.stats().reservedBytes, 0)
+    await assert.rejects(thread.do('trimTo', -1), { name: 'RangeError', message: /trimTo/ })
+  })
+
+  it('lets two threads use a buffer in the order of an event', async () => {
+    const { driver, pool } = open()
+    const shared = pool.share()
+    const [{ thread: first }, { thread: second }] = await Promise.all([
+      PoolThread.attach(shared),
+      PoolThread.attach(shared),
+    ])
+    const handle = await first.do('handle')
+    const ticket = driver.holdOperation(handle)
+    const produced = await first.do('produce', 4 * KiB, 7)
+    const copy = pool.adopt(await second.do('consume', produced))
+    const again = pool.adopt((await first.do('produce', 4 * KiB, 9)).buffer) // as large as what was freed meanwhile
+    const read = copy.read()
+    assert.equal(copy.stream.query(), false, 'nothing has run')
+    driver.releaseThrough(handle, ticket)
+    assert.deepEqual([...new Set(await read)], [7])
+    assert.deepEqual([...new Set(await again.read())], [9])
+    copy.free()
+    again.free()
+    pool.check()
+  })
+
+  it('is lost with the thread that made it, for a clear error', async () => {
+    const { device, pool } = open()
+    const thread = new PoolThread()
+    const lost = attachPool(await thread.do('create', pool.share()))
+    lost.allocate(1 * KiB)
+    await thread.worker.terminate()
+    assert.throws(() => lost.allocate(8 * MiB), { name: 'PoolError', message: /the thread that made it has ended/ })
+    assert.deepEqual(lost.close(), { lostBuffers: 1, lostBytes: 1 * KiB })
+    pool.close()
+    device.close()
+  })
+})
