@@ -8,7 +8,12 @@
 // takes a lock, since blocks of a grid are not scheduled fairly: a thread that cannot go on takes another way, and after a
 // number of tries returns nullptr. C++17, for nvcc and NVRTC, compute capability 7.0 and later.
 //
+// Threads of a warp that call together share the work, so they must call the same pool, arena or heap: of several, use one
+// after the other, with __syncwarp() between.
+//
 // Define CUDA_MEMPOOL_DEBUG to trap at a double or invalid free, which else is counted and ignored.
+//
+// All is in one file so that kernels include one header, and NVRTC finds it as one text.
 
 #ifndef CUDA_MEMPOOL_CUH
 #define CUDA_MEMPOOL_CUH
@@ -326,7 +331,7 @@ struct DeviceHeap {
   u32 limit;     // superblocks there are; the host raises it while kernels run
   u32 peak;      // the most superblocks that were in use at once
   u32 highest;   // one more than the highest superblock that was ever used
-  u32 unused;
+  u32 claimed;   // what the limit is about to be: growths take their parts of it from here
   u64 doubleFrees;
   u64 invalidFrees;
   u64 runTaken;     // superblocks given to runs, and given back
@@ -501,7 +506,7 @@ private:
     const u32 total = load(&limit);
     const u32 left = idle().reserve(1);
     if (left == 0) return {0, 0, 0};
-    const u32 used = total > left ? total - left : 0;  // the limit may just have been raised
+    const u32 used = total > left ? total - left : 0;  // the limit may be about to be raised
     const u32 found = idle().find(used, used + 4096);
     if (found == SuperblockSet::NONE) return {0, 0, 0};
     noteUse(used + 1, found + 1);
@@ -771,6 +776,7 @@ static_assert(__builtin_offsetof(DeviceHeap, slotMask) == 12, "");
 static_assert(__builtin_offsetof(DeviceHeap, limit) == 16, "");
 static_assert(__builtin_offsetof(DeviceHeap, peak) == 20, "");
 static_assert(__builtin_offsetof(DeviceHeap, highest) == 24, "");
+static_assert(__builtin_offsetof(DeviceHeap, claimed) == 28, "");
 static_assert(__builtin_offsetof(DeviceHeap, doubleFrees) == 32, "");
 static_assert(__builtin_offsetof(DeviceHeap, invalidFrees) == 40, "");
 static_assert(__builtin_offsetof(DeviceHeap, runTaken) == 48, "");

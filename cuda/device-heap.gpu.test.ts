@@ -7,6 +7,8 @@ import { shippedPtx } from '../src/kernel/device-code.js'
 import {
   bumpStats,
   bytesOfClass,
+  CLASSES,
+  COUNT_BYTES,
   DEVICE_HEAP,
   DEVICE_POOL,
   type HeapGeometry,
@@ -207,6 +209,21 @@ describe('the heap of kernels on a GPU', () => {
     assert.deepEqual([stats().liveBlocks, stats().failures], [threads, 0])
     run('heap_free', threads, region, blocks, threads, 1)
     expectEmpty(stats())
+  })
+})
+
+describe('growth on a GPU', () => {
+  it('on several streams at once adds each superblock once', () => {
+    const { reserved } = makeHeap(REGION_BYTES, 8 * 2 ** 20)
+    driver.cuCtxSynchronize()
+    const streams: Stream[] = Array.from({ length: 4 }, () => gpu.createStream())
+    const grow = control.kernel('heap_grow')
+    for (let limit = reserved % 61; limit <= reserved; limit += 61) {
+      for (const stream of streams) grow.launch({ grid: 1, block: THREADS, stream }, region, limit)
+    }
+    const [idle] = new Int32Array(copyOf(region + DEVICE_HEAP.counts + CLASSES * COUNT_BYTES, 4).buffer)
+    assert.deepEqual([stats().limitBytes, idle], [reserved * SUPERBLOCK_BYTES, reserved])
+    for (const stream of streams) stream.close()
   })
 })
 

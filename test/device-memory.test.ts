@@ -1,4 +1,5 @@
 // Memory for kernels on the simulated device: what the host sees of it, what it refuses, and that the tables stay whole.
+// One file, since both kinds share their kernels and most of what they refuse.
 
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, describe, it } from 'node:test'

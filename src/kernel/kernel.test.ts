@@ -1,3 +1,5 @@
+// Modules and launches on the simulated device. One file, long as the list of refusals is, since all share one module.
+
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { CudaError, PoolError } from '../base/errors.js'
