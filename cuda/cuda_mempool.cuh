@@ -8,9 +8,6 @@
 // takes a lock, since blocks of a grid are not scheduled fairly: a thread that cannot go on takes another way, and after a
 // number of tries returns nullptr. C++17, for nvcc and NVRTC, compute capability 7.0 and later.
 //
-// Threads of a warp that call together share the work, so they must call the same pool, arena or heap: of several, use one
-// after the other, with __syncwarp() between.
-//
 // Define CUDA_MEMPOOL_DEBUG to trap at a double or invalid free, which else is counted and ignored.
 //
 // All is in one file so that kernels include one header, and NVRTC finds it as one text.
@@ -66,6 +63,14 @@ __device__ inline u32 lowestLane(u32 lanes) { return __ffs(lanes) - 1; }
 // Lanes of `lanes` below this one: its rank among them.
 __device__ inline u32 rankAmong(u32 lanes) { return __popc(lanes & ((1u << lane()) - 1)); }
 
+// Those of the calling lanes that are here for the same structure: lanes may use different ones at the same time.
+__device__ inline u32 lanesOf(const void *structure) {
+  const u32 active = __activemask();
+  int same;
+  __match_all_sync(active, reinterpret_cast<u64>(structure), &same);
+  return same ? active : __match_any_sync(active, reinterpret_cast<u64>(structure));
+}
+
 // ---------------------------------------------------------------------------------------------------------------- bump
 
 // A region that is only ever taken from, and reset as a whole. `offset` may pass `limit`: what is over was refused.
@@ -107,7 +112,7 @@ protected:
 struct DeviceArena : DevicePool {
   // As DevicePool::allocate. The threads of a warp that call together cost one atomicAdd, equal sizes or not.
   __device__ void *allocate(u64 bytes) {
-    const u32 active = __activemask();
+    const u32 active = lanesOf(this);
     const bool valid = bytes != 0 && bytes <= reserved;
     const u64 units = valid ? (bytes + 15) >> 4 : 0;
     u64 before = 0;
@@ -349,7 +354,8 @@ struct DeviceHeap {
     void *result = nullptr;
     bool waiting = true;
     for (u32 turn = 0; turn < TRIES && __any_sync(active, waiting); turn++) {
-      const u32 peers = __match_any_sync(active, waiting ? sizeClass : CLASSES);
+      // Of the same heap, too: heaps are further apart than there are classes.
+      const u32 peers = __match_any_sync(active, reinterpret_cast<u64>(this) + (waiting ? sizeClass : CLASSES));
       const u32 leader = lowestLane(peers);
       const u32 rank = rankAmong(peers);
       Grant grant = {0, 0, 0};
@@ -361,7 +367,7 @@ struct DeviceHeap {
       if (rank < grant.count) result = takeBlock(grant.superblock, sizeClass, grant.ticket + rank);
       if (rank < grant.count || grant.count == 0) waiting = false;
     }
-    countFailures(__ballot_sync(active, result == nullptr));
+    if (result == nullptr) countFailures();
     return result;
   }
 
@@ -382,7 +388,8 @@ struct DeviceHeap {
     const u32 before = atomicAnd(&bitmap(superblock)[index >> 5], ~bit);
     if ((before & bit) == 0) return refuseFree(&doubleFrees);
     const u32 active = __activemask();
-    const u32 peers = __match_any_sync(active, superblock);
+    // By its address, since lanes may free into different heaps.
+    const u32 peers = __match_any_sync(active, reinterpret_cast<u64>(block) >> SUPERBLOCK_SHIFT);
     if (rankAmong(peers) != 0) return;
     raise(superblock, __popc(peers));
     atomicAdd(&tally().frees[sizeClass], static_cast<u64>(__popc(peers)));
@@ -660,7 +667,7 @@ private:
       }
       atomicAdd(idle().count, static_cast<i32>(length));
     }
-    countFailures(__activemask());
+    countFailures();
     return nullptr;
   }
 
@@ -748,8 +755,9 @@ private:
     refuseFree(idleNow && within % 16 == 0 ? &doubleFrees : &invalidFrees);
   }
 
-  __device__ void countFailures(u32 lanes) {
-    if (lanes != 0 && lane() == lowestLane(lanes)) atomicAdd(&tally().failures, static_cast<u64>(__popc(lanes)));
+  __device__ void countFailures() {
+    const u32 lanes = lanesOf(this);
+    if (lane() == lowestLane(lanes)) atomicAdd(&tally().failures, static_cast<u64>(__popc(lanes)));
   }
 
   __device__ void refuseFree(u64 *counter) {
