@@ -18,6 +18,8 @@ const enum Shift {
   class = 4,
   stream = 13,
   thread = 19,
+  /** of the index of a stream and class */
+  stack = 9,
 }
 const PLACES = 1 << Shift.class
 const STREAM_WORDS = 1 << Shift.stream
@@ -95,6 +97,8 @@ export class SharedSlots implements Slots {
   private taken = 0
   /** whether so many blocks were returned to this thread that do not fit what it asks for */
   isCrowded = false
+  /** by stream and class of this thread: up to which place there may be blocks; no more than a hint, since the keeper takes some away */
+  private readonly tops = new Uint8Array(MOST_STREAMS << Shift.stack)
   private readonly totals: Float64Array
   /** by thread: bytes asked for of the blocks it handed out, less those of the blocks it gave back */
   private readonly requested: Float64Array
@@ -118,26 +122,52 @@ export class SharedSlots implements Slots {
 
   /** A block of at least `units` in their class, out of this thread's own places; 0 for none. */
   pop(slot: number, sizeClass: number, units: number): number {
-    const { places, words } = this
+    const { places, words, tops } = this
     const first = (this.thread << Shift.thread) | (slot << Shift.stream) | (sizeClass << Shift.class)
-    const end = first + placesOf(sizeClass)
-    for (let place = first; place < end; place++) {
-      const record = places[place]
+    const stack = (slot << Shift.stack) | sizeClass
+    const top = tops[stack]
+    const record = top === 0 ? 0 : places[first + top - 1]
+    if (record !== 0 && words[(record << 4) | Word.units] >= units) {
+      tops[stack] = top - 1
+      if (Atomics.exchange(places, first + top - 1, 0) === record) return record
+    }
+    return this.search(first, stack, placesOf(sizeClass), units)
+  }
+
+  /** An empty place of this thread for a block of `sizeClass`, which is put there now; 0 when none is left. */
+  placeFor(slot: number, sizeClass: number): number {
+    const { places, tops } = this
+    const first = (this.thread << Shift.thread) | (slot << Shift.stream) | (sizeClass << Shift.class)
+    const stack = (slot << Shift.stack) | sizeClass
+    const top = tops[stack]
+    if (top === 0) places[first & -STREAM_WORDS] = 1 // no block is of class 0: its first word says that the stream's places are used
+    if (top < placesOf(sizeClass) && places[first + top] === 0) {
+      tops[stack] = top + 1
+      return first + top
+    }
+    return this.searchEmpty(first, stack, placesOf(sizeClass))
+  }
+
+  /** The keeper has taken what was on top, or it is too small. */
+  private search(first: number, stack: number, count: number, units: number): number {
+    const { places, words } = this
+    for (let index = count - 1; index >= 0; index--) {
+      const record = places[first + index]
       if (record === 0 || words[(record << 4) | Word.units] < units) continue
-      if (Atomics.exchange(places, place, 0) === record) return record
+      if (Atomics.exchange(places, first + index, 0) !== record) continue
+      this.tops[stack] = index
+      return record
     }
     return 0
   }
 
-  /** An empty place of this thread for a block of `sizeClass`; 0 when none is left. */
-  placeFor(slot: number, sizeClass: number): number {
-    const { places } = this
-    const base = (this.thread << Shift.thread) | (slot << Shift.stream)
-    // No block is of class 0; its first word says whether the stream's places were ever used.
-    if (places[base] === 0) places[base] = 1
-    const first = base | (sizeClass << Shift.class)
-    const end = first + placesOf(sizeClass)
-    for (let place = first; place < end; place++) if (places[place] === 0) return place
+  /** The keeper has taken what was below. */
+  private searchEmpty(first: number, stack: number, count: number): number {
+    for (let index = 0; index < count; index++) {
+      if (this.places[first + index] !== 0) continue
+      this.tops[stack] = index + 1
+      return first + index
+    }
     return 0
   }
 
