@@ -50,19 +50,19 @@ extern "C" __global__ void heap_initialise(DeviceHeap *heap, u64 base, u32 reser
   if (blockIdx.x * blockDim.x + threadIdx.x != 0) return;
   heap->base = base;
   heap->reserved = reserved;
-  heap->limit = limit;
+  heap->limit = heap->claimed = limit;
   heap->slotMask = slotMask;
 }
 
 // Every block is gone.
 extern "C" __global__ void heap_reset(DeviceHeap *heap) { clearHeap(heap, heap->reserved, heap->limit); }
 
-// Superblocks up to `limit`, by one block of threads, while others allocate.
+// Superblocks up to `limit`, by one block of threads, while others allocate, or grow it too.
 extern "C" __global__ void heap_grow(DeviceHeap *heap, u32 limit) {
   __shared__ u32 before;
-  if (threadIdx.x == 0) before = heap->limit;
+  if (threadIdx.x == 0) before = limit > heap->reserved ? limit : atomicMax(&heap->claimed, limit);
   __syncthreads();
-  if (limit <= before || limit > heap->reserved) return;
+  if (limit <= before) return;
   for (u32 word = (before >> 6) + threadIdx.x; word <= (limit - 1) >> 6; word += blockDim.x) {
     const u32 first = word * 64;
     const u32 from = before > first ? before - first : 0;
@@ -72,7 +72,8 @@ extern "C" __global__ void heap_grow(DeviceHeap *heap, u32 limit) {
   __threadfence();
   __syncthreads();
   if (threadIdx.x != 0) return;
-  atomicMax(&heap->limit, limit);
-  __threadfence();
+  // The count first: by the limit less the count the peak is known, which must not seem higher than it was.
   atomicAdd(&heap->counts[CLASSES].value, static_cast<i32>(limit - before));
+  __threadfence();
+  atomicMax(&heap->limit, limit);
 }

@@ -9,6 +9,8 @@
 // number of tries returns nullptr. C++17, for nvcc and NVRTC, compute capability 7.0 and later.
 //
 // Define CUDA_MEMPOOL_DEBUG to trap at a double or invalid free, which else is counted and ignored.
+//
+// All is in one file so that kernels include one header, and NVRTC finds it as one text.
 
 #ifndef CUDA_MEMPOOL_CUH
 #define CUDA_MEMPOOL_CUH
@@ -61,6 +63,14 @@ __device__ inline u32 lowestLane(u32 lanes) { return __ffs(lanes) - 1; }
 // Lanes of `lanes` below this one: its rank among them.
 __device__ inline u32 rankAmong(u32 lanes) { return __popc(lanes & ((1u << lane()) - 1)); }
 
+// Those of the calling lanes that are here for the same structure: lanes may use different ones at the same time.
+__device__ inline u32 lanesOf(const void *structure) {
+  const u32 active = __activemask();
+  int same;
+  __match_all_sync(active, reinterpret_cast<u64>(structure), &same);
+  return same ? active : __match_any_sync(active, reinterpret_cast<u64>(structure));
+}
+
 // ---------------------------------------------------------------------------------------------------------------- bump
 
 // A region that is only ever taken from, and reset as a whole. `offset` may pass `limit`: what is over was refused.
@@ -102,7 +112,7 @@ protected:
 struct DeviceArena : DevicePool {
   // As DevicePool::allocate. The threads of a warp that call together cost one atomicAdd, equal sizes or not.
   __device__ void *allocate(u64 bytes) {
-    const u32 active = __activemask();
+    const u32 active = lanesOf(this);
     const bool valid = bytes != 0 && bytes <= reserved;
     const u64 units = valid ? (bytes + 15) >> 4 : 0;
     u64 before = 0;
@@ -326,7 +336,7 @@ struct DeviceHeap {
   u32 limit;     // superblocks there are; the host raises it while kernels run
   u32 peak;      // the most superblocks that were in use at once
   u32 highest;   // one more than the highest superblock that was ever used
-  u32 unused;
+  u32 claimed;   // what the limit is about to be: growths take their parts of it from here
   u64 doubleFrees;
   u64 invalidFrees;
   u64 runTaken;     // superblocks given to runs, and given back
@@ -344,7 +354,8 @@ struct DeviceHeap {
     void *result = nullptr;
     bool waiting = true;
     for (u32 turn = 0; turn < TRIES && __any_sync(active, waiting); turn++) {
-      const u32 peers = __match_any_sync(active, waiting ? sizeClass : CLASSES);
+      // Of the same heap, too: heaps are further apart than there are classes.
+      const u32 peers = __match_any_sync(active, reinterpret_cast<u64>(this) + (waiting ? sizeClass : CLASSES));
       const u32 leader = lowestLane(peers);
       const u32 rank = rankAmong(peers);
       Grant grant = {0, 0, 0};
@@ -356,7 +367,7 @@ struct DeviceHeap {
       if (rank < grant.count) result = takeBlock(grant.superblock, sizeClass, grant.ticket + rank);
       if (rank < grant.count || grant.count == 0) waiting = false;
     }
-    countFailures(__ballot_sync(active, result == nullptr));
+    if (result == nullptr) countFailures();
     return result;
   }
 
@@ -377,7 +388,8 @@ struct DeviceHeap {
     const u32 before = atomicAnd(&bitmap(superblock)[index >> 5], ~bit);
     if ((before & bit) == 0) return refuseFree(&doubleFrees);
     const u32 active = __activemask();
-    const u32 peers = __match_any_sync(active, superblock);
+    // By its address, since lanes may free into different heaps.
+    const u32 peers = __match_any_sync(active, reinterpret_cast<u64>(block) >> SUPERBLOCK_SHIFT);
     if (rankAmong(peers) != 0) return;
     raise(superblock, __popc(peers));
     atomicAdd(&tally().frees[sizeClass], static_cast<u64>(__popc(peers)));
@@ -501,7 +513,7 @@ private:
     const u32 total = load(&limit);
     const u32 left = idle().reserve(1);
     if (left == 0) return {0, 0, 0};
-    const u32 used = total > left ? total - left : 0;  // the limit may just have been raised
+    const u32 used = total > left ? total - left : 0;  // the limit may be about to be raised
     const u32 found = idle().find(used, used + 4096);
     if (found == SuperblockSet::NONE) return {0, 0, 0};
     noteUse(used + 1, found + 1);
@@ -655,7 +667,7 @@ private:
       }
       atomicAdd(idle().count, static_cast<i32>(length));
     }
-    countFailures(__activemask());
+    countFailures();
     return nullptr;
   }
 
@@ -743,8 +755,9 @@ private:
     refuseFree(idleNow && within % 16 == 0 ? &doubleFrees : &invalidFrees);
   }
 
-  __device__ void countFailures(u32 lanes) {
-    if (lanes != 0 && lane() == lowestLane(lanes)) atomicAdd(&tally().failures, static_cast<u64>(__popc(lanes)));
+  __device__ void countFailures() {
+    const u32 lanes = lanesOf(this);
+    if (lane() == lowestLane(lanes)) atomicAdd(&tally().failures, static_cast<u64>(__popc(lanes)));
   }
 
   __device__ void refuseFree(u64 *counter) {
@@ -771,6 +784,7 @@ static_assert(__builtin_offsetof(DeviceHeap, slotMask) == 12, "");
 static_assert(__builtin_offsetof(DeviceHeap, limit) == 16, "");
 static_assert(__builtin_offsetof(DeviceHeap, peak) == 20, "");
 static_assert(__builtin_offsetof(DeviceHeap, highest) == 24, "");
+static_assert(__builtin_offsetof(DeviceHeap, claimed) == 28, "");
 static_assert(__builtin_offsetof(DeviceHeap, doubleFrees) == 32, "");
 static_assert(__builtin_offsetof(DeviceHeap, invalidFrees) == 40, "");
 static_assert(__builtin_offsetof(DeviceHeap, runTaken) == 48, "");

@@ -166,6 +166,8 @@ describe('the layout', () => {
       peakUsedBytes: 50 * 65_536,
       limitBytes: 100 * 65_536,
     })
+    view.setInt32(layout.DEVICE_HEAP.counts + layout.CLASSES * layout.COUNT_BYTES, 110, true)
+    assert.equal(layout.heapStats(copy).usedBytes, 0, 'a growth raises the count before the limit')
     assert.throws(() => layout.heapStats(new Uint8Array(100)), RangeError)
   })
 

@@ -7,6 +7,8 @@ import { shippedPtx } from '../src/kernel/device-code.js'
 import {
   bumpStats,
   bytesOfClass,
+  CLASSES,
+  COUNT_BYTES,
   DEVICE_HEAP,
   DEVICE_POOL,
   type HeapGeometry,
@@ -207,6 +209,63 @@ describe('the heap of kernels on a GPU', () => {
     assert.deepEqual([stats().liveBlocks, stats().failures], [threads, 0])
     run('heap_free', threads, region, blocks, threads, 1)
     expectEmpty(stats())
+  })
+})
+
+describe('two of a kind in one warp on a GPU', () => {
+  const half = REGION_BYTES / 2
+  const sides = [region, region + half]
+  const [threads, bytes] = [4096, 64]
+  const expectApart = () => {
+    for (const [index, ptr] of pointers(threads).entries()) {
+      const side = sides[index % 2]
+      assert.ok(Number(ptr) > side && Number(ptr) < side + half, `thread ${index}`)
+    }
+    assert.equal(new Set(pointers(threads)).size, threads)
+  }
+
+  it('heaps hand out their own memory, and get it back', () => {
+    const { superblocksAt, reserved, slotMask } = heapGeometry(half)
+    for (const at of sides) {
+      launch(control, 'heap_initialise', 32 * THREADS, at, at + superblocksAt, reserved, reserved, slotMask)
+    }
+    driver.cuMemsetD8(faults, 0, 4)
+    const live = () => sides.map(at => heapStats(copyOf(at, DEVICE_HEAP.byteLength)).liveBlocks)
+    run('heap_take_of_two', threads, ...sides, blocks, threads, bytes)
+    assert.deepEqual(live(), [threads / 2, threads / 2])
+    expectApart()
+    run('heap_free_of_two', threads, ...sides, blocks, threads)
+    for (const at of sides) expectEmpty(heapStats(copyOf(at, DEVICE_HEAP.byteLength)))
+    run('heap_take_of_two', 64, ...sides, blocks, 64, 0)
+    assert.deepEqual(
+      sides.map(at => heapStats(copyOf(at, DEVICE_HEAP.byteLength)).failures),
+      [32, 32],
+    )
+  })
+
+  it('arenas hand out their own memory', () => {
+    for (const at of sides) launch(control, 'bump_initialise', 1, at, at + 4096, 2 ** 20, 2 ** 20)
+    run('arena_take_of_two', threads, ...sides, blocks, threads, bytes)
+    expectApart()
+    for (const at of sides) {
+      const { takenBytes, failures } = bumpStats(copyOf(at, DEVICE_POOL.byteLength))
+      assert.deepEqual([takenBytes, failures], [(threads / 2) * bytes, 0])
+    }
+  })
+})
+
+describe('growth on a GPU', () => {
+  it('on several streams at once adds each superblock once', () => {
+    const { reserved } = makeHeap(REGION_BYTES, 8 * 2 ** 20)
+    driver.cuCtxSynchronize()
+    const streams: Stream[] = Array.from({ length: 4 }, () => gpu.createStream())
+    const grow = control.kernel('heap_grow')
+    for (let limit = reserved % 61; limit <= reserved; limit += 61) {
+      for (const stream of streams) grow.launch({ grid: 1, block: THREADS, stream }, region, limit)
+    }
+    const [idle] = new Int32Array(copyOf(region + DEVICE_HEAP.counts + CLASSES * COUNT_BYTES, 4).buffer)
+    assert.deepEqual([stats().limitBytes, idle], [reserved * SUPERBLOCK_BYTES, reserved])
+    for (const stream of streams) stream.close()
   })
 })
 

@@ -31,6 +31,18 @@ TAKE(pool_take, DevicePool)
 TAKE(arena_take, DeviceArena)
 TAKE(heap_take, DeviceHeap)
 
+// Lanes of a warp that use two of a kind at once.
+#define TAKE_OF_TWO(name, Allocator)                                                                                   \
+  extern "C" __global__ void name(Allocator *even, Allocator *odd, void **blocks, u32 count, u32 bytes) {              \
+    if (thread() < count) blocks[thread()] = (thread() % 2 == 0 ? even : odd)->allocate(bytes);                        \
+  }
+TAKE_OF_TWO(arena_take_of_two, DeviceArena)
+TAKE_OF_TWO(heap_take_of_two, DeviceHeap)
+
+extern "C" __global__ void heap_free_of_two(DeviceHeap *even, DeviceHeap *odd, void **blocks, u32 count) {
+  if (thread() < count) (thread() % 2 == 0 ? even : odd)->free(blocks[thread()]);
+}
+
 // What the tiers are measured against: the addition alone.
 extern "C" __global__ void bare_take(u64 *offset, void **blocks, u32 count, u32 least, u32 most, u32 shape, u32 seed) {
   if (thread() < count) {

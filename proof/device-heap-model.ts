@@ -1,6 +1,7 @@
 // The heap of cuda/cuda_mempool.cuh once more, function by function under the same names, over modelled cells: small enough
 // that schedules can be enumerated. A group of threads that allocates together is one thread here that wants several blocks.
 // Beside the cells there is a shadow that no thread sees, which knows who has which block. A rule can be broken on purpose.
+// Long as the heap itself is, to be read beside it.
 
 import assert from 'node:assert/strict'
 import { Cells, type Steps } from './device-atomics.js'

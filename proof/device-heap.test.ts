@@ -88,6 +88,30 @@ function sequentially<Result>(steps: Steps<Result>): Result {
   }
 }
 
+/** So small that every schedule can be run, whatever the preemptions. */
+const SMALLEST: Record<string, Omit<Program, 'preemptions'>> = {
+  'two threads take of what has room': {
+    size: { superblocks: 1, capacities: [3], slots: 1 },
+    begun: 1,
+    threads: [[take(1)], [take(1)]],
+  },
+  'two threads free': {
+    size: { superblocks: 1, capacities: [2], slots: 1 },
+    begun: 2,
+    threads: [['free begun'], ['free begun']],
+  },
+  'one takes while the last block is freed': {
+    size: { superblocks: 1, capacities: [2], slots: 1 },
+    begun: 1,
+    threads: [[take(1)], ['free begun']],
+  },
+  'one takes while a full superblock gets room': {
+    size: { superblocks: 1, capacities: [1], slots: 1 },
+    begun: 1,
+    threads: [[take(1)], ['free begun']],
+  },
+}
+
 /** A run of a program: judged when the threads have ended, and again when all that is left has been freed. */
 function runOf({ size, begun = 0, threads }: Omit<Program, 'preemptions'>, rule: DeviceRule | null = null): ModelRun {
   const heap = new DeviceHeapModel(size, rule)
@@ -174,6 +198,15 @@ describe('the heap of kernels', () => {
       t.diagnostic(`${result.runs} runs, ${result.steps} steps`)
       expectFine(result)
       assert.ok(result.runs > 100)
+    })
+  }
+
+  for (const [name, program] of Object.entries(SMALLEST)) {
+    it(`${name}: every schedule there is`, t => {
+      const result = explore(() => runOf(program), Infinity)
+      t.diagnostic(`${result.runs} runs, ${result.steps} steps`)
+      expectFine(result)
+      assert.ok(result.runs > 50)
     })
   }
 

@@ -1,4 +1,5 @@
 // Memory for kernels on the simulated device: what the host sees of it, what it refuses, and that the tables stay whole.
+// One file, since both kinds share their kernels and most of what they refuse.
 
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, describe, it } from 'node:test'
@@ -278,7 +279,7 @@ describe('arenas for streams', () => {
       assert.throws(() => device.createStreamArenas(options as never), /createStreamArenas: (pool|bytes)/)
     }
     const small = device.createStreamArenas({ pool, bytes: 256 })
-    assert.throws(() => small.of(a), { name: 'RangeError', message: /at least/ })
+    assert.throws(() => small.of(a), { name: 'RangeError', message: /must have 512 bytes at least, not 256/ })
     assert.equal(pool.stats().liveBuffers, 0)
   })
 })

@@ -262,6 +262,7 @@ describe('compileKernels on the simulated device', () => {
         'TypeError',
         /no function for kernel lone; give one in the option simulated: \{ "lone": launch/,
       ],
+      [compile('extern "C" __global__ void toString(int *x) {}'), 'TypeError', /no function for kernel toString/],
       [compile('__global__ void mangled() {}'), 'FormatError', /declares no kernel; declare one extern "C"/],
       [compile(SOURCE, { kernels: ['other'] }), 'RangeError', /declares no kernel 'other'; it has scale/],
       [

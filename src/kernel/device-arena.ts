@@ -18,9 +18,8 @@ export class DeviceArena extends KernelMemory<BumpStats> {
     super('createDeviceArena', control, region, options, STRUCTURE_BYTES, DEVICE_POOL.byteLength)
     const { ptr, limitBytes, stream } = this
     if (limitBytes < STRUCTURE_BYTES) {
-      throw new RangeError(
-        `${this.call}: the region must have ${3 * STRUCTURE_BYTES} bytes at least, not ${region.byteLength}`,
-      )
+      const least = ptr - region.ptr + 2 * STRUCTURE_BYTES
+      throw new RangeError(`${this.call}: the region must have ${least} bytes at least, not ${region.byteLength}`)
     }
     this.noteUse(stream, this.call)
     control.launch('bump_initialise', 1, 1, stream, ptr, ptr + STRUCTURE_BYTES, limitBytes, this.reservedBytes)

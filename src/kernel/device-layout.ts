@@ -20,6 +20,7 @@ export const DEVICE_HEAP = {
   limit: 16,
   peak: 20,
   highest: 24,
+  claimed: 28,
   doubleFrees: 32,
   invalidFrees: 40,
   runTaken: 48,
@@ -147,7 +148,7 @@ export function heapStats(copy: Uint8Array): HeapStats {
     invalidFrees: field(DEVICE_HEAP.invalidFrees),
     liveBlocks: allocations - frees,
     liveBytes: liveBytes + runs * SUPERBLOCK_BYTES,
-    usedBytes: Math.min(limit, limit - idle) * SUPERBLOCK_BYTES,
+    usedBytes: Math.max(0, Math.min(limit, limit - idle)) * SUPERBLOCK_BYTES,
     peakUsedBytes: view.getUint32(DEVICE_HEAP.peak, true) * SUPERBLOCK_BYTES,
     limitBytes: limit * SUPERBLOCK_BYTES,
   }

@@ -1,3 +1,5 @@
+// Modules and launches on the simulated device. One file, long as the list of refusals is, since all share one module.
+
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { CudaError, PoolError } from '../base/errors.js'
@@ -187,21 +189,26 @@ describe('launch', () => {
       [0, -(2 ** 53), 'RangeError', /'pointer'/],
       [0, 1.5, 'RangeError', /'pointer'/],
       [0, new Uint8Array(8), 'TypeError', /'pointer' cannot take a Uint8Array/],
+      [0, { ptr: Number.NaN }, 'TypeError', /'pointer' cannot take a ptr of NaN; pass a buffer or an address/],
+      [0, { ptr: '64' }, 'TypeError', /'pointer' cannot take a ptr of '64'/],
+      [0, { ptr: -8 }, 'TypeError', /'pointer' cannot take a ptr of -8/],
       [0, null, 'TypeError', /'pointer' cannot take null/],
       [0, undefined, 'TypeError', /'pointer' cannot take undefined/],
       [0, 12n, 'TypeError', /'pointer' cannot take 12n/],
-      [0, 'text', 'TypeError', /'pointer' cannot take 'text'/],
+      [0, 'text', 'TypeError', /'pointer' cannot take 'text'; pass a buffer or a number/],
       [1, 2 ** 31, 'RangeError', /'signed' must be a whole number from -2147483648 to 2147483647/],
       [1, Number.NaN, 'RangeError', /'signed'/],
       [2, 2 ** 32, 'RangeError', /'unsigned' must be a whole number from -2147483648 to 4294967295/],
-      [1, { ptr: 4096 }, 'TypeError', /'signed' is no pointer/],
+      [1, { ptr: 4096 }, 'TypeError', /'signed' is no pointer; pass a number/],
       [4, { ptr: 4096 }, 'TypeError', /'double' is no pointer/],
-      [3, true, 'TypeError', /'single'/],
+      [3, true, 'TypeError', /'single' cannot take true; pass a number/],
       [5, 256, 'RangeError', /'byte' must be a whole number from -128 to 255/],
       [6, 32_768, 'RangeError', /'short' must be a whole number from -32768 to 32767/],
       [7, 2 ** 53, 'RangeError', /'wide'/],
       [8, new Uint8Array(11), 'TypeError', /'structure' needs 12 bytes, not 11/],
       [8, 5, 'TypeError', /'structure' needs a Uint8Array of 12 bytes/],
+      [8, { ptr: 4096 }, 'TypeError', /'structure' needs a Uint8Array of 12 bytes, not a buffer/],
+      [8, [1, 2], 'TypeError', /'structure' cannot take an Array; pass a Uint8Array of 12 bytes/],
       [9, 0.5, 'RangeError', /'half'/],
     ]
     for (const [index, value, name, message] of wrong) {

@@ -215,13 +215,17 @@ export class Kernel {
       }
       this.bytes.set(value, byteOffset)
     } else if (typeof value === 'object' && value !== null && 'ptr' in value) {
-      if (byteLength !== 8 || kind === 'float') throw this.mismatch(parameter, 'is no pointer')
+      if (kind === 'bytes') throw this.mismatch(parameter, `needs a Uint8Array of ${byteLength} bytes, not a buffer`)
+      if (byteLength !== 8 || kind === 'float') throw this.mismatch(parameter, 'is no pointer; pass a number')
+      if (!Number.isSafeInteger(value.ptr) || value.ptr < 0) {
+        throw this.mismatch(parameter, `cannot take a ptr of ${describe(value.ptr)}; pass a buffer or an address`)
+      }
       const { context } = this.module
       if (value.context !== undefined && value.context !== context && value.reachableFrom?.(context) !== true) {
         throw unreachable(`launch: ${this.signature.name}: the buffer for '${parameter.name}'`, context, value.context)
       }
       this.setWide(byteOffset, value.ptr)
-    } else throw this.mismatch(parameter, `cannot take ${describe(value)}`)
+    } else throw this.mismatch(parameter, `cannot take ${describe(value)}; pass ${wantedFor(parameter)}`)
   }
 
   private setNumber(parameter: KernelParameter, value: number, least: number, most: number): void {
@@ -263,6 +267,12 @@ function leastOf({ byteLength }: KernelParameter): number {
 function mostOf({ kind, byteLength }: KernelParameter): number {
   const bits = byteLength * 8
   return Math.min(2 ** (kind === 'integer' ? bits - 1 : bits) - 1, Number.MAX_SAFE_INTEGER)
+}
+
+/** What is accepted for a parameter, in words. */
+function wantedFor({ kind, byteLength }: KernelParameter): string {
+  if (kind === 'bytes') return `a Uint8Array of ${byteLength} bytes`
+  return byteLength === 8 && kind !== 'float' ? 'a buffer or a number' : 'a number'
 }
 
 function noOptions(options: unknown): TypeError {

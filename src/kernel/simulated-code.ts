@@ -28,7 +28,7 @@ export function simulatedCode(source: string, options: CompileOptions): Compiled
   const entries: string[] = []
   const names = new Map<string, string>()
   for (const [name, { parameters }] of wanted) {
-    const run = simulated[name] ?? findSimulatedKernel(name)
+    const run = Object.hasOwn(simulated, name) ? simulated[name] : findSimulatedKernel(name)
     if (run === undefined) {
       throw new TypeError(
         `compileKernels: the simulated device compiles nothing, and has no function for kernel ${name}; give one in the option simulated: { ${JSON.stringify(name)}: launch => … }`,

@@ -29,6 +29,7 @@ registerSimulatedKernel('heap_initialise', ({ args, memory }) => {
   fields.setU64(DEVICE_HEAP.base, args.pointer(1))
   fields.setU32(DEVICE_HEAP.reserved, args.uint32(2))
   fields.setU32(DEVICE_HEAP.limit, args.uint32(3))
+  fields.setU32(DEVICE_HEAP.claimed, args.uint32(3))
   fields.setU32(DEVICE_HEAP.slotMask, args.uint32(4))
   new SimulatedHeap(memory, args.pointer(0)).clear()
 })
