@@ -157,9 +157,7 @@ export class Reserve {
     const mostBytes = Math.min(backing.limitBytes, backing.reservedBytes + units * UNIT_BYTES)
     if (heap.freeUnits >= units) return
     const record = relaxed(this.clocks.context.activate(), () => backing.grow(heap, units, 1, GAPS_ONLY, mostBytes))
-    if (record === 0) return
-    this.records.claim(record)
-    heap.free(record, 0, 0)
+    if (record !== 0) heap.free(record, 0, 0)
   }
 
   /** Gives idle memory back until at most `bytes` are reserved. */

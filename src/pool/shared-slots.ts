@@ -216,12 +216,15 @@ export class SharedSlots implements Slots {
     return cachedUnits > Math.max(this.handedUnits - cachedUnits, LITTLE_UNITS)
   }
 
-  /** Counts again what is handed out, after a thread died in the middle of changing that. Under the lock. */
+  /**
+   * Counts again what is handed out, after a thread died in the middle of changing that. Under the lock. What nobody holds
+   * the keeper has just taken out of a heap, and counts when it hands it out.
+   */
   recount(records: RecordTable): void {
     let units = 0
     let blocks = 0
     for (let record = records.first; record < records.used; record++) {
-      if (!records.isLive(record)) continue
+      if (!records.isLive(record) || this.words[(record << 4) | Word.holder] === 0) continue
       units += this.words[(record << 4) | Word.units]
       blocks++
     }

@@ -109,7 +109,9 @@ export class VirtualBacking implements Backing {
         }
         if (!isShared || isSame(place, this.placeFor(heap, units, alignUnits, places))) {
           for (const granule of granules) reservation.committed[granule] = 1
-          return heap.takeWindow(place, this.granuleUnits)
+          const record = heap.takeWindow(place, this.granuleUnits)
+          heap.records.claim(record) // whoever mends the heap while the driver is called leaves it alone
+          return record
         }
         for (const granule of granules) this.stranded.push({ reservation, granule })
       }
