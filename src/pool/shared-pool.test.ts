@@ -21,4 +21,25 @@ describe('a pool that threads share', () => {
     assert.equal(pool.allocate(1 * MiB).ptr, ptr)
     pool.check()
   })
+
+  for (const backing of ['virtual', 'segments'] as const) {
+    it(`a repair while the keeper calls the driver counts a block once: ${backing}`, () => {
+      const device = new TestDevice()
+      const { pool } = device.createSharedPool({ backing })
+      const { driver } = device
+      const state = pool['state']
+      const exchange = driver.cuThreadExchangeStreamCaptureMode.bind(driver)
+      let repairs = 0
+      driver.cuThreadExchangeStreamCaptureMode = mode => {
+        state.locked(() => state.slots.recount(state.records))
+        repairs++
+        return exchange(mode)
+      }
+      const buffer = pool.allocate(3 * MiB)
+      assert.ok(repairs > 0)
+      assert.equal(pool.stats().liveBuffers, 1)
+      pool.check()
+      buffer.free()
+    })
+  }
 })
