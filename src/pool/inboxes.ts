@@ -53,8 +53,11 @@ export class Inboxes {
       const place = Atomics.add(this.sent, thread * LINE_WORDS, 1) & (INBOX_PLACES - 1)
       const index = thread * INBOX_PLACES + place
       if (Atomics.compareExchange(this.entries, index, 0, entry) !== 0) continue
-      if (roster.isAlive(thread) || !this.claim(record, this.thread)) return true
-      // Whoever buried that thread did so before the block was there.
+      if (roster.isAlive(thread)) return true
+      // Whoever buried that thread has found the block there, or did so before; then it is this thread's own again.
+      const cached = holderOf(this.words[record << 4], this.thread, Phase.cached)
+      const live = cached ^ Phase.cached ^ Phase.live
+      if (Atomics.compareExchange(this.words, (record << 4) | Word.holder, cached, live) !== cached) return true
       Atomics.store(this.entries, index, 0)
       return false
     }
