@@ -1,4 +1,5 @@
-// The front door: opens a device, and makes everything that lives on it.
+// The front door: opens a device, and makes everything that lives on it. Long because that list is; each entry is a few lines
+// of hand-over to the layer that does the work.
 
 import { Worker } from 'node:worker_threads'
 import { describe } from './base/bytes.js'

@@ -1,6 +1,7 @@
 import { totalmem } from 'node:os'
 import { checkByteCount, describe, formatBytes, GiB, MiB } from '../base/bytes.js'
-import { choice, limitOf } from './options.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
+import { choice, limitOf, type PoolConfig } from './options.js'
 
 /** How a host pool behaves; everything may be left out. */
 export interface HostPoolOptions {
@@ -41,5 +42,21 @@ export function parseHostPoolOptions(options: HostPoolOptions) {
     segmentBytes,
     shared: choice(options.shared ?? false, 'shared', [true, false]),
     mapped: choice(options.mapped ?? false, 'mapped', [true, false]),
+  }
+}
+
+/** The caching pool under a host pool: what is done with memory of the host is in nobody's stream order. */
+export function hostConfig(limitBytes: number, backing: PoolConfig['backing']): PoolConfig {
+  return {
+    limitBytes,
+    leaveFreeBytes: 0,
+    minBlockBytes: UNIT_BYTES,
+    powerOfTwo: false,
+    streamOrdered: false,
+    crossStreamReuse: 'ordered',
+    deterministic: false,
+    releaseThresholdBytes: Infinity,
+    backing,
+    debug: null,
   }
 }

@@ -10,14 +10,13 @@ import { formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { State } from '../heap/records.js'
-import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
 import { byteLengthOf, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import type { DeviceBuffer } from './buffer.js'
 import { CachingPool, type CloseReport } from './caching-pool.js'
 import { HostArray, HostBuffer } from './host-buffer.js'
-import { type HostPoolOptions, parseHostPoolOptions } from './host-options.js'
+import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
 import { type PinnedMemory, PinnedSegments } from './pinned-segments.js'
 import type { PoolStats } from './pool.js'
 import type { SharedPool } from './shared-pool.js'
@@ -48,18 +47,7 @@ export abstract class HostPool implements Disposable {
   static open(clocks: Clocks, defaultStream: Stream, options: HostPoolOptions): HostPool {
     const { limitBytes, segmentBytes, shared, mapped } = parseHostPoolOptions(options)
     const memory = new PinnedSegments(clocks.context, segmentBytes, shared, mapped)
-    const blocks = new CachingPool(clocks, defaultStream, {
-      limitBytes,
-      leaveFreeBytes: 0,
-      minBlockBytes: UNIT_BYTES,
-      powerOfTwo: false,
-      streamOrdered: false,
-      crossStreamReuse: 'ordered',
-      deterministic: false,
-      releaseThresholdBytes: Infinity,
-      backing: memory,
-      debug: null,
-    })
+    const blocks = new CachingPool(clocks, defaultStream, hostConfig(limitBytes, memory))
     return new OwnHostPool(clocks, { blocks, memory })
   }
 

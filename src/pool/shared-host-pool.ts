@@ -6,7 +6,7 @@ import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { HostBuffer } from './host-buffer.js'
-import { type HostPoolOptions, parseHostPoolOptions } from './host-options.js'
+import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
 import type { Reclaimed } from './keeper.js'
 import { newState } from './new-shared-pool.js'
@@ -29,18 +29,7 @@ export interface SharedHostState<D = unknown> extends SharedPoolState<D> {
 /** The state of a new one, before its keeper has begun. */
 export function newSharedHost<D>(clocks: Clocks, options: HostPoolOptions, device: D): SharedHostState<D> {
   const { limitBytes, segmentBytes, mapped } = parseHostPoolOptions(options)
-  const config = {
-    limitBytes,
-    leaveFreeBytes: 0,
-    minBlockBytes: UNIT_BYTES,
-    powerOfTwo: false,
-    streamOrdered: false,
-    crossStreamReuse: 'ordered',
-    deterministic: false,
-    releaseThresholdBytes: Infinity,
-    backing: { segments: 'pinned', segmentBytes, mapped },
-    debug: null,
-  } as const
+  const config = hostConfig(limitBytes, { segments: 'pinned', segmentBytes, mapped })
   return newState('host', clocks, config, 0, device)
 }
 

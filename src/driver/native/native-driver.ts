@@ -1,6 +1,6 @@
 // libcuda itself behind the driver contract. Each method checks its numbers, because koffi would quietly make 1 of 1.5
 // and 0 of NaN, passes everything by number, and reads the result out of the scratch memory. Functions are looked up in
-// the library at their first call, so that an old driver can do all that it is able to do.
+// the library at their first call, so that an old driver can do all that it is able to do. One file, long as the contract is.
 //
 // Long because the contract is.
 //
