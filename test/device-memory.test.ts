@@ -280,6 +280,10 @@ describe('arenas for streams', () => {
     for (const options of [null, {}, { pool: {}, bytes: 1 }, { pool, bytes: 0 }, { pool }]) {
       assert.throws(() => device.createStreamArenas(options as never), /createStreamArenas: (pool|bytes)/)
     }
+    assert.throws(() => device.createStreamArenas({ pool, bytes: 1024, size: 5 } as never), {
+      name: 'TypeError',
+      message: "createStreamArenas: unknown option 'size'; the options are pool, bytes",
+    })
     const small = device.createStreamArenas({ pool, bytes: 256 })
     assert.throws(() => small.of(a), { name: 'RangeError', message: /must have 512 bytes at least, not 256/ })
     assert.equal(pool.stats().liveBuffers, 0)
