@@ -22,18 +22,15 @@ const NONE = { doubleFrees: 0, invalidFrees: 0, liveBlocks: 1 }
 
 const SOURCE = `
 #include "cuda_mempool.cuh"
-${BAD_FREES.map(
-  ({ frees }, index) => `
-extern "C" __global__ void bad_free_${index}(cuda_mempool::DeviceHeap *heap, char *foreign, unsigned *reached) {
+extern "C" __global__ void bad_free(cuda_mempool::DeviceHeap *heap, char *foreign, unsigned *reached, unsigned which) {
   char *const kept = static_cast<char *>(heap->allocate(64));
   char *const block = static_cast<char *>(heap->allocate(64));
   heap->free(block);
   atomicAdd(reached, 1u);
-  heap->free(${frees});
+  char *const bad[] = { ${BAD_FREES.map(({ frees }) => frees).join(', ')} };
+  heap->free(bad[which]);
   atomicAdd(reached, 1u);
-}`,
-).join('\n')}
-`
+}`
 
 /** Launches a kernel with a bad free on a heap of its own. */
 function launch(index: number, traps: boolean) {
@@ -45,8 +42,8 @@ function launch(index: number, traps: boolean) {
   const reached = pool.allocateArray(Uint32Array, 1, stream)
   reached.fill(0)
   device.synchronize()
-  const kernel = module.kernel(`bad_free_${index}`)
-  const again = () => kernel.launch({ grid: 1, block: 1, stream }, heap, reached, reached)
+  const kernel = module.kernel('bad_free')
+  const again = () => kernel.launch({ grid: 1, block: 1, stream }, heap, reached, reached, index)
   again()
   return { device, stream, pool, heap, reached, again }
 }

@@ -209,8 +209,9 @@ describe('the heap of kernels on a GPU', () => {
       run('heap_take', 1, region, blocks, 1, 2 ** 20, 2 ** 20, 0, 0)
       run('heap_free', 1, region, blocks, 1, 1)
       const { failures } = stats()
-      run('heap_take', 512 * reserved, region, blocks, Math.min(MOST_BLOCKS, 512 * reserved), 64, 64, 0, 0)
-      assert.deepEqual([stats().failures, stats().liveBlocks], [failures, Math.min(MOST_BLOCKS, 512 * reserved)])
+      const half = Math.min(MOST_BLOCKS, 512 * reserved)
+      run('heap_take', half, region, blocks, half, 64, 64, 0, 0)
+      assert.deepEqual([stats().failures, stats().liveBlocks], [failures, half])
     }
   })
 
