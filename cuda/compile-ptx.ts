@@ -22,13 +22,14 @@ export function digestOf(module: ShippedModule): string {
   return createHash('sha256').update(parts.join('\0')).digest('hex')
 }
 
-/** Runs a tool of the CUDA toolkit; null where it is not installed. */
+/** Runs a tool of the CUDA toolkit; null where it is not installed. Throws where it cannot be run. */
 export function runTool(
   tool: 'nvcc' | 'ptxas' | 'compute-sanitizer',
   ...args: string[]
 ): { failed: boolean; output: string } | null {
   const { error, status, stdout, stderr } = spawnSync(tool, args, { encoding: 'utf8' })
-  if (error !== undefined) return null
+  if ((error as NodeJS.ErrnoException | undefined)?.code === 'ENOENT') return null
+  if (error !== undefined) throw error
   return { failed: status !== 0, output: `${stdout}${stderr}` }
 }
 

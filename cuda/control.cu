@@ -18,8 +18,9 @@ extern "C" __global__ void bump_reset(DevicePool *pool) {
 
 extern "C" __global__ void bump_grow(DevicePool *pool, u64 limit) { atomicMax(&pool->limit, limit); }
 
-// All superblocks idle and all counters zero, by any number of threads.
-static __device__ void clearHeap(DeviceHeap *heap, u32 reserved, u32 limit) {
+// All superblocks idle and all counters zero, by any number of threads; of the superblocks that were ever in use, the first
+// `used`, the bitmaps too.
+static __device__ void clearHeap(DeviceHeap *heap, u64 base, u32 reserved, u32 limit, u32 used) {
   const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
   const u32 threads = gridDim.x * blockDim.x;
   u64 *const tallies = reinterpret_cast<u64 *>(heap->tallies);
@@ -39,23 +40,29 @@ static __device__ void clearHeap(DeviceHeap *heap, u32 reserved, u32 limit) {
     const u32 bits = !idle || present <= first ? 0 : present - first;
     words[reserved + at] = bits >= 64 ? ~0ull : (1ull << bits) - 1;
   }
+  const u64 bitmapQuads = static_cast<u64>(used) * (BITMAP_BYTES / 16);
+  uint4 *const bitmaps = reinterpret_cast<uint4 *>(base) - bitmapQuads;
+  for (u64 at = thread; at < bitmapQuads; at += threads) bitmaps[at] = {0, 0, 0, 0};
   if (thread == 0) {
-    heap->peak = heap->highest = 0;
+    heap->peak = 0;
     heap->doubleFrees = heap->invalidFrees = heap->runTaken = heap->runReturned = 0;
   }
 }
 
 extern "C" __global__ void heap_initialise(DeviceHeap *heap, u64 base, u32 reserved, u32 limit, u32 slotMask) {
-  clearHeap(heap, reserved, limit);
+  clearHeap(heap, base, reserved, limit, reserved);
   if (blockIdx.x * blockDim.x + threadIdx.x != 0) return;
   heap->base = base;
   heap->reserved = reserved;
   heap->limit = heap->claimed = limit;
   heap->slotMask = slotMask;
+  heap->highest = 0;
 }
 
-// Every block is gone.
-extern "C" __global__ void heap_reset(DeviceHeap *heap) { clearHeap(heap, heap->reserved, heap->limit); }
+// Every block is gone. What was the highest stays, since other threads still read it here.
+extern "C" __global__ void heap_reset(DeviceHeap *heap) {
+  clearHeap(heap, heap->base, heap->reserved, heap->limit, heap->highest);
+}
 
 // Superblocks up to `limit`, by one block of threads, while others allocate, or grow it too.
 extern "C" __global__ void heap_grow(DeviceHeap *heap, u32 limit) {

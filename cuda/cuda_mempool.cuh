@@ -163,11 +163,13 @@ private:
 
 // ---------------------------------------------------------------------------------------------------------------- heap
 
-// A superblock holds blocks of one class from its start, and their bitmap (1 = taken) at its end.
+// A superblock holds blocks of one class, or is part of a run. Its bitmap lies apart, where no block ever does, and a bit is
+// set exactly where a block is in use, in any class and at any time: so a second free that comes late, when its superblock
+// is something else, finds a clear bit or frees a block, and the counts are right either way.
 constexpr u32 SUPERBLOCK_SHIFT = 16;
 constexpr u32 SUPERBLOCK_BYTES = 1u << SUPERBLOCK_SHIFT;
-constexpr u32 BITMAP_BYTES = 512;  // a bit for each 16 bytes
-constexpr u32 BLOCKS_BYTES = SUPERBLOCK_BYTES - BITMAP_BYTES;
+constexpr u32 BITMAP_SHIFT = 9;
+constexpr u32 BITMAP_BYTES = 1u << BITMAP_SHIFT;  // a bit for each 16 bytes
 
 constexpr u32 CLASSES = 32;
 constexpr u32 LARGEST_BLOCK = 8192;
@@ -190,7 +192,7 @@ __device__ inline u32 classOf(u32 bytes) {
   return 4 * (octave - 1) + ((last >> (octave - 2)) & 3);
 }
 
-__device__ __host__ constexpr u32 capacityOfClass(u32 sizeClass) { return BLOCKS_BYTES / bytesOfClass(sizeClass); }
+__device__ __host__ constexpr u32 capacityOfClass(u32 sizeClass) { return SUPERBLOCK_BYTES / bytesOfClass(sizeClass); }
 
 // What is known of a superblock is one word, so that all of it changes at once: a tag in the upper half, and in the lower
 // one how many blocks are free, plus BIAS. Threads subtract from the count before they look at what they got, and add again
@@ -328,7 +330,8 @@ struct alignas(128) Tallies {
 };
 
 // malloc and free for kernels. Blocks of up to 8 KiB are of 32 classes and lie in superblocks of 64 KiB, each of one class;
-// what is larger gets superblocks that lie side by side. This structure is followed by the superblocks' words and the sets.
+// what is larger gets superblocks that lie side by side. This structure is followed by the superblocks' words and the sets,
+// and superblock 0 is preceded by the bitmaps.
 struct DeviceHeap {
   u64 base;      // address of superblock 0
   u32 reserved;  // superblocks that the tables have room for
@@ -391,8 +394,9 @@ struct DeviceHeap {
     // By its address, since lanes may free into different heaps.
     const u32 peers = __match_any_sync(active, reinterpret_cast<u64>(block) >> SUPERBLOCK_SHIFT);
     if (rankAmong(peers) != 0) return;
-    raise(superblock, __popc(peers));
-    atomicAdd(&tally().frees[sizeClass], static_cast<u64>(__popc(peers)));
+    // As long as the count is not raised the superblock stays what it is, which a late second free does not know.
+    const u32 sizeClassNow = raise(superblock, __popc(peers));
+    atomicAdd(&tally().frees[sizeClassNow], static_cast<u64>(__popc(peers)));
   }
 
   // The superblocks that nobody uses.
@@ -412,7 +416,7 @@ private:
 
   __device__ u64 *words() { return reinterpret_cast<u64 *>(this + 1); }
   __device__ u32 *bitmap(u32 superblock) {
-    return reinterpret_cast<u32 *>(base + (static_cast<u64>(superblock + 1) << SUPERBLOCK_SHIFT) - BITMAP_BYTES);
+    return reinterpret_cast<u32 *>(base - (static_cast<u64>(superblock + 1) << BITMAP_SHIFT));
   }
   __device__ SuperblockSet set(u32 index) {
     const u32 wordCount = (reserved + 63) >> 6;
@@ -519,8 +523,6 @@ private:
     noteUse(used + 1, found + 1);
     const u32 capacity = capacityOfClass(sizeClass);
     const u32 count = min(wanted, capacity);
-    clearBitmap(found, capacity);
-    __threadfence();
     atomicAdd(&words()[found], (static_cast<u64>(placeTag(sizeClass, slot)) << 32) + (capacity - count));
     if (slot == NO_SLOT) set(sizeClass).insert(found);
     return {found, 0, count};
@@ -535,21 +537,11 @@ private:
     return slot == NO_SLOT ? smallTag(sizeClass, LISTED, 0) : smallTag(sizeClass, ATTACHED, slot);
   }
 
-  // Bits beyond the capacity are set for good.
-  __device__ void clearBitmap(u32 superblock, u32 capacity) {
-    uint4 *const quads = reinterpret_cast<uint4 *>(bitmap(superblock));
-    for (u32 quad = 0; quad * 128 < capacity; quad++) {
-      const u32 bits = capacity - quad * 128;
-      quads[quad] = {beyond(bits), beyond(bits > 32 ? bits - 32 : 0), beyond(bits > 64 ? bits - 64 : 0),
-                     beyond(bits > 96 ? bits - 96 : 0)};
-    }
-  }
-  __device__ static u32 beyond(u32 bits) { return bits >= 32 ? 0 : ~0u << bits; }
-
   // A promised block: the one at `index` if it is not in use, else the next that is not.
   __device__ void *takeBlock(u32 superblock, u32 sizeClass, u32 index) {
     u32 *const map = bitmap(superblock);
     const u32 mapWords = (capacityOfClass(sizeClass) + 31) >> 5;
+    const u32 lastPlaces = ~0u >> (32 * mapWords - capacityOfClass(sizeClass));  // the last word has bits of no block
     u32 word = index >> 5;
     u32 bit = index & 31;
     for (u32 tries = 0; tries < 4 * TRIES; tries++) {
@@ -558,10 +550,10 @@ private:
         const u64 start = base + (static_cast<u64>(superblock) << SUPERBLOCK_SHIFT);
         return reinterpret_cast<void *>(start + (word << 5 | bit) * bytesOfClass(sizeClass));
       }
-      u32 clear = ~taken;
+      u32 clear = ~taken & (word + 1 == mapWords ? lastPlaces : ~0u);
       for (u32 step = 0; clear == 0 && step < mapWords; step++) {
         word = word + 1 == mapWords ? 0 : word + 1;
-        clear = ~load(&map[word]);
+        clear = ~load(&map[word]) & (word + 1 == mapWords ? lastPlaces : ~0u);
       }
       // Neighbours in the warp look for different bits.
       const u32 from = (bit + lane()) & 31;
@@ -573,13 +565,13 @@ private:
   }
 
   // More blocks of a superblock are free. Whoever raises the count from nothing lists a loose superblock, and whoever makes
-  // it full again gives it back.
-  __device__ void raise(u32 superblock, u32 count) {
+  // it full again gives it back. Returns the class that it had.
+  __device__ u32 raise(u32 superblock, u32 count) {
     const u64 before = atomicAdd(&words()[superblock], static_cast<u64>(count));
     const u64 now = before + count;
-    if (stateOf(now) != SMALL) return;
     const bool listable = placeOf(now) == LOOSE && freeBlocksOf(before) <= 0 && freeBlocksOf(now) > 0;
-    if (listable || isFull(now)) settle(superblock, now);
+    if (stateOf(now) == SMALL && (listable || isFull(now))) settle(superblock, now);
+    return sizeClassOf(now);
   }
 
   __device__ static bool isFull(u64 word) {

@@ -103,7 +103,7 @@ describe('the header', () => {
   it('compiles with those assertions, for every architecture, with and without traps', { skip }, () => {
     const sizes = Array.from({ length: layout.CLASSES }, (_, index) => layout.bytesOfClass(index))
     const source = `${sizes.map((bytes, index) => `static_assert(bytesOfClass(${index}) == ${bytes}, "");`).join('\n')}
-      static_assert(SUPERBLOCK_BYTES == ${layout.SUPERBLOCK_BYTES} && BLOCKS_BYTES == ${layout.BLOCKS_BYTES}, "");
+      static_assert(SUPERBLOCK_BYTES == ${layout.SUPERBLOCK_BYTES} && BITMAP_BYTES == ${layout.BITMAP_BYTES}, "");
       __global__ void kernel(DeviceHeap *heap, DeviceArena *arena) { heap->free(arena->allocate(1)); }`
     assert.equal(complaintAbout(source, '-arch=compute_75', '-Werror', 'all-warnings'), '')
     assert.equal(complaintAbout(source, '-arch=compute_90', '-DCUDA_MEMPOOL_DEBUG'), '')

@@ -18,6 +18,7 @@ import {
   SUPERBLOCK_BYTES,
   superblocksWithin,
 } from '../src/kernel/device-layout.js'
+import { checkHeap } from '../src/kernel/heap-check.js'
 import type { KernelArgument } from '../src/kernel/kernel.js'
 import { Module } from '../src/kernel/module.js'
 import { TestGpu } from '../src/order/gpu-fixture.suite.js'
@@ -189,6 +190,29 @@ describe('the heap of kernels on a GPU', () => {
     run('heap_free', 31, region, blocks + 8, 31, 1)
     const { liveBlocks, usedBytes, doubleFrees } = stats()
     assert.deepEqual([liveBlocks, usedBytes, doubleFrees - before.doubleFrees], [0, 0, 32])
+  })
+
+  it('second frees that race with everything else leave the heap whole', () => {
+    for (const bytes of [4 * 2 ** 20, REGION_BYTES]) {
+      const { superblocksAt, reserved } = makeHeap(bytes)
+      for (const [most, shape] of [
+        [64, 0],
+        [4096, 1],
+        [100_000, 0],
+      ]) {
+        for (const threads of [1024, 65_536]) run('free_twice', threads, region, 16, 16, most, shape, 5)
+        const { liveBlocks, usedBytes, doubleFrees, invalidFrees } = stats()
+        assert.deepEqual([liveBlocks, usedBytes], [0, 0], `${bytes} bytes, blocks of up to ${most}`)
+        assert.ok(doubleFrees + invalidFrees > 0)
+        checkHeap(copyOf(region, superblocksAt))
+      }
+      run('heap_take', 1, region, blocks, 1, 2 ** 20, 2 ** 20, 0, 0)
+      run('heap_free', 1, region, blocks, 1, 1)
+      const { failures } = stats()
+      const half = Math.min(MOST_BLOCKS, 512 * reserved)
+      run('heap_take', half, region, blocks, half, 64, 64, 0, 0)
+      assert.deepEqual([stats().failures, stats().liveBlocks], [failures, half])
+    }
   })
 
   it('grows while the base stays, and a reset frees everything', () => {

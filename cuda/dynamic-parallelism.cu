@@ -48,7 +48,7 @@ __global__ void parent(DeviceHeap *heap, u32 *faults) {
 
 int main() {
   constexpr u32 SUPERBLOCKS = 512;
-  constexpr u64 TABLES = 128 << 10;
+  constexpr u64 TABLES = (128 << 10) + SUPERBLOCKS * BITMAP_BYTES;
   char *region;
   u32 *faults;
   cudaMalloc(&region, TABLES + (static_cast<u64>(SUPERBLOCKS + 1) << SUPERBLOCK_SHIFT));

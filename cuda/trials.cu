@@ -91,6 +91,17 @@ extern "C" __global__ void verify(void **blocks, u32 count, u32 least, u32 most,
   if (wrong != 0) atomicAdd(faults, wrong);
 }
 
+// Frees each block twice, the second time when it may be anybody's, or part of something else. No thread uses its blocks.
+extern "C" __global__ void free_twice(DeviceHeap *heap, u32 rounds, u32 least, u32 most, u32 shape, u32 seed) {
+  void *before = nullptr;
+  for (u32 round = 0; round < rounds; round++) {
+    void *const block = heap->allocate(wanted(hash(thread() + seed) + round, least, most, shape));
+    heap->free(before);
+    heap->free(block);
+    before = block;
+  }
+}
+
 // Takes and frees in one kernel, `rounds` times, up to four blocks held at a time. `marks`, where it is not null, has a word
 // for each 16 bytes of the heap's superblocks, all zero: whoever takes a block must find its words so, and leaves them so.
 extern "C" __global__ void churn(DeviceHeap *heap, u32 rounds, u32 least, u32 most, u32 shape, u32 seed, u32 *marks, u32 *faults) {

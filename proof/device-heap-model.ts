@@ -8,7 +8,8 @@ import { Cells, type Steps } from './device-atomics.js'
 
 export type DeviceRule =
   | 'reserve before searching'
-  | 'clear the map before publishing'
+  | 'a set bit is a block in use'
+  | 'maps lie outside the superblocks'
   | 'clear the bit before raising the count'
   | 'change tags by adding'
   | 'list by compare-and-swap'
@@ -27,6 +28,7 @@ export interface HeapSize {
 
 export interface Block {
   readonly superblock: number
+  /** RUN for a whole superblock */
   readonly sizeClass: number
   readonly index: number
 }
@@ -40,6 +42,7 @@ interface Grant {
 const enum State {
   Idle,
   Small,
+  Run,
 }
 
 const enum Place {
@@ -50,11 +53,15 @@ const enum Place {
 
 /** bits of a cell, few enough that a small world has several cells */
 const MAP_BITS = 2
+const FULL = (1 << MAP_BITS) - 1
 const SET_BITS = 2
 const EMPTY = -1
 const BUSY = -2
 const NO_SLOT = -1
 const NONE = -1
+const RUN = -1
+/** stands for the index of a run's only block in the shadow */
+const WHOLE = 999
 /** busy slots that a thread passes before it takes a superblock for itself */
 const PATIENCE = 2
 const NOTHING: Grant = { superblock: 0, ticket: 0, count: 0 }
@@ -70,6 +77,8 @@ const classOf = (word: number) => tagOf(word) & 15
 const smallTag = (sizeClass: number, place: Place, slot: number) =>
   (State.Small << 10) | (place << 8) | (slot << 4) | sizeClass
 const retagged = (word: number, tag: number) => tag * TAG + (word % TAG)
+
+const keyOf = ({ superblock, sizeClass, index }: Block) => superblock * 1000 + (sizeClass === RUN ? WHOLE : index)
 
 export class DeviceHeapModel {
   readonly cells: Cells
@@ -99,7 +108,6 @@ export class DeviceHeapModel {
     this.cells = new Cells(this.doubleFreesAt + 1)
     const { values } = this.cells
     values.fill(BIAS, 0, superblocks)
-    values.fill(-1, this.mapsAt, this.countsAt) // what runs wrote there
     values.fill(EMPTY, this.slotsAt, this.setsAt)
     values[this.countsAt + capacities.length] = superblocks
     for (let index = 0; index < superblocks; index++) {
@@ -116,8 +124,8 @@ export class DeviceHeapModel {
     return this.owners.size
   }
 
-  isTaken({ superblock, index }: Block): boolean {
-    return this.owners.has(superblock * 1000 + index)
+  isTaken(block: Block): boolean {
+    return this.owners.has(keyOf(block))
   }
 
   /** Up to `wanted` blocks; fewer only where no more were found. */
@@ -133,10 +141,27 @@ export class DeviceHeapModel {
     return blocks
   }
 
+  /** A superblock as a whole, which its owner writes all over; null where none is idle. */
+  *allocateRun(thread: number): Steps<Block | null> {
+    const idle = this.size.capacities.length
+    if ((yield* this.reserveMember(idle)) === 0) return null
+    const superblock = yield* this.find(idle, 0)
+    if (superblock === NONE) return null
+    const block = { superblock, sizeClass: RUN, index: 0 }
+    yield* this.cells.add(superblock, (State.Run << 10) * TAG)
+    this.owners.set(keyOf(block), thread)
+    for (let cell = 0; cell < this.mapCells && this.broken === 'maps lie outside the superblocks'; cell++) {
+      yield* this.cells.store(this.mapAt(superblock, cell), (1 << MAP_BITS) - 1)
+    }
+    return block
+  }
+
   *free({ superblock, sizeClass, index }: Block): Steps<void> {
     const word = yield* this.cells.load(superblock)
-    if (stateOf(word) !== State.Small || classOf(word) !== sizeClass) {
-      yield* this.cells.add(this.doubleFreesAt, 1)
+    // Of all blocks, only the first one of a superblock has an address that is one in any class.
+    if (stateOf(word) !== State.Small || (classOf(word) !== sizeClass && index !== 0)) {
+      if (stateOf(word) !== State.Run || index !== 0) yield* this.cells.add(this.doubleFreesAt, 1)
+      else yield* this.freeRun(superblock, word)
       return
     }
     if (this.broken === 'clear the bit before raising the count') yield* this.raise(superblock, 1)
@@ -147,12 +172,27 @@ export class DeviceHeapModel {
     const before = this.cells.values[map]
     this.cells.values[map] = before & ~bit
     const taken = (before & bit) !== 0
-    if (taken) assert.ok(this.owners.delete(key), 'a free block had its bit set')
+    if (taken) this.owners.delete(key)
     if (!taken && this.broken !== 'look at the bit that a free clears') {
       yield* this.cells.add(this.doubleFreesAt, 1)
       return
     }
     if (this.broken !== 'clear the bit before raising the count') yield* this.raise(superblock, 1)
+  }
+
+  private *freeRun(superblock: number, word: number): Steps<void> {
+    let now = word
+    while (stateOf(now) === State.Run) {
+      yield
+      const seen = this.cells.values[superblock]
+      if (seen === now) {
+        this.cells.values[superblock] = retagged(now, 0)
+        assert.ok(this.owners.delete(superblock * 1000 + WHOLE))
+        return yield* this.insert(this.size.capacities.length, superblock)
+      }
+      now = seen
+    }
+    yield* this.cells.add(this.doubleFreesAt, 1)
   }
 
   /** What must hold when no thread is at work: everything tells one story, and nothing is lost. */
@@ -165,6 +205,15 @@ export class DeviceHeapModel {
       const live = [...this.owners.keys()].filter(key => Math.floor(key / 1000) === superblock).length
       const within = capacities.map((_, sizeClass) => this.has(sizeClass, superblock))
       const isIdle = this.has(capacities.length, superblock)
+      if (stateOf(word) === State.Run) {
+        assert.equal(freeBlocksOf(word), 0, `the count of run ${superblock} is wrong`)
+        assert.ok(!isIdle && !within.includes(true) && live === 1 && this.owners.has(superblock * 1000 + WHOLE))
+        continue
+      }
+      for (let index = 0; index < this.mapCells * MAP_BITS && this.keepsMaps; index++) {
+        const set = (values[this.mapAt(superblock, Math.floor(index / MAP_BITS))] >> (index % MAP_BITS)) & 1
+        assert.equal(set === 1, this.owners.has(superblock * 1000 + index), `bit ${index} of ${superblock} is wrong`)
+      }
       if (stateOf(word) === State.Idle) {
         assert.equal(word, BIAS, `the word of idle superblock ${superblock} should be as at the start`)
         assert.ok(isIdle && !within.includes(true) && live === 0, `superblock ${superblock} is nowhere`)
@@ -289,27 +338,38 @@ export class DeviceHeapModel {
     const found = yield* this.find(capacities.length, superblocks - left)
     if (found === NONE) return NOTHING
     const count = Math.min(wanted, capacities[sizeClass])
-    const early = this.broken === 'clear the map before publishing'
-    if (!early) yield* this.clearBitmap(found, capacities[sizeClass])
+    if (!this.keepsMaps) yield* this.clearBitmap(found, capacities[sizeClass])
     const change = tag * TAG + capacities[sizeClass] - count
     if (this.broken === 'change tags by adding') yield* this.cells.store(found, BIAS + change)
     else yield* this.cells.add(found, change)
-    if (early && slot !== NO_SLOT) yield* this.cells.store(this.slotAt(sizeClass, slot), found)
-    if (early) yield* this.clearBitmap(found, capacities[sizeClass])
     if (slot === NO_SLOT) yield* this.insert(sizeClass, found)
     return { superblock: found, ticket: 0, count }
   }
 
+  /** Whether the map of a superblock that has no blocks is clear all the time, as it should be. */
+  private get keepsMaps(): boolean {
+    return this.broken !== 'a set bit is a block in use' && this.broken !== 'maps lie outside the superblocks'
+  }
+
+  /** Where maps are not kept: clears that of a superblock which gets a class. */
   private *clearBitmap(superblock: number, capacity: number): Steps<void> {
     for (let cell = 0; cell * MAP_BITS < capacity; cell++) {
-      const bits = capacity - cell * MAP_BITS
-      yield* this.cells.store(this.mapAt(superblock, cell), bits >= MAP_BITS ? 0 : (1 << MAP_BITS) - (1 << bits))
+      const beyond = this.broken === 'a set bit is a block in use' ? ~this.placesOf(cell, capacity) : 0
+      yield* this.cells.store(this.mapAt(superblock, cell), beyond & FULL)
     }
   }
 
+  /** The bits of a map's cell that stand for blocks. */
+  private placesOf(cell: number, capacity: number): number {
+    const left = capacity - cell * MAP_BITS
+    return left >= MAP_BITS ? FULL : (1 << left) - 1
+  }
+
   private *takeBlock(thread: number, sizeClass: number, superblock: number, index: number): Steps<Block> {
-    const full = (1 << MAP_BITS) - 1
-    const mapCells = Math.ceil(this.size.capacities[sizeClass] / MAP_BITS)
+    const capacity = this.size.capacities[sizeClass]
+    const mapCells = Math.ceil(capacity / MAP_BITS)
+    const free = (cell: number, taken: number) =>
+      ~taken & (this.broken === 'a set bit is a block in use' ? FULL : this.placesOf(cell, capacity))
     let [cell, bit] = [Math.floor(index / MAP_BITS), index % MAP_BITS]
     for (let tries = 0; tries < 64; tries++) {
       yield
@@ -322,10 +382,10 @@ export class DeviceHeapModel {
         this.owners.set(key, thread)
         return { superblock, sizeClass, index: cell * MAP_BITS + bit }
       }
-      let clear = ~taken & full
+      let clear = free(cell, taken)
       for (let step = 0; clear === 0 && step < mapCells; step++) {
         cell = (cell + 1) % mapCells
-        clear = ~(yield* this.cells.load(this.mapAt(superblock, cell))) & full
+        clear = free(cell, yield* this.cells.load(this.mapAt(superblock, cell)))
       }
       if (clear !== 0) bit = 31 - Math.clz32(clear)
     }

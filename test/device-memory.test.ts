@@ -18,7 +18,7 @@ import {
   SimulatedArena,
   SimulatedHeap,
 } from '../src/index.js'
-import { bytesOfClass, CLASSES, DEVICE_HEAP, DEVICE_POOL } from '../src/kernel/device-layout.js'
+import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, DEVICE_POOL } from '../src/kernel/device-layout.js'
 
 const SOURCE = `
 #include "cuda_mempool.cuh"
@@ -245,7 +245,9 @@ describe('a device heap', () => {
       [heap.ptr + DEVICE_HEAP.counts + 32 * CLASSES, /number of a set/],
       [heap.ptr + DEVICE_HEAP.byteLength, /free|blocks|superblock/],
       [heap.ptr + DEVICE_HEAP.base, /blocks begin behind/],
-      [block + 65_024, /bits are set/],
+      [block - BITMAP_BYTES, /bits are set/],
+      [block - 1, /beyond the last block/],
+      [block - 2 * BITMAP_BYTES, /only blocks have a bit/],
     ]
     for (const [address, expected] of damages) {
       const before = new Uint8Array(1)
@@ -278,6 +280,10 @@ describe('arenas for streams', () => {
     for (const options of [null, {}, { pool: {}, bytes: 1 }, { pool, bytes: 0 }, { pool }]) {
       assert.throws(() => device.createStreamArenas(options as never), /createStreamArenas: (pool|bytes)/)
     }
+    assert.throws(() => device.createStreamArenas({ pool, bytes: 1024, size: 5 } as never), {
+      name: 'TypeError',
+      message: "createStreamArenas: unknown option 'size'; the options are pool, bytes",
+    })
     const small = device.createStreamArenas({ pool, bytes: 256 })
     assert.throws(() => small.of(a), { name: 'RangeError', message: /must have 512 bytes at least, not 256/ })
     assert.equal(pool.stats().liveBuffers, 0)

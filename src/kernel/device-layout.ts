@@ -38,7 +38,8 @@ export const TALLIES = { allocations: 0, frees: 264, failures: 528, byteLength: 
 export const COUNT_BYTES = 32
 
 export const SUPERBLOCK_BYTES = 65_536
-export const BLOCKS_BYTES = 65_024
+/** of the bitmap of a superblock; they lie before superblock 0, that of superblock 0 last */
+export const BITMAP_BYTES = 512
 export const CLASSES = 32
 export const LARGEST_BLOCK = 8_192
 export const SLOTS = 128
@@ -79,10 +80,10 @@ export function superblocksWithin(geometry: HeapGeometry, bytes: number): number
   return Math.max(0, Math.min(room, geometry.reserved))
 }
 
-/** A word per superblock, then for each class and for the idle ones a bit each and a summary of these. */
+/** A word per superblock, then for each class and for the idle ones a bit each and a summary of these; the bitmaps at the end. */
 function superblocksAt(reserved: number): number {
   const words = Math.ceil(reserved / 64)
-  const tables = 8 * (reserved + (CLASSES + 1) * (words + Math.ceil(words / 64)))
+  const tables = 8 * (reserved + (CLASSES + 1) * (words + Math.ceil(words / 64))) + BITMAP_BYTES * reserved
   return Math.ceil((DEVICE_HEAP.byteLength + tables) / SUPERBLOCK_BYTES) * SUPERBLOCK_BYTES
 }
 

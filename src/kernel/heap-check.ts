@@ -1,12 +1,12 @@
 import { assert } from '../base/assert.js'
-import { BLOCKS_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, heapStats, SUPERBLOCK_BYTES } from './device-layout.js'
+import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, heapStats, SUPERBLOCK_BYTES } from './device-layout.js'
 import { capacityOfClass, HeapTables, IDLE_SET, Place, State, superblockWord } from './heap-tables.js'
 
 /**
  * Asserts that the tables of a DeviceHeap, the bitmaps of its superblocks and its counters tell one story, for a heap that
- * nobody uses at the moment. `copy` has its structure and its tables; `readBlocks` reads from superblock 0 on.
+ * nobody uses at the moment. `copy` has all of it up to superblock 0: its structure, its tables and the bitmaps.
  */
-export function checkHeap(copy: Uint8Array, readBlocks: (offset: number, bytes: number) => Uint8Array): void {
+export function checkHeap(copy: Uint8Array): void {
   const view = new DataView(copy.buffer, copy.byteOffset, copy.byteLength)
   const u32 = (at: number) => view.getUint32(at, true)
   const limit = u32(DEVICE_HEAP.limit)
@@ -18,12 +18,15 @@ export function checkHeap(copy: Uint8Array, readBlocks: (offset: number, bytes: 
   let runEnd = 0
   for (let superblock = 0; superblock < limit; superblock++) {
     const word = superblockWord(u32(tables.wordAt(superblock)), u32(tables.wordAt(superblock) + 4))
+    const bitmap = copy.subarray(copy.length - (superblock + 1) * BITMAP_BYTES).subarray(0, BITMAP_BYTES)
+    const { taken, end } = bitsOf(bitmap)
     const sets = Array.from({ length: CLASSES + 1 }, (_, set) => set).filter(set => isIn(set, superblock))
     for (const set of sets) {
       members[set]++
       const summary = u32(tables.summaryAt(set, superblock)) >>> (Math.floor(superblock / 64) % 32)
       assert((summary & 1) === 1, 'the summary of a set has a bit for each word with members')
     }
+    assert(word.state === State.Small || taken === 0, 'only blocks have a bit in the bitmap')
     if (superblock < runEnd) {
       assert(word.state === State.Idle && sets.length === 0, 'only the first superblock of a run says what it is')
     } else if (word.state === State.Run) {
@@ -36,10 +39,7 @@ export function checkHeap(copy: Uint8Array, readBlocks: (offset: number, bytes: 
       assert(word.freeBlocks === 0, 'an idle superblock has no blocks')
     } else {
       const capacity = capacityOfClass(word.sizeClass)
-      const taken = takenBits(
-        readBlocks(superblock * SUPERBLOCK_BYTES + BLOCKS_BYTES, SUPERBLOCK_BYTES - BLOCKS_BYTES),
-        capacity,
-      )
+      assert(end <= capacity, 'no bit is set beyond the last block')
       assert(word.freeBlocks === capacity - taken, 'the blocks that are not free are those whose bits are set')
       assert(taken > 0 || word.place === Place.Attached, 'a superblock without blocks in use is idle, but in a slot')
       const listed = word.place === Place.Listed
@@ -60,9 +60,12 @@ export function checkHeap(copy: Uint8Array, readBlocks: (offset: number, bytes: 
   assert(liveBytes === bytes, 'live bytes are those of the blocks in use')
 }
 
-/** How many of the first `capacity` bits are set. */
-function takenBits(bitmap: Uint8Array, capacity: number): number {
-  let taken = 0
-  for (let bit = 0; bit < capacity; bit++) taken += (bitmap[bit >> 3] >> (bit & 7)) & 1
-  return taken
+/** How many bits are set, and one more than the last of them. */
+function bitsOf(bitmap: Uint8Array): { taken: number; end: number } {
+  let [taken, end] = [0, 0]
+  for (let at = 0; at < bitmap.length; at++) {
+    if (bitmap[at] !== 0) end = 8 * at + 32 - Math.clz32(bitmap[at])
+    for (let bits = bitmap[at]; bits !== 0; bits &= bits - 1) taken++
+  }
+  return { taken, end }
 }

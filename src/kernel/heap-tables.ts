@@ -1,7 +1,7 @@
 // The tables of a DeviceHeap in device memory, read as the host sees them: a word for each superblock, which says what it
 // is and how many of its blocks are free, and sets of superblocks, one for each class with room and one for the idle ones.
 
-import { BLOCKS_BYTES, bytesOfClass, CLASSES, COUNT_BYTES, DEVICE_HEAP } from './device-layout.js'
+import { bytesOfClass, CLASSES, COUNT_BYTES, DEVICE_HEAP, SUPERBLOCK_BYTES } from './device-layout.js'
 
 /** What a superblock is: the upper bits of its word. */
 export const enum State {
@@ -54,7 +54,7 @@ export function runWord(length: number): [number, number] {
 }
 
 export function capacityOfClass(sizeClass: number): number {
-  return Math.floor(BLOCKS_BYTES / bytesOfClass(sizeClass))
+  return Math.floor(SUPERBLOCK_BYTES / bytesOfClass(sizeClass))
 }
 
 /** Where the tables of a heap with room for `reserved` superblocks lie, in bytes from its structure. */

@@ -239,6 +239,10 @@ describe('launch', () => {
       name: 'TypeError',
       message: /^launch: options must be an object such as \{ grid, block \}, not 5/,
     })
+    assert.throws(() => kernel.launch({ ...ONE, shared: 1024 } as LaunchOptions), {
+      name: 'TypeError',
+      message: "launch: unknown option 'shared'; the options are grid, block, sharedBytes, stream, cooperative",
+    })
   })
 
   it('the shape must be within the limits of the device, which the refusal names', () => {

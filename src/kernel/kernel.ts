@@ -92,6 +92,7 @@ export class Kernel {
     const { module, shape } = this
     module.openHandle('launch')
     if (typeof options !== 'object' || options === null) throw noOptions(options)
+    for (const key in options) if (!isLaunchOption(key)) throw unknownOption(key)
     const stream = options.stream ?? this.defaultStream
     checkIsStream('launch', stream)
     stream.checkUsable('launch')
@@ -277,4 +278,22 @@ function wantedFor({ kind, byteLength }: KernelParameter): string {
 
 function noOptions(options: unknown): TypeError {
   return new TypeError(`launch: options must be an object such as { grid, block }, not ${describe(options)}`)
+}
+
+/** A switch, since each launch asks: a list takes four times as long. */
+function isLaunchOption(key: string): boolean {
+  switch (key) {
+    case 'grid':
+    case 'block':
+    case 'sharedBytes':
+    case 'stream':
+    case 'cooperative':
+      return true
+    default:
+      return false
+  }
+}
+
+function unknownOption(key: string): TypeError {
+  return new TypeError(`launch: unknown option '${key}'; the options are grid, block, sharedBytes, stream, cooperative`)
 }

@@ -5,7 +5,7 @@
 
 import type { DeviceMemory } from '../driver/simulated/device-memory.js'
 import {
-  BLOCKS_BYTES,
+  BITMAP_BYTES,
   bytesOfClass,
   CLASSES,
   DEVICE_HEAP,
@@ -121,6 +121,8 @@ export class SimulatedHeap {
     memory.store(ptr + byteLength, words)
     const start = tables.bitsAt(0, 0)
     memory.fill(ptr + start, tables.bitsAt(IDLE_SET + 1, 0) - start, 0)
+    const bitmapBytes = BITMAP_BYTES * this.fields.u32(reserved)
+    memory.fill(this.fields.u64(DEVICE_HEAP.base) - bitmapBytes, bitmapBytes, 0)
     this.fields.setU32(peak, 0)
     this.fields.setU32(highest, 0)
     const count = this.fields.u32(limit)
@@ -171,14 +173,13 @@ export class SimulatedHeap {
       if (superblock === -1) return NULL
       this.remove(IDLE_SET, superblock)
       this.noteUsed(superblock)
-      this.memory.fill(this.bitmapAt(superblock), SUPERBLOCK_BYTES - BLOCKS_BYTES, 0)
       this.setWord(superblock, smallWord(sizeClass, Place.Listed, capacityOfClass(sizeClass)))
       this.insert(sizeClass, superblock)
     }
     const free = this.word(superblock).freeBlocks - 1
     if (free === 0) this.remove(sizeClass, superblock)
     this.setWord(superblock, smallWord(sizeClass, free === 0 ? Place.Loose : Place.Listed, free))
-    const bitmap = this.memory.load(Uint8Array, this.bitmapAt(superblock), SUPERBLOCK_BYTES - BLOCKS_BYTES)
+    const bitmap = this.memory.load(Uint8Array, this.bitmapAt(superblock), BITMAP_BYTES)
     let index = 0
     while (((bitmap[index >> 3] >> (index & 7)) & 1) === 1) index++
     this.setTaken(superblock, index, true)
@@ -229,7 +230,7 @@ export class SimulatedHeap {
   }
 
   private bitmapAt(superblock: number): number {
-    return this.fields.u64(DEVICE_HEAP.base) + superblock * SUPERBLOCK_BYTES + BLOCKS_BYTES
+    return this.fields.u64(DEVICE_HEAP.base) - (superblock + 1) * BITMAP_BYTES
   }
 
   /** Sets a block's bit, or clears it; false where it was so before. */

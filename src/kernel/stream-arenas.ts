@@ -17,6 +17,8 @@ export interface StreamArenasOptions {
   readonly bytes: number
 }
 
+const KEYS: readonly string[] = ['pool', 'bytes']
+
 /**
  * An arena for each stream that asks for one, so that kernels of different streams never wait for the same counter, and each
  * stream can reset its own. Made by the device: `device.createStreamArenas({ pool, bytes })`.
@@ -29,6 +31,11 @@ export class StreamArenas implements Disposable {
     private readonly control: MemoryControl,
     private readonly options: StreamArenasOptions,
   ) {
+    for (const key of Object.keys(options ?? {})) {
+      if (!KEYS.includes(key)) {
+        throw new TypeError(`createStreamArenas: unknown option '${key}'; the options are ${KEYS.join(', ')}`)
+      }
+    }
     if (typeof options?.pool?.allocate !== 'function') throw new TypeError('createStreamArenas: pool must be a pool')
     checkByteCount(options.bytes, 'createStreamArenas: bytes')
   }
