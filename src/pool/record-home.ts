@@ -53,15 +53,15 @@ export class RecordHomes {
   /** The home of a record that is handed out for `stream`. */
   for(record: number, stream: Stream): RecordHome {
     const home = this.homes[record]
-    if (home === undefined) return this.make(record, stream)
-    // Most records go to the stream that had them before.
-    if (home.stream !== stream) home.stream = stream
-    if (home.owner !== this.pool) home.owner = this.pool
-    return home
+    // Most records go to the stream that had them before, without a wrapper.
+    if (home !== undefined && home.stream === stream && home.owner === this.pool) return home
+    return this.renew(record, stream)
   }
 
-  private make(record: number, stream: Stream): RecordHome {
-    const home = new RecordHome(this.pool, record, stream)
+  private renew(record: number, stream: Stream): RecordHome {
+    const home = this.homes[record] ?? new RecordHome(this.pool, record, stream)
+    home.stream = stream
+    home.owner = this.pool
     this.homes[record] = home
     return home
   }
