@@ -1,5 +1,6 @@
 // Host time of the pools that are simpler than the caching one, through the public API with everything on, beside the
-// driver's own calls in the same process. Run: node dist/bench/pools.js [--device D] [--smoke] [--save DIR]
+// driver's own calls in the same process. The first row is a control: what the engine takes to make an object as large as a
+// buffer and the loop to keep it, below which no pool can be. Run: node dist/bench/pools.js [--device D] [--smoke] [--save DIR]
 
 import { parseArgs } from 'node:util'
 import { KiB, MiB } from '../src/base/bytes.js'
@@ -17,6 +18,8 @@ const BATCHES = values.smoke ? 3 : 100
 const KEPT = 1024 // buffers that stay referenced, so that none is optimised away; also the allocations between two resets
 const BLOCKS = 2048
 const SLOW_BATCHES = 5
+/** Objects of one batch fill the engine's nursery of 16 MiB, so that each batch has its share of collections, and the median too. */
+const CALLS = 400 * KEPT
 
 interface Row {
   readonly name: string
@@ -29,6 +32,19 @@ function nsPerCall(calls: number, loop: () => void): number {
   const start = performance.now()
   loop()
   return ((performance.now() - start) * 1e6) / calls
+}
+
+/** As large as a buffer. */
+class Control {
+  constructor(
+    readonly home: object,
+    readonly tag: number,
+  ) {}
+}
+
+function controlObjects(home: object, calls: number): void {
+  const kept = new Array<Control>(KEPT)
+  for (let call = 0; call < calls; call++) kept[call & (KEPT - 1)] = new Control(home, call)
 }
 
 /** Allocations from an arena that is reset after every `KEPT` of them, which counts as part of them. */
@@ -74,12 +90,12 @@ function rowsFor(opened: Device, bytes: number): Row[] {
   for (const pool of [arena, blocks, opened.createPlainPool()]) {
     for (let count = 0; count < 200; count++) pool.allocate(bytes).free()
   }
-  const calls = 100 * KEPT
   return [
-    { name: 'arena allocate', calls, run: count => arenaAllocations(arena, stream, bytes, count) },
-    { name: 'arena allocate, grown', calls, run: count => arenaAllocations(growing, stream, bytes, count) },
-    { name: 'block pair', calls, run: count => blockPairs(blocks, stream, bytes, count) },
-    { name: `block pair, ${KEPT} held`, calls, run: count => blockRounds(blocks, stream, bytes, count) },
+    { name: 'an object like a buffer, kept', calls: CALLS, run: count => controlObjects(arena, count) },
+    { name: 'arena allocate', calls: CALLS, run: count => arenaAllocations(arena, stream, bytes, count) },
+    { name: 'arena allocate, grown', calls: CALLS, run: count => arenaAllocations(growing, stream, bytes, count) },
+    { name: 'block pair', calls: CALLS, run: count => blockPairs(blocks, stream, bytes, count) },
+    { name: `block pair, ${KEPT} held`, calls: CALLS, run: count => blockRounds(blocks, stream, bytes, count) },
     {
       name: 'cuMemAllocAsync/cuMemFreeAsync, threshold max',
       calls: 10_000,
@@ -109,13 +125,16 @@ const defaultPool = device.driver.cuDeviceGetDefaultMemPool(device.context.devic
 device.driver.cuMemPoolSetAttribute(defaultPool, POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, Infinity)
 const rows = rowsFor(device, 4 * KiB)
 const times = rows.map((): number[] => [])
-for (let batch = 0; batch <= BATCHES; batch++) {
-  for (const [index, { calls, run }] of rows.entries()) {
-    // The driver's slow calls get fewer batches; the first batch of each warms up and does not count.
-    if (calls < 1000 && batch > SLOW_BATCHES) continue
-    const count = Math.ceil(calls * scale)
-    const ns = nsPerCall(count, () => run(count))
-    if (batch > 0) times[index].push(ns)
+// The driver's rows come last, so that what the simulated one leaves to collect is not collected in ours.
+for (const isOurs of [true, false]) {
+  for (let batch = 0; batch <= BATCHES; batch++) {
+    for (const [index, { calls, run }] of rows.entries()) {
+      // The driver's slow calls get fewer batches; the first batch of each warms up and does not count.
+      if ((calls === CALLS) !== isOurs || (calls < 1000 && batch > SLOW_BATCHES)) continue
+      const count = Math.ceil(calls * scale)
+      const ns = nsPerCall(count, () => run(count))
+      if (batch > 0) times[index].push(ns)
+    }
   }
 }
 const results = rows.map(({ name }, index) => ({

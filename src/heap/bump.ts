@@ -3,34 +3,49 @@
 // entry, and dropping entries is one assignment however many they are. Counts and sums follow from the entries instead of
 // being kept at each allocation. What an alignment skips has an entry of its own, which is vacant, never anybody's.
 //
-// Entries are used again. The tag of an entry grows with each use, and is odd until its block is freed by itself, so that
-// a handle, which is an entry and an odd tag, never matches another block.
+// Entries are used again. Which use of an entry is meant tells the span that it was taken in: one begins whenever entries
+// are dropped, and knows up to where its own are still on the stack. A handle is an entry and a span.
 
 import { assert } from '../base/assert.js'
 import { UNIT_BYTES } from './size-classes.js'
 
 /** Where in an entry an int32 lies; const enums for the reason given in records.ts. */
 const enum Word {
-  tag = 0,
   /** the first unit behind the block */
-  end = 1,
-  /** bytes of the block's units beyond what was asked for */
-  slack = 2,
+  end = 0,
+  /** bytes of the block's last unit beyond what was asked for, and whether it is nobody's */
+  slack = 1,
 }
 const enum Stride {
-  shift = 2,
-  words = 4,
+  shift = 1,
+  words = 2,
+}
+const enum Slack {
+  bytes = 255,
+  /** freed by itself, or vacant */
+  isFreed = 256,
 }
 
 const FIRST_CAPACITY = 1024
 const MOST_ENTRIES = 2 ** 27
-/** Tag of an entry whose tags are used up: even, and the tag that would follow is negative, too. */
-const SPENT = -(2 ** 31)
+
+/** The entries that were taken between two times that some were dropped. */
+export class Span {
+  /** its entries up to this one were not dropped */
+  last = MOST_ENTRIES
+
+  /** Of the entries above `below`. */
+  constructor(readonly below: number) {}
+}
 
 export class Bump {
   /** the entry of the last block, 0 for none, and the first unit behind it */
   last = 0
   top: number
+  /** of the next entry */
+  span: Span
+  /** those that have entries, and the present one, from below; the first is of entry 0, which is never dropped */
+  private readonly spans: Span[]
   private words = new Int32Array(FIRST_CAPACITY * Stride.words)
   private capacity = FIRST_CAPACITY
   /** entries up to the last that are freed or vacant, and what they cover and waste */
@@ -50,40 +65,35 @@ export class Bump {
     public limit: number,
   ) {
     this.top = start
+    this.span = new Span(0)
+    this.spans = [new Span(-1), this.span]
     this.words[Word.end] = start
   }
 
   /**
-   * Takes `units`, of which the user has not asked for `slack` bytes, as entry `last`. Returns the tag for the handle;
-   * 0, with nothing changed, when they do not fit, or when `allocateAligned` has to look.
+   * Takes `units`, of which the user has not asked for `slack` bytes, less than a unit. Returns the entry; 0, with nothing
+   * changed, when they do not fit, or when `allocateAligned` has to look.
    */
   allocate(units: number, slack: number): number {
     const { words, top } = this
     const entry = (this.last + 1) | 0
     if (units > this.limit - top || entry === this.capacity) return 0
     const base = entry << Stride.shift
-    const tag = ((words[base] | 1) + 2) | 0
-    if (tag < 0) return 0
     const end = (top + units) | 0
-    words[base] = tag
-    words[base | Word.end] = end
+    words[base] = end
     words[base | Word.slack] = slack
     this.last = entry
     this.top = end
-    return tag
+    return entry
   }
 
-  /** `allocate` at a multiple of `alignUnits`, whatever entry comes next; 0 only when the units do not fit. */
+  /** `allocate` at a multiple of `alignUnits`, with room made for an entry; 0 only when the units do not fit. */
   allocateAligned(units: number, slack: number, alignUnits: number): number {
     const start = this.nextStart(alignUnits)
     if (units > this.limit - start) return 0
     if (start > this.top) this.pushVacant(start)
-    for (;;) {
-      if (this.last + 1 === this.capacity) this.extend()
-      const tag = this.allocate(units, slack)
-      if (tag !== 0) return tag
-      this.pushVacant(this.top)
-    }
+    if (this.last + 1 === this.capacity) this.extend()
+    return this.allocate(units, slack)
   }
 
   /** Where a block aligned to `alignUnits` would begin. */
@@ -94,30 +104,40 @@ export class Bump {
   /** The block of a live entry is no longer used; its units stay taken until the stack is dropped below it. */
   free(entry: number): void {
     this.notePeak()
-    this.words[entry << Stride.shift] &= ~1
+    this.words[(entry << Stride.shift) | Word.slack] |= Slack.isFreed
     this.countFreed(entry, 1)
   }
 
   /** Drops every entry above `entry`. Constant time, but for entries that were freed by themselves or summed up. */
   dropTo(entry: number): void {
+    if (entry === this.last) return
     this.notePeak()
     for (let above = this.last; above > entry && this.freed > 0; above--) {
-      if (!this.isTaken(above)) this.countFreed(above, -1)
+      if (this.isFreed(above)) this.countFreed(above, -1)
     }
     if (entry === 0) this.summed = this.slackSum = 0
     for (; this.summed > entry; this.summed--) this.slackSum -= this.slackOf(this.summed)
     this.dropped += this.last - entry
     this.last = entry
     this.top = this.endOf(entry)
+    this.beginSpan()
   }
 
-  isLive(entry: number, tag: number): boolean {
-    return entry <= this.last && this.words[entry << Stride.shift] === tag
+  /** Whether an entry of a span is on the stack and was not freed by itself. */
+  isLive(entry: number, span: Span): boolean {
+    return entry <= span.last && !this.isFreed(entry)
   }
 
-  /** Names the use of an entry, freed or not: two answers are equal if neither it nor anything below was dropped in between. */
-  identity(entry: number): number {
-    return this.words[entry << Stride.shift] | 1
+  /** Of an entry that is on the stack, freed or not: neither it nor anything below was dropped as long as the span reaches to it. */
+  spanOf(entry: number): Span {
+    let index = this.spans.length - 1
+    while (this.spans[index].below >= entry) index--
+    return this.spans[index]
+  }
+
+  /** Of any entry: whether its last use was freed by itself. */
+  isFreed(entry: number): boolean {
+    return this.words[(entry << Stride.shift) | Word.slack] >= Slack.isFreed
   }
 
   startOf(entry: number): number {
@@ -159,7 +179,7 @@ export class Bump {
       const units = this.endOf(entry) - this.startOf(entry)
       assert(units >= 0, 'a block ends behind the one before')
       if (entry <= this.summed) slack += this.slackOf(entry)
-      if (this.isTaken(entry)) {
+      if (!this.isFreed(entry)) {
         assert(this.requestedBytesOf(entry) > (units - 1) * UNIT_BYTES, 'a block has no unit too many')
         continue
       }
@@ -168,6 +188,12 @@ export class Bump {
       freedSlack += this.slackOf(entry)
     }
     assert(this.endOf(0) === this.start && this.endOf(this.last) === this.top, 'the stack is from its start to its top')
+    const { spans } = this
+    assert(
+      spans.every(({ below, last }, index) => last >= (spans[index + 1] ?? spans[index]).below && last >= below),
+      'spans follow each other without a gap',
+    )
+    assert(spans.at(-1) === this.span && this.span.below <= this.last, 'the next entry is of the last span')
     assert(this.top <= this.limit, 'the stack stays below its limit')
     assert(freed === this.freed, 'freed entries add up to the counter')
     assert(freedUnits === this.freedUnits, 'the units of freed entries add up to the counter')
@@ -175,22 +201,26 @@ export class Bump {
     assert(this.summed <= this.last && slack === this.slackSum, 'slack adds up to the sum')
   }
 
-  /** An entry that nobody has, up to unit `end`; one whose tags are spent is passed over like that. */
+  /** An entry that nobody has, up to unit `end`. */
   private pushVacant(end: number): void {
     if (this.last + 1 === this.capacity) this.extend()
     const entry = ++this.last
     const base = entry << Stride.shift
-    const tag = ((this.words[base] | 1) + 2) | 0
-    this.words[base] = tag < 0 ? SPENT : tag & ~1
-    this.words[base | Word.end] = end
-    this.words[base | Word.slack] = 0
+    this.words[base] = end
+    this.words[base | Word.slack] = Slack.isFreed
     this.top = end
     this.dropped--
     this.countFreed(entry, 1)
   }
 
-  private isTaken(entry: number): boolean {
-    return (this.words[entry << Stride.shift] & 1) === 1
+  /** What follows is told apart from the entries above `last` that there were before. */
+  private beginSpan(): void {
+    const { spans } = this
+    while (spans[spans.length - 1].below >= this.last) spans.pop()!.last = 0
+    const under = spans[spans.length - 1]
+    under.last = Math.min(under.last, this.last)
+    this.span = new Span(this.last)
+    spans.push(this.span)
   }
 
   private countFreed(entry: number, sign: 1 | -1): void {
@@ -205,11 +235,11 @@ export class Bump {
   }
 
   private endOf(entry: number): number {
-    return this.words[(entry << Stride.shift) | Word.end]
+    return this.words[entry << Stride.shift]
   }
 
   private slackOf(entry: number): number {
-    return this.words[(entry << Stride.shift) | Word.slack]
+    return this.words[(entry << Stride.shift) | Word.slack] & Slack.bytes
   }
 
   private extend(): void {

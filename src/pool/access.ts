@@ -4,7 +4,7 @@ import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { Context, unreachable } from '../driver/context.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
-import type { BufferHome } from './home.js'
+import type { BufferSource } from './home.js'
 
 /** A device, or anything that knows its device; or the processors of the host. */
 export type AccessLocation = { readonly context: Context } | 'host'
@@ -80,10 +80,10 @@ export function changePlainAccess(owner: Context, peer: Context, access: PoolAcc
 }
 
 /** Refuses a stream, in the name of `call`, whose work cannot have used memory of `home`. */
-export function checkUser(call: string, stream: Stream, home: BufferHome): void {
+export function checkUser(call: string, stream: Stream, pool: BufferSource): void {
   checkIsStream(call, stream)
-  if (home.servesCaptures !== true) stream.checkUncaptured(call)
-  if (!home.reachableFrom(stream.context)) throw unreachable(`${call}: the stream`, stream.context, home.context)
+  if (pool.servesCaptures !== true) stream.checkUncaptured(call)
+  if (!pool.reachableFrom(stream.context)) throw unreachable(`${call}: the stream`, stream.context, pool.context)
 }
 
 function checkWords(location: unknown, access: unknown): asserts access is PoolAccess {

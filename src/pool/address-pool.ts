@@ -10,8 +10,8 @@ import { checkUser } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from './backing.js'
 import { DeviceBuffer } from './buffer.js'
-import type { BufferHome } from './home.js'
 import { Pool, type PoolStats } from './pool.js'
+import { RecordHome, type RecordPool } from './record-home.js'
 
 /** float64 of a record: the device address, where the caching pool keeps a stamp */
 const ADDRESS = 4
@@ -19,7 +19,7 @@ const ADDRESS = 4
 const DRIVER_ALIGNMENT = 256
 
 /** What the pools that only pass on to the driver share: records of addresses, checks and counters. */
-export abstract class AddressPool extends Pool implements BufferHome, Disposable {
+export abstract class AddressPool extends Pool implements RecordPool, Disposable {
   readonly context: Context
   private readonly records = new RecordTable()
   private liveBytes = 0
@@ -91,7 +91,7 @@ export abstract class AddressPool extends Pool implements BufferHome, Disposable
     this.liveBytes += bytes
     this.peakLiveBytes = Math.max(this.peakLiveBytes, this.liveBytes)
     this.allocations++
-    return new DeviceBuffer(this, stream, this, record, tag)
+    return new DeviceBuffer(new RecordHome(this, record, stream), tag)
   }
 
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {

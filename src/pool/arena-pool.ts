@@ -6,17 +6,17 @@ import { assert } from '../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import { type Context, unreachable } from '../driver/context.js'
-import { Bump } from '../heap/bump.js'
+import { Bump, type Span } from '../heap/bump.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './access.js'
 import { checkAlignment } from './alignment.js'
+import { ArenaLane, type LaneArena } from './arena-lane.js'
 import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
-import type { BufferHome } from './home.js'
 import { checkOptionNames, choice } from './options.js'
 import { shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
@@ -49,11 +49,11 @@ export class ArenaMark {
     readonly arena: ArenaPool,
     readonly resets: number,
     readonly entry: number,
-    readonly identity: number,
+    readonly span: Span,
   ) {}
 }
 
-export class ArenaPool extends Pool implements BufferHome, Disposable {
+export class ArenaPool extends Pool implements LaneArena, Disposable {
   readonly context: Context
   /** most bytes that it can have, grown or not */
   readonly limitBytes: number
@@ -64,8 +64,8 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
   private readonly base: number
   private readonly firstUnit: number
   private readonly lastUnit: number
-  /** the stream of the last allocation or reset, which needs no check but that it is open; null once closed */
-  private current: Stream | null
+  /** of the last allocation or reset: its stream needs no check but that it is open; null before and once closed */
+  private lane: ArenaLane | null = null
   private resets = 0
   private growths = 0
   private peakReservedBytes: number
@@ -90,7 +90,6 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
     this.lastUnit = (this.firstUnit + maxBytes / UNIT_BYTES) | 0
     this.bump = new Bump(this.firstUnit, this.committedUnit)
     this.turns = new Turns(clocks)
-    this.current = null
   }
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment: number = DEFAULT_ALIGNMENT): DeviceBuffer {
@@ -108,12 +107,12 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
   }
 
   private take(bytes: number, stream: Stream, alignment: number): DeviceBuffer | null {
-    if (stream === this.current && stream.slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
+    const { lane } = this
+    if (lane !== null && stream === lane.stream && stream.slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
       // This holds for whole numbers from 1 to 2^30 - 1 only.
       if ((bytes & SMALL_MASK) === bytes && bytes > 0) {
-        const { bump } = this
-        const tag = bump.allocate((bytes + UNIT_MASK) >>> UNIT_SHIFT, -bytes & UNIT_MASK)
-        if (tag !== 0) return new DeviceBuffer(this, stream, this, bump.last, tag)
+        const entry = this.bump.allocate((bytes + UNIT_MASK) >>> UNIT_SHIFT, -bytes & UNIT_MASK)
+        if (entry !== 0) return new DeviceBuffer(lane, entry)
       }
     }
     return this.takeSlowly(bytes, stream, alignment)
@@ -121,12 +120,12 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
 
   /** The buffer is stale from now on; its memory comes back with the next reset, or when the arena is rewound to below it. */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    if (!this.bump.isLive(buffer.record, buffer.tag)) this.refuseStale('free')
+    if (!buffer.home.isLive(0, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
     stream.checkUncaptured('free')
     if (stream.slot >= 0 || stream.clocks !== this.clocks) this.turns.use(stream)
-    this.bump.free(buffer.record)
+    this.bump.free(buffer.tag)
   }
 
   /**
@@ -140,14 +139,14 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
     this.turns.begin(stream, true)
     this.bump.dropTo(0)
     this.resets++
-    this.current = stream
+    this.follow(stream)
   }
 
   /** The present height of the stack, to rewind to. */
   mark(): ArenaMark {
     this.checkOpen('mark')
     const { last } = this.bump
-    return new ArenaMark(this, this.resets, last, this.bump.identity(last))
+    return new ArenaMark(this, this.resets, last, this.bump.spanOf(last))
   }
 
   /**
@@ -161,12 +160,12 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
     this.checkStream('rewind', stream)
     if (mark.arena !== this) throw new PoolError('rewind: the mark belongs to another arena')
     if (mark.resets !== this.resets) throw new PoolError('rewind: the arena was reset after the mark; take a new one')
-    if (mark.entry > this.bump.last || this.bump.identity(mark.entry) !== mark.identity) {
+    if (mark.entry > mark.span.last) {
       throw new PoolError('rewind: the arena was rewound to below the mark since; rewind to the newest mark first')
     }
     this.turns.begin(stream, false)
     this.bump.dropTo(mark.entry)
-    this.current = stream
+    this.follow(stream)
   }
 
   /** Bytes not allocated, counting those it may still grow by: the largest block that could be had now. */
@@ -213,7 +212,7 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
     if (!this.givenBack) this.clocks.checkNoCapture('close')
     const report = { lostBuffers: this.bump.liveBlocks, lostBytes: this.bump.requestedBytes }
     this.accepting = false
-    this.current = null
+    this.lane = null
     this.bump.dropTo(0)
     this.bump.limit = this.firstUnit
     if (!this.givenBack) {
@@ -232,22 +231,19 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
     this.close()
   }
 
-  addressOf(record: number, tag: number, call: string): number {
-    if (!this.bump.isLive(record, tag)) this.refuseStale(call)
-    return this.base + this.bump.startOf(record) * UNIT_BYTES
+  addressOfEntry(entry: number): number {
+    return this.base + this.bump.startOf(entry) * UNIT_BYTES
   }
 
-  requestedBytesOf(record: number, tag: number, call: string): number {
-    if (!this.bump.isLive(record, tag)) this.refuseStale(call)
-    return this.bump.requestedBytesOf(record)
+  requestedBytesOfEntry(entry: number): number {
+    return this.bump.requestedBytesOf(entry)
   }
 
-  isLive(record: number, tag: number): boolean {
-    return this.bump.isLive(record, tag)
+  isFreed(entry: number): boolean {
+    return this.bump.isFreed(entry)
   }
 
-  recordUse(record: number, tag: number, stream: Stream): void {
-    if (!this.bump.isLive(record, tag)) this.refuseStale('recordUse')
+  announceUse(stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context)) {
       throw unreachable('recordUse: the stream', stream.context, this.context)
     }
@@ -272,10 +268,17 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
     const end = this.endOf(units, alignment)
     if (end > this.lastUnit) return null
     this.turns.join(stream)
-    this.current = stream
+    const lane = this.follow(stream)
     if (end > this.bump.limit && !this.growTo(end)) return null
-    const tag = this.bump.allocateAligned(units, units * UNIT_BYTES - bytes, alignUnitsOf(alignment))
-    return new DeviceBuffer(this, stream, this, this.bump.last, tag)
+    return new DeviceBuffer(lane, this.bump.allocateAligned(units, units * UNIT_BYTES - bytes, alignUnitsOf(alignment)))
+  }
+
+  /** What is allocated next for `stream` belongs to this lane. */
+  private follow(stream: Stream): ArenaLane {
+    const { lane, bump } = this
+    if (lane?.stream === stream && lane.span === bump.span) return lane
+    this.lane = new ArenaLane(this, this, stream, bump.span)
+    return this.lane
   }
 
   /** How far a block would reach. */
@@ -324,7 +327,7 @@ export class ArenaPool extends Pool implements BufferHome, Disposable {
     stream.checkOpen(call)
   }
 
-  private refuseStale(call: string): never {
+  refuseStale(call: string): never {
     if (!this.accepting) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed, or the arena reset or rewound since`)
   }

@@ -122,7 +122,7 @@ describe('block pool: blocks', () => {
       },
     )
     const plain = device.createPlainPool()
-    assert.equal(withFallback(pool, plain).allocate(1 * MiB).home, plain)
+    assert.equal(withFallback(pool, plain).allocate(1 * MiB).home.pool, plain)
   })
 
   it('grows by whole slabs, the last of which may be smaller', () => {

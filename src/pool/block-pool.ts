@@ -15,10 +15,10 @@ import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
 import { Deferred } from './deferred.js'
-import type { BufferHome } from './home.js'
 import { checkOptionNames, choice } from './options.js'
 import { noRoomToBegin, shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
+import { type RecordHome, RecordHomes, type RecordPool } from './record-home.js'
 import { Slabs } from './slabs.js'
 
 // An imported binding costs a load and two checks at each use, a constant of this module none.
@@ -41,7 +41,7 @@ export interface BlockOptions {
   readonly shared?: boolean
 }
 
-export class BlockPool extends Pool implements BufferHome, Disposable {
+export class BlockPool extends Pool implements RecordPool, Disposable {
   readonly context: Context
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number
@@ -52,6 +52,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   private readonly slabs: Slabs
   /** keys are stream slots counted from 1 */
   private readonly blocks = new Blocks(MOST_STREAMS + 1)
+  private readonly homes = new RecordHomes(this)
   private readonly deferred: Deferred
   /** by stream slot: the latest stamp that a deferred block waits for */
   private readonly awaited = new Float64Array(MOST_STREAMS)
@@ -104,7 +105,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
         const record = blocks.take(slot + 1)
         if (record !== 0) {
           if (bytes !== this.blockBytes) blocks.setSlack(record, this.blockBytes - bytes)
-          return new DeviceBuffer(this, stream, this, record, blocks.lastTag)
+          return new DeviceBuffer(this.homes.for(record, stream), blocks.lastTag)
         }
       }
     }
@@ -112,9 +113,10 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const { slot } = buffer.stream
+    const { record, stream: own } = buffer.home as RecordHome
+    const { slot } = own
     if (stream === undefined && slot >= 0) {
-      if (this.blocks.put(buffer.record, buffer.tag, slot + 1, this.marked[slot] + 1)) return
+      if (this.blocks.put(record, buffer.tag, slot + 1, this.marked[slot] + 1)) return
     }
     this.releaseSlowly(buffer, stream)
   }
@@ -237,7 +239,7 @@ export class BlockPool extends Pool implements BufferHome, Disposable {
     const record = this.blocks.take(key) || this.takeAfterMiss(key)
     if (record === 0) return null
     if (bytes < this.blockBytes) this.blocks.setSlack(record, this.blockBytes - bytes)
-    return new DeviceBuffer(this, stream, this, record, this.blocks.lastTag)
+    return new DeviceBuffer(this.homes.for(record, stream), this.blocks.lastTag)
   }
 
   /** A free on a named or closed stream, or of a block that other streams use. */

@@ -3,20 +3,16 @@
 // writes plain objects of one shape, because a field of such an object is one load, and an element of a typed array eight
 // (docs/decisions/0011-cached-blocks-are-objects.md). There is one for each record, made when it is first handed out.
 
-import type { Context } from '../driver/context.js'
 import type { State } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Stream } from '../order/stream.js'
-import type { BufferHome } from './home.js'
+import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 
 const STATE_MASK = 7
 
 /** What a block asks of its pool. */
-export interface BlockKeeper {
-  readonly context: Context
-  /** see BufferHome */
-  readonly servesCaptures: boolean
-  reachableFrom(context: Context): boolean
+export interface BlockKeeper extends BufferSource, BufferOwner {
+  readonly defaultStream: Stream
   /** the device address of a block */
   addressOfRecord(record: number): number
   /** another stream uses a live block until it is freed */
@@ -48,6 +44,8 @@ export class Stack {
 }
 
 export class Block implements BufferHome {
+  owner: BufferOwner
+  stream: Stream
   /** generation × 8 + state, as in a record; while nobody has the block its state is `unused` */
   tag = 0
   units = -1
@@ -63,14 +61,9 @@ export class Block implements BufferHome {
   constructor(
     readonly pool: BlockKeeper,
     readonly record: number,
-  ) {}
-
-  get context(): Context {
-    return this.pool.context
-  }
-
-  get servesCaptures(): boolean {
-    return this.pool.servesCaptures
+  ) {
+    this.owner = pool
+    this.stream = pool.defaultStream
   }
 
   get state(): State {
@@ -104,7 +97,8 @@ export class Block implements BufferHome {
     this.pool.announceUse(this, stream)
   }
 
-  reachableFrom(context: Context): boolean {
-    return this.pool.reachableFrom(context)
+  ownedBy(owner: BufferOwner): this {
+    this.owner = owner
+    return this
   }
 }

@@ -15,17 +15,26 @@ import type { TransferredBuffer } from './transferred.js'
  * of a `using` block; after that every use throws PoolError, except disposing, which does nothing.
  */
 export class DeviceBuffer implements Disposable {
-  /** Made by pools. `tag` names one use of the pool's record; a stale buffer's tag matches nothing. */
+  /** Made by pools. `tag` names one use of the home; a stale buffer's tag matches nothing. */
   constructor(
-    /** the pool, or outermost wrapper, that handed the buffer out */
-    public pool: BufferOwner,
-    /** the stream it was allocated on */
-    readonly stream: Stream,
-    /** the pool that its memory comes from, or what that has for each buffer */
-    readonly home: BufferHome,
-    readonly record: number,
+    public home: BufferHome,
     readonly tag: number,
   ) {}
+
+  /** The pool, or outermost wrapper, that handed the buffer out. */
+  get pool(): BufferOwner {
+    return this.home.owner
+  }
+
+  /** The stream it was allocated on; of a freed buffer perhaps that of the memory's next use. */
+  get stream(): Stream {
+    return this.home.stream
+  }
+
+  /** What its pool knows it by, together with the tag. */
+  get record(): number {
+    return this.home.record
+  }
 
   /** The device address, for kernels and any other library. */
   get ptr(): number {
@@ -39,16 +48,16 @@ export class DeviceBuffer implements Disposable {
 
   /** The number of the device that the memory is on. */
   get device(): number {
-    return this.home.context.ordinal
+    return this.home.pool.context.ordinal
   }
 
   get context(): Context {
-    return this.home.context
+    return this.home.pool.context
   }
 
   /** Whether work of `context` can use the memory: always its own device's, another one's where that was given access. */
   reachableFrom(context: Context): boolean {
-    return context === this.context || this.home.reachableFrom(context)
+    return context === this.context || this.home.pool.reachableFrom(context)
   }
 
   /** True after the buffer was freed or its pool closed. */
@@ -74,7 +83,7 @@ export class DeviceBuffer implements Disposable {
   /** Work submitted to `stream` before the free uses this buffer too: its memory then waits for that work as well. */
   recordUse(stream: Stream): void {
     checkIsStream('recordUse', stream)
-    if (this.home.servesCaptures === true) stream.checkUsable('recordUse')
+    if (this.home.pool.servesCaptures === true) stream.checkUsable('recordUse')
     else stream.checkOpen('recordUse')
     this.home.recordUse(this.record, this.tag, stream)
   }
@@ -84,10 +93,11 @@ export class DeviceBuffer implements Disposable {
    * PoolError. Throws PoolError for a buffer of a pool that no threads share.
    */
   transfer(): TransferredBuffer {
-    if (this.home.transfer === undefined) {
+    const { pool } = this.home
+    if (pool.transfer === undefined) {
       throw new PoolError('transfer: the pool is one of this thread; make it with { shared: true }')
     }
-    return this.home.transfer(this.record, this.tag)
+    return pool.transfer(this.record, this.tag)
   }
 
   /**

@@ -46,7 +46,7 @@ for (const [path, pool, step] of [
     const flags = ['--expose-gc', '--max-semi-space-size=256', '--min-semi-space-size=256', '--input-type=module']
     const { stdout, stderr } = spawnSync(process.execPath, [...flags, '-e', program(pool, step)], { encoding: 'utf8' })
     const bytes = Number(stdout)
-    // Three words of header and five fields; a second object, or a boxed number, would take 16 bytes more at least.
-    assert.ok(bytes >= 60 && bytes < 72, `${bytes} bytes for each allocation ${stderr}`)
+    // Three words of header and two fields; a second object, or a boxed number, would take 16 bytes more at least.
+    assert.ok(bytes >= 36 && bytes < 48, `${bytes} bytes for each allocation ${stderr}`)
   })
 }

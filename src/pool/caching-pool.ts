@@ -141,14 +141,17 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       this.slots.slackBytes += slack - block.slack
       block.slack = slack
     }
+    // And for the stream that had it last, without a wrapper.
+    if (block.stream !== stream) block.stream = stream
+    if (block.owner !== this) block.owner = this
     this.allocations++
-    return new DeviceBuffer(this, stream, block, block.record, tag)
+    return new DeviceBuffer(block, tag)
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
     const block = buffer.home as Block
     const { tag } = block
-    const { slot } = buffer.stream
+    const { slot } = block.stream
     if (tag !== buffer.tag || tag > Tag.last || slot < 0 || stream !== undefined || !this.slots.put(block)) {
       this.releaseSlowly(buffer, stream)
       return
@@ -169,7 +172,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const owner = stream ?? this.clocks.streamOf(slot)
     // The last mark of a closed stream covers all that was submitted to it.
     if (owner === null) this.takeBack(block, slot, this.clocks.marked[slot], false)
-    else this.release(new DeviceBuffer(this, owner, block, record, block.tag & ~1), owner)
+    else this.release(new DeviceBuffer(block, block.tag & ~1), owner)
   }
 
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
@@ -360,7 +363,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     if (!block.isLive(block.record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
-      checkUser('free', stream, block)
+      checkUser('free', stream, this)
       this.announceUse(block, stream)
       stream = buffer.stream
     }

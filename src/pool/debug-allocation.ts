@@ -8,13 +8,12 @@
 import { formatBytes } from '../base/bytes.js'
 import { DebugError, type Fault, type FaultSites, PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
-import type { Context } from '../driver/context.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 import { checkIsStream, type Stream, streamName } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { CallSite } from './call-site.js'
 import type { DebugPool } from './debug-pool.js'
-import type { BufferHome } from './home.js'
+import type { BufferHome, BufferOwner } from './home.js'
 
 /** Null where it was not remembered, undefined where there is none. */
 type Place = CallSite | null | undefined
@@ -27,7 +26,9 @@ interface Use {
 }
 
 export class DebugAllocation implements BufferHome {
-  readonly context: Context
+  owner: BufferOwner
+  readonly stream: Stream
+  readonly record: number
   readonly ptr: number
   readonly allocatedAt: CallSite | null
   freedAt: CallSite | null = null
@@ -44,7 +45,7 @@ export class DebugAllocation implements BufferHome {
   private readonly since: Use
 
   constructor(
-    private readonly pool: DebugPool,
+    readonly pool: DebugPool,
     /** what the pool knows the memory by, redzones included */
     readonly block: DeviceBuffer,
     readonly frontBytes: number,
@@ -52,15 +53,13 @@ export class DebugAllocation implements BufferHome {
     /** whether the places of its calls are remembered */
     readonly isSampled: boolean,
   ) {
-    this.context = block.context
+    this.owner = pool
+    this.stream = block.stream
+    this.record = block.record
     this.ptr = block.ptr + frontBytes
     this.allocatedAt = this.here()
     const [slot, stamp] = block.stream.covering
     this.since = { call: 'allocate', slot, stamp, site: this.allocatedAt }
-  }
-
-  get stream(): Stream {
-    return this.block.stream
   }
 
   addressOf(_record: number, _tag: number, call: string): number {
@@ -83,8 +82,9 @@ export class DebugAllocation implements BufferHome {
     this.announced.add(stream)
   }
 
-  reachableFrom(context: Context): boolean {
-    return this.pool.reachableFrom(context)
+  ownedBy(owner: BufferOwner): this {
+    this.owner = owner
+    return this
   }
 
   noteUse(stream: Stream, call: string): void {

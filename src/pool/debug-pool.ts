@@ -83,7 +83,7 @@ export class DebugPool extends CachingPool {
     }
     this.noteRequested(block.record, bytes)
     this.held.set(allocation.ptr, allocation)
-    const buffer = new DeviceBuffer(this, stream, allocation, block.record, block.tag)
+    const buffer = new DeviceBuffer(allocation, block.tag)
     this.registry?.register(buffer, allocation, allocation)
     return buffer
   }
@@ -160,7 +160,7 @@ export class DebugPool extends CachingPool {
     allocation.checkLive('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
-      checkUser('free', stream, allocation)
+      checkUser('free', stream, this)
       allocation.recordUse(0, 0, stream)
       stream = allocation.stream
     }

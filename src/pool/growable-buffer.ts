@@ -38,7 +38,7 @@ export class GrowableBuffer extends MappedBuffer {
     const granuleBytes = context.activate().cuMemGetAllocationGranularity(context.device)
     const reservedBytes = Math.ceil(capacityBytes / granuleBytes) * granuleBytes
     const home = new GrowableHome(clocks, stream, reserve(context, granuleBytes, reservedBytes))
-    const buffer = new GrowableBuffer(home, stream)
+    const buffer = new GrowableBuffer(home)
     try {
       buffer.grow(bytes)
     } catch (error) {

@@ -15,14 +15,19 @@ import { isOutOfMemory } from './backing.js'
 import { DeviceBuffer } from './buffer.js'
 import type { GrowableRange } from './growable-range.js'
 import type { BufferHome, BufferOwner } from './home.js'
+import { RecordHome, type RecordPool } from './record-home.js'
 
 /** The record of the buffer itself; views have higher ones. */
 export const WHOLE = 0
 
 type Use = readonly [clocks: Clocks, slot: number, stamp: number]
 
-export class GrowableHome implements BufferHome, BufferOwner {
+export class GrowableHome implements BufferHome, RecordPool {
   readonly context: Context
+  /** it is all of this for the buffer itself */
+  owner: BufferOwner = this
+  readonly pool = this
+  readonly record = WHOLE
   /** true when everything has been given back */
   closed = false
   private byteLength = 0
@@ -39,7 +44,7 @@ export class GrowableHome implements BufferHome, BufferOwner {
 
   constructor(
     clocks: Clocks,
-    private readonly stream: Stream,
+    readonly stream: Stream,
     readonly range: GrowableRange,
   ) {
     this.context = clocks.context
@@ -90,7 +95,7 @@ export class GrowableHome implements BufferHome, BufferOwner {
       )
     }
     this.views.set(++this.lastView, bytes)
-    return new DeviceBuffer(this, this.stream, this, this.lastView, 0)
+    return new DeviceBuffer(new RecordHome(this, this.lastView, this.stream), 0)
   }
 
   /** Takes back the buffer, with all that is still mapped, or a view. */
@@ -177,6 +182,11 @@ export class GrowableHome implements BufferHome, BufferOwner {
     this.checkLive(WHOLE, 'setAccess')
     const peer = peerOf(this.context, location, access)
     if (peer !== null) this.range.access.change(peer, access)
+  }
+
+  ownedBy(owner: BufferOwner): this {
+    this.owner = owner
+    return this
   }
 
   reachableFrom(context: Context): boolean {

@@ -8,11 +8,28 @@ export interface BufferOwner {
   release(buffer: DeviceBuffer, stream?: Stream): void
 }
 
-/** What a buffer asks of the pool that its memory comes from, whichever wrappers stand in between. */
-export interface BufferHome {
+/** The pool that memory comes from, whichever wrappers stand in between. */
+export interface BufferSource {
   readonly context: Context
   /** true where blocks can be used and freed on a stream that is being captured */
   readonly servesCaptures?: boolean
+  /** whether work of `context` can use the memory: that of its own device, and of others that were given access */
+  reachableFrom(context: Context): boolean
+  /** gives a live block up for another thread; of pools that threads share */
+  transfer?(record: number, tag: number): TransferredBuffer
+}
+
+/**
+ * What a pool knows of a buffer: the buffer itself is this and a tag, and no larger, since its size is most of what it
+ * costs. Buffers may have a home in common, and a home may be the next buffer's when one is freed.
+ */
+export interface BufferHome {
+  readonly owner: BufferOwner
+  /** the stream of the allocation */
+  readonly stream: Stream
+  readonly pool: BufferSource
+  /** what the pool knows the memory by, if that is not the tag */
+  readonly record: number
   /** the device address of a live block; throws PoolError for a stale handle, in the name of `call` */
   addressOf(record: number, tag: number, call: string): number
   /** bytes asked for; throws as `addressOf` does */
@@ -20,10 +37,8 @@ export interface BufferHome {
   isLive(record: number, tag: number): boolean
   /** `stream`, which may be of another device, uses the block until it is freed */
   recordUse(record: number, tag: number, stream: Stream): void
-  /** whether work of `context` can use the memory: that of its own device, and of others that were given access */
-  reachableFrom(context: Context): boolean
-  /** gives a live block up for another thread; of pools that threads share */
-  transfer?(record: number, tag: number): TransferredBuffer
   /** told before work on an open `stream` is submitted that uses a live block: of pools that look for mistakes */
   noteUse?(stream: Stream, call: string): void
+  /** the home of the same buffer with another owner */
+  ownedBy(owner: BufferOwner): BufferHome
 }

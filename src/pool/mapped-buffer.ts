@@ -1,16 +1,15 @@
 import { untilDone } from '../order/polling.js'
-import type { Stream } from '../order/stream.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
 import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
-import { type GrowableHome, WHOLE } from './growable-home.js'
+import type { GrowableHome } from './growable-home.js'
 
 /** A DeviceBuffer with addresses and memory that belong to it alone, and to no pool. */
 export abstract class MappedBuffer extends DeviceBuffer {
   declare readonly home: GrowableHome
 
-  constructor(home: GrowableHome, stream: Stream) {
-    super(home, stream, home, WHOLE, 0)
+  constructor(home: GrowableHome) {
+    super(home, 0)
   }
 
   /** Memory is mapped in multiples of this. */

@@ -7,18 +7,48 @@
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { checkIsStream, checkStreamOf, Stream } from '../order/stream.js'
 import { DeviceBuffer } from './buffer.js'
+import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 import type { Pool } from './pool.js'
 import { Wrapper } from './wrapper.js'
 
 /** A buffer of the lending pool, as the borrowing stream sees it. */
-class LentBuffer extends DeviceBuffer {
+class LentHome implements BufferHome {
+  readonly pool: BufferSource
+  readonly record: number
+
   constructor(
-    pool: Pool,
-    stream: Stream,
+    public owner: BufferOwner,
+    readonly stream: Stream,
     /** what the lending pool handed out, on the companion */
     readonly lent: DeviceBuffer,
   ) {
-    super(pool, stream, lent.home, lent.record, lent.tag)
+    this.pool = lent.home.pool
+    this.record = lent.record
+  }
+
+  addressOf(record: number, tag: number, call: string): number {
+    return this.lent.home.addressOf(record, tag, call)
+  }
+
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    return this.lent.home.requestedBytesOf(record, tag, call)
+  }
+
+  isLive(record: number, tag: number): boolean {
+    return this.lent.home.isLive(record, tag)
+  }
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    this.lent.home.recordUse(record, tag, stream)
+  }
+
+  noteUse(stream: Stream, call: string): void {
+    this.lent.home.noteUse?.(stream, call)
+  }
+
+  ownedBy(owner: BufferOwner): this {
+    this.owner = owner
+    return this
   }
 }
 
@@ -53,7 +83,7 @@ export class PeerOverflow extends Wrapper {
   }
 
   override release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const { lent } = buffer as LentBuffer
+    const { lent } = buffer.home as LentHome
     checkIsStream('free', stream)
     if (stream.clocks !== this.borrower.clocks) {
       this.upstream.release(lent, stream)
@@ -100,7 +130,7 @@ export class PeerOverflow extends Wrapper {
       }
       throw error
     }
-    return new LentBuffer(this, stream, lent)
+    return new DeviceBuffer(new LentHome(this, stream, lent), lent.tag)
   }
 
   private returnUnlent(): void {

@@ -10,7 +10,6 @@ import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
-import { Block } from './block.js'
 import { type BlockOptions, BlockPool } from './block-pool.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { CachingPool } from './caching-pool.js'
@@ -38,7 +37,7 @@ import { type SharedPoolState, SharedState } from './shared-state.js'
 
 /** The pool that a buffer's memory comes from, whichever wrappers stand in between. */
 export function sourceOf({ home }: DeviceBuffer): unknown {
-  return home instanceof Block ? home.pool : home
+  return home.pool
 }
 
 /** A simulated device of 64 MiB, or as the options say; or one more of a driver that has several. */

@@ -16,9 +16,9 @@ import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import { borrowed } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
-import type { BufferHome } from './home.js'
 import { shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
+import { RecordHome, type RecordPool } from './record-home.js'
 import { ArenaState, newArenaState, ownerOf, type SharedArenaState, Tally, UNDERWAY } from './shared-arena-state.js'
 import { checkTransferred, type TransferredBuffer } from './transferred.js'
 
@@ -54,7 +54,7 @@ export function newSharedArena<D>(clocks: Clocks, options: ArenaOptions, device:
  * one thread of several knows. All must be done with their buffers before one resets, or the device's work runs over memory
  * that others have; what they use of them afterwards is refused.
  */
-export class SharedArenaPool<D = unknown> extends Pool implements BufferHome, Disposable {
+export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Disposable {
   readonly context: Context
   /** bytes that it has */
   readonly limitBytes: number
@@ -269,7 +269,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements BufferHome, Di
     Atomics.sub(underway, 0, 1)
     Atomics.sub(underway, 1, units)
     Atomics.sub(underway, 2, units * UNIT_BYTES - requested[record])
-    return new DeviceBuffer(this, this.streamOf(slots[record]), this, record, tag)
+    return new DeviceBuffer(new RecordHome(this, record, this.streamOf(slots[record])), tag)
   }
 
   addressOf(record: number, tag: number, call: string): number {
@@ -323,7 +323,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements BufferHome, Di
     state.owners[unit] = ownerOf(epoch, state.thread)
     state.count(epoch, 1, this.unitsAt(unit), bytes)
     state.tally[Tally.allocations]++
-    return new DeviceBuffer(this, stream, this, unit, epoch)
+    return new DeviceBuffer(new RecordHome(this, unit, stream), epoch)
   }
 
   /** A live buffer is this thread's no more. Another one may have reset the arena at this moment, and have the memory. */

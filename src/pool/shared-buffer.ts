@@ -65,10 +65,9 @@ class SharedRange extends GrowableRange {
 export class SharedBuffer extends MappedBuffer {
   private constructor(
     home: GrowableHome,
-    stream: Stream,
     private readonly range: SharedRange,
   ) {
-    super(home, stream)
+    super(home)
   }
 
   /** New memory; nothing stays behind when there is none. */
@@ -120,7 +119,7 @@ export class SharedBuffer extends MappedBuffer {
       home.discard()
       throw error
     }
-    return new SharedBuffer(home, stream, range)
+    return new SharedBuffer(home, range)
   }
 
   /**

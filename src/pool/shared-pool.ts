@@ -24,12 +24,12 @@ import { blockUnits } from './block-units.js'
 import { borrowed } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from './caching-pool.js'
-import type { BufferHome } from './home.js'
 import type { Question, Reclaimed, SharedShortage } from './keeper.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
+import { type RecordHome, RecordHomes, type RecordPool } from './record-home.js'
 import { seenBy } from './reserve.js'
 import type { SharedSlots } from './shared-slots.js'
 import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
@@ -71,11 +71,12 @@ const enum Count {
   misses,
 }
 
-export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposable {
+export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposable {
   readonly context: Context
   readonly config: PoolConfig
   private readonly state: SharedState
   private readonly slots: SharedSlots
+  private readonly homes = new RecordHomes(this)
   private readonly words: Int32Array
   private readonly doubles: Float64Array
   private readonly addresses: AddressIndex
@@ -185,7 +186,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   private bufferOf(record: number, tag: number, bytes: number, stream: Stream): DeviceBuffer {
     this.setRequested(record, bytes)
     this.counts[Count.allocations]++
-    return new DeviceBuffer(this, stream, this, record, tag)
+    return new DeviceBuffer(this.homes.for(record, stream), tag)
   }
 
   protected setRequested(record: number, bytes: number): void {
@@ -198,10 +199,11 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const { record, tag } = buffer
+    const { tag } = buffer
+    const { record, stream: own } = buffer.home as RecordHome
     const { words } = this
     const base = record << 4
-    const { slot } = buffer.stream
+    const { slot } = own
     if (
       words[base] === tag &&
       tag <= Tag.last &&
@@ -243,7 +245,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0 || !this.holds(record)) throw unknownAddress(ptr)
     const owner = stream ?? this.streamAt(record)
-    this.release(new DeviceBuffer(this, owner, this, record, this.words[record << 4] & ~1), stream)
+    this.release(new DeviceBuffer(this.homes.for(record, owner), this.words[record << 4] & ~1), stream)
   }
 
   /**
@@ -282,7 +284,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
       )
     }
     this.addresses.note(record)
-    return new DeviceBuffer(this, this.streamAt(record), this, record, tag)
+    return new DeviceBuffer(this.homes.for(record, this.streamAt(record)), tag)
   }
 
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */

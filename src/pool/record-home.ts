@@ -1,0 +1,68 @@
+import type { Stream } from '../order/stream.js'
+import type { BufferHome, BufferOwner, BufferSource } from './home.js'
+
+/** A pool that knows a buffer by a record and a tag; what it is asked is as in BufferHome. */
+export interface RecordPool extends BufferSource, BufferOwner {
+  addressOf(record: number, tag: number, call: string): number
+  requestedBytesOf(record: number, tag: number, call: string): number
+  isLive(record: number, tag: number): boolean
+  recordUse(record: number, tag: number, stream: Stream): void
+}
+
+/** The home of a buffer whose pool has everything else in tables. */
+export class RecordHome implements BufferHome {
+  owner: BufferOwner
+
+  constructor(
+    readonly pool: RecordPool,
+    readonly record: number,
+    public stream: Stream,
+  ) {
+    this.owner = pool
+  }
+
+  addressOf(record: number, tag: number, call: string): number {
+    return this.pool.addressOf(record, tag, call)
+  }
+
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    return this.pool.requestedBytesOf(record, tag, call)
+  }
+
+  isLive(record: number, tag: number): boolean {
+    return this.pool.isLive(record, tag)
+  }
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    this.pool.recordUse(record, tag, stream)
+  }
+
+  ownedBy(owner: BufferOwner): this {
+    this.owner = owner
+    return this
+  }
+}
+
+/** The homes of a pool whose records are used again and again. */
+export class RecordHomes {
+  /** by record, once it was handed out */
+  private readonly homes: (RecordHome | undefined)[] = []
+
+  constructor(private readonly pool: RecordPool) {}
+
+  /** The home of a record that is handed out for `stream`. */
+  for(record: number, stream: Stream): RecordHome {
+    const home = this.homes[record]
+    // Most records go to the stream that had them before, without a wrapper.
+    if (home !== undefined && home.stream === stream && home.owner === this.pool) return home
+    return this.renew(record, stream)
+  }
+
+  private renew(record: number, stream: Stream): RecordHome {
+    const home = this.homes[record] ?? new RecordHome(this.pool, record, stream)
+    home.stream = stream
+    home.owner = this.pool
+    this.homes[record] = home
+    return home
+  }
+}
