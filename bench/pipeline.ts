@@ -117,9 +117,22 @@ function callsPer64Frees(options: PoolOptions, width: number): number {
   return (calls * 64) / (STEPS * BUFFERS)
 }
 
+/** Nanoseconds of one of `rounds` calls of `work`, the clock's own included; `rest` is run after each, and not timed. */
+function timed(rounds: number, work: (round: number) => void, rest?: () => void): number {
+  let ms = 0
+  for (let round = 1; round <= rounds; round++) {
+    const start = performance.now()
+    work(round)
+    ms += performance.now() - start
+    rest?.()
+  }
+  return (ms * 1e6) / rounds
+}
+
 /**
- * An allocation that makes its stream wait for another one's block, beside a record and a wait of the driver's alone: ns of
- * each. The pool asks nothing, so that it does not learn that the block is idle long since.
+ * An allocation that makes its stream wait for another one's block, beside the driver's calls that this takes, alone and timed
+ * in the same way: whether the stream is captured, a record and a wait. The pool does not ask how far the streams have come, so that
+ * it does not learn that the block is idle long since.
  */
 function insertedWait(opened: Device) {
   const { driver } = opened
@@ -128,34 +141,42 @@ function insertedWait(opened: Device) {
   const streams = [opened.createStream(), opened.createStream()]
   pool.allocate(WAIT_BYTES, streams[0]).free()
   const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
-  const [ours, bare]: number[][] = [[], []]
+  let buffer: DeviceBuffer
+  const ask = (round: number) => driver.cuStreamIsCapturing(streams[round & 1].handle)
+  const order = (round: number) => {
+    driver.cuEventRecord(event, streams[~round & 1].handle)
+    driver.cuStreamWaitEvent(streams[round & 1].handle, event)
+  }
+  const [ours, bare, ordering]: number[][] = [[], [], []]
   for (let batch = 0; batch <= BATCHES; batch++) {
-    let ms = 0
-    for (let round = 1; round <= rounds; round++) {
-      const start = performance.now()
-      const buffer = pool.allocate(WAIT_BYTES, streams[round & 1])
-      ms += performance.now() - start
-      buffer.free()
-    }
+    const allocateNs = timed(
+      rounds,
+      round => {
+        buffer = pool.allocate(WAIT_BYTES, streams[round & 1])
+      },
+      () => buffer.free(),
+    )
     opened.synchronize()
     pool.processDeferred()
     pool.allocate(WAIT_BYTES, streams[0]).free()
-    const start = performance.now()
-    for (let round = 1; round <= rounds; round++) {
-      driver.cuEventRecord(event, streams[~round & 1].handle)
-      driver.cuStreamWaitEvent(streams[round & 1].handle, event)
-    }
-    const bareMs = performance.now() - start
+    const bareNs = timed(rounds, round => {
+      ask(round)
+      order(round)
+    })
+    opened.synchronize()
+    const orderingNs = timed(rounds, order)
     opened.synchronize()
     if (batch === 0) continue
-    ours.push((ms * 1e6) / rounds)
-    bare.push((bareMs * 1e6) / rounds)
+    ours.push(allocateNs)
+    bare.push(bareNs)
+    ordering.push(orderingNs)
   }
   driver.cuEventDestroy(event)
   const waits = pool.stats().insertedWaits / ((BATCHES + 1) * rounds)
   pool.close()
-  const [allocateNs, driverNs] = [Math.round(median(ours)), Math.round(median(bare))]
-  return { allocateNs, driverNs, beyondNs: allocateNs - driverNs, waitsPerAllocation: Number(waits.toFixed(3)) }
+  const [allocateNs, driverNs, orderingNs] = [ours, bare, ordering].map(times => Math.round(median(times)))
+  const beyondNs = allocateNs - driverNs
+  return { allocateNs, driverNs, orderingNs, beyondNs, waitsPerAllocation: Number(waits.toFixed(3)) }
 }
 
 const WAIT_BYTES = 16 * MiB
@@ -207,7 +228,10 @@ for (const { streams, driverCallsPer64Frees, insertedWaits, subjects } of rows) 
 }
 const wait = insertedWait(device)
 console.log(
-  `\nan allocation that makes its stream wait: ${wait.allocateNs}, ${wait.beyondNs} beyond the driver's two calls`,
+  `\nan allocation that makes its stream wait: ${wait.allocateNs}, ${wait.beyondNs} beyond the driver's three calls`,
+)
+console.log(
+  `  those take ${wait.driverNs}: ${wait.driverNs - wait.orderingNs} to ask whether the stream is captured, ${wait.orderingNs} to record and wait`,
 )
 console.log(`  waits inserted per allocation: ${wait.waitsPerAllocation}`)
 const parameters = { batches: BATCHES, steps: STEPS, buffers: BUFFERS }

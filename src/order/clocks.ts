@@ -224,7 +224,7 @@ export class Clocks extends KnownOrder {
   order(later: number, earlier: number, stamp: number, afresh: boolean): boolean {
     if (!((stamp > this.marked[earlier] || afresh) && this.place(earlier))) this.cover(earlier)
     const marks = this.marks[earlier]
-    const mark = afresh ? marks.at(-1) : marks.find(candidate => candidate.stamp >= stamp)
+    const mark = afresh ? marks[marks.length - 1] : marks.find(candidate => candidate.stamp >= stamp)
     if (mark === undefined) {
       if (stamp > this.completed[earlier] && this.state.lives[earlier] === Life.suspended) throw this.notOpen('wait')
       // Complete. Of a closed stream nothing was submitted since its last mark, so that its whole reach is known, too.
@@ -388,8 +388,8 @@ export class Clocks extends KnownOrder {
     const driver = this.context.activate()
     const marks = this.marks[slot]
     if (marks.length >= MOST_MARKS) this.query(slot)
-    const newest = marks.at(-1)
-    const replaced = marks.length >= MOST_MARKS && newest?.isLast === false ? newest : null
+    const newest = marks.length < MOST_MARKS ? null : marks[marks.length - 1]
+    const replaced = newest?.isLast === false ? newest : null
     if (!this.slots.pin(slot)) return false
     try {
       const reach = this.tick(slot)

@@ -389,6 +389,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   }
 
   private takeOther(units: number, slot: number): Block | null {
+    if (units > this.slots.mostUnits) return null
     const size = classUnits(units)
     return this.slots.takeAny(slot, size) ?? this.slots.takeOther(slot, size, this.clocks.known, this.reserve.seen)
   }

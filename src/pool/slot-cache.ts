@@ -63,7 +63,7 @@ export class SlotCache implements Slots {
   constructor(
     private readonly records: RecordTable,
     /** what the cache of one stream may hold */
-    private readonly mostUnits: number,
+    readonly mostUnits: number,
     private readonly pool: BlockKeeper,
   ) {
     this.bottom = new Block(pool, 0) // its size is none that is ever asked for
