@@ -16,6 +16,9 @@
 // `known` is written only while its stream cannot end (stream-slots.ts), so never into that of the next one.
 // Marks that are watched are the thread's own; where another thread's ticks go beyond them, `cover` places a fresh one, and
 // the last mark of a stream that has ended is found by all.
+//
+// The file is long because all that places a mark, and all that learns of one, shares the watched marks and must keep the two rules;
+// what has no part in that is beside it: the slots of streams (stream-slots.ts) and the algebra alone (known-order.ts).
 
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, FATAL_RESULTS } from '../driver/constants.js'

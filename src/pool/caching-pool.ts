@@ -391,7 +391,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   private takeOther(units: number, slot: number): Block | null {
     if (units > this.slots.mostUnits) return null
     const size = classUnits(units)
-    return this.slots.takeAny(slot, size) ?? this.slots.takeOther(slot, size, this.clocks.known, this.reserve.seen)
+    return this.slots.takeAny(slot, size) ?? this.slots.takeTop(slot, size, this.clocks.known, this.reserve.seen)
   }
 
   /** What the fast path leaves alone: a special wish, an unusual size, or one that no cache has a block for; null when nothing helps. */

@@ -198,7 +198,7 @@ describe('slot cache', () => {
     const cache = new SlotCache(records, 1000, NO_POOL)
     const known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
     const seen = new Float64Array(MOST_STREAMS)
-    const taken = () => cache.takeGiven(1, 8, known, seen) ?? cache.takeOther(1, 8, known, seen)
+    const taken = () => cache.takeGiven(1, 8, known, seen) ?? cache.takeTop(1, 8, known, seen)
     const cached = (slot: number, stamp: number) => {
       const record = records.acquire()
       records.words[(record << 4) | Word.units] = 8

@@ -119,7 +119,7 @@ export class SlotCache implements Slots {
 
   /**
    * The block on top of the stack of `units`' class from which this stream was given one last, where it has none of its own
-   * that `takeAny` would find; null otherwise, and `takeOther` may find one. Nearly as short as `take`, since in a pipeline
+   * that `takeAny` would find; null otherwise, and `takeTop` may find one. Nearly as short as `take`, since in a pipeline
    * every block comes from the stream before. For `known` and `seen` see there.
    */
   takeGiven(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
@@ -256,7 +256,7 @@ export class SlotCache implements Slots {
    * A block of exactly `units` on top of another stream's stack, handed to the stream of `slot`; null for none. It is safe
    * there if its stamp is at most what `known` or `seen`, as of the clocks, says of the stream that it is from.
    */
-  takeOther(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
+  takeTop(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
     const sizeClass = classOf(units)
     for (let other = 0; other < this.slotLimit; other++) {
       const giver = this.stacks[(other << Shift.stream) | sizeClass]
