@@ -25,8 +25,9 @@ const BUFFERS = 64
 /** What a stage takes and gives back, whatever a buffer is. */
 interface Subject<B> {
   readonly name: string
-  allocate(bytes: number, stream: Stream): B
-  free(buffer: B, stream: Stream): void
+  /** fills `buffers` */
+  takeAll(buffers: B[], stream: Stream): void
+  freeAll(buffers: readonly B[], stream: Stream): void
 }
 
 interface Times {
@@ -49,8 +50,11 @@ class Ring {
   /** Nanoseconds of an allocation and of a free, the ring's own work left out. */
   run<B>(subject: Subject<B> | null, steps: number): Times {
     this.opened.synchronize()
-    let held: B[] = []
-    let taken: B[] = []
+    let held = new Array<B>(BUFFERS)
+    let taken = new Array<B>(BUFFERS)
+    const first = this.stages[(this.step + this.stages.length - 1) % this.stages.length]
+    subject?.takeAll(held, first.stream)
+    first.done.record(first.stream)
     let allocateMs = 0
     let freeMs = 0
     for (const end = this.step + steps; this.step < end; this.step++) {
@@ -59,11 +63,9 @@ class Ring {
       stream.wait(before.done)
       if (subject !== null) {
         const start = performance.now()
-        for (let index = 0; index < BUFFERS; index++) {
-          taken[index] = subject.allocate(SIZES[index % SIZES.length], stream)
-        }
+        subject.takeAll(taken, stream)
         const middle = performance.now()
-        for (let index = 0; index < held.length; index++) subject.free(held[index], stream)
+        subject.freeAll(held, stream)
         allocateMs += middle - start
         freeMs += performance.now() - middle
       }
@@ -71,7 +73,7 @@ class Ring {
       done.record(stream)
     }
     const last = this.stages[(this.step - 1 + this.stages.length) % this.stages.length].stream
-    for (const buffer of held) subject?.free(buffer, last)
+    subject?.freeAll(held, last)
     const count = steps * BUFFERS
     return { allocateNs: (allocateMs * 1e6) / count, freeNs: (freeMs * 1e6) / count }
   }
@@ -84,42 +86,64 @@ class Ring {
   }
 }
 
-function poolSubject(name: string, pool: Pool): Subject<DeviceBuffer> {
+/** With loops compiled for it alone, as in bench/allocate.ts. */
+async function poolSubject(name: string, pool: Pool): Promise<Subject<DeviceBuffer>> {
+  const loops: typeof import('./pool-loops.js') = await import(`./pool-loops.js?for=${encodeURIComponent(name)}`)
   return {
     name,
-    allocate: (bytes, stream) => pool.allocate(bytes, stream),
-    free: (buffer, stream) => buffer.free(stream),
+    takeAll: (buffers, stream) => loops.takeAll(pool, stream, SIZES, buffers),
+    freeAll: (buffers, stream) => loops.freeAll(stream, buffers),
   }
 }
 
 function driverSubject(driver: Driver): Subject<number> {
   return {
     name: 'cuMemAllocAsync/cuMemFreeAsync, threshold max',
-    allocate: (bytes, stream) => driver.cuMemAllocAsync(bytes, stream.handle),
-    free: (ptr, stream) => driver.cuMemFreeAsync(ptr, stream.handle),
+    takeAll: (ptrs, { handle }) => {
+      for (let index = 0; index < ptrs.length; index++) {
+        ptrs[index] = driver.cuMemAllocAsync(SIZES[index % SIZES.length], handle)
+      }
+    },
+    freeAll: (ptrs, { handle }) => {
+      for (const ptr of ptrs) driver.cuMemFreeAsync(ptr, handle)
+    },
   }
 }
 
 /** Calls of the driver that the pool makes for 64 frees, the ring's own taken off: counted on the simulated device. */
-function callsPer64Frees(options: PoolOptions, width: number): number {
+async function callsPer64Frees(options: PoolOptions, width: number): Promise<number> {
   const driver = new SimulatedDriver()
   using simulated = openDevice(driver)
   const pool = simulated.createPool(options)
   const ring = new Ring(simulated, width)
   const total = () => [...driver.calls.values()].reduce((sum, count) => sum + count, 0)
-  const callsOf = (subject: Subject<DeviceBuffer> | null) => {
+  const callsOf = (counted: Subject<DeviceBuffer> | null) => {
     const before = total()
-    ring.run(subject, STEPS)
+    ring.run(counted, STEPS)
     return total() - before
   }
-  callsOf(poolSubject('', pool))
-  const calls = callsOf(poolSubject('', pool)) - callsOf(null)
+  const subject = await poolSubject('counted', pool)
+  callsOf(subject)
+  const calls = callsOf(subject) - callsOf(null)
   return (calls * 64) / (STEPS * BUFFERS)
 }
 
+/** Nanoseconds of one of `rounds` calls of `work`, the clock's own included; `rest` is run after each, and not timed. */
+function timed(rounds: number, work: (round: number) => void, rest?: () => void): number {
+  let ms = 0
+  for (let round = 1; round <= rounds; round++) {
+    const start = performance.now()
+    work(round)
+    ms += performance.now() - start
+    rest?.()
+  }
+  return (ms * 1e6) / rounds
+}
+
 /**
- * An allocation that makes its stream wait for another one's block, beside a record and a wait of the driver's alone: ns of
- * each. The pool asks nothing, so that it does not learn that the block is idle long since.
+ * An allocation that makes its stream wait for another one's block, beside the driver's calls that this takes, alone and timed
+ * in the same way: whether the stream is captured, a record and a wait. The pool does not ask how far the streams have come, so that
+ * it does not learn that the block is idle long since.
  */
 function insertedWait(opened: Device) {
   const { driver } = opened
@@ -128,34 +152,42 @@ function insertedWait(opened: Device) {
   const streams = [opened.createStream(), opened.createStream()]
   pool.allocate(WAIT_BYTES, streams[0]).free()
   const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
-  const [ours, bare]: number[][] = [[], []]
+  let buffer: DeviceBuffer
+  const ask = (round: number) => driver.cuStreamIsCapturing(streams[round & 1].handle)
+  const order = (round: number) => {
+    driver.cuEventRecord(event, streams[~round & 1].handle)
+    driver.cuStreamWaitEvent(streams[round & 1].handle, event)
+  }
+  const [ours, bare, ordering]: number[][] = [[], [], []]
   for (let batch = 0; batch <= BATCHES; batch++) {
-    let ms = 0
-    for (let round = 1; round <= rounds; round++) {
-      const start = performance.now()
-      const buffer = pool.allocate(WAIT_BYTES, streams[round & 1])
-      ms += performance.now() - start
-      buffer.free()
-    }
+    const allocateNs = timed(
+      rounds,
+      round => {
+        buffer = pool.allocate(WAIT_BYTES, streams[round & 1])
+      },
+      () => buffer.free(),
+    )
     opened.synchronize()
     pool.processDeferred()
     pool.allocate(WAIT_BYTES, streams[0]).free()
-    const start = performance.now()
-    for (let round = 1; round <= rounds; round++) {
-      driver.cuEventRecord(event, streams[~round & 1].handle)
-      driver.cuStreamWaitEvent(streams[round & 1].handle, event)
-    }
-    const bareMs = performance.now() - start
+    const bareNs = timed(rounds, round => {
+      ask(round)
+      order(round)
+    })
+    opened.synchronize()
+    const orderingNs = timed(rounds, order)
     opened.synchronize()
     if (batch === 0) continue
-    ours.push((ms * 1e6) / rounds)
-    bare.push((bareMs * 1e6) / rounds)
+    ours.push(allocateNs)
+    bare.push(bareNs)
+    ordering.push(orderingNs)
   }
   driver.cuEventDestroy(event)
   const waits = pool.stats().insertedWaits / ((BATCHES + 1) * rounds)
   pool.close()
-  const [allocateNs, driverNs] = [Math.round(median(ours)), Math.round(median(bare))]
-  return { allocateNs, driverNs, beyondNs: allocateNs - driverNs, waitsPerAllocation: Number(waits.toFixed(3)) }
+  const [allocateNs, driverNs, orderingNs] = [ours, bare, ordering].map(times => Math.round(median(times)))
+  const beyondNs = allocateNs - driverNs
+  return { allocateNs, driverNs, orderingNs, beyondNs, waitsPerAllocation: Number(waits.toFixed(3)) }
 }
 
 const WAIT_BYTES = 16 * MiB
@@ -163,9 +195,9 @@ const OPTIONS = { maxPoolBytes: '90%' } as const
 const driverPool = device.defaultDriverPool()
 const { releaseThresholdBytes } = driverPool
 driverPool.releaseThresholdBytes = Infinity
-const rows = [2, 4].map(width => {
+const rowOf = async (width: number) => {
   const pool = device.createPool(OPTIONS)
-  const ours = poolSubject('cuda-mempool', pool)
+  const ours = await poolSubject('cuda-mempool', pool)
   const subjects: readonly Subject<DeviceBuffer | number>[] = [
     ours as Subject<DeviceBuffer | number>,
     driverSubject(device.driver) as Subject<DeviceBuffer | number>,
@@ -189,9 +221,10 @@ const rows = [2, 4].map(width => {
     )
     return { name, allocateNs: rounded[0], leastAllocateNs: rounded[1], freeNs: rounded[2], leastFreeNs: rounded[3] }
   })
-  const driverCallsPer64Frees = Number(callsPer64Frees(OPTIONS, width).toFixed(3))
+  const driverCallsPer64Frees = Number((await callsPer64Frees(OPTIONS, width)).toFixed(3))
   return { streams: width, driverCallsPer64Frees, insertedWaits, reservedBytes, subjects: results }
-})
+}
+const rows = [await rowOf(2), await rowOf(4)]
 
 const machine = machineOf(device)
 console.log(
@@ -207,7 +240,10 @@ for (const { streams, driverCallsPer64Frees, insertedWaits, subjects } of rows) 
 }
 const wait = insertedWait(device)
 console.log(
-  `\nan allocation that makes its stream wait: ${wait.allocateNs}, ${wait.beyondNs} beyond the driver's two calls`,
+  `\nan allocation that makes its stream wait: ${wait.allocateNs}, ${wait.beyondNs} beyond the driver's three calls`,
+)
+console.log(
+  `  those take ${wait.driverNs}: ${wait.driverNs - wait.orderingNs} to ask whether the stream is captured, ${wait.orderingNs} to record and wait`,
 )
 console.log(`  waits inserted per allocation: ${wait.waitsPerAllocation}`)
 const parameters = { batches: BATCHES, steps: STEPS, buffers: BUFFERS }

@@ -1,4 +1,4 @@
-// The loops that bench/allocate.ts times, in a module of their own so that each subject can have its own copy. The clock is
+// The loops that bench/allocate.ts and bench/pipeline.ts time, in a module of their own so that each subject can have its own copy. The clock is
 // read outside of them: Node's own code for it would use up a third of what the compiler puts into one function.
 
 import type { DeviceBuffer } from '../src/index.js'
@@ -39,4 +39,14 @@ function runMix(pool: Pool, stream: Stream, sizes: Float64Array, victims: Int32A
     buffers[victim].free()
     buffers[victim] = pool.allocate(sizes[step], stream)
   }
+}
+
+/** Takes a buffer of each size in turn, as many as `buffers` has room for. */
+export function takeAll(pool: Pool, stream: Stream, sizes: readonly number[], buffers: DeviceBuffer[]): void {
+  for (let index = 0; index < buffers.length; index++)
+    buffers[index] = pool.allocate(sizes[index % sizes.length], stream)
+}
+
+export function freeAll(stream: Stream, buffers: readonly DeviceBuffer[]): void {
+  for (let index = 0; index < buffers.length; index++) buffers[index].free(stream)
 }

@@ -7,7 +7,11 @@ import { CachingPool } from '../src/pool/caching-pool.js'
 import { Deferred, type Use } from '../src/pool/deferred.js'
 import { GranuleUses } from '../src/pool/granule-uses.js'
 import { OtherStreams } from '../src/pool/other-streams.js'
+import { SlotCache } from '../src/pool/slot-cache.js'
 import { replace, replacePrivate } from './replace-method.js'
+
+/** Of every stream everything is known to come before every other one. */
+const ALL_KNOWN = new Float64Array(MOST_STREAMS * MOST_STREAMS).fill(Infinity)
 
 export const MEMORY_CANARIES = {
   'inserted waits cover the stamp': {
@@ -170,6 +174,18 @@ export const MEMORY_CANARIES = {
             const record = original.call(this, units, slot)
             this.look(slot)
             return record
+          },
+      ),
+  },
+  'blocks of the stream that gave the last one are asked for their stamp': {
+    broken: 'from the stream that gave a block before, the next one is taken whatever it waits for',
+    break: () =>
+      replace(
+        SlotCache.prototype,
+        'takeGiven',
+        original =>
+          function (this: SlotCache, slot: number, units: number, _known: Float64Array, seen: Float64Array) {
+            return original.call(this, slot, units, ALL_KNOWN, seen)
           },
       ),
   },

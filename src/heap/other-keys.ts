@@ -4,7 +4,7 @@
 
 import { Double, State, Stride, Word } from './records.js'
 import type { SegregatedFit } from './segregated-fit.js'
-import { classOf } from './size-classes.js'
+import { CLASSES, classOf } from './size-classes.js'
 import { type Admission, isAdmitted, type Window } from './window.js'
 
 /** Blocks of a key that are looked at; old ones lie last, and are the ones that are admitted. */
@@ -19,13 +19,14 @@ export function findAdmitted(heap: SegregatedFit, units: number, alignUnits: num
   let best = 0
   let bestUnits = Infinity
   let bestStamp = Infinity
+  let mostClass = CLASSES
   const keys = Math.min(heap.keyLimit, admission.length)
+  const leastClass = classOf(units)
   for (let key = 0; key < keys; key++) {
     if (heap.unitsByKey[key] < units || admission[key] === 0) continue
     let scanned = 0
-    let sizeClass = heap.nextClass(key, classOf(units))
-    for (; sizeClass !== -1 && scanned < MOST_SCANNED; sizeClass = heap.nextClass(key, sizeClass + 1)) {
-      if (best !== 0 && sizeClass > classOf(bestUnits)) break
+    let sizeClass = heap.nextClass(key, leastClass)
+    while (sizeClass !== -1 && sizeClass <= mostClass && scanned < MOST_SCANNED) {
       for (
         let record = heap.head(key, sizeClass);
         record !== 0 && scanned < MOST_SCANNED;
@@ -38,7 +39,10 @@ export function findAdmitted(heap: SegregatedFit, units: number, alignUnits: num
         best = record
         bestUnits = size
         bestStamp = stamp
+        mostClass = sizeClass
       }
+      if (sizeClass >= mostClass) break // larger blocks are no better
+      sizeClass = heap.nextClass(key, sizeClass + 1)
     }
   }
   return best

@@ -1,6 +1,7 @@
 import { Region } from './region.js'
 
-const FIRST_CAPACITY = 16
+/** A heap over memory that moves has a range or two, and every walk of a heap looks at all. */
+const FIRST_CAPACITY = 2
 
 /**
  * The ranges of a heap, by number: the first record of each, which leads to all others, and its length. Lies in numbers, as

@@ -26,8 +26,8 @@ export const enum Word {
   binPrevious = 5,
   binNext = 6,
   /**
-   * what must complete before a free block is used: equal keys are ordered among themselves, 0 is nothing; of a live
-   * block the key of the stream that it was allocated on
+   * what must complete before a free block is used: equal keys are ordered among themselves, 0 is nothing; of a block
+   * that is handed out to several threads the key of the stream whose it is, of another one see pool/block.ts
    */
   key = 7,
   /** index of the range that the block lies in */

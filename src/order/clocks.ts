@@ -16,6 +16,9 @@
 // `known` is written only while its stream cannot end (stream-slots.ts), so never into that of the next one.
 // Marks that are watched are the thread's own; where another thread's ticks go beyond them, `cover` places a fresh one, and
 // the last mark of a stream that has ended is found by all.
+//
+// The file is long because all that places a mark, and all that learns of one, shares the watched marks and must keep the two rules;
+// what has no part in that is beside it: the slots of streams (stream-slots.ts) and the algebra alone (known-order.ts).
 
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, FATAL_RESULTS } from '../driver/constants.js'
@@ -224,7 +227,7 @@ export class Clocks extends KnownOrder {
   order(later: number, earlier: number, stamp: number, afresh: boolean): boolean {
     if (!((stamp > this.marked[earlier] || afresh) && this.place(earlier))) this.cover(earlier)
     const marks = this.marks[earlier]
-    const mark = afresh ? marks.at(-1) : marks.find(candidate => candidate.stamp >= stamp)
+    const mark = afresh ? marks[marks.length - 1] : marks.find(candidate => candidate.stamp >= stamp)
     if (mark === undefined) {
       if (stamp > this.completed[earlier] && this.state.lives[earlier] === Life.suspended) throw this.notOpen('wait')
       // Complete. Of a closed stream nothing was submitted since its last mark, so that its whole reach is known, too.
@@ -388,8 +391,8 @@ export class Clocks extends KnownOrder {
     const driver = this.context.activate()
     const marks = this.marks[slot]
     if (marks.length >= MOST_MARKS) this.query(slot)
-    const newest = marks.at(-1)
-    const replaced = marks.length >= MOST_MARKS && newest?.isLast === false ? newest : null
+    const newest = marks.length < MOST_MARKS ? null : marks[marks.length - 1]
+    const replaced = newest?.isLast === false ? newest : null
     if (!this.slots.pin(slot)) return false
     try {
       const reach = this.tick(slot)

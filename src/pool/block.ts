@@ -1,5 +1,5 @@
 // A block that a heap has handed out: somebody's, or kept for a stream in the slot cache. From `SlotCache.handOut` to
-// `SlotCache.handBack` it says what its record says at other times: the tag, and the stamp. The cached path reads and
+// `SlotCache.handBack` it says what its record says at other times: the tag, the stamp, and the stream. The cached path reads and
 // writes plain objects of one shape, because a field of such an object is one load, and an element of a typed array eight
 // (docs/decisions/0011-cached-blocks-are-objects.md). There is one for each record, made when it is first handed out.
 
@@ -26,17 +26,23 @@ export class Share {
   cached = 0
   /** as long as that much is cached, no more can be live than ever before */
   watched = 0
-  /** the slot of the other stream that gave it a block last */
-  giver = 0
+
+  constructor(
+    /** the stream's */
+    readonly slot: number,
+  ) {}
 }
 
 /** The cached blocks of one class of a stream: the one on top, which leads to the others. */
 export class Stack {
   height = 0
+  /** that of another stream, from which this one's was given a block last; itself for none */
+  giver: Stack = this
 
   constructor(
     /** that of the pool's empty blocks when there is none */
     public top: Block,
+    readonly sizeClass: number,
     /** most blocks */
     readonly places: number,
     readonly share: Share,
@@ -55,7 +61,7 @@ export class Block implements BufferHome {
   stamp = Number.NaN
   /** while cached: the block under it */
   below: Block | null = null
-  /** where it is cached, or comes to be when its stream frees it */
+  /** where it is cached, or comes to be when its stream frees it: tells its stream and class */
   stack: Stack | null = null
 
   constructor(
@@ -72,6 +78,11 @@ export class Block implements BufferHome {
 
   set state(state: State) {
     this.tag = (this.tag & ~STATE_MASK) | state
+  }
+
+  /** the slot of the stream that it was allocated on, or that caches it */
+  get slot(): number {
+    return this.stack!.share.slot
   }
 
   get requestedBytes(): number {

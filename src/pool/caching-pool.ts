@@ -8,7 +8,7 @@ import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { LAST_GENERATION, RecordTable, State, Stride, Word } from '../heap/records.js'
-import { classOf, UNIT_BYTES } from '../heap/size-classes.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
 import { Capture } from '../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { GraphMemory } from '../order/graph-memory.js'
@@ -126,7 +126,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       const units = ((bytes + mask) & ~mask) >>> Shift.units
       const block = this.slots.take(slot, units)
       if (block !== null) return this.handOut(block, (block.units << Shift.units) - bytes, stream)
-      const buffer = this.takeCached(classUnits(units), bytes, stream)
+      const buffer = this.takeCached(units, bytes, stream)
       if (buffer !== null) return buffer
     }
     return this.takeSlowly(bytes, stream, alignment)
@@ -168,7 +168,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) throw unknownAddress(ptr)
     const block = this.slots.blockOf(record)
-    const slot = this.records.words[record * Stride.words + Word.key] - 1
+    const { slot } = block
     const owner = stream ?? this.clocks.streamOf(slot)
     // The last mark of a closed stream covers all that was submitted to it.
     if (owner === null) this.takeBack(block, slot, this.clocks.marked[slot], false)
@@ -247,12 +247,12 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const blocks: LiveBlock[] = []
     for (let record = this.records.first; record < this.records.used; record++) {
       if (!this.slots.isLive(record)) continue
-      const base = record * Stride.words
+      const block = this.slots.blockOf(record)
       blocks.push({
         ptr: this.addressOfRecord(record),
-        byteLength: this.slots.blockOf(record).requestedBytes,
-        blockBytes: this.records.words[base + Word.units] * UNIT_BYTES,
-        stream: this.clocks.streamOf(this.records.words[base + Word.key] - 1)?.handle ?? null,
+        byteLength: block.requestedBytes,
+        blockBytes: block.units * UNIT_BYTES,
+        stream: this.clocks.streamOf(block.slot)?.handle ?? null,
       })
     }
     return blocks
@@ -287,10 +287,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
           this.records.words[block.record * Stride.words + Word.units] === block.units,
           'a slot knows the size of its block',
         )
-        assert(
-          this.records.words[block.record * Stride.words + Word.key] === slot + 1,
-          'a cached block is of the stream that caches it',
-        )
+        assert(block.slot === slot, 'a cached block is of the stream that caches it')
         units.cached += block.units
         units.cachedBlocks--
       }
@@ -375,7 +372,6 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   /** The block may be used again after stamp `covering` of a stream slot, and is cached for it if its stream is open. */
   private takeBack(block: Block, slot: number, covering: number, isOpen: boolean): void {
     const { record, tag } = block
-    this.slots.meet(slot)
     this.slots.assign(block, slot)
     const stamp = this.config.streamOrdered ? covering : 0
     const isShared = block.state === State.shared
@@ -387,14 +383,18 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     } else this.reserve.free(record, slot, stamp)
   }
 
-  /** A block that is cached elsewhere than on top of its stack: for the same stream, or for another one. */
+  /** A block that is cached elsewhere than on top of its stack: for another stream, or for the same one. */
   private takeCached(units: number, bytes: number, stream: Stream): DeviceBuffer | null {
-    const { slot } = stream
-    const sizeClass = classOf(units)
-    const block =
-      this.slots.takeAny(slot, sizeClass, units) ??
-      this.slots.takeTop(slot, sizeClass, units, this.clocks.known, this.reserve.seen)
-    return block === null ? null : this.handOut(block, block.units * UNIT_BYTES - bytes, stream)
+    const { known } = this.clocks
+    const { seen } = this.reserve
+    const block = this.slots.takeGiven(stream.slot, units, known, seen) ?? this.takeOther(units, stream.slot)
+    return block === null ? null : this.handOut(block, block.units * (1 << Shift.units) - bytes, stream)
+  }
+
+  private takeOther(units: number, slot: number): Block | null {
+    if (units > this.slots.mostUnits) return null
+    const size = classUnits(units)
+    return this.slots.takeAny(slot, size) ?? this.slots.takeTop(slot, size, this.clocks.known, this.reserve.seen)
   }
 
   /** What the fast path leaves alone: a special wish, an unusual size, or one that no cache has a block for; null when nothing helps. */
@@ -417,7 +417,6 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     if (record === 0) return null
     this.addresses.note(record)
     const block = this.slots.blockOf(record)
-    this.slots.assign(block, slot)
     return this.handOut(block, block.units * UNIT_BYTES - bytes, stream)
   }
 

@@ -89,8 +89,33 @@ describe('cached blocks that go round between streams', () => {
       ],
     )
     const { ptr } = held[1]
-    held[1].free()
-    assert.equal(pool.allocate(512 * KiB, b).ptr, ptr)
+    const streamAt = () =>
+      pool.snapshot().ranges.flatMap(({ blocks }) => blocks.filter(block => block.ptr === ptr))[0].stream
+    assert.equal(streamAt(), b.handle)
+    held[1].free(c)
+    assert.equal(streamAt(), c.handle)
+    assertConsistent(pool)
+  })
+
+  it('come from the stream that gave the last one, for as long as that is known to come before', () => {
+    const { pool, a, b, c } = setUp()
+    /** Addresses of three blocks that a stream caches, the one on top first. */
+    const cache = (stream: Stream) => {
+      const buffers = [0, 1, 2].map(() => pool.allocate(64 * KiB, stream))
+      const addresses = buffers.map(({ ptr }) => ptr).reverse()
+      for (const buffer of buffers) buffer.free()
+      return addresses
+    }
+    const take = (stream: Stream) => pool.allocate(64 * KiB, stream).ptr
+    const [given, other] = [cache(a), cache(c)]
+    signal(a, b)
+    assert.deepEqual([take(b), take(b)], given.slice(0, 2))
+    const late = pool.allocate(64 * KiB, a)
+    assert.equal(late.ptr, given[2])
+    late.free()
+    assert.ok(![...given, ...other].includes(take(b)), 'freed after the event, and of a stream that is not waited for')
+    signal(c, b)
+    assert.equal(take(b), other[0])
     assertConsistent(pool)
   })
 })

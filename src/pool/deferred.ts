@@ -77,6 +77,7 @@ export class Deferred {
 
   /** Asks how far the streams of other devices have come, or waits for them on the host; false when there are none to ask. */
   pollPeers(wait: boolean): boolean {
+    if (this.awaitedPeers.size === 0) return false
     let asked = false
     for (const [clocks, stamps] of this.awaitedPeers) {
       for (let slot = 0; slot < MOST_STREAMS; slot++) {
@@ -95,9 +96,14 @@ export class Deferred {
     this.pollPeers(true)
   }
 
+  /** True when no block waits. */
+  get empty(): boolean {
+    return this.blocks.length === 0
+  }
+
   /** Takes out the blocks whose uses on other streams are covered; each may be used again after its stamp. */
   takeSettled(): DeferredBlock[] {
-    if (this.blocks.length === 0) return []
+    if (this.empty) return []
     const settled = this.blocks.filter(block => this.isCovered(block.uses, block.slot))
     if (settled.length > 0) this.blocks = this.blocks.filter(block => !settled.includes(block))
     for (const block of settled) this.bytes -= block.bytes

@@ -66,11 +66,11 @@ export class Reserve {
     if (record === 0) record = this.ladder.take({ heap, units, alignUnits, slot })
     if (record === 0) return 0
     if (this.records.isSpent(record)) record = heap.rehouse(record)
-    this.slots.meet(slot)
-    this.slots.handOut(slot, record)
     const { words } = this.records
     words[(record << 4) | Word.key] = key
     words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
+    this.slots.meet(slot)
+    this.slots.handOut(slot, record)
     return record
   }
 

@@ -27,14 +27,12 @@ class NumberedCache {
     this.records.words[(record << 4) | Word.sizeClass] = classOf(units)
     this.cache.meet(slot)
     this.cache.handOut(slot, record)
-    this.cache.assign(this.cache.blockOf(record), slot)
     return this.cache.put(this.cache.blockOf(record))
   }
 
   /** 0 for none */
   take(slot: number, units: number): number {
-    const block =
-      this.cache.take(slot, units) ?? this.cache.takeAny(slot, classOf(classUnits(units)), classUnits(units))
+    const block = this.cache.take(slot, units) ?? this.cache.takeAny(slot, classUnits(units))
     return block === null ? 0 : this.numberOf(block.record)
   }
 
@@ -164,14 +162,13 @@ describe('slot cache', () => {
       // Rising, then falling, so that new peaks come in between.
       if (held.length === 0 || random.below(100) < (step % 2000 < 1000 ? 52 : 48)) {
         const units = classUnits(random.logUniform(1, 200))
-        let block = cache.take(slot, units) ?? cache.takeAny(slot, classOf(units), units)
+        let block = cache.take(slot, units) ?? cache.takeAny(slot, units)
         if (block === null) {
           const record = records.acquire()
           records.words[(record << 4) | Word.units] = units
           records.words[(record << 4) | Word.sizeClass] = classOf(units)
           cache.handOut(slot, record)
           block = cache.blockOf(record)
-          cache.assign(block, slot)
         }
         held.push(block)
         live += block.units
@@ -201,7 +198,7 @@ describe('slot cache', () => {
     const cache = new SlotCache(records, 1000, NO_POOL)
     const known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
     const seen = new Float64Array(MOST_STREAMS)
-    const taken = () => cache.takeTop(1, classOf(8), 8, known, seen)
+    const taken = () => cache.takeGiven(1, 8, known, seen) ?? cache.takeTop(1, 8, known, seen)
     const cached = (slot: number, stamp: number) => {
       const record = records.acquire()
       records.words[(record << 4) | Word.units] = 8
@@ -209,7 +206,6 @@ describe('slot cache', () => {
       cache.meet(slot)
       cache.handOut(slot, record)
       const block = cache.blockOf(record)
-      cache.assign(block, slot)
       assert.equal(cache.put(block), true)
       block.stamp = stamp
       return block

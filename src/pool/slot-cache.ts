@@ -53,24 +53,21 @@ export class SlotCache implements Slots {
   /** by record: the block, once it was handed out */
   private readonly blocks: (Block | undefined)[] = []
   /** by stream slot */
-  private readonly shares = Array.from({ length: MOST_STREAMS }, () => new Share())
+  private readonly shares = Array.from({ length: MOST_STREAMS }, (_, slot) => new Share(slot))
   /** by stream slot and class; those not in use are one that is always empty */
   private readonly stacks: Stack[]
   private readonly emptyStack: Stack
-  /** has no place for another block */
-  private readonly fullStack: Stack
   /** under every stack */
   private readonly bottom: Block
 
   constructor(
     private readonly records: RecordTable,
     /** what the cache of one stream may hold */
-    private readonly mostUnits: number,
+    readonly mostUnits: number,
     private readonly pool: BlockKeeper,
   ) {
     this.bottom = new Block(pool, 0) // its size is none that is ever asked for
-    this.emptyStack = new Stack(this.bottom, 0, new Share())
-    this.fullStack = new Stack(this.bottom, 0, new Share())
+    this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0))
     this.stacks = new Array<Stack>(MOST_STREAMS << Shift.stream).fill(this.emptyStack)
   }
 
@@ -95,6 +92,12 @@ export class SlotCache implements Slots {
     return state === State.live ? this.blockOf(record).state : state
   }
 
+  /** Of any block of the pool: of one that is handed out that of its stream, of another one as in the record. */
+  key(record: number): number {
+    if (this.records.state(record) === State.live) return this.blockOf(record).slot + 1
+    return this.records.words[(record << 4) | Word.key]
+  }
+
   /**
    * The block on top of the class of `units`, if it has that size and no more is live then than ever before; null otherwise,
    * and `takeAny` may find one. Calls nothing, so that what the compiler knows of its caller holds behind it. The class is
@@ -114,9 +117,33 @@ export class SlotCache implements Slots {
     return block
   }
 
-  /** A cached block that wastes little: of `sizeClass`, that of `units`, or of the next, so at most an eighth or one unit too large; null for none. */
-  takeAny(slot: number, sizeClass: number, units: number): Block | null {
-    const index = (slot << Shift.stream) | sizeClass
+  /**
+   * The block on top of the stack of `units`' class from which this stream was given one last, where it has none of its own
+   * that `takeAny` would find; null otherwise, and `takeTop` may find one. Nearly as short as `take`, since in a pipeline
+   * every block comes from the stream before. For `known` and `seen` see there.
+   */
+  takeGiven(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
+    const shift = 27 - Math.clz32(units | 16)
+    if (units < Limit.large) units = (((units - 1) >> shift) + 1) << shift
+    const index = (slot << Shift.stream) | ((shift << 4) + (units >>> shift))
+    const stack = this.stacks[index]
+    const { giver } = stack
+    const block = giver.top
+    const { share } = giver
+    const left = share.cached - units
+    if (block.units !== units || left < share.watched || stack.height + this.stacks[index + 1].height !== 0) return null
+    const { stamp } = block
+    if (!(known[(slot << Shift.known) | share.slot] >= stamp || seen[share.slot] >= stamp)) return null
+    giver.top = block.below!
+    giver.height--
+    share.cached = left
+    block.stack = stack
+    return block
+  }
+
+  /** A cached block that wastes little: of the class of `units`, or of the next, so at most an eighth or one unit too large; null for none. */
+  takeAny(slot: number, units: number): Block | null {
+    const index = (slot << Shift.stream) | classOf(units)
     if (this.stacks[index].height + this.stacks[index + 1].height === 0) return null
     const block = this.search(index, units)
     if (block === null) return null
@@ -142,10 +169,7 @@ export class SlotCache implements Slots {
 
   /** The stream that a live block comes to when it is freed, unless that is said otherwise. */
   assign(block: Block, slot: number): void {
-    const { words } = this.records
-    const sizeClass = words[(block.record << 4) | Word.sizeClass]
-    words[(block.record << 4) | Word.key] = slot + 1
-    block.stack = sizeClass === FULL_CLASS ? this.fullStack : this.stackOf(slot, sizeClass)
+    block.stack = this.stackOf(slot, block.stack!.sizeClass)
   }
 
   /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
@@ -153,6 +177,7 @@ export class SlotCache implements Slots {
     const { words } = this.records
     this.blocks[record] ??= new Block(this.pool, record)
     const block = this.blockOf(record)
+    block.stack = this.stackOf(slot, words[(record << 4) | Word.sizeClass])
     this.records.setState(record, State.live)
     block.tag = words[(record << 4) | Word.tag]
     block.state = State.unused
@@ -172,7 +197,9 @@ export class SlotCache implements Slots {
     this.handedBlocks--
     this.slackBytes -= block.slack
     block.state = State.unused
-    this.records.words[(record << 4) | Word.tag] = block.tag | State.live
+    const { words } = this.records
+    words[(record << 4) | Word.tag] = block.tag | State.live
+    words[(record << 4) | Word.key] = block.slot + 1
     this.records.doubles[(record << 3) | Double.stamp] = block.stamp
   }
 
@@ -226,33 +253,23 @@ export class SlotCache implements Slots {
   }
 
   /**
-   * A block of exactly `units`, of `sizeClass`, on top of another stream's stack, handed to the stream of `slot`; null for none.
-   * It is safe there if its stamp is at most what `known` or `seen`, as of the clocks, says of the stream that it is from.
+   * A block of exactly `units` on top of another stream's stack, handed to the stream of `slot`; null for none. It is safe
+   * there if its stamp is at most what `known` or `seen`, as of the clocks, says of the stream that it is from.
    */
-  takeTop(slot: number, sizeClass: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
-    const { stacks } = this
-    const share = this.shares[slot]
-    // Mostly the stream that gave the last one has the next one, too.
-    let other = share.giver
-    let stack = stacks[(other << Shift.stream) | sizeClass]
-    if (!isSafeTop(stack.top, other, slot, units, known, seen)) {
-      for (other = 0; other < this.slotLimit; other++) {
-        stack = stacks[(other << Shift.stream) | sizeClass]
-        if (isSafeTop(stack.top, other, slot, units, known, seen)) break
-      }
-      if (other === this.slotLimit) return null
-      share.giver = other
+  takeTop(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
+    const sizeClass = classOf(units)
+    for (let other = 0; other < this.slotLimit; other++) {
+      const giver = this.stacks[(other << Shift.stream) | sizeClass]
+      const block = giver.top
+      if (block.units !== units || other === slot || !isSafe(block, other, slot, known, seen)) continue
+      this.pop(giver)
+      giver.share.cached -= units
+      if (giver.share.cached < giver.share.watched) this.notePeak()
+      this.assign(block, slot)
+      block.stack!.giver = giver
+      return block
     }
-    const block = stack.top
-    stack.top = block.below!
-    stack.height--
-    const giver = stack.share
-    giver.cached -= units
-    if (giver.cached < giver.watched) this.notePeak()
-    this.meet(slot)
-    this.records.words[(block.record << 4) | Word.key] = slot + 1
-    block.stack = this.stackOf(slot, sizeClass)
-    return block
+    return null
   }
 
   /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
@@ -341,23 +358,24 @@ export class SlotCache implements Slots {
   }
 
   private stackOf(slot: number, sizeClass: number): Stack {
-    const index = (slot << Shift.stream) | sizeClass
-    if (this.stacks[index] === this.emptyStack) {
-      const places = sizeClass < LARGE_CLASS ? Limit.smallPlaces : Limit.largePlaces
-      this.stacks[index] = new Stack(this.bottom, places, this.shares[slot])
-    }
-    return this.stacks[index]
+    const stack = this.stacks[(slot << Shift.stream) | sizeClass]
+    return stack === this.emptyStack ? this.newStack(slot, sizeClass) : stack
+  }
+
+  private newStack(slot: number, sizeClass: number): Stack {
+    this.meet(slot)
+    const stack = new Stack(this.bottom, sizeClass, placesOf(sizeClass), this.shares[slot])
+    this.stacks[(slot << Shift.stream) | sizeClass] = stack
+    return stack
   }
 }
 
-/** Whether the block on top of a stack of `other` has exactly `units` and may go to the stream of `slot`. */
-function isSafeTop(
-  { units: size, stamp }: Block,
-  other: number,
-  slot: number,
-  units: number,
-  known: Float64Array,
-  seen: Float64Array,
-): boolean {
-  return size === units && other !== slot && (known[(slot << Shift.known) | other] >= stamp || seen[other] >= stamp)
+function placesOf(sizeClass: number): number {
+  if (sizeClass === FULL_CLASS) return 0
+  return sizeClass < LARGE_CLASS ? Limit.smallPlaces : Limit.largePlaces
+}
+
+/** Whether a block that the stream of `other` caches may go to that of `slot`. */
+function isSafe({ stamp }: Block, other: number, slot: number, known: Float64Array, seen: Float64Array): boolean {
+  return known[(slot << Shift.known) | other] >= stamp || seen[other] >= stamp
 }

@@ -49,7 +49,7 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
         for (const [, start] of inside.firstRecords) blocks.push(...blocksOf(start, base, true))
         continue
       }
-      const key = words[at + Word.key]
+      const key = pool.slots.key(record)
       const bytes = words[at + Word.units] * UNIT_BYTES
       if (state === State.free && !captured) largestFreeBytes = Math.max(largestFreeBytes, bytes)
       blocks.push({
