@@ -32,7 +32,7 @@ const DeviceBuffer = ImportedDeviceBuffer
 type DeviceBuffer = ImportedDeviceBuffer
 
 /** The cache of one stream holds at most this share of what the pool may reserve. */
-const CACHE_SHARE = 1 / 64
+const CACHE_SHARE = 1 / 48
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
 const enum Tag {

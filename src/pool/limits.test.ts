@@ -66,6 +66,21 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
+    it('of many cached blocks only those go that a larger one needs', () => {
+      const device = new TestDevice({ capacityBytes: 1 * GiB })
+      const pool = device.createPool({ backing })
+      const sizes = [34, 62, 36, 60, 38, 58, 40, 56].map(size => size * KiB) // pairs of 96 KiB
+      const blocks = Array.from({ length: 128 }, (_, index) => pool.allocate(sizes[index % 8]))
+      for (const block of blocks) block.free()
+      assert.equal(pool.stats().cachedBytes, 6 * MiB)
+      const { calls } = device.driver
+      const before = new Map(calls)
+      pool.allocate(600 * KiB)
+      assert.deepEqual(new Map(calls), before, 'no driver call')
+      assert.ok(pool.stats().cachedBytes > 5 * MiB)
+      assertConsistent(pool)
+    })
+
     it('hold half of the memory, ask for the other half twice', () => {
       for (const maxPoolBytes of [Infinity, '100%', 64 * MiB] as const) {
         const device = new TestDevice()

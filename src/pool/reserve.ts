@@ -6,7 +6,7 @@ import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { CLASSES, classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import { GAPS_ONLY } from '../heap/window.js'
-import type { Clocks } from '../order/clocks.js'
+import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type Backing, SMALL_UNITS } from './backing.js'
@@ -35,6 +35,8 @@ export class Reserve {
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   readonly seen: Float64Array
   private readonly ladder: MissLadder
+  /** by stream slot: the stamp up to which its blocks were settled last; what came to the heaps since is later */
+  private readonly settled = new Float64Array(MOST_STREAMS)
   /** what captures, and their graphs, have of the memory */
   readonly arenas: GraphArenas
 
@@ -274,7 +276,8 @@ export class Reserve {
     const { seen } = this
     let settled = 0
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (this.memory.awaited[slot] === 0) continue
+      if (this.memory.awaited[slot] === 0 || seen[slot] === this.settled[slot]) continue
+      this.settled[slot] = seen[slot]
       settled += this.small.settle(slot + 1, seen[slot])
       settled += this.large.settle(slot + 1, seen[slot])
     }
@@ -293,9 +296,17 @@ export class Reserve {
     return true
   }
 
+  /** Gives cached blocks of the stream back to their heap that make room for `units` there, if it caches many; false where it does not. */
+  makeRoom(heap: SegregatedFit, units: number, slot: number): boolean {
+    const [first, end] = this.classesOf(heap)
+    const records = this.slots.takeRoom(slot, units, first, end)
+    for (const record of records) this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
+    return records.length > 0
+  }
+
   /** Gives every cached block of one heap back to it; returns how many. */
   drain(heap: SegregatedFit): number {
-    const [first, end] = heap === this.small ? [0, SMALL_CLASSES] : [SMALL_CLASSES, CLASSES]
+    const [first, end] = this.classesOf(heap)
     let drained = 0
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
       for (const record of this.slots.drain(slot, first, end)) {
@@ -304,6 +315,11 @@ export class Reserve {
       }
     }
     return drained
+  }
+
+  /** The classes of the blocks of a heap, from the first to before the end. */
+  private classesOf(heap: SegregatedFit): [first: number, end: number] {
+    return heap === this.small ? [0, SMALL_CLASSES] : [SMALL_CLASSES, CLASSES]
   }
 }
 

@@ -300,6 +300,10 @@ export class SharedSlots implements Slots {
     return 0
   }
 
+  takeRoom(): number[] {
+    return [] // blocks come and go meanwhile
+  }
+
   drain(slot: number, first: number, end: number): number[] {
     const drained: number[] = []
     for (const place of this.filled(slot, first, end)) {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { Random } from '../base/random.js'
-import { RecordTable, Word } from '../heap/records.js'
+import { RecordTable, State, Word } from '../heap/records.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 import type { Block, BlockKeeper } from './block.js'
@@ -138,6 +138,85 @@ describe('slot cache', () => {
     for (const [index, units] of [100, 3000, 9000].entries()) put(cache, 2, units, index + 1)
     assert.deepEqual(cache.drain(2, classOf(3000), classOf(9000)), [2])
     assert.equal(cache.cachedUnits(2), 9100)
+  })
+
+  describe('makes room where much is cached', () => {
+    const SLOT = 2
+    const KINDS = { cached: SLOT, elsewhere: SLOT + 1, live: SLOT, free: SLOT, idle: -1 }
+
+    /** Neighbouring blocks, and a cache that has those of `kind` cached or elsewhere; `others` more are cached, far away. */
+    function row(blocks: readonly (readonly [kind: keyof typeof KINDS, units: number])[], others: number) {
+      const records = new RecordTable()
+      const cache = new SlotCache(records, 2 ** 30, NO_POOL)
+      const add = (kind: keyof typeof KINDS, units: number) => {
+        const record = records.acquire()
+        const base = record << 4
+        records.words.fill(0, base + 1, base + 16)
+        records.words[base | Word.units] = units
+        records.words[base | Word.sizeClass] = classOf(units)
+        records.words[base | Word.key] = KINDS[kind] + 1
+        records.setState(record, State.free)
+        if (kind === 'free' || kind === 'idle') return record
+        cache.meet(KINDS[kind])
+        cache.handOut(KINDS[kind], record)
+        const block = cache.blockOf(record)
+        cache.assign(block, KINDS[kind])
+        block.state = State.live
+        if (kind === 'live') return record
+        assert.equal(cache.put(block), true)
+        block.state = State.cached
+        return record
+      }
+      const chain = blocks.map(([kind, units]) => add(kind, units))
+      for (const [index, record] of chain.entries()) {
+        records.words[(record << 4) | Word.previous] = chain[index - 1] ?? 0
+        records.words[(record << 4) | Word.next] = chain[index + 1] ?? 0
+      }
+      for (let other = 0; other < others; other++) add('cached', Math.round(5000 * 1.07 ** (other >> 2)))
+      const before = cache.cachedUnits(SLOT)
+      const room = (units: number) => {
+        const places = cache.takeRoom(SLOT, units, classOf(4096), CLASSES).map(record => chain.indexOf(record))
+        return places.sort((a, b) => a - b)
+      }
+      return { room, gone: () => before - cache.cachedUnits(SLOT), left: () => [...cache.entries(SLOT)].length }
+    }
+
+    it('of one larger block, the smallest', () => {
+      const { room, gone, left } = row(
+        [
+          ['cached', 90_000],
+          ['live', 1],
+          ['cached', 70_000],
+        ],
+        70,
+      )
+      assert.deepEqual([room(50_000), gone(), left()], [[2], 70_000, 71])
+      assert.deepEqual([room(50_000), room(50_000)], [[0], []])
+    })
+
+    it('of neighbours that are cached or free, no more than it takes', () => {
+      const cached = ['cached', 40_000] as const
+      const { room, gone } = row([cached, ['free', 10_000], cached, ['idle', 5_000], cached], 70)
+      assert.deepEqual([room(84_000), gone()], [[2, 4], 80_000])
+      assert.deepEqual([room(50_000), gone()], [[0], 120_000])
+    })
+
+    it('not over what is live, of another stream, or at an end', () => {
+      const cached = ['cached', 40_000] as const
+      const { room, gone } = row([cached, ['live', 9], cached, ['elsewhere', 9000], cached], 70)
+      assert.deepEqual([room(60_000), gone()], [[], 0])
+    })
+
+    it('of the place that is the least too long', () => {
+      const cached = ['cached', 40_000] as const
+      const { room } = row([cached, ['free', 30_000], ['live', 9], cached, ['free', 21_000]], 70)
+      assert.deepEqual(room(60_000), [3])
+    })
+
+    it('leaves a few to be given back together', () => {
+      assert.deepEqual(row([['cached', 90_000]], 62).room(50_000), [])
+      assert.deepEqual(row([['cached', 90_000]], 63).room(50_000), [0])
+    })
   })
 
   it('the largest class, the last stream', () => {

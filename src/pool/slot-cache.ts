@@ -36,6 +36,11 @@ export function classUnits(units: number): number {
 
 const LARGE_CLASS = classOf(Limit.large)
 
+/** From so many cached blocks on a request that needs room is given that of a few; fewer go back all, and merge with what is around them. */
+const MANY = 64
+/** How many of them are looked at for the best place, at least. */
+const LOOKS = 16
+
 /** For Word.sizeClass: a block that is never cached, but comes to the reserve when it is freed. */
 export const FULL_CLASS = CLASSES + 1
 
@@ -285,6 +290,34 @@ export class SlotCache implements Slots {
     return 0
   }
 
+  /** See Slots. Of the stretches looked at, around larger blocks first, the one that is the least too long is taken. */
+  takeRoom(slot: number, units: number, first: number, end: number): number[] {
+    const taken: number[] = []
+    if (!this.cachesMany(slot, first, end)) return taken
+    const row = slot << Shift.stream
+    let sizeClass = Math.min(classOf(units) + 1, end - 1)
+    while (sizeClass < end - 1 && this.stacks[row | sizeClass].height === 0) sizeClass++
+    let best = this.bottom
+    let bestUnits = Infinity
+    for (let looks = 0; looks < LOOKS && sizeClass >= first; sizeClass--) {
+      for (let block = this.stacks[row | sizeClass].top; block !== this.bottom; block = block.below!, looks++) {
+        const stretch = this.stretch(block, units, slot + 1, null)
+        if (stretch < units || stretch >= bestUnits) continue
+        best = block
+        bestUnits = stretch
+      }
+    }
+    if (best === this.bottom) return taken
+    this.stretch(best, units, slot + 1, taken)
+    for (const record of taken) {
+      const block = this.blockOf(record)
+      this.remove(block.stack!, block)
+      this.shares[slot].cached -= block.units
+      this.handBack(record)
+    }
+    return taken
+  }
+
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
   drain(slot: number, first = 0, end = CLASSES): number[] {
     const drained: number[] = []
@@ -336,6 +369,40 @@ export class SlotCache implements Slots {
     }
     if (larger !== null) return this.remove(stack, larger)
     return (units < Limit.large ? this.pop(stack) : null) ?? this.pop(this.stacks[index + 1])
+  }
+
+  /** Whether so many blocks are cached that a request had better not cost them all. */
+  private cachesMany(slot: number, first: number, end: number): boolean {
+    let height = 0
+    for (let sizeClass = first; sizeClass < end && height < MANY; sizeClass++)
+      height += this.stacks[(slot << Shift.stream) | sizeClass].height
+    return height >= MANY
+  }
+
+  /** The units of a cached block and its neighbours, as far as they are cached or free for `key` and needed for `units`. */
+  private stretch({ record }: Block, units: number, key: number, cached: number[] | null): number {
+    const after = this.extend(0, record, Word.next, units, key, cached)
+    return this.extend(after, this.records.words[(record << 4) | Word.previous], Word.previous, units, key, cached)
+  }
+
+  /** What becomes of a stretch of `length` in one direction; cached blocks are added to `cached`. */
+  private extend(
+    length: number,
+    record: number,
+    direction: Word.next | Word.previous,
+    units: number,
+    key: number,
+    cached: number[] | null,
+  ): number {
+    const { words } = this.records
+    for (; length < units && record !== 0; record = words[(record << 4) | direction]) {
+      const owner = words[(record << 4) | Word.key]
+      const state = this.state(record)
+      if ((owner !== key && owner !== 0) || (state !== State.free && state !== State.cached)) return length
+      length += words[(record << 4) | Word.units]
+      if (cached !== null && state === State.cached) cached.push(record)
+    }
+    return length
   }
 
   private pop(stack: Stack): Block | null {
