@@ -1,3 +1,4 @@
+import { openProcessBarrier } from '../driver/native/process-barrier.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { virtualMemoryObstacle } from './backing.js'
@@ -37,8 +38,9 @@ export function newState<D, K extends SharedPoolState['kind']>(
 }
 
 function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {
+  const isFenced = openProcessBarrier() === null
   const moves = (backing === 'auto' || backing === 'virtual') && virtualMemoryObstacle(context) === null
-  if (!moves) return { granules: 0, granuleUnits: MAX_UNITS }
+  if (!moves) return { granules: 0, granuleUnits: MAX_UNITS, isFenced }
   const stepBytes = context.activate().cuMemGetAllocationGranularity(context.device)
-  return { granules: granulesOfRange(deviceBytes, stepBytes), granuleUnits: stepBytes / UNIT_BYTES }
+  return { granules: granulesOfRange(deviceBytes, stepBytes), granuleUnits: stepBytes / UNIT_BYTES, isFenced }
 }

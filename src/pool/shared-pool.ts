@@ -455,6 +455,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     else {
       const sizeClass = classOf(units)
       const { slots } = this.state
+      if (slots.door.isShut) this.state.locked(() => {}) // until the keeper has taken what it needs
       const cached =
         slots.pop(slot, sizeClass, units) ||
         slots.inboxes.take(slot, sizeClass, units) ||
@@ -473,7 +474,7 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
   /** A free block out of the heaps that the stream may use, as far as that is known; 0 for none. */
   private takeFromHeap(units: number, alignUnits: number, slot: number): number {
     const { state, words, others } = this
-    const { records, memory, slots } = state
+    const { memory, slots } = state
     const heap = memory.heapFor(units)
     state.acquire()
     if (slots.inboxes.isCrowded) this.emptyInbox()
@@ -486,11 +487,10 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
       }
     }
     if (record !== 0) {
-      if (records.isSpent(record)) record = heap.rehouse(record)
       slots.handOut(slot, record)
       words[(record << 4) | Word.key] = slot + 1
       words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
-      state.handOver(record, state.thread)
+      record = state.handOver(record, state.thread)
     }
     state.release()
     return record
