@@ -171,6 +171,11 @@ export class Keeper {
     }
     const { growths } = this.reserve
     const taken = this.reserve.allocate(units, alignUnits, slot)
+    const { mostPieces } = this.reserve.backing
+    if (taken === 0 && mostPieces > 0) {
+      const fact = `the pool has ${mostPieces} driver allocations, which is the limit`
+      throw new PoolError(`allocate: ${fact}; make another, or one whose memory moves (backing 'virtual')`)
+    }
     if (taken === 0) return 0
     const record = this.state.handOver(taken, asker)
     // Another thread is likely to need memory, too, and would have to come here for it.

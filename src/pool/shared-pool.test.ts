@@ -22,6 +22,24 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
+  it('has so many driver allocations at most, says so, and loses none', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedPool({ backing: 'segments' }, { ranges: 4 })
+    const held = Array.from({ length: 4 }, () => pool.allocate(5 * MiB))
+    const { reservedBytes } = pool.stats()
+    const full = { name: 'PoolError', message: /allocate: the pool has 4 driver allocations, which is the limit/ }
+    assert.throws(() => pool.tryAllocate(5 * MiB), full)
+    assert.deepEqual([pool.stats().reservedBytes, pool.stats().liveBuffers], [reservedBytes, 4])
+    pool.check()
+    held.pop()!.free()
+    device.clocks.synchronize()
+    held.push(pool.allocate(7 * MiB)) // in the place of the idle one
+    for (const buffer of held) buffer.free()
+    pool.check()
+    pool.trimTo(0)
+    assert.equal(pool.stats().reservedBytes, 0)
+  })
+
   for (const backing of ['virtual', 'segments'] as const) {
     it(`a repair while the keeper calls the driver counts a block once: ${backing}`, () => {
       const device = new TestDevice()

@@ -270,17 +270,15 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     const { words } = this
     const index = (record << 4) | Word.holder
     const isKnown = record >= this.state.records.first && record < this.state.records.used
-    const phase = isKnown && words[(record << 4) | Word.home] === this.state.thread ? Phase.live : Phase.adopted
     const waiting = holderOf(tag, NOBODY, Phase.live)
-    if (
-      !isKnown ||
-      (words[record << 4] & ~1) !== tag ||
-      Atomics.compareExchange(words, index, waiting, holderOf(tag, this.state.thread, phase)) !== waiting
-    ) {
-      throw new PoolError(
-        'adopt: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once',
-      )
+    const mine = holderOf(tag, this.state.thread, Phase.adopted)
+    // To look at the block before would fetch its line from the other thread twice.
+    if (!isKnown || Atomics.compareExchange(words, index, waiting, mine) !== waiting) this.refuseAdoption()
+    if ((words[record << 4] & ~1) !== tag) {
+      Atomics.store(words, index, waiting) // another generation, of which the holder word has not all bits
+      this.refuseAdoption()
     }
+    if (words[(record << 4) | Word.home] === this.state.thread) words[index] = mine ^ Phase.adopted ^ Phase.live
     this.addresses.note(record)
     return new DeviceBuffer(this, this.streamAt(record), this, record, tag)
   }
@@ -651,6 +649,12 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
     checkStreamOf(call, stream, this.clocks)
     if (stream.capture !== null) throw new PoolError(`${call}: ${NO_CAPTURES}`)
     stream.checkOpen(call)
+  }
+
+  private refuseAdoption(): never {
+    throw new PoolError(
+      'adopt: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once',
+    )
   }
 
   private refuseStale(call: string): never {

@@ -25,7 +25,7 @@ export const LAYOUT_VERSION = 2
 const MOST_RECORDS = 2 ** 19 - 1 // an entry of an inbox has 20 bits for one
 /** Records kept for the keeper, which moves and gives back memory, and for blocks that are cut out of others. */
 const SPARE_RECORDS = 1024
-const MOST_RANGES = 4096
+export const MOST_RANGES = 4096
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 export const COUNT_LINE = 16
 
@@ -47,6 +47,8 @@ export interface SharedRoom {
   /** of the memory behind it: how many granules each of two ranges has, 0 for memory that does not move */
   readonly granules: number
   readonly granuleUnits: number
+  /** pieces of memory that it can have at a time */
+  readonly ranges: number
   /** see Door */
   readonly isFenced: boolean
 }
@@ -100,17 +102,17 @@ export function sharedStateBytes(room: SharedRoom): number {
 }
 
 /** The same in every thread: this is the layout. */
-function layOut(region: Region, { granules, granuleUnits, isFenced }: SharedRoom, seen: Float64Array) {
+function layOut(region: Region, { ranges, granules, granuleUnits, isFenced }: SharedRoom, seen: Float64Array) {
   const lockWords = region.int32(1)
   const roster = new Roster(region.int32(ROSTER_WORDS), 0)
   const threadIds = region.int32(MOST_WORKERS + 1)
   const figures = region.float64(Figure.count)
-  const bases = region.float64(MOST_RANGES)
+  const bases = region.float64(ranges)
   const mailbox = new Mailbox(region.int32(mailboxWords(MOST_WORKERS)))
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
   const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
   const slots = new SharedSlots(records, region, roster, isFenced)
-  const memory = new FreeMemory(records, slots, seen, { region, ranges: MOST_RANGES, granules, granuleUnits })
+  const memory = new FreeMemory(records, slots, seen, { region, ranges, granules, granuleUnits })
   return { lockWords, roster, threadIds, figures, bases, mailbox, counts, records, slots, memory }
 }
 
