@@ -455,8 +455,8 @@ export class SharedPool<D = unknown> extends Pool implements BufferHome, Disposa
       const { slots } = this.state
       if (slots.door.isShut) this.state.locked(() => {}) // until the keeper has taken what it needs
       const cached =
+        slots.receive(slot, sizeClass, units) ||
         slots.pop(slot, sizeClass, units) ||
-        slots.inboxes.take(slot, sizeClass, units) ||
         (units < SMALL_UNITS ? 0 : slots.pop(slot, sizeClass + 1, units)) ||
         slots.takeTop(slot, sizeClass, units, this.clocks.known, this.seen)
       if (cached !== 0) return this.handOut(cached, bytes, stream)

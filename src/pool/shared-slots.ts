@@ -126,6 +126,27 @@ export class SharedSlots implements Slots {
     return this.searchEmpty(first, stack, placesOf(sizeClass))
   }
 
+  /**
+   * A block of at least `units` in their class that another thread has freed, out of this thread's inbox; 0 for none. Some more of
+   * that class come into places, so that whoever allocates for another thread is here once for all of them.
+   */
+  receive(slot: number, sizeClass: number, units: number): number {
+    const { inboxes, tops } = this
+    const record = inboxes.take(slot, sizeClass, units)
+    const stack = (slot << Shift.stack) | sizeClass
+    for (let more = record === 0 ? 0 : placesOf(sizeClass) / 2; more > 0; more--) {
+      const top = tops[stack]
+      const place = this.placeFor(slot, sizeClass)
+      const other = place === 0 ? 0 : inboxes.take(slot, sizeClass, units)
+      if (other === 0) {
+        tops[stack] = top
+        break
+      }
+      this.put(place, other)
+    }
+    return record
+  }
+
   /** The keeper has taken what was on top, or it is too small. */
   private search(first: number, stack: number, units: number): number {
     const { places, words } = this
