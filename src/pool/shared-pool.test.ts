@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
+import { loadKoffi } from '../driver/native/koffi.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
 
@@ -19,6 +20,24 @@ describe('a pool that threads share', () => {
     const { ptr } = first
     first.free()
     assert.equal(pool.allocate(1 * MiB).ptr, ptr)
+    pool.check()
+  })
+
+  it('has its records on pages and its places on cache lines', { skip: process.platform !== 'linux' }, () => {
+    const { pool } = new TestDevice().createSharedPool()
+    const { records, slots } = pool['state']
+    const addressOf = ({ buffer, byteOffset }: Int32Array) =>
+      Number(loadKoffi().address(new Uint8Array(buffer, byteOffset)))
+    assert.deepEqual([addressOf(records.words) % 4096, addressOf(slots['places']) % 64], [0, 0])
+  })
+
+  it('moves a block that another thread used to a record of its own', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const { records } = pool['state']
+    for (const each of [pool, other, pool, other]) {
+      assert.equal(records.ownerOf(each.allocate(2 * MiB).record), each.thread)
+    }
     pool.check()
   })
 
