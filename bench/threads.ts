@@ -1,7 +1,8 @@
 // One pool in many threads: host time of a free and an allocation in 1 to N worker threads at once, each on a stream of its
 // own, 512 B to 1 MiB log-uniform with 64 live each; and of buffers that one thread allocates and another one frees. Beside
 // the driver's own pool from the same threads, and a loop of private arithmetic, which shows what the cores themselves lose.
-// Run: node dist/bench/threads.js [--device D] [--workers N] [--smoke] [--save DIR]
+// Run: node dist/bench/threads.js [--device D] [--workers N] [--young MiB] [--smoke] [--save DIR]; `young` is the size of each
+// thread's young generation
 
 import { once } from 'node:events'
 import { parseArgs } from 'node:util'
@@ -238,6 +239,7 @@ async function main(): Promise<void> {
     options: {
       device: { type: 'string' },
       workers: { type: 'string', default: '2' },
+      young: { type: 'string' },
       smoke: { type: 'boolean', default: false },
       save: { type: 'string' },
     },
@@ -250,7 +252,7 @@ async function main(): Promise<void> {
   const table: Record<string, string | number>[] = []
   const most = values.smoke ? 2 : Number(values.workers)
   for (let workers = 1; workers <= most; workers *= 2)
-    table.push(await measure(device, workers, values.smoke ? 5 : 400))
+    table.push(await measure(device, workers, values.smoke ? 5 : 400, values.young))
   console.table(table)
   if (device.simulated) console.log('The device is simulated: the driver’s figures are not a GPU’s.')
   device.close()
@@ -266,6 +268,7 @@ async function measure(
   device: Device,
   workers: number,
   milliseconds: number,
+  young: string | undefined,
 ): Promise<Record<string, string | number>> {
   const pool = device.createPool({ shared: true, maxPoolBytes: device.simulated ? 1 * GiB : 8 * GiB })
   const words = (length: number) => new Int32Array(new SharedArrayBuffer(length * 4))
@@ -279,7 +282,8 @@ async function measure(
   const times = await Promise.all(
     Array.from({ length: workers }, async (_, index) => {
       const task: Task = { ...shared, index }
-      const worker = new Worker(new URL(import.meta.url), { workerData: task })
+      const resourceLimits = young === undefined ? {} : { maxYoungGenerationSizeMb: Number(young) }
+      const worker = new Worker(new URL(import.meta.url), { workerData: task, resourceLimits })
       const [result] = await once(worker, 'message')
       await once(worker, 'exit')
       return result as Times

@@ -39,6 +39,11 @@ export class Ranges {
     return this.pairs[range * 2 + 1]
   }
 
+  /** How many ranges there can be. */
+  get most(): number {
+    return this.region === null ? Infinity : this.limit
+  }
+
   /** The numbers of ranges are below this. */
   get limit(): number {
     return this.pairs.length / 2

@@ -71,6 +71,9 @@ const GENERATION = 8
 export const LAST_GENERATION = 2 ** 28 - 1
 const FIRST_CAPACITY = 1024
 const MOST_RECORDS = 2 ** 27
+/** Bits of the indices of records that share a page of memory. */
+const PAGE_SHIFT = 6
+const PAGE_RECORDS = 1 << PAGE_SHIFT
 
 /** What a table keeps about itself. */
 const enum Count {
@@ -78,29 +81,37 @@ const enum Count {
   used,
   /** unused records at hand */
   recycled,
-  /** the first of them; they are linked through Word.next */
+  /** by owner: the first of them; they are linked through Word.next */
   firstUnused,
-  words,
 }
 
-/** The table of records. `words` and `doubles` are two views of one buffer and change when the table grows. */
+/**
+ * The table of records. `words` and `doubles` are two views of one buffer and change when the table grows.
+ *
+ * Among threads each page of records is one thread's, which its blocks are moved to: what a thread writes then lies on pages of its own,
+ * and on few. Processors fetch lines of memory beside those that are asked for.
+ */
 export class RecordTable {
   words!: Int32Array
   doubles!: Float64Array
-  /** the first index that describes a block */
-  readonly first: number
+  /** the first index that describes a block; 0 is none */
+  readonly first = 1
+  /** the thread whose records are acquired; 0 for a table of one thread */
+  owner = 0
   private readonly counts: Int32Array
-  /** Records from one to the next: among threads every other one stays empty, since processors fetch lines of 64 bytes in pairs. */
-  private readonly step: number
+  /** by page: the thread that it belongs to; empty for a table of one thread */
+  private readonly owners: Int32Array
 
-  /** In `region`, which whoever made it has cleared, the table has `capacity` indices, half of which are used; without one it grows. */
+  /** In `region`, which whoever made it has cleared, the table has `capacity` records for threads up to `mostOwner`; without one it grows. */
   constructor(
     region: Region | null = null,
     private readonly capacity = MOST_RECORDS,
+    private readonly mostOwner = 0,
   ) {
-    this.step = region === null ? 1 : 2
-    this.first = this.step // 0 is none
-    this.counts = region?.int32(Count.words) ?? new Int32Array(Count.words)
+    const pages = region === null ? 0 : Math.ceil((this.first + capacity) / PAGE_RECORDS)
+    const lists = Count.firstUnused + mostOwner + 1
+    this.counts = region?.int32(lists) ?? new Int32Array(lists)
+    this.owners = region?.int32(pages) ?? new Int32Array(0)
     if (this.counts[Count.used] === 0) this.counts[Count.used] = this.first
     if (region === null) this.view(new ArrayBuffer((this.first + FIRST_CAPACITY) * Stride.words * 4))
     else ({ words: this.words, doubles: this.doubles } = region.both((this.first + capacity) * Stride.doubles))
@@ -113,15 +124,16 @@ export class RecordTable {
 
   /** How many records can still be acquired. */
   get available(): number {
-    return Math.floor((this.capacity - (this.used - this.first)) / this.step) + this.counts[Count.recycled]
+    return this.capacity - (this.used - this.first) + this.counts[Count.recycled]
   }
 
   /** A record in state `unused`, its words as they were left except for the tag. Grows the table when there is none. */
   acquire(): number {
     const { counts } = this
-    const record = counts[Count.firstUnused]
-    if (record === 0) return this.extend()
-    counts[Count.firstUnused] = this.words[record * Stride.words + Word.next]
+    const list = Count.firstUnused + this.owner
+    const record = counts[list]
+    if (record === 0) return this.mostOwner === 0 ? this.extend() : this.takePage()
+    counts[list] = this.words[record * Stride.words + Word.next]
     counts[Count.recycled]--
     return record
   }
@@ -132,16 +144,21 @@ export class RecordTable {
     const generation = this.words[base + Word.tag] >> 3
     this.words[base + Word.tag] = generation * GENERATION + State.unused
     if (generation === LAST_GENERATION) return
-    this.words[base + Word.next] = this.counts[Count.firstUnused]
-    this.counts[Count.firstUnused] = record
+    const list = Count.firstUnused + this.ownerOf(record)
+    this.words[base + Word.next] = this.counts[list]
+    this.counts[list] = record
     this.counts[Count.recycled]++
+  }
+
+  /** The thread on whose page a record lies. */
+  ownerOf(record: number): number {
+    return this.mostOwner === 0 ? 0 : this.owners[record >> PAGE_SHIFT]
   }
 
   /** Every record but those that `describes` names is unused from now on, whatever was so before. */
   retain(describes: (record: number) => boolean): void {
-    this.counts[Count.firstUnused] = 0
-    this.counts[Count.recycled] = 0
-    for (let record = this.used - this.step; record >= this.first; record -= this.step) {
+    this.counts.fill(0, Count.recycled)
+    for (let record = this.used - 1; record >= this.first; record--) {
       if (!describes(record)) this.release(record)
     }
   }
@@ -187,23 +204,42 @@ export class RecordTable {
   /** How many records describe a block now. */
   get inUse(): number {
     let retired = 0
-    for (let record = this.first; record < this.used; record += this.step) {
+    for (let record = this.first; record < this.used; record++) {
       const tag = this.words[record * Stride.words + Word.tag]
       if (tag >> 3 === LAST_GENERATION && (tag & STATE_MASK) === State.unused) retired++
     }
-    return (this.used - this.first) / this.step - this.counts[Count.recycled] - retired
+    return this.used - this.first - this.counts[Count.recycled] - retired
   }
 
   private extend(): number {
     const record = this.used
     assert(this.available > 0, 'a table has room for one record more')
-    if ((record + this.step) * Stride.words > this.words.length) {
+    if ((record + 1) * Stride.words > this.words.length) {
       const larger = new ArrayBuffer(this.words.byteLength * 2)
       new Int32Array(larger).set(this.words)
       this.view(larger)
     }
-    this.counts[Count.used] += this.step
+    this.counts[Count.used]++
     return record
+  }
+
+  /** A record of a page that nobody has had; where there is none, of another thread's. */
+  private takePage(): number {
+    const { counts } = this
+    const start = this.used
+    const end = Math.min((start | (PAGE_RECORDS - 1)) + 1, this.first + this.capacity)
+    if (start === end) {
+      const other = counts.findIndex((record, index) => index >= Count.firstUnused && record !== 0)
+      assert(other !== -1, 'a table has room for one record more')
+      const record = counts[other]
+      counts[other] = this.words[record * Stride.words + Word.next]
+      counts[Count.recycled]--
+      return record
+    }
+    this.owners[start >> PAGE_SHIFT] = this.owner
+    counts[Count.used] = end
+    for (let record = end - 1; record > start; record--) this.release(record)
+    return start
   }
 
   private view(buffer: ArrayBuffer): void {

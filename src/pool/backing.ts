@@ -37,6 +37,8 @@ export interface Backing {
   readonly stepBytes: number
   /** what it may reserve at most */
   readonly limitBytes: number
+  /** how many pieces of memory it has, where that is as many as it can; 0 otherwise */
+  readonly mostPieces: number
   readonly reservedBytes: number
   peakReservedBytes: number
   /** by range: the device address of its unit 0 */

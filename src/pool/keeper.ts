@@ -73,7 +73,6 @@ export class Keeper {
     /** called when the memory was given back */
     private readonly onClose: () => void = () => {},
   ) {
-    state.slots.onStray = record => this.giveToHeap(record)
     this.reserve = this.within(() => new Reserve(state.records, state.slots, clocks, config, state.memory))
     const most = Math.min(MOST_AHEAD_BYTES, this.reserve.backing.limitBytes * AHEAD_SHARE)
     const { stepBytes } = this.reserve.backing
@@ -167,13 +166,18 @@ export class Keeper {
   /** A block for a thread, its holder; 0 when nothing helps. */
   private allocate(units: number, alignUnits: number, slot: number, asker: number): number {
     if (!this.state.hasRecords) {
-      const most = this.state.records.used >> 1
+      const most = this.state.records.inUse
       throw new PoolError(`allocate: the pool has ${most} blocks, which is the limit; make another, or larger blocks`)
     }
     const { growths } = this.reserve
-    const record = this.reserve.allocate(units, alignUnits, slot)
-    if (record === 0) return 0
-    this.state.handOver(record, asker)
+    const taken = this.reserve.allocate(units, alignUnits, slot)
+    const { mostPieces } = this.reserve.backing
+    if (taken === 0 && mostPieces > 0) {
+      const fact = `the pool has ${mostPieces} driver allocations, which is the limit`
+      throw new PoolError(`allocate: ${fact}; make another, or one whose memory moves (backing 'virtual')`)
+    }
+    if (taken === 0) return 0
+    const record = this.state.handOver(taken, asker)
     // Another thread is likely to need memory, too, and would have to come here for it.
     if (this.reserve.growths > growths && this.aheadUnits > units) {
       this.reserve.growAhead(this.state.memory.heapFor(units), this.aheadUnits)

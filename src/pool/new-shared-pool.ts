@@ -1,8 +1,9 @@
+import { openProcessBarrier } from '../driver/native/process-barrier.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { virtualMemoryObstacle } from './backing.js'
 import { type PoolConfig, type PoolOptions, parsePoolOptions } from './options.js'
-import { LAYOUT_VERSION, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
+import { LAYOUT_VERSION, MOST_RANGES, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
 import { newPoolNumber } from './transferred.js'
 import { granulesOfRange } from './virtual-backing.js'
 
@@ -37,8 +38,9 @@ export function newState<D, K extends SharedPoolState['kind']>(
 }
 
 function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {
+  const fixed = { ranges: MOST_RANGES, isFenced: openProcessBarrier() === null }
   const moves = (backing === 'auto' || backing === 'virtual') && virtualMemoryObstacle(context) === null
-  if (!moves) return { granules: 0, granuleUnits: MAX_UNITS }
+  if (!moves) return { ...fixed, granules: 0, granuleUnits: MAX_UNITS }
   const stepBytes = context.activate().cuMemGetAllocationGranularity(context.device)
-  return { granules: granulesOfRange(deviceBytes, stepBytes), granuleUnits: stepBytes / UNIT_BYTES }
+  return { ...fixed, granules: granulesOfRange(deviceBytes, stepBytes), granuleUnits: stepBytes / UNIT_BYTES }
 }

@@ -33,7 +33,7 @@ import { newSharedBlocks, SharedBlockPool } from './shared-block-pool.js'
 import { type OpenOptions, SharedBuffer } from './shared-buffer.js'
 import { newSharedHost, SharedHostPool } from './shared-host-pool.js'
 import { SharedPool } from './shared-pool.js'
-import { type SharedPoolState, SharedState } from './shared-state.js'
+import { type SharedPoolState, type SharedRoom, SharedState } from './shared-state.js'
 
 /** The pool that a buffer's memory comes from, whichever wrappers stand in between. */
 export function sourceOf({ home }: DeviceBuffer): unknown {
@@ -71,8 +71,13 @@ export class TestDevice {
   }
 
   /** A pool that threads share, whose keeper is in this one: it answers while others wait. */
-  createSharedPool(options: PoolOptions = {}): { pool: SharedPool; keeper: Keeper; attach: () => SharedPool } {
-    const state = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
+  createSharedPool(
+    options: PoolOptions = {},
+    /** less than it would have */
+    less: Partial<SharedRoom> = {},
+  ): { pool: SharedPool; keeper: Keeper; attach: () => SharedPool } {
+    const whole = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
+    const state = { ...whole, room: { ...whole.room, ...less } }
     const keeper = this.keeperOf(state)
     const front = (creates: boolean) =>
       new SharedPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())

@@ -56,12 +56,19 @@ export class SegmentBacking implements Backing {
     if (bytes > most) return 0
     if (this.reservedBytes + bytes > most) this.trim(Math.max(0, most - bytes))
     if (this.reservedBytes + bytes > most) return 0
+    if (this.mostPieces > 0) this.trim(0)
+    if (this.mostPieces > 0) return 0
     const ptr = this.allocateSegment(bytes)
     if (ptr === 0) return 0
     this.addSegment(heap, ptr, bytes)
     const record = heap.allocate(units, alignUnits, 0)
     heap.records.claim(record) // whoever mends the heap while the driver is called leaves it alone
     return record
+  }
+
+  get mostPieces(): number {
+    const { most } = this.heaps.small.firstRecords
+    return this.segments.length < most || this.segments.includes(null) ? 0 : most
   }
 
   windowFor(): null {

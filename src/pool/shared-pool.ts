@@ -272,17 +272,15 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const { words } = this
     const index = (record << 4) | Word.holder
     const isKnown = record >= this.state.records.first && record < this.state.records.used
-    const phase = isKnown && words[(record << 4) | Word.home] === this.state.thread ? Phase.live : Phase.adopted
     const waiting = holderOf(tag, NOBODY, Phase.live)
-    if (
-      !isKnown ||
-      (words[record << 4] & ~1) !== tag ||
-      Atomics.compareExchange(words, index, waiting, holderOf(tag, this.state.thread, phase)) !== waiting
-    ) {
-      throw new PoolError(
-        'adopt: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once',
-      )
+    const mine = holderOf(tag, this.state.thread, Phase.adopted)
+    // To look at the block before would fetch its line from the other thread twice.
+    if (!isKnown || Atomics.compareExchange(words, index, waiting, mine) !== waiting) this.refuseAdoption()
+    if ((words[record << 4] & ~1) !== tag) {
+      Atomics.store(words, index, waiting) // another generation, of which the holder word has not all bits
+      this.refuseAdoption()
     }
+    if (words[(record << 4) | Word.home] === this.state.thread) words[index] = mine ^ Phase.adopted ^ Phase.live
     this.addresses.note(record)
     return new DeviceBuffer(this.homes.for(record, this.streamAt(record)), tag)
   }
@@ -457,9 +455,10 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     else {
       const sizeClass = classOf(units)
       const { slots } = this.state
+      if (slots.door.isShut) this.state.locked(() => {}) // until the keeper has taken what it needs
       const cached =
+        slots.receive(slot, sizeClass, units) ||
         slots.pop(slot, sizeClass, units) ||
-        slots.inboxes.take(slot, sizeClass, units) ||
         (units < SMALL_UNITS ? 0 : slots.pop(slot, sizeClass + 1, units)) ||
         slots.takeTop(slot, sizeClass, units, this.clocks.known, this.seen)
       if (cached !== 0) return this.handOut(cached, bytes, stream)
@@ -475,7 +474,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   /** A free block out of the heaps that the stream may use, as far as that is known; 0 for none. */
   private takeFromHeap(units: number, alignUnits: number, slot: number): number {
     const { state, words, others } = this
-    const { records, memory, slots } = state
+    const { memory, slots } = state
     const heap = memory.heapFor(units)
     state.acquire()
     if (slots.inboxes.isCrowded) this.emptyInbox()
@@ -488,11 +487,10 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
       }
     }
     if (record !== 0) {
-      if (records.isSpent(record)) record = heap.rehouse(record)
       slots.handOut(slot, record)
       words[(record << 4) | Word.key] = slot + 1
       words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
-      state.handOver(record, state.thread)
+      record = state.handOver(record, state.thread)
     }
     state.release()
     return record
@@ -653,6 +651,12 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     checkStreamOf(call, stream, this.clocks)
     if (stream.capture !== null) throw new PoolError(`${call}: ${NO_CAPTURES}`)
     stream.checkOpen(call)
+  }
+
+  private refuseAdoption(): never {
+    throw new PoolError(
+      'adopt: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once',
+    )
   }
 
   private refuseStale(call: string): never {

@@ -1,18 +1,19 @@
 // The slot cache of a pool that several threads share: for each thread, stream and class up to sixteen places of its own. Only that
-// thread puts blocks into them; it takes them out again by one atomic operation each, and so may the thread that keeps the
-// pool. No link can be followed into the wrong block, and nothing needs to be locked on the way.
+// thread puts blocks into them; it takes them out again, and so may the thread that keeps the pool, behind a door
+// (door.ts) that lets in one of both. No link can be followed into the wrong block, and nothing needs to be locked on the way.
 //
 // An empty place is changed by its thread alone, so that putting a block there is a plain store where stores are seen in
 // the order they were made.
 
 import { assert } from '../base/assert.js'
 import { publish } from '../base/publish.js'
-import { MOST_WORKERS } from '../base/roster.js'
+import { MOST_WORKERS, type Roster } from '../base/roster.js'
 import { NOBODY } from '../heap/holder.js'
 import { Double, type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
+import { Door } from './door.js'
 import { Inboxes } from './inboxes.js'
 import type { Slots } from './slots.js'
 
@@ -42,10 +43,9 @@ const enum Below {
   large = 144,
 }
 
-/** Places of a class: the more, the less they hold. */
+/** Places of a class: the more, the less they hold. Without a branch, since sizes vary. */
 function placesOf(sizeClass: number): number {
-  if (sizeClass < Below.medium) return PLACES
-  return sizeClass < Below.large ? PLACES / 2 : PLACES / 4
+  return PLACES >> (((Below.medium - 1 - sizeClass) >>> 31) + ((Below.large - 1 - sizeClass) >>> 31))
 }
 assert(
   classOf(2 ** 8) === Number(Below.medium) && classOf(2 ** 12) === Number(Below.large),
@@ -75,11 +75,12 @@ export class SharedSlots implements Slots {
   private readonly doubles: Float64Array
   /** the number of this thread; 0 before it has one */
   private thread = 0
-  /** what the keeper does with a block that it has taken out and has no use for */
-  onStray: (record: number) => void = () => {}
+  /** to take blocks out of places: of this thread by it, of all by the keeper */
+  readonly door: Door
 
   /** Takes what it needs from `region`; `records` are of a fixed size. */
-  constructor(records: RecordTable, region: Region) {
+  constructor(records: RecordTable, region: Region, roster: Roster, isFenced: boolean) {
+    this.door = new Door(region, roster, isFenced)
     this.places = region.int32((MOST_WORKERS + 1) << Shift.thread)
     this.inboxes = new Inboxes(records, region)
     this.totals = region.float64(Total.count)
@@ -92,20 +93,23 @@ export class SharedSlots implements Slots {
   enter(thread: number): void {
     this.thread = thread
     this.inboxes.thread = thread
+    this.door.assign(thread)
   }
 
   /** A block of at least `units` in their class, out of this thread's own places; 0 for none. */
   pop(slot: number, sizeClass: number, units: number): number {
-    const { places, words, tops } = this
+    const { places, words, tops, door } = this
     const first = (this.thread << Shift.thread) | (slot << Shift.stream) | (sizeClass << Shift.class)
     const stack = (slot << Shift.stack) | sizeClass
     const top = tops[stack]
-    const record = top === 0 ? 0 : places[first + top - 1]
+    if (!door.enter()) return 0
+    let record = top === 0 ? 0 : places[first + top - 1]
     if (record !== 0 && words[(record << 4) | Word.units] >= units) {
+      places[first + top - 1] = 0
       tops[stack] = top - 1
-      if (Atomics.exchange(places, first + top - 1, 0) === record) return record
-    }
-    return this.search(first, stack, placesOf(sizeClass), units)
+    } else record = this.search(first, stack, units)
+    door.leave()
+    return record
   }
 
   /** An empty place of this thread for a block of `sizeClass`, which is put there now; 0 when none is left. */
@@ -122,13 +126,34 @@ export class SharedSlots implements Slots {
     return this.searchEmpty(first, stack, placesOf(sizeClass))
   }
 
+  /**
+   * A block of at least `units` in their class that another thread has freed, out of this thread's inbox; 0 for none. Some more of
+   * that class come into places, so that whoever allocates for another thread is here once for all of them.
+   */
+  receive(slot: number, sizeClass: number, units: number): number {
+    const { inboxes, tops } = this
+    const record = inboxes.take(slot, sizeClass, units)
+    const stack = (slot << Shift.stack) | sizeClass
+    for (let more = record === 0 ? 0 : placesOf(sizeClass) / 2; more > 0; more--) {
+      const top = tops[stack]
+      const place = this.placeFor(slot, sizeClass)
+      const other = place === 0 ? 0 : inboxes.take(slot, sizeClass, units)
+      if (other === 0) {
+        tops[stack] = top
+        break
+      }
+      this.put(place, other)
+    }
+    return record
+  }
+
   /** The keeper has taken what was on top, or it is too small. */
-  private search(first: number, stack: number, count: number, units: number): number {
+  private search(first: number, stack: number, units: number): number {
     const { places, words } = this
-    for (let index = count - 1; index >= 0; index--) {
+    for (let index = PLACES - 1; index >= 0; index--) {
       const record = places[first + index]
       if (record === 0 || words[(record << 4) | Word.units] < units) continue
-      if (Atomics.exchange(places, first + index, 0) !== record) continue
+      places[first + index] = 0
       this.tops[stack] = index
       return record
     }
@@ -266,14 +291,11 @@ export class SharedSlots implements Slots {
   takeOlder(slot: number, units: number, stamp: number): number {
     const { places, words, doubles } = this
     const sizeClass = classOf(units)
-    const fits = (record: number) =>
-      words[(record << 4) | Word.units] >= units && doubles[(record << 3) | Double.stamp] <= stamp
+    this.door.shut()
     for (const place of this.filled(slot, sizeClass, sizeClass + 1)) {
-      if (!fits(places[place])) continue
-      const record = this.takeFrom(place)
-      if (record === 0 || fits(record)) {
-        if (record !== 0) return record
-      } else this.onStray(record) // its thread put another one there meanwhile
+      const record = places[place]
+      const fits = words[(record << 4) | Word.units] >= units && doubles[(record << 3) | Double.stamp] <= stamp
+      if (fits) return this.takeFrom(place)
     }
     return 0
   }
@@ -284,20 +306,24 @@ export class SharedSlots implements Slots {
    */
   takeTop(slot: number, sizeClass: number, units: number, known: Float64Array, seen: Float64Array): number {
     const { places, words, doubles } = this
-    for (let other = 0; other < this.slotLimit; other++) {
+    if (!this.door.enter()) return 0
+    let found = 0
+    for (let other = 0; other < this.slotLimit && found === 0; other++) {
       const base = (this.thread << Shift.thread) | (other << Shift.stream)
       if (other === slot || places[base] === 0) continue
-      for (let place = base | (sizeClass << Shift.class), left = placesOf(sizeClass); left > 0; place++, left--) {
+      const first = base | (sizeClass << Shift.class)
+      for (let place = first; place < first + PLACES && found === 0; place++) {
         const record = places[place]
         if (record === 0 || words[(record << 4) | Word.units] !== units) continue
         const stamp = doubles[(record << 3) | Double.stamp]
         if (known[slot * MOST_STREAMS + other] < stamp && seen[other] < stamp) continue
-        if (Atomics.exchange(places, place, 0) !== record) continue
+        places[place] = 0
         words[(record << 4) | Word.key] = slot + 1
-        return record
+        found = record
       }
     }
-    return 0
+    this.door.leave()
+    return found
   }
 
   takeRoom(): number[] {
@@ -344,9 +370,14 @@ export class SharedSlots implements Slots {
     }
   }
 
+  /** For the keeper. */
   private takeFrom(place: number): number {
-    const record = Atomics.exchange(this.places, place, 0)
-    if (record !== 0) this.handBack(record)
+    this.door.shut()
+    const record = Atomics.load(this.places, place)
+    if (record !== 0) {
+      Atomics.store(this.places, place, 0)
+      this.handBack(record)
+    }
     return record
   }
 

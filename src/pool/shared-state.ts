@@ -20,12 +20,12 @@ import type { PoolConfig } from './options.js'
 import { SharedSlots } from './shared-slots.js'
 
 /** Grows with each change of what lies where. */
-export const LAYOUT_VERSION = 1
+export const LAYOUT_VERSION = 2
 /** Blocks that a pool can have at a time, free ones and gaps included. */
-const MOST_RECORDS = 2 ** 20 - 2 // an entry of an inbox has 20 bits for one
+const MOST_RECORDS = 2 ** 19 - 1 // an entry of an inbox has 20 bits for one
 /** Records kept for the keeper, which moves and gives back memory, and for blocks that are cut out of others. */
 const SPARE_RECORDS = 1024
-const MOST_RANGES = 4096
+export const MOST_RANGES = 4096
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 export const COUNT_LINE = 16
 
@@ -42,10 +42,15 @@ export const enum Figure {
 }
 export const CLOSED = -1
 
-/** Of the memory behind the pool: how many granules each of two ranges has, 0 for memory that does not move. */
+/** What is known of the pool before it is made. */
 export interface SharedRoom {
+  /** of the memory behind it: how many granules each of two ranges has, 0 for memory that does not move */
   readonly granules: number
   readonly granuleUnits: number
+  /** pieces of memory that it can have at a time */
+  readonly ranges: number
+  /** see Door */
+  readonly isFenced: boolean
 }
 
 /** A pool for other threads of this process; can be cloned into any message. `D` stands for its device. */
@@ -85,29 +90,29 @@ export function checkPoolState(call: string, state: unknown): void {
   const { config, device, room } = (state ?? {}) as Partial<SharedPoolState>
   const isState = [config, device, room].every(part => typeof part === 'object')
   checkDescriptor(call, state, isState)
-  const { figures } = layOut(new Region(state.buffer), room!, new Float64Array(0))
+  const { figures } = layOut(Region.ofPages(state.buffer), room!, new Float64Array(0))
   if (figures[Figure.keeper] === CLOSED) throw new PoolError(`${call}: the pool is closed; make another`)
 }
 
 /** Bytes of the state of a pool. */
 export function sharedStateBytes(room: SharedRoom): number {
-  const region = new Region(null)
+  const region = Region.ofPages(null)
   layOut(region, room, new Float64Array(0))
   return region.bytes
 }
 
 /** The same in every thread: this is the layout. */
-function layOut(region: Region, { granules, granuleUnits }: SharedRoom, seen: Float64Array) {
+function layOut(region: Region, { ranges, granules, granuleUnits, isFenced }: SharedRoom, seen: Float64Array) {
   const lockWords = region.int32(1)
   const roster = new Roster(region.int32(ROSTER_WORDS), 0)
   const threadIds = region.int32(MOST_WORKERS + 1)
   const figures = region.float64(Figure.count)
-  const bases = region.float64(MOST_RANGES)
+  const bases = region.float64(ranges)
   const mailbox = new Mailbox(region.int32(mailboxWords(MOST_WORKERS)))
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
-  const records = new RecordTable(region, MOST_RECORDS)
-  const slots = new SharedSlots(records, region)
-  const memory = new FreeMemory(records, slots, seen, { region, ranges: MOST_RANGES, granules, granuleUnits })
+  const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
+  const slots = new SharedSlots(records, region, roster, isFenced)
+  const memory = new FreeMemory(records, slots, seen, { region, ranges, granules, granuleUnits })
   return { lockWords, roster, threadIds, figures, bases, mailbox, counts, records, slots, memory }
 }
 
@@ -132,7 +137,7 @@ export class SharedState {
 
   /** Enters the roster. Throws PoolError when there is no place. `seen` is what the host has seen complete, of the clocks. */
   constructor({ buffer, room }: Pick<SharedPoolState, 'buffer' | 'room'>, seen: Float64Array) {
-    const { lockWords, ...parts } = layOut(new Region(buffer), room, seen)
+    const { lockWords, ...parts } = layOut(Region.ofPages(buffer), room, seen)
     this.roster = parts.roster
     this.threadIds = parts.threadIds
     this.figures = parts.figures
@@ -150,6 +155,7 @@ export class SharedState {
     }
     this.threadIds[this.thread] = threadId
     this.slots.enter(this.thread)
+    this.records.owner = this.thread
     this.lock = new RobustLock(lockWords, 0, this.roster, this.thread)
   }
 
@@ -158,12 +164,25 @@ export class SharedState {
     return this.records.available > SPARE_RECORDS
   }
 
-  /** A block that a heap has just handed out, under the lock, is live and a thread's from now on. */
-  handOver(record: number, thread: number): void {
+  /** A block that a heap has just handed out, under the lock, is live and a thread's from now on, in the record that is returned. */
+  handOver(handed: number, thread: number): number {
     const { words } = this.records
+    const record = this.recordFor(handed, thread)
     const tag = (words[record << 4] & ~7) + 8 + State.live
     words[(record << 4) | Word.holder] = holderOf(tag, thread, Phase.live)
     words[record << 4] = tag // until here the block is the heap's
+    return record
+  }
+
+  /** A taken block goes to a record on a page of the thread that gets it, and to another one when its own has no generation left. */
+  private recordFor(record: number, thread: number): number {
+    const { records, memory, hasRecords } = this
+    const stays = records.ownerOf(record) === thread || !hasRecords
+    if (stays && !records.isSpent(record)) return record
+    records.owner = thread
+    const moved = memory.heapFor(records.words[(record << 4) | Word.units]).rehouse(record)
+    records.owner = this.thread
+    return moved
   }
 
   /** Waits for the lock, and mends what its last holder left when it died. The driver is never called before it is released. */
@@ -172,9 +191,11 @@ export class SharedState {
     this.repairs++
     rebuild([this.memory.small, this.memory.large])
     this.slots.recount(this.records)
+    this.slots.door.mend()
   }
 
   release(): void {
+    this.slots.door.open()
     this.lock.release()
   }
 

@@ -36,6 +36,7 @@ const MOST_ATTEMPTS = 4
 const RESERVATION_FACTOR = 4
 
 export class VirtualBacking implements Backing {
+  readonly mostPieces = 0
   readonly kind = 'virtual'
   readonly bases: number[]
   reservedBytes = 0

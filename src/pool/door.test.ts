@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { describe, it } from 'node:test'
+import { Worker } from 'node:worker_threads'
+import { openProcessBarrier } from '../driver/native/process-barrier.js'
+import { At, DOOR_BYTES, newDoor } from './door-thread.suite.js'
+
+const TURNS = 500
+
+for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
+  describe(`a door whose threads make ${isFenced ? 'barriers' : 'none'}`, () => {
+    it('lets nobody in while it is shut', () => {
+      const { door } = newDoor(new SharedArrayBuffer(DOOR_BYTES), isFenced)
+      assert.ok(door.enter())
+      door.leave()
+      door.shut()
+      assert.deepEqual([door.isShut, door.enter()], [true, false])
+      door.open()
+      assert.deepEqual([door.isShut, door.enter()], [false, true])
+    })
+
+    it('is shut by one or used by the other, never both', async () => {
+      const buffer = new SharedArrayBuffer(DOOR_BYTES)
+      const { door, words } = newDoor(buffer, isFenced)
+      const thread = new Worker(new URL('./door-thread.suite.js', import.meta.url), {
+        workerData: { buffer, isFenced },
+      })
+      await once(thread, 'message')
+      let seen = 0
+      for (let turn = 0; turn < TURNS; turn++) {
+        door.shut()
+        const before = words[At.inside]
+        if (before !== 0) words[At.broken]++
+        words[At.keeper] = 1
+        for (let look = 0; look < 50; look++) if (Atomics.load(words, At.inside) !== before) words[At.broken]++
+        words[At.keeper] = 0
+        door.open()
+        seen = words[At.entered]
+        while (Atomics.load(words, At.entered) === seen); // it goes in again
+      }
+      await thread.terminate()
+      door.shut() // nobody waits for a thread that has died inside
+      assert.equal(words[At.broken], 0)
+    })
+  })
+}

@@ -1,0 +1,93 @@
+// Between a thread and what it has in its places stands a door: the thread goes in for a few loads and stores, and
+// the keeper shuts all doors before it takes blocks out. Each says what it does before it looks at what the other one does, so
+// that not both go in. For the thread, which goes in all the time, that would be a barrier each time; where the system can
+// make one in all threads at once, the keeper asks for that, and the thread just stores and loads.
+
+import { publish } from '../base/publish.js'
+import { MOST_WORKERS, type Roster } from '../base/roster.js'
+import { openProcessBarrier } from '../driver/native/process-barrier.js'
+import type { Region } from '../heap/region.js'
+
+/** int32 words between what two threads write. */
+const LINE_WORDS = 32
+/** Looks at a thread that is inside before it is taken for one that does not run, or has ended. */
+const SPINS = 1000
+const PATIENCE_MS = 1
+
+export class Door {
+  /** whether the keeper has shut the doors; then by thread, a line each: whether it is inside */
+  private readonly words: Int32Array
+  /** that of this thread */
+  private index = 0
+  private hasShut = false
+  private barrier: (() => void) | null = null
+
+  constructor(
+    region: Region,
+    private readonly roster: Roster,
+    /** whether threads make barriers themselves; the same in all of them */
+    private readonly isFenced: boolean,
+  ) {
+    this.words = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
+  }
+
+  /** This thread has got its number. */
+  assign(thread: number): void {
+    this.index = thread * LINE_WORDS
+    Atomics.store(this.words, this.index, 0) // another one of that number may have died inside
+  }
+
+  /** From here to `leave` the keeper takes nothing out; false while it is doing that. In between nothing is waited for. */
+  enter(): boolean {
+    const { words, index } = this
+    if (this.isFenced) {
+      Atomics.store(words, index, 1)
+      if (Atomics.load(words, 0) === 0) return true
+    } else {
+      words[index] = 1
+      if (words[0] === 0) return true
+    }
+    this.leave()
+    return false
+  }
+
+  leave(): void {
+    publish(this.words, this.index, 0)
+  }
+
+  get isShut(): boolean {
+    return Atomics.load(this.words, 0) === 1
+  }
+
+  /** Returns when no thread is inside, and lets none in until `open`. Under the lock of the pool. */
+  shut(): void {
+    if (this.hasShut) return
+    const { words, roster } = this
+    this.hasShut = true
+    Atomics.store(words, 0, 1)
+    if (!this.isFenced) {
+      this.barrier ??= openProcessBarrier()
+      this.barrier!()
+    }
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      const index = thread * LINE_WORDS
+      for (let looks = 0; Atomics.load(words, index) === 1; looks++) {
+        if (!roster.isAlive(thread)) break
+        if (looks < SPINS) continue
+        if (roster.look(thread)) break
+        Atomics.wait(words, index, 1, PATIENCE_MS)
+      }
+    }
+  }
+
+  /** Takes back what this thread has shut. */
+  open(): void {
+    if (this.hasShut) this.mend()
+  }
+
+  /** The same after the death of whoever has shut them. */
+  mend(): void {
+    this.hasShut = false
+    Atomics.store(this.words, 0, 0)
+  }
+}
