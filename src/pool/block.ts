@@ -36,15 +36,17 @@ export class Share {
 
 /** The cached blocks of one class of a stream: the one on top, which leads to the others. */
 export class Stack {
-  height = 0
+  /** under all of them lies one that is none: its height is 0, and its size none that is ever asked for */
+  top: Block
 
   constructor(
-    /** that of the pool's empty blocks when there is none */
-    public top: Block,
+    pool: BlockKeeper,
     /** most blocks */
     readonly places: number,
     readonly share: Share,
-  ) {}
+  ) {
+    this.top = new Block(pool, 0, this)
+  }
 }
 
 export class Block implements BufferHome {
@@ -56,13 +58,15 @@ export class Block implements BufferHome {
   /** while cached: what must have passed before other streams may have it; a float64 from the start */
   stamp = Number.NaN
   /** while cached: the block under it */
-  below: Block | null = null
-  /** where it is cached, or comes to be when its stream frees it */
-  stack: Stack | null = null
+  below: Block = this
+  /** while cached: how many blocks its stack has up to here */
+  height = 0
 
   constructor(
     readonly pool: BlockKeeper,
     readonly record: number,
+    /** where it is cached, or comes to be when its stream frees it */
+    public stack: Stack,
   ) {}
 
   get context(): Context {

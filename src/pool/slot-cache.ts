@@ -59,8 +59,6 @@ export class SlotCache implements Slots {
   private readonly emptyStack: Stack
   /** has no place for another block */
   private readonly fullStack: Stack
-  /** under every stack */
-  private readonly bottom: Block
 
   constructor(
     private readonly records: RecordTable,
@@ -68,10 +66,10 @@ export class SlotCache implements Slots {
     private readonly mostUnits: number,
     private readonly pool: BlockKeeper,
   ) {
-    this.bottom = new Block(pool, 0) // its size is none that is ever asked for
-    this.emptyStack = new Stack(this.bottom, 0, new Share())
-    this.fullStack = new Stack(this.bottom, 0, new Share())
-    this.stacks = new Array<Stack>(MOST_STREAMS << Shift.stream).fill(this.emptyStack)
+    this.emptyStack = new Stack(pool, 0, new Share())
+    this.fullStack = new Stack(pool, 0, new Share())
+    // An array that never had a hole needs no look whether it has one.
+    this.stacks = Array.from({ length: MOST_STREAMS << Shift.stream }, () => this.emptyStack)
   }
 
   /** A stream slot that has blocks from now on. */
@@ -108,8 +106,7 @@ export class SlotCache implements Slots {
     const { share } = stack
     const left = share.cached - units
     if (block.units !== units || left < share.watched) return null
-    stack.top = block.below!
-    stack.height--
+    stack.top = block.below
     share.cached = left
     return block
   }
@@ -117,10 +114,10 @@ export class SlotCache implements Slots {
   /** A cached block that wastes little: of `sizeClass`, that of `units`, or of the next, so at most an eighth or one unit too large; null for none. */
   takeAny(slot: number, sizeClass: number, units: number): Block | null {
     const index = (slot << Shift.stream) | sizeClass
-    if (this.stacks[index].height + this.stacks[index + 1].height === 0) return null
+    if (this.stacks[index].top.height + this.stacks[index + 1].top.height === 0) return null
     const block = this.search(index, units)
     if (block === null) return null
-    const { share } = block.stack!
+    const { share } = block.stack
     share.cached -= block.units
     if (share.cached < share.watched) this.notePeak()
     return block
@@ -128,14 +125,14 @@ export class SlotCache implements Slots {
 
   /** Keeps a block for its stream; false when its class or the stream's share is full. */
   put(block: Block): boolean {
-    const stack = block.stack!
-    const { share } = stack
+    const { stack } = block
+    const { share, top } = stack
     const cached = share.cached + block.units
-    const height = stack.height + 1
+    const height = top.height + 1
     if (height > stack.places || cached > this.mostUnits) return false
-    block.below = stack.top
+    block.below = top
+    block.height = height
     stack.top = block
-    stack.height = height
     share.cached = cached
     return true
   }
@@ -151,7 +148,7 @@ export class SlotCache implements Slots {
   /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
   handOut(slot: number, record: number): void {
     const { words } = this.records
-    this.blocks[record] ??= new Block(this.pool, record)
+    this.blocks[record] ??= new Block(this.pool, record, this.fullStack)
     const block = this.blockOf(record)
     this.records.setState(record, State.live)
     block.tag = words[(record << 4) | Word.tag]
@@ -244,8 +241,7 @@ export class SlotCache implements Slots {
       share.giver = other
     }
     const block = stack.top
-    stack.top = block.below!
-    stack.height--
+    stack.top = block.below
     const giver = stack.share
     giver.cached -= units
     if (giver.cached < giver.watched) this.notePeak()
@@ -258,7 +254,7 @@ export class SlotCache implements Slots {
   /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
   takeOlder(slot: number, units: number, stamp: number): number {
     const stack = this.stacks[(slot << Shift.stream) | classOf(units)]
-    for (let block = stack.top; block !== this.bottom; block = block.below!) {
+    for (let block = stack.top; block.height > 0; block = block.below) {
       if (block.units < units || block.stamp > stamp) continue
       this.remove(stack, block)
       this.shares[slot].cached -= block.units
@@ -302,7 +298,7 @@ export class SlotCache implements Slots {
     if (this.cachedUnits(slot) === 0) return
     for (let sizeClass = 0; sizeClass < CLASSES; sizeClass++) {
       let block = this.stacks[(slot << Shift.stream) | sizeClass].top
-      for (; block !== this.bottom; block = block.below!) yield block
+      for (; block.height > 0; block = block.below) yield block
     }
   }
 
@@ -312,7 +308,7 @@ export class SlotCache implements Slots {
     const stack = this.stacks[index]
     let larger: Block | null = null
     if (units >= Limit.large) {
-      for (let block = stack.top; block !== this.bottom; block = block.below!) {
+      for (let block = stack.top; block.height > 0; block = block.below) {
         if (block.units === units) return this.remove(stack, block)
         if (block.units > units) larger = block
       }
@@ -323,20 +319,20 @@ export class SlotCache implements Slots {
 
   private pop(stack: Stack): Block | null {
     const { top } = stack
-    if (top === this.bottom) return null
-    stack.top = top.below!
-    stack.height--
+    if (top.height === 0) return null
+    stack.top = top.below
     return top
   }
 
   private remove(stack: Stack, block: Block): Block {
-    stack.height--
-    if (stack.top === block) stack.top = block.below!
-    else {
-      let above = stack.top
-      while (above.below !== block) above = above.below!
-      above.below = block.below
+    if (stack.top === block) {
+      stack.top = block.below
+      return block
     }
+    let above = stack.top
+    for (; above.below !== block; above = above.below) above.height--
+    above.height--
+    above.below = block.below
     return block
   }
 
@@ -344,7 +340,7 @@ export class SlotCache implements Slots {
     const index = (slot << Shift.stream) | sizeClass
     if (this.stacks[index] === this.emptyStack) {
       const places = sizeClass < LARGE_CLASS ? Limit.smallPlaces : Limit.largePlaces
-      this.stacks[index] = new Stack(this.bottom, places, this.shares[slot])
+      this.stacks[index] = new Stack(this.pool, places, this.shares[slot])
     }
     return this.stacks[index]
   }
