@@ -73,7 +73,8 @@ export class SlotCache implements Slots {
   ) {
     this.bottom = new Block(pool, 0) // its size is none that is ever asked for
     this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0))
-    this.stacks = new Array<Stack>(MOST_STREAMS << Shift.stream).fill(this.emptyStack)
+    // The engine need not look for holes in an array that never had one.
+    this.stacks = Array.from({ length: MOST_STREAMS << Shift.stream }, () => this.emptyStack)
   }
 
   /** A stream slot that has blocks from now on. */
@@ -396,7 +397,7 @@ export class SlotCache implements Slots {
   ): number {
     const { words } = this.records
     for (; length < units && record !== 0; record = words[(record << 4) | direction]) {
-      const owner = words[(record << 4) | Word.key]
+      const owner = this.key(record)
       const state = this.state(record)
       if ((owner !== key && owner !== 0) || (state !== State.free && state !== State.cached)) return length
       length += words[(record << 4) | Word.units]
