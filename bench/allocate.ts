@@ -1,18 +1,17 @@
 // Host time of an allocation and its free, through the public API with everything on, beside the driver's own calls in
 // the same process. Run: node dist/bench/allocate.js [--device D] [--smoke] [--save DIR]
 
-import { parseArgs } from 'node:util'
 import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
-import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
+import type { Device } from '../src/device.js'
 import { limited, type Stream } from '../src/index.js'
 import type { Pool } from '../src/pool/pool.js'
 import { machineOf, median, save } from './machine.js'
+import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
-const { values } = parseArgs({
-  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
-})
-const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const program = deviceBenchmark("host time of an allocation and its free, beside the driver's own calls")
+const values = optionsOf(program)
+const device = deviceOf(program)
 const scale = values.smoke ? 0.002 : 1
 const BATCHES = values.smoke ? 3 : 15
 const LIVE = 1000

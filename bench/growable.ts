@@ -2,17 +2,16 @@
 // in the same process: cuMemCreate, cuMemMap and cuMemSetAccess of the same bytes behind the same bytes. What was grown is
 // given back between the steps, untimed. Run: node dist/bench/growable.js [--device D] [--smoke] [--save DIR]
 
-import { parseArgs } from 'node:util'
 import { formatBytes, GiB, MiB } from '../src/base/bytes.js'
-import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
+import type { Device } from '../src/device.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../src/driver/constants.js'
 import type { GrowableBuffer } from '../src/index.js'
 import { machineOf, median, save } from './machine.js'
+import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
-const { values } = parseArgs({
-  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
-})
-const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const program = deviceBenchmark('what growing a buffer costs beside the calls of the driver')
+const values = optionsOf(program)
+const device = deviceOf(program)
 const STEPS = values.smoke ? 20 : 500
 const WARM_UP = values.smoke ? 5 : 100
 /** from how much to how much */

@@ -2,10 +2,8 @@
 // Times are the GPU's own, by events around launches that follow each other. A pair is a malloc and a free, two calls.
 // Run: node dist/bench/in-kernel.js [--device N] [--smoke] [--save DIR]
 
-import { parseArgs } from 'node:util'
 import koffi from 'koffi'
 import { GiB, KiB } from '../src/base/bytes.js'
-import { openDevice, parseDeviceChoice } from '../src/device.js'
 import { shippedPtx } from '../src/kernel/device-code.js'
 import {
   DEVICE_HEAP,
@@ -16,11 +14,11 @@ import {
 } from '../src/kernel/device-layout.js'
 import type { KernelArgument } from '../src/kernel/kernel.js'
 import { machineOf, median, save } from './machine.js'
+import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
-const { values } = parseArgs({
-  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
-})
-const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const program = deviceBenchmark("allocations inside kernels, beside CUDA's malloc and a bare atomicAdd")
+const values = optionsOf(program)
+const device = deviceOf(program)
 const REGION_BYTES = values.smoke ? GiB / 8 : 6 * GiB
 const THREADS = values.smoke ? [1024] : [65_536, 2 ** 20]
 const REPEATS = values.smoke ? 1 : 9

@@ -2,16 +2,14 @@
 // package's table and bare through the foreign-function library, in turns and in one process. The kernel does nothing; what
 // is submitted is waited for between the batches, untimed. Run: node dist/bench/launch.js [--device D] [--smoke] [--save DIR]
 
-import { parseArgs } from 'node:util'
 import koffi from 'koffi'
-import { openDevice, parseDeviceChoice } from '../src/device.js'
 import type { KernelArguments } from '../src/driver/driver.js'
 import { registerSimulatedKernel } from '../src/driver/simulated/index.js'
 import { machineOf, median, save } from './machine.js'
+import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
-const { values } = parseArgs({
-  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
-})
+const program = deviceBenchmark("what a launch costs beside the driver's own call")
+const values = optionsOf(program)
 const BATCH = 400 // fewer than the driver queues before it waits
 const BATCHES = values.smoke ? 5 : 500
 
@@ -23,7 +21,7 @@ const PTX = `
 `
 registerSimulatedKernel('bench_nothing', () => {})
 
-const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const device = deviceOf(program)
 const { driver } = device
 const stream = device.createStream()
 const pool = device.createPool()

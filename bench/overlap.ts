@@ -6,22 +6,18 @@
 // Streams share this many queues to the GPU, by default 8: with more than there are streams here, none waits for another's.
 process.env['CUDA_DEVICE_MAX_CONNECTIONS'] ??= '32'
 
-import { parseArgs } from 'node:util'
 import { MiB } from '../src/base/bytes.js'
-import { openDevice, parseDeviceChoice } from '../src/device.js'
 import { registerSimulatedKernel } from '../src/driver/simulated/kernels.js'
 import { type DeviceBuffer, openNvtx, type Pool, profiled } from '../src/index.js'
 import { machineOf, median, save } from './machine.js'
+import { type BenchOptions, deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
-const { values } = parseArgs({
-  options: {
-    device: { type: 'string' },
-    smoke: { type: 'boolean', default: false },
-    save: { type: 'string' },
-    nvtx: { type: 'boolean', default: false },
-  },
-})
-const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const program = deviceBenchmark('work on several streams at once, each step with memory of its own').option(
+  '--nvtx',
+  'with names for a profiler',
+)
+const values = optionsOf<BenchOptions & { nvtx?: boolean }>(program)
+const device = deviceOf(program)
 const BATCHES = values.smoke ? 3 : 15
 const STREAMS = [1, 2, 4, 8]
 const STEPS = values.smoke ? 4 : 100
@@ -165,6 +161,13 @@ for (const { streams: width, subjects: results } of rows) {
   }
 }
 const connections = process.env['CUDA_DEVICE_MAX_CONNECTIONS']
-const parameters = { batches: BATCHES, steps: STEPS, kernelNs: KERNEL_NS, bytes: BYTES, connections, nvtx: values.nvtx }
+const parameters = {
+  batches: BATCHES,
+  steps: STEPS,
+  kernelNs: KERNEL_NS,
+  bytes: BYTES,
+  connections,
+  nvtx: values.nvtx === true,
+}
 save(values.save, 'overlap', { machine, parameters, rows })
 device.close()

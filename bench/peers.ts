@@ -3,18 +3,18 @@
 // access cannot be taken away. Run: node dist/bench/peers.js [--device D] [--smoke] [--save DIR]
 // D is a GPU, which copies to the next one, or 'simulated'.
 
-import { parseArgs } from 'node:util'
 import { formatBytes, GiB, KiB, MiB } from '../src/base/bytes.js'
-import { type Device, openDevices, parseDeviceChoice } from '../src/device.js'
+import { type Device, openDevices } from '../src/device.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { Pool } from '../src/pool/pool.js'
 import { machineOf, median, save } from './machine.js'
+import { deviceBenchmark, openedBy, optionsOf } from './options.js'
 
-const { values } = parseArgs({
-  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
-})
-const choice = parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto')
-const devices = openDevices(typeof choice === 'number' ? undefined : choice)
+const program = deviceBenchmark('copies from one GPU to the next, by the ways there are')
+const values = optionsOf(program)
+const [devices, firstIndex] = openedBy(program, choice =>
+  typeof choice === 'number' ? [openDevices(), choice] : [openDevices(choice), 0],
+)
 const SIZES = values.smoke ? [4 * KiB, 1 * MiB] : [64 * KiB, 1 * MiB, 16 * MiB, 256 * MiB, 1 * GiB]
 const BATCHES = values.smoke ? 2 : 7
 const BATCH_BYTES = values.smoke ? 2 * MiB : 4 * GiB
@@ -77,7 +77,6 @@ function pools(open: (device: Device) => Pool): readonly [Pool, Pool] {
   return [open(first), open(second)]
 }
 
-const firstIndex = typeof choice === 'number' ? choice : 0
 const [first, second] = [devices[firstIndex], devices[(firstIndex + 1) % devices.length]]
 if (first === undefined || first === second || !second.canAccessPeer(first) || !first.canAccessPeer(second)) {
   console.log(`this needs two GPUs with a way to each other, one of them ${firstIndex}; there are ${devices.length}`)

@@ -4,7 +4,6 @@
 import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import os from 'node:os'
 import { join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
 import { readSnapshot } from '../src/trace/pytorch-snapshot.js'
@@ -12,8 +11,9 @@ import { pickleSnapshot } from '../src/trace/pytorch-snapshot-writer.js'
 import { Action, type Trace } from '../src/trace/trace.js'
 import { TraceBuilder } from '../src/trace/trace-builder.js'
 import { median, save } from './machine.js'
+import { benchmark, optionsOf } from './options.js'
 
-const { values } = parseArgs({ options: { smoke: { type: 'boolean', default: false }, save: { type: 'string' } } })
+const values = optionsOf(benchmark('how fast a large snapshot is read'))
 const MEGABYTES = values.smoke ? 2 : 100
 const BYTES_PER_EVENT = 125
 const RUNS = 5

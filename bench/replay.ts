@@ -1,21 +1,17 @@
 // How fast a recording goes through the pool on the simulated device: host time only, one thread.
 // Run: node dist/bench/replay.js [FILE] [--rounds N] [--smoke] [--save DIR]
 
-import { parseArgs } from 'node:util'
 import { replayDevices } from '../src/device.js'
 import { Pass } from '../src/trace/pass.js'
 import { readSnapshot } from '../src/trace/pytorch-snapshot.js'
 import { machineOf, median, save } from './machine.js'
+import { type BenchOptions, benchmark, optionsOf } from './options.js'
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    rounds: { type: 'string', default: '100' },
-    smoke: { type: 'boolean', default: false },
-    save: { type: 'string' },
-  },
-})
-const [file = 'traces/gpt2-train-varlen.pickle.gz'] = positionals
+const program = benchmark('how fast a recording goes through the pool on the simulated device')
+  .argument('[file]', 'a recording', 'traces/gpt2-train-varlen.pickle.gz')
+  .option('--rounds <n>', 'go through it so many times', '100')
+const values = optionsOf<BenchOptions & { rounds: string }>(program)
+const [file] = program.processedArgs as [string]
 const rounds = values.smoke ? 2 : Number(values.rounds)
 const BATCHES = values.smoke ? 1 : 5
 const LAG = 8
