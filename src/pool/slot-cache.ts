@@ -40,6 +40,7 @@ const LARGE_CLASS = classOf(Limit.large)
 const MANY = 64
 /** How many of them are looked at for the best place, at least. */
 const LOOKS = 16
+const NO_RECORDS: readonly number[] = []
 
 /** For Word.sizeClass: a block that is never cached, but comes to the reserve when it is freed. */
 export const FULL_CLASS = CLASSES + 1
@@ -220,7 +221,10 @@ export class SlotCache implements Slots {
   clear(): void {
     this.records.words.fill(0)
     for (const block of this.blocks) if (block !== undefined) block.tag = 0
-    for (const share of this.shares) share.cached = 0
+    for (const share of this.shares) {
+      share.cached = 0
+      share.stacks = []
+    }
     this.stacks.fill(this.emptyStack)
     this.handedUnits = 0
     this.handedBlocks = 0
@@ -292,9 +296,9 @@ export class SlotCache implements Slots {
   }
 
   /** See Slots. Of the stretches looked at, around larger blocks first, the one that is the least too long is taken. */
-  takeRoom(slot: number, units: number, first: number, end: number): number[] {
+  takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
+    if (!this.cachesMany(slot, first, end)) return NO_RECORDS
     const taken: number[] = []
-    if (!this.cachesMany(slot, first, end)) return taken
     const row = slot << Shift.stream
     let sizeClass = Math.min(classOf(units) + 1, end - 1)
     while (sizeClass < end - 1 && this.stacks[row | sizeClass].height === 0) sizeClass++
@@ -374,9 +378,12 @@ export class SlotCache implements Slots {
 
   /** Whether so many blocks are cached that a request had better not cost them all. */
   private cachesMany(slot: number, first: number, end: number): boolean {
+    const { stacks } = this.shares[slot]
     let height = 0
-    for (let sizeClass = first; sizeClass < end && height < MANY; sizeClass++)
-      height += this.stacks[(slot << Shift.stream) | sizeClass].height
+    for (let index = 0; index < stacks.length && height < MANY; index++) {
+      const stack = stacks[index]
+      if (stack.sizeClass >= first && stack.sizeClass < end) height += stack.height
+    }
     return height >= MANY
   }
 
@@ -434,6 +441,7 @@ export class SlotCache implements Slots {
     this.meet(slot)
     const stack = new Stack(this.bottom, sizeClass, placesOf(sizeClass), this.shares[slot])
     this.stacks[(slot << Shift.stream) | sizeClass] = stack
+    stack.share.stacks.push(stack)
     return stack
   }
 }
