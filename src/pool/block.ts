@@ -26,6 +26,8 @@ export class Share {
   cached = 0
   /** as long as that much is cached, no more can be live than ever before */
   watched = 0
+  /** those that were ever put to, in no particular order */
+  stacks: Stack[] = []
 
   constructor(
     /** the stream's */

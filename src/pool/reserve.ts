@@ -298,8 +298,8 @@ export class Reserve {
 
   /** Gives cached blocks of the stream back to their heap that make room for `units` there, if it caches many; false where it does not. */
   makeRoom(heap: SegregatedFit, units: number, slot: number): boolean {
-    const [first, end] = this.classesOf(heap)
-    const records = this.slots.takeRoom(slot, units, first, end)
+    const isSmall = heap === this.small
+    const records = this.slots.takeRoom(slot, units, isSmall ? 0 : SMALL_CLASSES, isSmall ? SMALL_CLASSES : CLASSES)
     for (const record of records) this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
     return records.length > 0
   }

@@ -213,6 +213,14 @@ describe('slot cache', () => {
       assert.deepEqual(room(60_000), [3])
     })
 
+    it('of the only place there is, wherever that lies', () => {
+      const smallest = [
+        ['cached', 4100],
+        ['free', 60_000],
+      ] as const
+      assert.deepEqual(row(smallest, 70).room(62_000), [0])
+    })
+
     it('leaves a few to be given back together', () => {
       assert.deepEqual(row([['cached', 90_000]], 62).room(50_000), [])
       assert.deepEqual(row([['cached', 90_000]], 63).room(50_000), [0])

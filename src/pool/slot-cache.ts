@@ -38,8 +38,9 @@ const LARGE_CLASS = classOf(Limit.large)
 
 /** From so many cached blocks on a request that needs room is given that of a few; fewer go back all, and merge with what is around them. */
 const MANY = 64
-/** How many of them are looked at for the best place, at least. */
+/** How many of them are looked at for the best place, at least; as many as it takes to find one, since to grow costs more. */
 const LOOKS = 16
+const NO_RECORDS: readonly number[] = []
 
 /** For Word.sizeClass: a block that is never cached, but comes to the reserve when it is freed. */
 export const FULL_CLASS = CLASSES + 1
@@ -220,7 +221,10 @@ export class SlotCache implements Slots {
   clear(): void {
     this.records.words.fill(0)
     for (const block of this.blocks) if (block !== undefined) block.tag = 0
-    for (const share of this.shares) share.cached = 0
+    for (const share of this.shares) {
+      share.cached = 0
+      share.stacks = []
+    }
     this.stacks.fill(this.emptyStack)
     this.handedUnits = 0
     this.handedBlocks = 0
@@ -292,24 +296,25 @@ export class SlotCache implements Slots {
   }
 
   /** See Slots. Of the stretches looked at, around larger blocks first, the one that is the least too long is taken. */
-  takeRoom(slot: number, units: number, first: number, end: number): number[] {
-    const taken: number[] = []
-    if (!this.cachesMany(slot, first, end)) return taken
+  takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
+    if (!this.cachesMany(slot, first, end)) return NO_RECORDS
     const row = slot << Shift.stream
     let sizeClass = Math.min(classOf(units) + 1, end - 1)
     while (sizeClass < end - 1 && this.stacks[row | sizeClass].height === 0) sizeClass++
     let best = this.bottom
     let bestUnits = Infinity
-    for (let looks = 0; looks < LOOKS && sizeClass >= first; sizeClass--) {
+    for (let looks = 0; (looks < LOOKS || best === this.bottom) && sizeClass >= first; sizeClass--) {
       for (let block = this.stacks[row | sizeClass].top; block !== this.bottom; block = block.below!, looks++) {
-        const stretch = this.stretch(block, units, slot + 1, null)
+        if (block.units >= bestUnits) continue
+        const stretch = this.stretch(block, units, null)
         if (stretch < units || stretch >= bestUnits) continue
         best = block
         bestUnits = stretch
       }
     }
-    if (best === this.bottom) return taken
-    this.stretch(best, units, slot + 1, taken)
+    if (best === this.bottom) return NO_RECORDS
+    const taken: number[] = []
+    this.stretch(best, units, taken)
     for (const record of taken) {
       const block = this.blockOf(record)
       this.remove(block.stack!, block)
@@ -359,31 +364,44 @@ export class SlotCache implements Slots {
 
   /** Takes out a block: of a large size the exact one, or a larger one, or one of the next class; null for none. */
   private search(index: number, units: number): Block | null {
-    if (units === 0) return null
     const stack = this.stacks[index]
-    let larger: Block | null = null
-    if (units >= Limit.large) {
-      for (let block = stack.top; block !== this.bottom; block = block.below!) {
-        if (block.units === units) return this.remove(stack, block)
-        if (block.units > units) larger = block
+    if (units < Limit.large) return units === 0 ? null : (this.pop(stack) ?? this.pop(this.stacks[index + 1]))
+    let found: Block | null = null
+    let aboveFound: Block | null = null
+    let above: Block | null = null
+    for (let block = stack.top; block !== this.bottom; block = block.below!) {
+      if (block.units >= units) {
+        found = block
+        aboveFound = above
+        if (block.units === units) break
       }
+      above = block
     }
-    if (larger !== null) return this.remove(stack, larger)
-    return (units < Limit.large ? this.pop(stack) : null) ?? this.pop(this.stacks[index + 1])
+    if (found === null) return this.pop(this.stacks[index + 1])
+    stack.height--
+    if (aboveFound === null) stack.top = found.below!
+    else aboveFound.below = found.below
+    return found
   }
 
   /** Whether so many blocks are cached that a request had better not cost them all. */
   private cachesMany(slot: number, first: number, end: number): boolean {
+    const { stacks } = this.shares[slot]
     let height = 0
-    for (let sizeClass = first; sizeClass < end && height < MANY; sizeClass++)
-      height += this.stacks[(slot << Shift.stream) | sizeClass].height
+    for (let index = 0; index < stacks.length && height < MANY; index++) {
+      const stack = stacks[index]
+      if (stack.sizeClass >= first && stack.sizeClass < end) height += stack.height
+    }
     return height >= MANY
   }
 
-  /** The units of a cached block and its neighbours, as far as they are cached or free for `key` and needed for `units`. */
-  private stretch({ record }: Block, units: number, key: number, cached: number[] | null): number {
-    const after = this.extend(0, record, Word.next, units, key, cached)
-    return this.extend(after, this.records.words[(record << 4) | Word.previous], Word.previous, units, key, cached)
+  /** The units of a cached block and its neighbours, as far as they are cached or free for the stream and needed for `units`. */
+  private stretch(block: Block, units: number, cached: number[] | null): number {
+    const { words } = this.records
+    const base = block.record << 4
+    if (cached !== null) cached.push(block.record)
+    const after = this.extend(block.units, words[base | Word.next], Word.next, units, block.stack!.share, cached)
+    return this.extend(after, words[base | Word.previous], Word.previous, units, block.stack!.share, cached)
   }
 
   /** What becomes of a stretch of `length` in one direction; cached blocks are added to `cached`. */
@@ -392,16 +410,21 @@ export class SlotCache implements Slots {
     record: number,
     direction: Word.next | Word.previous,
     units: number,
-    key: number,
+    share: Share,
     cached: number[] | null,
   ): number {
     const { words } = this.records
     for (; length < units && record !== 0; record = words[(record << 4) | direction]) {
-      const owner = this.key(record)
-      const state = this.state(record)
-      if ((owner !== key && owner !== 0) || (state !== State.free && state !== State.cached)) return length
-      length += words[(record << 4) | Word.units]
-      if (cached !== null && state === State.cached) cached.push(record)
+      const base = record << 4
+      const state = this.records.state(record)
+      if (state === State.live) {
+        const block = this.blocks[record]!
+        if (block.state !== State.cached || block.stack!.share !== share) return length
+        if (cached !== null) cached.push(record)
+      } else if (state !== State.free || (words[base | Word.key] !== 0 && words[base | Word.key] !== share.slot + 1)) {
+        return length
+      }
+      length += words[base | Word.units]
     }
     return length
   }
@@ -434,6 +457,7 @@ export class SlotCache implements Slots {
     this.meet(slot)
     const stack = new Stack(this.bottom, sizeClass, placesOf(sizeClass), this.shares[slot])
     this.stacks[(slot << Shift.stream) | sizeClass] = stack
+    stack.share.stacks.push(stack)
     return stack
   }
 }

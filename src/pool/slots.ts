@@ -26,7 +26,7 @@ export interface Slots {
    * Where a stream caches many blocks in the classes from `first` to before `end`: takes out one with room for `units`, or a few that
    * make room with their free neighbours once they are back in their heap; returns them, none where that cannot be.
    */
-  takeRoom(slot: number, units: number, first: number, end: number): number[]
+  takeRoom(slot: number, units: number, first: number, end: number): readonly number[]
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
   drain(slot: number, first: number, end: number): number[]
 }
