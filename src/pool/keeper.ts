@@ -102,12 +102,9 @@ export class Keeper {
     const now = performance.now()
     if (now - this.sweptAt > SWEEP_MS) this.sweep()
     if (this.reserve.wantsMarks) this.within(() => this.reserve.placeMarks())
-    const { mailbox, figures, roster, thread } = this.state
+    const { mailbox, roster, thread } = this.state
     const answers = mailbox.answer((question, asker) => this.within(() => this.reply(question as Question, asker)))
-    if (this.closed) {
-      figures[Figure.keeper] = CLOSED
-      roster.forget(thread)
-    }
+    if (this.closed) roster.forget(thread)
     return answers
   }
 
@@ -244,12 +241,20 @@ export class Keeper {
   }
 
   private close(asker: number): Reclaimed {
+    const { state } = this
+    state.checkAlone(asker)
+    state.figures[Figure.keeper] = CLOSED // whoever comes from now on is refused
     const sum = this.sumOf(this.live())
-    this.clocks.context.giveBack(driver => {
-      driver.cuCtxSynchronize()
-      this.reserve.backing.close()
-    })
-    this.onClose()
+    try {
+      this.clocks.context.giveBack(driver => {
+        driver.cuCtxSynchronize()
+        this.reserve.backing.close()
+      })
+      this.onClose()
+    } catch (error) {
+      state.figures[Figure.keeper] = state.thread
+      throw error
+    }
     this.closed = true
     this.state.roster.forget(asker)
     return sum
