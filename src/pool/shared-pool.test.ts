@@ -83,7 +83,8 @@ describe('a pool that threads share', () => {
       }
       const { liveBuffers, liveBytes, requestedBytes, cachedBytes, frees } = pool.stats()
       assert.equal(looks, 3)
-      for (const few of [liveBuffers, liveBytes / (4 * MiB), requestedBytes / (4 * MiB)]) assert.ok(few >= 0 && few <= 1)
+      for (const few of [liveBuffers, liveBytes / (4 * MiB), requestedBytes / (4 * MiB)])
+        assert.ok(few >= 0 && few <= 1)
       assert.ok(cachedBytes >= 0 && frees >= 8)
     }
     const { liveBuffers, liveBytes, requestedBytes } = pool.stats()
