@@ -136,7 +136,7 @@ function stepsOf(world: World, program: Program, who: Who): [string, World][] {
     return [label, next]
   }
   if ('goto' in step) return [after(step.goto)]
-  if ('load' in step) return step.found[valueOf(world, step.load, who)].map(after)
+  if ('load' in step) return step.found[loaded(world, step.load, who)].map(after)
   const [, next] = after(null)
   if ('takes' in step) {
     if (step.takes && world.taken) throw new Error('a block is handed out twice')
@@ -151,7 +151,7 @@ function stepsOf(world: World, program: Program, who: Who): [string, World][] {
 }
 
 /** What a program loads: its own latest store, if that waits. */
-function valueOf({ cells, buffers }: World, cell: Cell, who: Who): number {
+function loaded({ cells, buffers }: World, cell: Cell, who: Who): number {
   return buffers[who].findLast(([stored]) => stored === cell)?.[1] ?? cells[cell]
 }
 

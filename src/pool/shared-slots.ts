@@ -51,6 +51,7 @@ assert(
 
 const enum Total {
   handedUnits,
+  handedBlocks,
   /** as of the last look */
   cachedUnits,
   peakUnits,
@@ -184,11 +185,13 @@ export class SharedSlots implements Slots {
   handOut(slot: number, record: number): void {
     this.meet(slot)
     this.totals[Total.handedUnits] += this.words[(record << 4) | Word.units]
+    this.totals[Total.handedBlocks]++
     this.doubles[(record << 3) | Double.requested] = 0
   }
 
   handBack(record: number): void {
     this.totals[Total.handedUnits] -= this.words[(record << 4) | Word.units]
+    this.totals[Total.handedBlocks]--
   }
 
   get handedUnits(): number {
@@ -229,11 +232,14 @@ export class SharedSlots implements Slots {
   recount(): void {
     const { records } = this
     let units = 0
+    let blocks = 0
     for (let record = records.first; record < records.used; record++) {
       if (!records.isLive(record) || this.words[(record << 4) | Word.holder] === 0) continue
       units += this.words[(record << 4) | Word.units]
+      blocks++
     }
     this.totals[Total.handedUnits] = units
+    this.totals[Total.handedBlocks] = blocks
   }
 
   cachedUnits(slot: number): number {
@@ -249,7 +255,7 @@ export class SharedSlots implements Slots {
   sums(): { liveBlocks: number; liveUnits: number; requestedBytes: number; cachedUnits: number } {
     const { records, words, doubles } = this
     const sums = { liveBlocks: 0, liveUnits: 0, requestedBytes: 0, cachedUnits: 0 }
-    const before = this.handedUnits
+    const [unitsBefore, blocksBefore] = this.totals.subarray(Total.handedUnits)
     for (let record = records.first; record < records.used; record++) {
       const tag = words[record << 4]
       const holder = words[(record << 4) | Word.holder]
@@ -265,9 +271,10 @@ export class SharedSlots implements Slots {
         sums.requestedBytes += requested
       }
     }
-    const most = Math.max(before, this.handedUnits)
-    sums.liveUnits = Math.min(sums.liveUnits, most)
-    sums.cachedUnits = Math.min(sums.cachedUnits, most)
+    const mostUnits = Math.max(unitsBefore, this.handedUnits)
+    sums.liveBlocks = Math.min(sums.liveBlocks, Math.max(blocksBefore, this.totals[Total.handedBlocks]))
+    sums.liveUnits = Math.min(sums.liveUnits, mostUnits)
+    sums.cachedUnits = Math.min(sums.cachedUnits, mostUnits)
     return sums
   }
 
