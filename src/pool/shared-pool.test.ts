@@ -4,6 +4,7 @@ import { MiB } from '../base/bytes.js'
 import { loadKoffi } from '../driver/native/koffi.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
+import { CLOSED, Figure } from './shared-state.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   poolSuite(`shared by threads, ${backing}`, () => {
@@ -106,6 +107,19 @@ describe('a pool that threads share', () => {
     pool.close()
     assert.equal(attempts, 1)
     assert.throws(attach, { name: 'PoolError', message: /attachPool: the pool is closed/ })
+  })
+
+  it('is not waited for when its keeper dies while it closes', () => {
+    const { pool, keeper } = new TestDevice().createSharedPool()
+    const { figures, roster } = pool['state']
+    pool.begin()
+    keeper.serve = () => {
+      roster.bury(figures[Figure.keeper])
+      figures[Figure.keeper] = CLOSED
+      keeper.serve = () => 0
+      return 0
+    }
+    assert.throws(() => pool.close(), { name: 'PoolError', message: /the thread that made it has ended/ })
   })
 
   it('is not closed when somebody comes before the keeper has begun to', () => {

@@ -580,12 +580,14 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   }
 
   protected ask(question: Question): unknown {
-    const { mailbox, thread, figures } = this.state
+    const { mailbox, thread, figures, roster } = this.state
+    let keeper = figures[Figure.keeper]
     this.slots.door.leave() // where an exception, say for want of stack, has kept this thread inside
     return mailbox.ask(thread, question, slept => {
       this.meanwhile()
-      // Who closes the pool waits for the end of that.
-      if ((figures[Figure.keeper] === CLOSED && question.ask !== 'close') || (slept && this.isLost)) {
+      keeper = Math.max(keeper, figures[Figure.keeper])
+      const isClosed = figures[Figure.keeper] === CLOSED && question.ask !== 'close' // who closes waits for the end of that
+      if (isClosed || (slept && keeper > 0 && roster.look(keeper))) {
         return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
       }
       return null
