@@ -232,7 +232,10 @@ export class Keeper {
   /** Gives back what a dead thread had live, after all work that may be using it. */
   private reclaim(thread: number): Reclaimed {
     if (thread !== NOBODY && !this.state.roster.look(thread)) return { buffers: 0, bytes: 0 }
-    if (thread !== NOBODY) this.bury(thread)
+    if (thread !== NOBODY) {
+      this.state.mailbox.forget(thread) // an answer would give another block to its number
+      this.bury(thread)
+    }
     const held = this.held(thread, Phase.live)
     const sum = this.sumOf(held)
     for (const record of held) this.giveBackLate(record)

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
+import { MOST_WORKERS } from '../base/roster.js'
 import { loadKoffi } from '../driver/native/koffi.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
@@ -107,6 +108,18 @@ describe('a pool that threads share', () => {
     pool.close()
     assert.equal(attempts, 1)
     assert.throws(attach, { name: 'PoolError', message: /attachPool: the pool is closed/ })
+  })
+
+  it('gives nothing more to a thread that has been reclaimed', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const { mailbox, roster, thread } = attach()['state']
+    const place = (mailbox['words'].length / (MOST_WORKERS + 1)) * thread
+    mailbox['write'](place, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 })
+    mailbox['words'][place] = 1 // it has asked, and dies
+    roster.bury(thread)
+    pool.reclaim(thread)
+    assert.deepEqual([pool.stats().liveBuffers, pool.live()], [0, []])
+    pool.check()
   })
 
   it('is not waited for when its keeper dies while it closes', () => {
