@@ -10,6 +10,7 @@ import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
 import { type Device, openDevice } from '../src/device.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import type { PoolStats } from '../src/pool/pool.js'
 import type { KindStorm } from './shared-kinds-thread.suite.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)
@@ -27,7 +28,7 @@ const open = (): Device => openDevice(new SimulatedDriver({ capacityBytes: 64 * 
  * Starts threads and terminates them, one after another, each after some steps of all; in the end, all. `bury` is called with
  * the pool's number of each that is dead.
  */
-async function rage(kindStorm: KindStorm, bury: (thread: number) => void): Promise<void> {
+async function rage(kindStorm: KindStorm, pool: { stats(): PoolStats }, bury: (thread: number) => void): Promise<void> {
   const { progress } = kindStorm
   const random = new Random(SEED)
   const start = () => {
@@ -48,6 +49,9 @@ async function rage(kindStorm: KindStorm, bury: (thread: number) => void): Promi
     const target = Atomics.load(progress, 0) + 40 + random.below(60)
     while (!isEnd && Atomics.load(progress, 0) < target) {
       for (const { failure } of threads) assert.equal(failure(), null)
+      const { liveBuffers, liveBytes, frees } = pool.stats()
+      assert.ok(liveBuffers >= 0 && liveBytes >= 0 && frees >= 0, `${liveBuffers} live, of ${liveBytes} bytes`)
+      assert.ok(liveBytes <= pool.stats().limitBytes, `${liveBytes} bytes live`)
       await setImmediate()
     }
     for (let turns = random.below(20); turns > 0; turns--) await setImmediate()
@@ -74,7 +78,7 @@ test(`a storm over blocks ${REPLAY}`, async () => {
     for (const { thread, ptr } of pool.live()) if (thread === dead) map[(ptr - base) / pool.blockBytes] = 0
     found += pool.reclaim(dead).buffers
   }
-  await rage(kindStorm, inherit)
+  await rage(kindStorm, pool, inherit)
   assert.equal(pool.stats().liveBuffers, 0)
   pool.processDeferred()
   pool.check()
@@ -92,7 +96,7 @@ test(`a storm over an arena ${REPLAY}`, async () => {
   const pool = device.createArenaPool({ bytes: 2 * MiB, shared: true })
   const kindStorm: KindStorm = { pool: pool.share(), map: words(pool.share().lastUnit), base: 0, progress: words(2) }
   const { progress } = kindStorm
-  await rage(kindStorm, () => {})
+  await rage(kindStorm, pool, () => {})
   pool.reset()
   assert.deepEqual([pool.availableBytes, pool.stats().liveBuffers], [2 * MiB, 0])
   pool.allocate(2 * MiB).free()
@@ -109,7 +113,7 @@ test(`a storm over pinned memory ${REPLAY}`, async () => {
   const inherit = (dead: number) => {
     found += pool.reclaim(dead).buffers
   }
-  await rage(kindStorm, inherit)
+  await rage(kindStorm, pool, inherit)
   assert.equal(pool.stats().liveBuffers, 0)
   pool.processDeferred()
   pool.check()

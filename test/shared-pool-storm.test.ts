@@ -86,7 +86,12 @@ test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async ()
   let found = 0
   for (let count = 0; count < TERMINATIONS; ) {
     const steps = Atomics.load(progress, Progress.steps)
-    while (Atomics.load(progress, Progress.steps) < steps + 50) await setImmediate()
+    while (Atomics.load(progress, Progress.steps) < steps + 50) {
+      const { liveBuffers, liveBytes, frees } = pool.stats()
+      assert.ok(liveBuffers >= 0 && frees >= 0, `${liveBuffers} live, ${frees} freed`)
+      assert.ok(liveBytes >= 0 && liveBytes <= POOL_BYTES, `${liveBytes} bytes live`)
+      await setImmediate()
+    }
     for (let turns = random.below(30); turns > 0; turns--) await setImmediate()
     const victims = running.splice(0, 1 + random.below(2))
     for (const victim of victims) await victim.number

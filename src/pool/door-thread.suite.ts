@@ -22,8 +22,9 @@ export function newDoor(buffer: SharedArrayBuffer | null, isFenced: boolean) {
   const roster = new Roster(region.int32(ROSTER_WORDS), 0)
   const words = region.int32(At.count)
   const door = new Door(region, roster, isFenced)
-  if (buffer !== null) door.assign(roster.enter())
-  return { door, words, bytes: region.bytes }
+  const thread = buffer === null ? 0 : roster.enter()
+  if (buffer !== null) door.assign(thread)
+  return { door, words, roster, thread, bytes: region.bytes }
 }
 export const DOOR_BYTES = newDoor(null, true).bytes
 

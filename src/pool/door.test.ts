@@ -19,6 +19,32 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
       assert.deepEqual([door.isShut, door.enter()], [false, true])
     })
 
+    it('is shut again from the start when the barrier fails', { skip: isFenced && 'there is no barrier' }, () => {
+      const { door } = newDoor(new SharedArrayBuffer(DOOR_BYTES), isFenced)
+      door['barrier'] = () => {
+        throw new Error('no barrier')
+      }
+      for (let attempt = 0; attempt < 2; attempt++) assert.throws(() => door.shut(), /no barrier/)
+      door.open()
+      assert.ok(door.enter())
+    })
+
+    it('is waited for, but not for ever', () => {
+      const buffer = new SharedArrayBuffer(DOOR_BYTES)
+      const { door } = newDoor(buffer, isFenced)
+      const { door: other, roster, thread } = newDoor(buffer, isFenced)
+      assert.ok(other.enter())
+      door.shut()
+      assert.equal(door.isOut(thread), false)
+      other.leave()
+      assert.deepEqual([door.isOut(thread), other.enter()], [true, false])
+      door.open()
+      assert.ok(other.enter())
+      roster.bury(thread) // and nobody waits for the dead
+      door.shut()
+      assert.equal(door.isOut(thread), true)
+    })
+
     it('is shut by one or used by the other, never both', async () => {
       const buffer = new SharedArrayBuffer(DOOR_BYTES)
       const { door, words } = newDoor(buffer, isFenced)

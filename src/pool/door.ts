@@ -3,6 +3,7 @@
 // that not both go in. For the thread, which goes in all the time, that would be a barrier each time; where the system can
 // make one in all threads at once, the keeper asks for that, and the thread just stores and loads.
 
+import { PoolError } from '../base/errors.js'
 import { publish } from '../base/publish.js'
 import { MOST_WORKERS, type Roster } from '../base/roster.js'
 import { openProcessBarrier } from '../driver/native/process-barrier.js'
@@ -13,13 +14,18 @@ const LINE_WORDS = 32
 /** Looks at a thread that is inside before it is taken for one that does not run, or has ended. */
 const SPINS = 1000
 const PATIENCE_MS = 1
+/** How often so long a thread that lives may stay inside, before what it has is left to it. */
+const MOST_WAITS = 20
 
 export class Door {
   /** whether the keeper has shut the doors; then by thread, a line each: whether it is inside */
   private readonly words: Int32Array
   /** that of this thread */
   private index = 0
+  /** it has waited for those inside, too */
   private hasShut = false
+  /** by thread: 1 for one that stayed inside when the doors were shut last, since it was stopped there */
+  private readonly stuck = new Uint8Array(MOST_WORKERS + 1)
   private barrier: (() => void) | null = null
 
   constructor(
@@ -59,30 +65,43 @@ export class Door {
     return Atomics.load(this.words, 0) === 1
   }
 
-  /** Returns when no thread is inside, and lets none in until `open`. Under the lock of the pool. */
+  /** Lets no thread in until `open`, and waits for those that are inside, but not for ever: see `isOut`. Under the lock of the pool. */
   shut(): void {
     if (this.hasShut) return
-    const { words, roster } = this
-    this.hasShut = true
-    Atomics.store(words, 0, 1)
+    const { stuck } = this
+    Atomics.store(this.words, 0, 1)
     if (!this.isFenced) {
       this.barrier ??= openProcessBarrier()
-      this.barrier!()
+      if (this.barrier === null) throw new PoolError('this thread has no membarrier, unlike the one that made the pool')
+      this.barrier()
     }
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      const index = thread * LINE_WORDS
-      for (let looks = 0; Atomics.load(words, index) === 1; looks++) {
-        if (!roster.isAlive(thread)) break
-        if (looks < SPINS) continue
-        if (roster.look(thread)) break
-        Atomics.wait(words, index, 1, PATIENCE_MS)
-      }
+      stuck[thread] = this.staysInside(thread, stuck[thread] === 1 ? 0 : MOST_WAITS) ? 1 : 0
     }
+    this.hasShut = true
   }
 
-  /** Takes back what this thread has shut. */
+  /** Whether a thread has been seen outside since the doors were shut, or will never come out; what it has may be taken then. */
+  isOut(thread: number): boolean {
+    return this.stuck[thread] === 0 || !this.staysInside(thread, 0)
+  }
+
+  private staysInside(thread: number, waits: number): boolean {
+    const { words, roster } = this
+    const index = thread * LINE_WORDS
+    for (let looks = 0; Atomics.load(words, index) === 1; looks++) {
+      if (!roster.isAlive(thread)) return false
+      if (looks < SPINS) continue
+      if (roster.look(thread)) return false
+      if (looks >= SPINS + waits) return true
+      Atomics.wait(words, index, 1, PATIENCE_MS)
+    }
+    return false
+  }
+
+  /** Takes back what this thread has shut, or was about to. */
   open(): void {
-    if (this.hasShut) this.mend()
+    if (this.words[0] !== 0) this.mend()
   }
 
   /** The same after the death of whoever has shut them. */

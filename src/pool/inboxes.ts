@@ -136,26 +136,16 @@ export class Inboxes {
     return this.entries.some(entry => (entry & RECORD_MASK) === record && entry !== 0)
   }
 
-  /** Tells of every block in an inbox. */
-  each(tell: (record: number) => void): void {
-    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      if (this.sent[thread * LINE_WORDS] === 0) continue
-      const first = thread * INBOX_PLACES
-      for (let place = first; place < first + INBOX_PLACES; place++) {
-        if (this.entries[place] !== 0) tell(this.entries[place] & RECORD_MASK)
-      }
-    }
-  }
-
   /** Takes all blocks of a stream out, of classes from `first` to before `end`; they are nobody's then. */
   takeOf(slot: number, first: number, end: number): number[] {
     const { entries, words } = this
     const records: number[] = []
     for (let place = 0; place < entries.length; place++) {
-      const base = (entries[place] & RECORD_MASK) << 4
+      const entry = entries[place] // once: its thread may take it, and another one fill the place
+      const base = (entry & RECORD_MASK) << 4
       const sizeClass = words[base | Word.sizeClass]
       if (base === 0 || words[base | Word.key] !== slot + 1 || sizeClass < first || sizeClass >= end) continue
-      if (!this.pass(entries[place], Math.floor(place / INBOX_PLACES), NOBODY)) continue
+      if (!this.pass(entry, Math.floor(place / INBOX_PLACES), NOBODY)) continue
       Atomics.store(entries, place, 0)
       records.push(base >> 4)
     }

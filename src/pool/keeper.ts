@@ -102,12 +102,9 @@ export class Keeper {
     const now = performance.now()
     if (now - this.sweptAt > SWEEP_MS) this.sweep()
     if (this.reserve.wantsMarks) this.within(() => this.reserve.placeMarks())
-    const { mailbox, figures, roster, thread } = this.state
+    const { mailbox, roster, thread } = this.state
     const answers = mailbox.answer((question, asker) => this.within(() => this.reply(question as Question, asker)))
-    if (this.closed) {
-      figures[Figure.keeper] = CLOSED
-      roster.forget(thread)
-    }
+    if (this.closed) roster.forget(thread)
     return answers
   }
 
@@ -235,7 +232,10 @@ export class Keeper {
   /** Gives back what a dead thread had live, after all work that may be using it. */
   private reclaim(thread: number): Reclaimed {
     if (thread !== NOBODY && !this.state.roster.look(thread)) return { buffers: 0, bytes: 0 }
-    if (thread !== NOBODY) this.bury(thread)
+    if (thread !== NOBODY) {
+      this.state.mailbox.forget(thread) // an answer would give another block to its number
+      this.bury(thread)
+    }
     const held = this.held(thread, Phase.live)
     const sum = this.sumOf(held)
     for (const record of held) this.giveBackLate(record)
@@ -244,12 +244,20 @@ export class Keeper {
   }
 
   private close(asker: number): Reclaimed {
+    const { state } = this
+    state.checkAlone(asker)
+    state.figures[Figure.keeper] = CLOSED // whoever comes from now on is refused
     const sum = this.sumOf(this.live())
-    this.clocks.context.giveBack(driver => {
-      driver.cuCtxSynchronize()
-      this.reserve.backing.close()
-    })
-    this.onClose()
+    try {
+      this.clocks.context.giveBack(driver => {
+        driver.cuCtxSynchronize()
+        this.reserve.backing.close()
+      })
+      this.onClose()
+    } catch (error) {
+      state.figures[Figure.keeper] = state.thread
+      throw error
+    }
     this.closed = true
     this.state.roster.forget(asker)
     return sum

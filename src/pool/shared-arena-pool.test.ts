@@ -51,6 +51,51 @@ describe('an arena that threads share', () => {
     assert.equal(device.freeBytes(), device.totalBytes)
   })
 
+  it('counts no more than there was, and never less than none, while others come and go', () => {
+    const { pool, other } = setUp()
+    const state = pool['state']
+    const add = state['sum'].bind(state)
+    const first = other.allocate(1000)
+    let adds = 0
+    state['sum'] = (...of) => {
+      // Between any two sums one buffer is allocated there, handed over and freed here: at most two are live at a time.
+      if (++adds < 12) pool.adopt(other.allocate(5000).transfer()).free()
+      return add(...of)
+    }
+    for (let look = 0; look < 2; look++) {
+      const { liveBuffers, liveBytes, requestedBytes, frees } = pool.stats()
+      assert.ok(liveBuffers >= 0 && liveBuffers <= 2, `${liveBuffers} buffers`)
+      assert.ok(liveBytes >= 0 && liveBytes <= 6144 && requestedBytes >= 0 && frees >= 0, `${liveBytes} bytes`)
+    }
+    state['sum'] = add
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().requestedBytes], [1, 1000])
+    assert.deepEqual(other.close(), { lostBuffers: 1, lostBytes: 1000 })
+    assert.ok(!first.freed || other.closed)
+  })
+
+  it('a buffer that is adopted after a reset, or freed, does not change what is counted', () => {
+    const { pool, other } = setUp()
+    const { owners } = pool['state']
+    const sent = other.allocate(1000).transfer()
+    const compareExchange = Atomics.compareExchange
+    // The reset comes between the look at the epoch and the taking over.
+    Atomics.compareExchange = ((words: Int32Array, ...rest: [number, number, number]) => {
+      if (words.byteOffset === owners.byteOffset && words.buffer === owners.buffer) {
+        Atomics.compareExchange = compareExchange
+        other.reset()
+      }
+      return compareExchange(words, ...rest)
+    }) as typeof compareExchange
+    try {
+      pool.adopt(sent)
+    } finally {
+      Atomics.compareExchange = compareExchange
+    }
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes, pool.stats().requestedBytes], [0, 0, 0])
+    pool.allocate(1000)
+    assert.equal(other.stats().liveBuffers, 1)
+  })
+
   it('a reset by one makes the buffers of all stale', () => {
     const { pool, other } = setUp()
     const mine = pool.allocate(1000)

@@ -126,7 +126,9 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
     stream.checkUncaptured('free')
     if (stream.slot >= 0) this.state.turns.use(stream, tag)
+    const bytes = this.state.requested[record] // another one's, if some thread resets the arena now
     this.giveUp('free', record, tag, 0)
+    this.state.count(tag, Tally.freedBuffers, Math.ceil(bytes / UNIT_BYTES), bytes)
   }
 
   /**
@@ -180,7 +182,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
       limitBytes: this.limitBytes,
       liveBuffers: buffers,
       allocations,
-      frees: allocations - buffers,
+      frees: Math.max(0, allocations - buffers), // a thread counts an allocation last
       cacheMisses: 0,
       insertedWaits,
       growths: 0,
@@ -200,14 +202,11 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
     const { state } = this
     if (!this.creator) {
-      const { tally } = state
-      const isNow = tally[Tally.epoch] === state.bump.epoch
+      const { buffers, requestedBytes } = state.held()
       this.acceptedClocks = null
       state.roster.forget(state.thread)
       if (state.others().length === 0 && state.shut()) this.giveBack() // who made the arena has died
-      return isNow
-        ? { lostBuffers: tally[Tally.buffers], lostBytes: tally[Tally.requestedBytes] }
-        : { lostBuffers: 0, lostBytes: 0 }
+      return { lostBuffers: buffers, lostBytes: requestedBytes }
     }
     this.clocks.checkNoCapture('close')
     state.shut()
@@ -235,11 +234,6 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
    */
   transfer(record: number, tag: number): TransferredBuffer {
     if (!this.isLive(record, tag)) this.refuseStale('transfer')
-    const units = this.unitsAt(record)
-    const { underway, requested } = this.state
-    Atomics.add(underway, 0, 1)
-    Atomics.add(underway, 1, units)
-    Atomics.add(underway, 2, units * UNIT_BYTES - requested[record])
     this.giveUp('transfer', record, tag, ownerOf(tag, UNDERWAY))
     return { pool: this.descriptor.number, record, tag }
   }
@@ -253,7 +247,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     this.checkOpen('adopt')
     checkTransferred(transferred, this.descriptor.number)
     const { record, tag } = transferred
-    const { owners, requested, underway, bump, thread, slots } = this.state
+    const { owners, bump, thread, slots } = this.state
     const waiting = ownerOf(tag, UNDERWAY)
     if (
       tag !== bump.epoch ||
@@ -264,11 +258,6 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
         'adopt: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once, until a reset',
       )
     }
-    const units = this.unitsAt(record)
-    this.state.count(tag, 1, units, requested[record])
-    Atomics.sub(underway, 0, 1)
-    Atomics.sub(underway, 1, units)
-    Atomics.sub(underway, 2, units * UNIT_BYTES - requested[record])
     return new DeviceBuffer(new RecordHome(this, record, this.streamOf(slots[record])), tag)
   }
 
@@ -321,18 +310,16 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     state.requested[unit] = bytes
     state.slots[unit] = stream.slot
     state.owners[unit] = ownerOf(epoch, state.thread)
-    state.count(epoch, 1, this.unitsAt(unit), bytes)
+    state.count(epoch, Tally.buffers, this.unitsAt(unit), bytes)
     state.tally[Tally.allocations]++
     return new DeviceBuffer(new RecordHome(this, unit, stream), epoch)
   }
 
   /** A live buffer is this thread's no more. Another one may have reset the arena at this moment, and have the memory. */
   private giveUp(call: string, record: number, tag: number, to: number): void {
-    const { state } = this
-    const bytes = state.requested[record]
-    const mine = ownerOf(tag, state.thread)
-    if (Atomics.compareExchange(state.owners, record, mine, to) !== mine) this.refuseStale(call)
-    state.count(tag, -1, -Math.ceil(bytes / UNIT_BYTES), -bytes)
+    const { owners, thread } = this.state
+    const mine = ownerOf(tag, thread)
+    if (Atomics.compareExchange(owners, record, mine, to) !== mine) this.refuseStale(call)
   }
 
   private unitsAt(record: number): number {

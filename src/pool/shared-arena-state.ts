@@ -10,18 +10,20 @@ import { PoolError } from '../base/errors.js'
 import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../base/roster.js'
 import { Region } from '../heap/region.js'
 import { BUMP_WORDS, SharedBump } from '../heap/shared-bump.js'
-import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { COUNT_LINE, checkDescriptor, LAYOUT_VERSION } from './shared-state.js'
 import { SharedTurns, turnsIn } from './shared-turns.js'
 import { newPoolNumber } from './transferred.js'
 
-/** What each thread counts; all but the last two of the epoch in which it counted last. */
+/** What each thread counts; all but the last two of the epoch in which it counted last. Whoever frees a buffer may be another thread. */
 export const enum Tally {
   epoch,
   buffers,
   units,
   requestedBytes,
+  freedBuffers,
+  freedUnits,
+  freedBytes,
   allocations,
   insertedWaits,
 }
@@ -84,8 +86,6 @@ function layOut(region: Region, { lastUnit }: Room) {
     rosterWords: region.int32(ROSTER_WORDS),
     threadIds: region.int32(MOST_WORKERS + 1),
     bumpWords: region.int32(BUMP_WORDS),
-    /** of buffers on their way to another thread: how many, their units, and by how many bytes these are more than was asked for */
-    underway: region.int32(3),
     /** by thread, a line each: see Tally */
     tallies: region.float64((MOST_WORKERS + 1) * COUNT_LINE),
     peakUnits: region.float64(1),
@@ -107,7 +107,6 @@ export class ArenaState {
   readonly owners: Int32Array
   readonly requested: Float64Array
   readonly slots: Int32Array
-  readonly underway: Int32Array
   /** this thread's line */
   readonly tally: Float64Array
   private readonly tallies: Float64Array
@@ -140,47 +139,66 @@ export class ArenaState {
     this.owners = parts.owners
     this.requested = parts.requested
     this.slots = parts.slots
-    this.underway = parts.underway
     this.tallies = parts.tallies
     this.tally = this.tallies.subarray(this.thread * COUNT_LINE, (this.thread + 1) * COUNT_LINE)
     this.peak = parts.peakUnits
     this.turns = new SharedTurns(parts.turns, clocks)
     const { firstUnit, lastUnit } = state
-    this.bump = new SharedBump(parts.bumpWords, this.roster, this.thread, firstUnit, lastUnit, epoch => {
-      this.underway.fill(0)
-      this.turns.begun(epoch)
-    })
+    this.bump = new SharedBump(parts.bumpWords, this.roster, this.thread, firstUnit, lastUnit, epoch =>
+      this.turns.begun(epoch),
+    )
   }
 
-  /** Counts buffers that this thread has more, or less. */
-  count(epoch: number, buffers: number, units: number, requestedBytes: number): void {
+  /** Counts a buffer that this thread has allocated, or one that it has freed. */
+  count(epoch: number, kind: Tally.buffers | Tally.freedBuffers, units: number, requestedBytes: number): void {
     const { tally } = this
     if (tally[Tally.epoch] !== epoch) {
-      tally[Tally.buffers] = 0
-      tally[Tally.units] = 0
-      tally[Tally.requestedBytes] = 0
+      tally.fill(0, Tally.buffers, Tally.allocations)
       tally[Tally.epoch] = epoch
     }
-    tally[Tally.buffers] += buffers
-    tally[Tally.units] += units
-    tally[Tally.requestedBytes] += requestedBytes
+    tally[kind]++
+    tally[kind + 1] += units
+    tally[kind + 2] += requestedBytes
   }
 
-  /** What all threads have counted. */
+  /**
+   * What all threads have counted, while they go on. Frees are added up after all allocations, so that what is live is never more than
+   * it was in between, and never less than none.
+   */
   sums(): { buffers: number; units: number; requestedBytes: number; allocations: number; insertedWaits: number } {
     const { epoch } = this.bump
-    const [buffers, units, slack] = this.underway
-    const sums = { buffers, units, requestedBytes: units * UNIT_BYTES - slack, allocations: 0, insertedWaits: 0 }
-    for (let line = 0; line < this.tallies.length; line += COUNT_LINE) {
-      sums.allocations += this.tallies[line + Tally.allocations]
-      sums.insertedWaits += this.tallies[line + Tally.insertedWaits]
-      if (this.tallies[line] !== epoch) continue
-      sums.buffers += this.tallies[line + Tally.buffers]
-      sums.units += this.tallies[line + Tally.units]
-      sums.requestedBytes += this.tallies[line + Tally.requestedBytes]
+    const [buffers, units, bytes] = [Tally.buffers, Tally.units, Tally.requestedBytes].map(one => this.sum(one, epoch))
+    const live = (allocated: number, freed: Tally) => Math.max(0, allocated - this.sum(freed, epoch))
+    const liveUnits = live(units, Tally.freedUnits)
+    this.peak[0] = Math.max(this.peak[0], liveUnits)
+    return {
+      buffers: live(buffers, Tally.freedBuffers),
+      units: liveUnits,
+      requestedBytes: live(bytes, Tally.freedBytes),
+      allocations: this.sum(Tally.allocations),
+      insertedWaits: this.sum(Tally.insertedWaits),
     }
-    this.peak[0] = Math.max(this.peak[0], sums.units)
-    return sums
+  }
+
+  /** What all threads have counted of one kind, in an epoch or ever. */
+  private sum(one: Tally, epoch?: number): number {
+    let sum = 0
+    for (let line = 0; line < this.tallies.length; line += COUNT_LINE) {
+      if (epoch === undefined || this.tallies[line] === epoch) sum += this.tallies[line + one]
+    }
+    return sum
+  }
+
+  /** What this thread holds. */
+  held(): { buffers: number; requestedBytes: number } {
+    const mine = ownerOf(this.bump.epoch, this.thread)
+    const held = { buffers: 0, requestedBytes: 0 }
+    for (let unit = 0; unit < this.owners.length; unit++) {
+      if (this.owners[unit] !== mine) continue
+      held.buffers++
+      held.requestedBytes += this.requested[unit]
+    }
+    return held
   }
 
   get peakUnits(): number {

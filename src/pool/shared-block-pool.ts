@@ -120,7 +120,8 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
 
   /** Blocks that no thread holds, without growing; looks at everything. */
   get available(): number {
-    return this.count - super.stats().liveBuffers
+    const { reservedBytes, liveBuffers } = super.stats()
+    return Math.max(0, reservedBytes / this.blockBytes - liveBuffers) // while others work these are of two moments
   }
 
   override stats(): PoolStats {

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
+import { MOST_WORKERS } from '../base/roster.js'
 import { loadKoffi } from '../driver/native/koffi.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
+import { CLOSED, Figure } from './shared-state.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   poolSuite(`shared by threads, ${backing}`, () => {
@@ -59,6 +61,113 @@ describe('a pool that threads share', () => {
     assert.equal(pool.stats().reservedBytes, 0)
   })
 
+  it('counts each block once while others come and go', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const held = Array.from({ length: 8 }, () => other.allocate(1000))
+    for (const buffer of held) buffer.free() // cached, which the keeper takes away in the middle of a look
+    const { records } = pool['state']
+    const looksLive = records.isLive.bind(records)
+    const deeds: (() => unknown)[] = [
+      () => pool.allocate(1000).free(),
+      () => pool.trimTo(0),
+      () => held.fill(other.allocate(3 * MiB)),
+      () => pool.adopt(held[0].transfer()).free(),
+    ]
+    for (const deed of deeds) {
+      let looks = 0
+      records.isLive = record => {
+        if (++looks === 3) {
+          delete (records as Partial<typeof records>).isLive
+          deed()
+        }
+        return looksLive(record)
+      }
+      const { liveBuffers, liveBytes, requestedBytes, cachedBytes, frees } = pool.stats()
+      assert.equal(looks, 3)
+      for (const few of [liveBuffers, liveBytes / (4 * MiB), requestedBytes / (4 * MiB)])
+        assert.ok(few >= 0 && few <= 1)
+      assert.ok(cachedBytes >= 0 && frees >= 8)
+    }
+    const { liveBuffers, liveBytes, requestedBytes } = pool.stats()
+    assert.deepEqual([liveBuffers, liveBytes, requestedBytes], [0, 0, 0])
+    pool.check()
+  })
+
+  it('refuses whoever comes while it is closed', () => {
+    const device = new TestDevice()
+    const { pool, attach } = device.createSharedPool()
+    const { driver } = device
+    const synchronize = driver.cuCtxSynchronize.bind(driver)
+    let attempts = 0
+    driver.cuCtxSynchronize = () => {
+      attempts++
+      assert.throws(attach, { name: 'PoolError', message: /attachPool: the pool is closed; make another/ })
+      synchronize()
+    }
+    pool.close()
+    assert.equal(attempts, 1)
+    assert.throws(attach, { name: 'PoolError', message: /attachPool: the pool is closed/ })
+  })
+
+  it('gives nothing more to a thread that has been reclaimed', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const { mailbox, roster, thread } = attach()['state']
+    const place = (mailbox['words'].length / (MOST_WORKERS + 1)) * thread
+    mailbox['write'](place, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 })
+    mailbox['words'][place] = 1 // it has asked, and dies
+    roster.bury(thread)
+    pool.reclaim(thread)
+    assert.deepEqual([pool.stats().liveBuffers, pool.live()], [0, []])
+    pool.check()
+  })
+
+  it('is not waited for when its keeper dies while it closes', () => {
+    const { pool, keeper } = new TestDevice().createSharedPool()
+    const { figures, roster } = pool['state']
+    pool.begin()
+    keeper.serve = () => {
+      roster.bury(figures[Figure.keeper])
+      figures[Figure.keeper] = CLOSED
+      keeper.serve = () => 0
+      return 0
+    }
+    assert.throws(() => pool.close(), { name: 'PoolError', message: /the thread that made it has ended/ })
+  })
+
+  it('is not closed when somebody comes before the keeper has begun to', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const serve = keeper.serve.bind(keeper)
+    const late: ReturnType<typeof attach>[] = []
+    keeper.serve = () => {
+      keeper.serve = serve
+      late.push(attach())
+      return serve()
+    }
+    assert.throws(() => pool.close(), { name: 'PoolError', message: /close: the pool is in use by 1 other threads/ })
+    late[0].allocate(1000).free()
+    late[0].close()
+    pool.allocate(1000).free()
+    pool.check()
+    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  })
+
+  it('leaves a thread what it has that was stopped inside its door, until that has come out or leaves', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const [stopped, other] = [attach(), attach()]
+    stopped.allocate(3 * MiB).free()
+    other.allocate(3 * MiB).free()
+    const { cachedBytes } = pool.stats()
+    stopped['slots'].door.enter()
+    pool.trimTo(0)
+    assert.deepEqual([pool.stats().cachedBytes, pool.stats().liveBuffers], [cachedBytes / 2, 0])
+    pool.check()
+    stopped.close()
+    pool.trimTo(0)
+    assert.deepEqual([pool.stats().cachedBytes, pool.stats().reservedBytes], [0, 0])
+    pool.check()
+  })
+
   for (const backing of ['virtual', 'segments'] as const) {
     it(`a repair while the keeper calls the driver counts a block once: ${backing}`, () => {
       const device = new TestDevice()
@@ -68,7 +177,7 @@ describe('a pool that threads share', () => {
       const exchange = driver.cuThreadExchangeStreamCaptureMode.bind(driver)
       let repairs = 0
       driver.cuThreadExchangeStreamCaptureMode = mode => {
-        state.locked(() => state.slots.recount(state.records))
+        state.locked(() => state.slots.recount())
         repairs++
         return exchange(mode)
       }

@@ -192,10 +192,8 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   protected setRequested(record: number, bytes: number): void {
     const { doubles } = this
     // Most programs ask for what they asked for before.
-    const before = doubles[(record << 3) | Double.requested]
-    if (before === bytes) return
+    if (doubles[(record << 3) | Double.requested] === bytes) return
     doubles[(record << 3) | Double.requested] = bytes
-    this.slots.noteRequested(bytes - before)
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
@@ -300,29 +298,27 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     return Math.max(0, before - this.state.figures[Figure.reservedBytes])
   }
 
-  /** Of all threads together, and nobody is stopped for it: while others work the numbers are of slightly different moments. Peaks are those that were noticed when memory was found. */
+  /** Of all threads together, and nobody is stopped for it: while others work each block is counted as it is found. Peaks are those that were noticed when memory was found. */
   stats(): PoolStats {
     const { slots, memory, figures, counts } = this.state
-    const cached = slots.cached()
+    const { liveBlocks, liveUnits, requestedBytes, cachedUnits } = slots.sums()
     const sum = (count: Count) =>
       counts.reduce((all, one, index) => (index % COUNT_LINE === count ? all + one : all), 0)
     const allocations = sum(Count.allocations)
-    const liveBuffers = slots.handedBlocks - cached.blocks
-    const liveUnits = slots.handedUnits - cached.units
     const open = !this.closed
     return {
       liveBytes: liveUnits * UNIT_BYTES,
       peakLiveBytes: Math.max(slots.peakUnits, liveUnits) * UNIT_BYTES,
-      requestedBytes: slots.requestedBytes - cached.requestedBytes,
+      requestedBytes,
       reservedBytes: figures[Figure.reservedBytes],
       peakReservedBytes: figures[Figure.peakReservedBytes],
-      cachedBytes: cached.units * UNIT_BYTES,
+      cachedBytes: cachedUnits * UNIT_BYTES,
       pendingBytes: open ? memory.pendingUnits * UNIT_BYTES + figures[Figure.deferredBytes] : 0,
       largestFreeBytes: open ? memory.largestFreeUnits * UNIT_BYTES : 0,
       limitBytes: this.config.limitBytes,
-      liveBuffers,
+      liveBuffers: liveBlocks,
       allocations,
-      frees: allocations - liveBuffers,
+      frees: Math.max(0, allocations - liveBlocks), // a thread counts a buffer just after it has it
       cacheMisses: sum(Count.misses),
       growths: figures[Figure.growths],
       insertedWaits: figures[Figure.insertedWaits],
@@ -402,10 +398,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
    */
   close(): CloseReport {
     if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
-    if (this.creator) {
-      this.clocks.checkNoCapture('close')
-      this.checkAlone()
-    }
+    if (this.creator) this.clocks.checkNoCapture('close')
     const { buffers, bytes } = this.isLost ? this.leaveLost() : this.askToClose()
     this.acceptedClocks = null
     this.mine = -1 // no block has such a holder
@@ -587,10 +580,14 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   }
 
   protected ask(question: Question): unknown {
-    const { mailbox, thread, figures } = this.state
+    const { mailbox, thread, figures, roster } = this.state
+    let keeper = figures[Figure.keeper]
+    this.slots.door.leave() // where an exception, say for want of stack, has kept this thread inside
     return mailbox.ask(thread, question, slept => {
       this.meanwhile()
-      if (figures[Figure.keeper] === CLOSED || (slept && this.isLost)) {
+      keeper = Math.max(keeper, figures[Figure.keeper])
+      const isClosed = figures[Figure.keeper] === CLOSED && question.ask !== 'close' // who closes waits for the end of that
+      if (isClosed || (slept && keeper > 0 && roster.look(keeper))) {
         return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
       }
       return null
@@ -609,6 +606,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
 
   private leaveLost(): Reclaimed {
     const { roster, thread } = this.state
+    if (this.creator) this.state.checkAlone(thread)
     const held = this.live().filter(block => block.thread === thread)
     roster.forget(thread)
     return { buffers: held.length, bytes: held.reduce((sum, { byteLength }) => sum + byteLength, 0) }
@@ -632,18 +630,6 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
 
   private checkOpen(call: string): void {
     if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
-  }
-
-  /** Refuses to close the pool while other threads use it. */
-  private checkAlone(): void {
-    const others = this.threads().filter(
-      ({ alive, threadId, thread }) => alive && threadId !== -1 && thread !== this.state.thread,
-    )
-    if (others.length === 0) return
-    const names = others.map(({ threadId }) => threadId).join(', ')
-    throw new PoolError(
-      `close: the pool is in use by ${others.length} other threads (${names}); close it there first, or end them`,
-    )
   }
 
   protected checkStream(call: string, stream: Stream): void {

@@ -8,7 +8,7 @@
 import { assert } from '../base/assert.js'
 import { publish } from '../base/publish.js'
 import { MOST_WORKERS, type Roster } from '../base/roster.js'
-import { NOBODY } from '../heap/holder.js'
+import { NOBODY, Phase, phaseOf } from '../heap/holder.js'
 import { Double, type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
@@ -30,9 +30,6 @@ assert(
   CLASSES * PLACES <= STREAM_WORDS && MOST_STREAMS << Shift.stream === 1 << Shift.thread,
   'every place has its index',
 )
-
-/** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
-const LINE = 16
 
 /** Cached by all threads together: 1 GiB. */
 const LITTLE_UNITS = 2 ** 22
@@ -69,8 +66,6 @@ export class SharedSlots implements Slots {
   /** by stream and class of this thread: up to which place there may be blocks; no more than a hint, since the keeper takes some away */
   private readonly tops = new Uint8Array(MOST_STREAMS << Shift.stack)
   private readonly totals: Float64Array
-  /** by thread: bytes asked for of the blocks it handed out, less those of the blocks it gave back */
-  private readonly requested: Float64Array
   private readonly words: Int32Array
   private readonly doubles: Float64Array
   /** the number of this thread; 0 before it has one */
@@ -79,12 +74,16 @@ export class SharedSlots implements Slots {
   readonly door: Door
 
   /** Takes what it needs from `region`; `records` are of a fixed size. */
-  constructor(records: RecordTable, region: Region, roster: Roster, isFenced: boolean) {
+  constructor(
+    private readonly records: RecordTable,
+    region: Region,
+    roster: Roster,
+    isFenced: boolean,
+  ) {
     this.door = new Door(region, roster, isFenced)
     this.places = region.int32((MOST_WORKERS + 1) << Shift.thread)
     this.inboxes = new Inboxes(records, region)
     this.totals = region.float64(Total.count)
-    this.requested = region.float64((MOST_WORKERS + 1) * LINE)
     this.words = records.words
     this.doubles = records.doubles
   }
@@ -193,25 +192,10 @@ export class SharedSlots implements Slots {
   handBack(record: number): void {
     this.totals[Total.handedUnits] -= this.words[(record << 4) | Word.units]
     this.totals[Total.handedBlocks]--
-    this.requested[this.thread * LINE] -= this.doubles[(record << 3) | Double.requested]
-  }
-
-  /** This thread asked for so many bytes more. */
-  noteRequested(bytes: number): void {
-    this.requested[this.thread * LINE] += bytes
   }
 
   get handedUnits(): number {
     return this.totals[Total.handedUnits]
-  }
-
-  get handedBlocks(): number {
-    return this.totals[Total.handedBlocks]
-  }
-
-  /** Bytes asked for, of live and of cached blocks. */
-  get requestedBytes(): number {
-    return this.requested.reduce((sum, bytes) => sum + bytes, 0)
   }
 
   get peakUnits(): number {
@@ -220,14 +204,14 @@ export class SharedSlots implements Slots {
 
   /** Looks at everything. */
   get liveUnits(): number {
-    return this.handedUnits - this.cached().units
+    return this.sums().liveUnits
   }
 
   /** Looks how much is cached, and whether more is live than ever. */
   look(): void {
-    const cachedUnits = this.cached().units
+    const { cachedUnits, liveUnits } = this.sums()
     this.totals[Total.cachedUnits] = cachedUnits
-    this.totals[Total.peakUnits] = Math.max(this.peakUnits, this.handedUnits - cachedUnits)
+    this.totals[Total.peakUnits] = Math.max(this.peakUnits, liveUnits)
   }
 
   /** Sets the peak to what is live. */
@@ -245,7 +229,8 @@ export class SharedSlots implements Slots {
    * Counts again what is handed out, after a thread died in the middle of changing that. Under the lock. What nobody holds
    * the keeper has just taken out of a heap, and counts when it hands it out.
    */
-  recount(records: RecordTable): void {
+  recount(): void {
+    const { records } = this
     let units = 0
     let blocks = 0
     for (let record = records.first; record < records.used; record++) {
@@ -263,19 +248,34 @@ export class SharedSlots implements Slots {
     return units
   }
 
-  /** What all threads have in their places and inboxes. */
-  cached(): { blocks: number; units: number; requestedBytes: number } {
-    const sum = { blocks: 0, units: 0, requestedBytes: 0 }
-    const add = (record: number) => {
-      if (record === 0) return
-      sum.blocks++
-      sum.units += this.words[(record << 4) | Word.units]
-      sum.requestedBytes += this.doubles[(record << 3) | Double.requested]
+  /**
+   * What is live and what is cached. Each block is looked at once while threads work, and counted as what it is then: so nothing is
+   * ever less than none, nor more than was taken out of the heaps.
+   */
+  sums(): { liveBlocks: number; liveUnits: number; requestedBytes: number; cachedUnits: number } {
+    const { records, words, doubles } = this
+    const sums = { liveBlocks: 0, liveUnits: 0, requestedBytes: 0, cachedUnits: 0 }
+    const [unitsBefore, blocksBefore] = this.totals.subarray(Total.handedUnits)
+    for (let record = records.first; record < records.used; record++) {
+      const tag = words[record << 4]
+      const holder = words[(record << 4) | Word.holder]
+      if (holder === 0 || !records.isLive(record)) continue
+      const units = words[(record << 4) | Word.units]
+      const requested = doubles[(record << 3) | Double.requested]
+      if (words[record << 4] !== tag || words[(record << 4) | Word.holder] !== holder) {
+        record-- // it has just changed hands: look again
+      } else if (phaseOf(holder) === Phase.cached) sums.cachedUnits += units
+      else {
+        sums.liveBlocks++
+        sums.liveUnits += units
+        sums.requestedBytes += requested
+      }
     }
-    for (let slot = 0; slot < this.slotLimit; slot++)
-      for (const place of this.filled(slot, 0, CLASSES)) add(this.places[place])
-    this.inboxes.each(add)
-    return sum
+    const mostUnits = Math.max(unitsBefore, this.handedUnits)
+    sums.liveBlocks = Math.min(sums.liveBlocks, Math.max(blocksBefore, this.totals[Total.handedBlocks]))
+    sums.liveUnits = Math.min(sums.liveUnits, mostUnits)
+    sums.cachedUnits = Math.min(sums.cachedUnits, mostUnits)
+    return sums
   }
 
   takeLarger(slot: number, sizeClass: number, end: number): number {
@@ -295,7 +295,8 @@ export class SharedSlots implements Slots {
     for (const place of this.filled(slot, sizeClass, sizeClass + 1)) {
       const record = places[place]
       const fits = words[(record << 4) | Word.units] >= units && doubles[(record << 3) | Double.stamp] <= stamp
-      if (fits) return this.takeFrom(place)
+      const taken = fits ? this.takeFrom(place) : 0
+      if (taken !== 0) return taken
     }
     return 0
   }
@@ -370,9 +371,10 @@ export class SharedSlots implements Slots {
     }
   }
 
-  /** For the keeper. */
+  /** For the keeper; 0 also where the place is of a thread that was stopped inside its door. */
   private takeFrom(place: number): number {
     this.door.shut()
+    if (!this.door.isOut(place >>> Shift.thread)) return 0
     const record = Atomics.load(this.places, place)
     if (record !== 0) {
       Atomics.store(this.places, place, 0)

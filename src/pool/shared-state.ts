@@ -20,7 +20,7 @@ import type { PoolConfig } from './options.js'
 import { SharedSlots } from './shared-slots.js'
 
 /** Grows with each change of what lies where. */
-export const LAYOUT_VERSION = 2
+export const LAYOUT_VERSION = 3
 /** Blocks that a pool can have at a time, free ones and gaps included. */
 const MOST_RECORDS = 2 ** 19 - 1 // an entry of an inbox has 20 bits for one
 /** Records kept for the keeper, which moves and gives back memory, and for blocks that are cut out of others. */
@@ -135,7 +135,7 @@ export class SharedState {
   /** heaps repaired after a death, by this thread */
   repairs = 0
 
-  /** Enters the roster. Throws PoolError when there is no place. `seen` is what the host has seen complete, of the clocks. */
+  /** Enters the roster. Throws PoolError when there is no place, or when the pool is closed. `seen` is what the host has seen complete, of the clocks. */
   constructor({ buffer, room }: Pick<SharedPoolState, 'buffer' | 'room'>, seen: Float64Array) {
     const { lockWords, ...parts } = layOut(Region.ofPages(buffer), room, seen)
     this.roster = parts.roster
@@ -157,6 +157,24 @@ export class SharedState {
     this.slots.enter(this.thread)
     this.records.owner = this.thread
     this.lock = new RobustLock(lockWords, 0, this.roster, this.thread)
+    // Under the lock: either the keeper that is about to close has seen this thread, or this thread sees that it has closed.
+    if (this.locked(() => this.figures[Figure.keeper]) !== CLOSED) return
+    this.roster.forget(this.thread)
+    throw new PoolError('attachPool: the pool is closed; make another')
+  }
+
+  /** Throws PoolError while threads other than `closer` and the keeper use the pool. */
+  checkAlone(closer: number): void {
+    const { roster, figures, threadIds } = this
+    const others: number[] = []
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      if (thread === closer || thread === figures[Figure.keeper]) continue
+      if (roster.isAlive(thread) && !roster.look(thread)) others.push(threadIds[thread])
+    }
+    if (others.length === 0) return
+    throw new PoolError(
+      `close: the pool is in use by ${others.length} other threads (${others.join(', ')}); close it there first, or end them`,
+    )
   }
 
   /** Whether the pool may have another block. */
@@ -190,7 +208,7 @@ export class SharedState {
     if (this.lock.acquire() === 0) return
     this.repairs++
     rebuild([this.memory.small, this.memory.large])
-    this.slots.recount(this.records)
+    this.slots.recount()
     this.slots.door.mend()
   }
 
