@@ -8,6 +8,7 @@ import { limited, type Stream } from '../src/index.js'
 import type { Pool } from '../src/pool/pool.js'
 import { machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
+import { loopsFor, objectNs } from './pool-loops.js'
 
 const program = deviceBenchmark("host time of an allocation and its free, beside the driver's own calls")
 const values = optionsOf(program)
@@ -39,9 +40,8 @@ class PoolSubject implements Subject {
     readonly pairs = 1_000_000,
   ) {}
 
-  /** With loops compiled for it alone: a call in a program mostly sees one kind of pool, as in the loops of other allocators. */
   static async of(name: string, pool: Pool, stream: Stream): Promise<PoolSubject> {
-    const loops: typeof import('./pool-loops.js') = await import(`./pool-loops.js?for=${encodeURIComponent(name)}`)
+    const loops = await loopsFor(name)
     // Short runs, so that the compiler has seen the loop end before it optimises it: else each run would end in a bailout.
     for (let run = 0; run < 300; run++) loops.pairNs(pool, stream, 4096, 1000)
     return new PoolSubject(name, pool, stream, loops)
@@ -64,16 +64,12 @@ class PoolSubject implements Subject {
 class ObjectSubject implements Subject {
   checksum = null
 
-  constructor(
-    readonly name: string,
-    private readonly pool: Pool,
-    private readonly stream: Stream,
-    private readonly loops: typeof import('./pool-loops.js'),
-    readonly pairs = 1_000_000,
-  ) {}
+  readonly pairs = 1_000_000
 
-  pairNs(bytes: number, pairs: number): number {
-    return this.loops.objectNs(this.pool, this.stream, bytes, pairs)
+  constructor(readonly name: string) {}
+
+  pairNs(_bytes: number, pairs: number): number {
+    return objectNs(this, pairs)
   }
 
   mixNs(): null {
@@ -126,7 +122,7 @@ async function subjects(opened: Device): Promise<Subject[]> {
   return [
     await PoolSubject.of('cuda-mempool', pool, stream),
     await PoolSubject.of('cuda-mempool, limited()', wrapped, stream),
-    new ObjectSubject('an object as large as a buffer', pool, stream, await import('./pool-loops.js')),
+    new ObjectSubject('an object as large as a buffer'),
     new DriverSubject(
       'cuMemAllocAsync/cuMemFreeAsync, threshold max',
       100_000,

@@ -5,8 +5,9 @@
 import { parseArgs } from 'node:util'
 import { KiB, MiB } from '../src/base/bytes.js'
 import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
-import type { HostBuffer, HostPool } from '../src/index.js'
+import type { HostPool } from '../src/index.js'
 import { machineOf, median, save } from './machine.js'
+import { loopsFor } from './pool-loops.js'
 
 const { values } = parseArgs({
   options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
@@ -14,7 +15,6 @@ const { values } = parseArgs({
 const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
 const scale = values.smoke ? 0.002 : 1
 const BATCHES = values.smoke ? 3 : 15
-const KEPT = 1024 // buffers that stay referenced, so that none is optimised away
 const PORTABLE = 1
 
 /** Something to time: `run` does it so many times. */
@@ -24,21 +24,9 @@ interface Subject {
   readonly run: (times: number) => void
 }
 
-const kept = new Array<HostBuffer>(KEPT)
-
-function pairs(name: string, pool: HostPool, bytes: number, use: (buffer: HostBuffer) => void = () => {}): Subject {
-  return {
-    name,
-    times: 1_000_000,
-    run: times => {
-      for (let pair = 0; pair < times; pair++) {
-        const buffer = pool.allocate(bytes)
-        kept[pair % KEPT] = buffer
-        use(buffer)
-        buffer.free()
-      }
-    },
-  }
+async function pairs(name: string, source: Pick<HostPool, 'allocate'>, bytes: number): Promise<Subject> {
+  const loops = await loopsFor(`${name}, ${bytes}`)
+  return { name, times: 1_000_000, run: times => loops.pairNs(source, undefined, bytes, times) }
 }
 
 /** cuMemHostAlloc and cuMemFreeHost, bound here; null where there is no GPU. */
@@ -114,17 +102,23 @@ for (const kind of [device.createPool(), device.createPlainPool()]) {
   for (let count = 0; count < 200; count++) kind.allocate(4096).free()
 }
 
+/** Whose buffers are written to. */
+const written: Pick<HostPool, 'allocate'> = {
+  allocate(bytes) {
+    const buffer = pool.allocate(bytes)
+    buffer.bytes[0] = 1
+    return buffer
+  },
+}
 const workloads = [
-  { name: 'pair 4 KiB', subjects: [pairs('host pool', pool, 4 * KiB), await driverPairs(device, 4 * KiB)] },
+  { name: 'pair 4 KiB', subjects: [await pairs('host pool', pool, 4 * KiB), await driverPairs(device, 4 * KiB)] },
   {
     name: 'pair 1 MiB',
     subjects: [
-      pairs('host pool', pool, 1 * MiB),
+      await pairs('host pool', pool, 1 * MiB),
       await driverPairs(device, 1 * MiB),
-      pairs('host pool, shared', shared, 1 * MiB),
-      pairs('host pool, with its bytes', pool, 1 * MiB, buffer => {
-        buffer.bytes[0] = 1
-      }),
+      await pairs('host pool, shared', shared, 1 * MiB),
+      await pairs('host pool, with its bytes', written, 1 * MiB),
     ],
   },
   { name: 'fill 1 MiB and send it', subjects: uploads(device, pool) },

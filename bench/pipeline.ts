@@ -11,6 +11,7 @@ import type { Driver } from '../src/driver/driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import type { DeviceBuffer, Event, Pool, PoolOptions, Stream } from '../src/index.js'
 import { machineOf, median, save } from './machine.js'
+import { loopsFor } from './pool-loops.js'
 
 const { values } = parseArgs({
   options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
@@ -88,7 +89,7 @@ class Ring {
 
 /** With loops compiled for it alone, as in bench/allocate.ts. */
 async function poolSubject(name: string, pool: Pool): Promise<Subject<DeviceBuffer>> {
-  const loops: typeof import('./pool-loops.js') = await import(`./pool-loops.js?for=${encodeURIComponent(name)}`)
+  const loops = await loopsFor(name)
   return {
     name,
     takeAll: (buffers, stream) => loops.takeAll(pool, stream, SIZES, buffers),

@@ -1,7 +1,7 @@
-// The loops that bench/allocate.ts and bench/pipeline.ts time, in a module of their own so that each subject can have its own copy. The clock is
+// The loops that the benches of pools time, in a module of their own so that each subject can have its own copy. The clock is
 // read outside of them: Node's own code for it would use up a third of what the compiler puts into one function.
 
-import type { DeviceBuffer } from '../src/index.js'
+import type { ArenaPool, DeviceBuffer } from '../src/index.js'
 import type { Stream } from '../src/order/stream.js'
 import type { Pool } from '../src/pool/pool.js'
 
@@ -12,16 +12,26 @@ import type { Pool } from '../src/pool/pool.js'
 const KEPT = 256
 export let kept: unknown[] = []
 
+/** A pool of device or of host memory. */
+interface Source {
+  allocate(bytes: number, stream: Stream | undefined): { free(): void }
+}
+
+/** The loops, compiled for one subject alone: a call in a program mostly sees one kind of pool, as in the loops of other allocators. */
+export async function loopsFor(subject: string): Promise<typeof import('./pool-loops.js')> {
+  return await import(`./pool-loops.js?for=${encodeURIComponent(subject)}`)
+}
+
 /** Nanoseconds of an allocation and its free. */
-export function pairNs(pool: Pool, stream: Stream, bytes: number, pairs: number): number {
+export function pairNs(pool: Source, stream: Stream | undefined, bytes: number, pairs: number): number {
   const start = performance.now()
   runPairs(pool, stream, bytes, pairs)
   return ((performance.now() - start) * 1e6) / pairs
 }
 
-function runPairs(pool: Pool, stream: Stream, bytes: number, pairs: number): void {
+function runPairs(pool: Source, stream: Stream | undefined, bytes: number, pairs: number): void {
   for (let pair = 0; pair < pairs; ) {
-    const list = new Array<DeviceBuffer>(KEPT)
+    const list = new Array<unknown>(KEPT)
     kept = list
     for (let place = 0; place < KEPT && pair < pairs; place++, pair++) {
       const buffer = pool.allocate(bytes, stream)
@@ -31,31 +41,59 @@ function runPairs(pool: Pool, stream: Stream, bytes: number, pairs: number): voi
   }
 }
 
-/** As many fields as a buffer has. */
+/** Nanoseconds of an allocation with `live` buffers held, no block being the one that was freed last, and its free. */
+export function roundsNs(pool: Pool, stream: Stream, bytes: number, pairs: number, live: number): number {
+  const rounds = Math.ceil(pairs / live)
+  const start = performance.now()
+  runRounds(pool, stream, bytes, rounds, live)
+  return ((performance.now() - start) * 1e6) / (rounds * live)
+}
+
+function runRounds(pool: Pool, stream: Stream, bytes: number, rounds: number, live: number): void {
+  for (let round = 0; round < rounds; round++) {
+    const list = new Array<DeviceBuffer>(live)
+    kept = list
+    for (let place = 0; place < live; place++) list[place] = pool.allocate(bytes, stream)
+    for (let place = 0; place < live; place++) list[place].free()
+  }
+}
+
+/** Nanoseconds of an allocation from an arena that is reset after every so many of them, which counts as part of them. */
+export function arenaNs(arena: ArenaPool, stream: Stream, bytes: number, calls: number, between: number): number {
+  const start = performance.now()
+  runArena(arena, stream, bytes, calls, between / KEPT)
+  return ((performance.now() - start) * 1e6) / calls
+}
+
+function runArena(arena: ArenaPool, stream: Stream, bytes: number, calls: number, lists: number): void {
+  for (let call = 0, list = 0; call < calls; list++) {
+    if (list % lists === 0) arena.reset(stream)
+    const buffers = new Array<DeviceBuffer>(KEPT)
+    kept = buffers
+    for (let place = 0; place < KEPT && call < calls; place++, call++) buffers[place] = arena.allocate(bytes, stream)
+  }
+}
+
+/** As large as a buffer. */
 class Handle {
   constructor(
-    readonly pool: Pool,
-    readonly stream: Stream,
     readonly home: object,
-    readonly record: number,
     readonly tag: number,
   ) {}
 }
 
 /** Nanoseconds of making an object as large as a buffer, and keeping it: what no allocator that returns one can be below. */
-export function objectNs(pool: Pool, stream: Stream, bytes: number, pairs: number): number {
+export function objectNs(home: object, objects: number): number {
   const start = performance.now()
-  runObjects(pool, stream, bytes, pairs)
-  return ((performance.now() - start) * 1e6) / pairs
+  runObjects(home, objects)
+  return ((performance.now() - start) * 1e6) / objects
 }
 
-function runObjects(pool: Pool, stream: Stream, bytes: number, pairs: number): void {
-  for (let pair = 0; pair < pairs; ) {
+function runObjects(home: object, objects: number): void {
+  for (let object = 0; object < objects; ) {
     const list = new Array<Handle>(KEPT)
     kept = list
-    for (let place = 0; place < KEPT && pair < pairs; place++, pair++) {
-      list[place] = new Handle(pool, stream, pool, bytes, pair)
-    }
+    for (let place = 0; place < KEPT && object < objects; place++, object++) list[place] = new Handle(home, object)
   }
 }
 

@@ -196,11 +196,10 @@ describe('block pool: blocks', () => {
 
   it('a block goes on when the generations of its record are spent', () => {
     const { pool } = setUp(1)
-    const { blocks } = pool as unknown as { blocks: { words: Int32Array } }
     const first = pool.allocate(BLOCK)
     const { ptr } = first
     first.free()
-    blocks.words[first.record << 3] = (2 ** 28 - 2) * 8
+    Object.assign(first.home, { tag: (2 ** 28 - 2) * 8 })
     const stale = [first]
     for (let round = 0; round < 5; round++) {
       const buffer = pool.allocate(1 + round)
@@ -210,7 +209,7 @@ describe('block pool: blocks', () => {
       stale.push(buffer)
       pool.check()
     }
-    assert.equal(new Set(stale.map(buffer => buffer.record)).size, 2)
+    assert.equal(new Set(stale.map(buffer => buffer.home)).size, 2)
   })
 })
 

@@ -1,24 +1,24 @@
 // A pool of blocks of one size, all of them made beforehand. A block freed on a stream is that stream's again at once,
-// and another stream's when the host has seen its last use complete. Which block is free, and for whom, is heap/blocks.ts.
+// and another stream's when the host has seen its last use complete. Which block is free, and for whom, is block-rings.ts.
 
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import { type Context, unreachable } from '../driver/context.js'
-import { Blocks } from '../heap/blocks.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { type AccessLocation, changePlainAccess, checkUser, type PoolAccess, peerOf } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import { BlockRings } from './block-rings.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
 import { Deferred } from './deferred.js'
+import type { FixedBlock, FixedBlockKeeper } from './fixed-block.js'
 import { checkOptionNames, choice } from './options.js'
 import { noRoomToBegin, shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
-import { type RecordHome, RecordHomes, type RecordPool } from './record-home.js'
 import { Slabs } from './slabs.js'
 
 // An imported binding costs a load and two checks at each use, a constant of this module none.
@@ -41,7 +41,7 @@ export interface BlockOptions {
   readonly shared?: boolean
 }
 
-export class BlockPool extends Pool implements RecordPool, Disposable {
+export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
   readonly context: Context
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number
@@ -50,9 +50,9 @@ export class BlockPool extends Pool implements RecordPool, Disposable {
   readonly alignment: number
   private readonly slabCount: number
   private readonly slabs: Slabs
-  /** keys are stream slots counted from 1 */
-  private readonly blocks = new Blocks(MOST_STREAMS + 1)
-  private readonly homes = new RecordHomes(this)
+  private readonly blocks: BlockRings
+  /** of the last allocation that had to look for it: its stream needs no check but that it is open */
+  private ring: FixedBlock
   private readonly deferred: Deferred
   /** by stream slot: the latest stamp that a deferred block waits for */
   private readonly awaited = new Float64Array(MOST_STREAMS)
@@ -78,6 +78,8 @@ export class BlockPool extends Pool implements RecordPool, Disposable {
     this.maxCount = maxCount
     this.slabCount = count
     this.alignment = alignmentOf(blockBytes)
+    this.blocks = new BlockRings(this)
+    this.ring = this.blocks.ringOf(0)
     this.slabs = new Slabs(this.context, blockBytes, this.alignment)
     this.deferred = new Deferred(clocks, clocks.completed, false)
     this.marked = clocks.marked
@@ -97,28 +99,32 @@ export class BlockPool extends Pool implements RecordPool, Disposable {
   }
 
   private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
-    const { slot } = stream
-    if (stream.clocks === this.acceptedClocks && slot >= 0 && alignment === undefined) {
+    const { ring, blockBytes } = this
+    if (stream === ring.stream && stream.slot >= 0 && alignment === undefined) {
       // This holds for whole numbers from 1 to 2^30 - 1 only.
-      if ((bytes & SMALL_MASK) === bytes && bytes > 0 && bytes <= this.blockBytes) {
-        const { blocks } = this
-        const record = blocks.take(slot + 1)
-        if (record !== 0) {
-          if (bytes !== this.blockBytes) blocks.setSlack(record, this.blockBytes - bytes)
-          return new DeviceBuffer(this.homes.for(record, stream), blocks.lastTag)
-        }
+      if ((bytes & SMALL_MASK) === bytes && bytes > 0 && bytes <= blockBytes) {
+        const block = this.blocks.take(ring)
+        if (block !== null) return this.handOut(block, blockBytes - bytes, stream)
       }
     }
     return this.takeSlowly(bytes, stream, alignment)
   }
 
+  /** Of the block's bytes `slack` are not asked for. */
+  private handOut(block: FixedBlock, slack: number, stream: Stream): DeviceBuffer {
+    if (slack !== 0) this.blocks.setSlack(block, slack)
+    // Most blocks go to the stream that had them before, without a wrapper.
+    if (block.stream !== stream) block.stream = stream
+    if (block.owner !== this) block.owner = this
+    return new DeviceBuffer(block, block.tag)
+  }
+
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const { record, stream: own } = buffer.home as RecordHome
-    const { slot } = own
-    if (stream === undefined && slot >= 0) {
-      if (this.blocks.put(record, buffer.tag, slot + 1, this.marked[slot] + 1)) return
-    }
-    this.releaseSlowly(buffer, stream)
+    const block = buffer.home as FixedBlock
+    const { slot } = block.stream
+    // A block that other streams use has another tag than its buffer.
+    if (stream !== undefined || slot < 0 || block.tag !== buffer.tag) this.releaseSlowly(buffer, stream)
+    else this.blocks.put(block, this.marked[slot] + 1)
   }
 
   /** Blocks that are not handed out, without growing. Some may be another stream's until its work on them is known complete. */
@@ -196,27 +202,16 @@ export class BlockPool extends Pool implements RecordPool, Disposable {
     this.close()
   }
 
-  addressOf(record: number, tag: number, call: string): number {
-    if (!this.blocks.isLive(record, tag)) this.refuseStale(call)
-    return this.slabs.addresses[this.blocks.blockOf(record)]
+  addressOfBlock(record: number): number {
+    return this.slabs.addresses[record]
   }
 
-  requestedBytesOf(record: number, tag: number, call: string): number {
-    if (!this.blocks.isLive(record, tag)) this.refuseStale(call)
-    return this.blockBytes - this.blocks.slackOf(record)
-  }
-
-  isLive(record: number, tag: number): boolean {
-    return this.blocks.isLive(record, tag)
-  }
-
-  recordUse(record: number, tag: number, stream: Stream): void {
-    if (!this.blocks.isLive(record, tag)) this.refuseStale('recordUse')
+  announceUse(block: FixedBlock, stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context)) {
       throw unreachable('recordUse: the stream', stream.context, this.context)
     }
-    this.blocks.share(record)
-    this.deferred.announce(record, stream, Infinity)
+    this.blocks.share(block)
+    this.deferred.announce(block.record, stream, Infinity)
   }
 
   reachableFrom(context: Context): boolean {
@@ -235,47 +230,55 @@ export class BlockPool extends Pool implements RecordPool, Disposable {
     if (alignment !== undefined) checkAlignment(alignment, this.alignment)
     this.checkStream('allocate', stream)
     if (bytes > this.blockBytes) return null
-    const key = stream.slot + 1
-    const record = this.blocks.take(key) || this.takeAfterMiss(key)
-    if (record === 0) return null
-    if (bytes < this.blockBytes) this.blocks.setSlack(record, this.blockBytes - bytes)
-    return new DeviceBuffer(this.homes.for(record, stream), this.blocks.lastTag)
+    const ring = this.follow(stream)
+    const block = this.blocks.takeAny(ring) ?? this.takeAfterMiss(ring)
+    return block === null ? null : this.handOut(block, this.blockBytes - bytes, stream)
+  }
+
+  /** What is allocated next for `stream` comes from this ring. */
+  private follow(stream: Stream): FixedBlock {
+    this.ring = this.blocks.ringOf(stream.slot)
+    this.ring.stream = stream
+    return this.ring
   }
 
   /** A free on a named or closed stream, or of a block that other streams use. */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const { record } = buffer
-    if (!this.blocks.isLive(record, buffer.tag)) this.refuseStale('free')
+    const block = buffer.home as FixedBlock
+    if (!block.isLive(block.record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
-      this.recordUse(record, buffer.tag, stream)
+      this.announceUse(block, stream)
       stream = buffer.stream
     }
     stream.checkUncaptured('free')
     const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
     const stamp = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
-    if (this.blocks.isShared(record)) this.defer(record, slot, stamp, stream)
-    else if (this.clocks.completed[slot] >= stamp) this.blocks.put(record, buffer.tag, 0, 0)
-    else this.blocks.put(record, buffer.tag, slot + 1, stamp)
+    if (block.isShared) this.defer(block, slot, stamp, stream)
+    else if (this.clocks.completed[slot] >= stamp) this.blocks.putSettled(block)
+    else {
+      block.ring = this.blocks.ringOf(slot)
+      this.blocks.put(block, stamp)
+    }
   }
 
   /** The block waits for the free as for a use, and is then anybody's: so blocks of a stream stay in the order of their stamps. */
-  private defer(record: number, slot: number, stamp: number, stream: Stream): void {
-    this.deferred.announce(record, stream, Infinity)
-    for (const use of this.deferred.add(record, slot, stamp, this.blockBytes)) {
+  private defer(block: FixedBlock, slot: number, stamp: number, stream: Stream): void {
+    this.deferred.announce(block.record, stream, Infinity)
+    for (const use of this.deferred.add(block.record, slot, stamp, this.blockBytes)) {
       this.awaited[use.slot] = Math.max(this.awaited[use.slot], use.stamp)
     }
-    this.blocks.defer(record)
+    this.blocks.defer(block)
   }
 
   /** Neither the stream nor nobody has a free block: what has completed meanwhile, a further slab, what is pending. */
-  private takeAfterMiss(key: number): number {
+  private takeAfterMiss(ring: FixedBlock): FixedBlock | null {
     this.misses++
-    let record = this.settle() > 0 ? this.blocks.take(key) : 0
-    if (record === 0 && this.grow()) record = this.blocks.take(key)
-    if (record === 0 && this.waitForPending()) record = this.blocks.take(key)
-    return record
+    let block = this.settle() > 0 ? this.blocks.takeAny(ring) : null
+    if (block === null && this.grow()) block = this.blocks.takeAny(ring)
+    if (block === null && this.waitForPending()) block = this.blocks.takeAny(ring)
+    return block
   }
 
   /** Asks how far the streams have come; returns how many blocks depend on nothing since. */
@@ -287,7 +290,7 @@ export class BlockPool extends Pool implements RecordPool, Disposable {
       if (stamp === 0) continue
       if (stamp > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
       if (stamp > clocks.completed[slot]) clocks.poll(slot)
-      settled += blocks.settle(slot + 1, clocks.completed[slot])
+      settled += blocks.settle(slot, clocks.completed[slot])
     }
     this.deferred.pollPeers(false)
     for (const { record } of this.deferred.takeSettled()) {
@@ -306,7 +309,7 @@ export class BlockPool extends Pool implements RecordPool, Disposable {
 
   /** The latest stamp of a stream slot that a free block waits for, 0 for none. */
   private latestStamp(slot: number): number {
-    return Math.max(this.awaited[slot], this.blocks.newestStamp(slot + 1))
+    return Math.max(this.awaited[slot], this.blocks.newestStamp(slot))
   }
 
   private grow(): boolean {
@@ -341,7 +344,7 @@ export class BlockPool extends Pool implements RecordPool, Disposable {
     stream.checkOpen(call)
   }
 
-  private refuseStale(call: string): never {
+  refuseStale(call: string): never {
     if (this.acceptedClocks === null) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }

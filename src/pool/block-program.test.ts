@@ -64,13 +64,13 @@ describe(`random programs on block pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS
     }
   }
 
-  type Broken = { blocks: { settle(key: number, stamp: number): number; share(record: number): void } }
+  type Broken = { blocks: { settle(slot: number, stamp: number): number; share(block: object): void } }
   const defects: readonly (readonly [name: string, spoil: (pool: Broken) => void])[] = [
     [
       'that takes all work for complete',
       ({ blocks }) => {
         const settle = blocks.settle.bind(blocks)
-        blocks.settle = key => settle(key, Infinity)
+        blocks.settle = slot => settle(slot, Infinity)
       },
     ],
     ['that forgets uses on other streams', ({ blocks }) => Object.assign(blocks, { share: () => {} })],

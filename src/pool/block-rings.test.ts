@@ -1,14 +1,18 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Random } from '../base/random.js'
-import { Blocks } from './blocks.js'
+import { BlockRings } from './block-rings.js'
+import type { FixedBlock, FixedBlockKeeper } from './fixed-block.js'
 
 const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
 const KEYS = 4
 
+/** A pool that is never asked anything. */
+const keeper = { blockBytes: 4096 } as FixedBlockKeeper
+
 interface Handle {
-  readonly record: number
+  readonly home: FixedBlock
   readonly tag: number
   readonly block: number
   readonly slack: number
@@ -17,10 +21,9 @@ interface Handle {
 
 /** Blocks beside a plain list of what each one is; every handle ever made is kept. */
 class Shadowed {
-  readonly blocks = new Blocks(KEYS)
+  readonly blocks = new BlockRings(keeper)
   readonly held: Handle[] = []
   readonly everyHandle: Handle[] = []
-  /** records of blocks that are deferred, and the blocks */
   readonly deferred: Handle[] = []
   /** free blocks from the oldest to the newest, and what they depend on */
   private free: { block: number; key: number; stamp: number }[] = []
@@ -31,7 +34,7 @@ class Shadowed {
 
   add(count: number): void {
     this.blocks.add(count)
-    for (let index = count - 1; index >= 0; index--) this.free.push({ block: this.total + index, key: 0, stamp: 0 })
+    for (let index = 0; index < count; index++) this.free.unshift({ block: this.total + index, key: 0, stamp: 0 })
     this.total += count
   }
 
@@ -39,13 +42,14 @@ class Shadowed {
   take(key: number, slack = 0): boolean {
     const { blocks } = this
     const own = this.free.findLast(block => block.key === key) ?? this.free.findLast(block => block.key === 0)
-    const record = blocks.take(key)
-    assert.equal(record !== 0, own !== undefined, 'a block of its own or one that depends on nothing')
-    if (own === undefined) return false
-    assert.equal(blocks.blockOf(record), own.block, 'the newest block, its own before others')
-    if (slack > 0) blocks.setSlack(record, slack)
+    const ring = blocks.ringOf(key)
+    const home = blocks.take(ring) ?? blocks.takeAny(ring)
+    assert.equal(home !== null, own !== undefined, 'a block of its own or one that depends on nothing')
+    if (own === undefined || home === null) return false
+    assert.equal(home.record, own.block, 'the newest block, its own before others')
+    if (slack > 0) blocks.setSlack(home, slack)
     this.free.splice(this.free.indexOf(own), 1)
-    const handle = { record, tag: blocks.lastTag, block: own.block, slack, shared: false }
+    const handle = { home, tag: home.tag, block: own.block, slack, shared: false }
     this.held.push(handle)
     this.everyHandle.push(handle)
     this.peak = Math.max(this.peak, this.held.length)
@@ -55,20 +59,26 @@ class Shadowed {
   put(handle: Handle, key: number, later: boolean): void {
     if (later) this.clock[key]++
     const stamp = key === 0 ? 0 : this.clock[key]
-    assert.equal(this.blocks.put(handle.record, handle.tag, key, stamp), !handle.shared)
+    const { home } = handle
+    assert.equal(home.tag === handle.tag, !handle.shared)
     if (handle.shared) return
+    if (key === 0) this.blocks.putSettled(home)
+    else {
+      home.ring = this.blocks.ringOf(key)
+      this.blocks.put(home, stamp)
+    }
     this.held.splice(this.held.indexOf(handle), 1)
     this.free.push({ block: handle.block, key, stamp })
-    assert.equal(this.blocks.put(handle.record, handle.tag, key, stamp), false, 'a second time')
+    assert.notEqual(home.tag, handle.tag, 'a second time')
   }
 
   share(handle: Handle): void {
-    this.blocks.share(handle.record)
+    this.blocks.share(handle.home)
     handle.shared = true
   }
 
   defer(handle: Handle): void {
-    this.blocks.defer(handle.record)
+    this.blocks.defer(handle.home)
     this.held.splice(this.held.indexOf(handle), 1)
     this.deferred.push(handle)
   }
@@ -76,7 +86,7 @@ class Shadowed {
   putDeferred(): void {
     const handle = this.deferred.shift()
     if (handle === undefined) return
-    this.blocks.putDeferred(handle.record)
+    this.blocks.putDeferred(handle.block)
     this.free.push({ block: handle.block, key: 0, stamp: 0 })
   }
 
@@ -111,10 +121,9 @@ class Shadowed {
     }
     const alive = new Set(held)
     for (const handle of this.everyHandle) {
-      assert.equal(blocks.isLive(handle.record, handle.tag), alive.has(handle))
-      if (!alive.has(handle)) continue
-      assert.equal(blocks.slackOf(handle.record), handle.slack)
-      assert.equal(blocks.isShared(handle.record), handle.shared)
+      const { home } = handle
+      assert.equal(home.isLive(handle.block, handle.tag), alive.has(handle))
+      if (alive.has(handle)) assert.deepEqual([home.slack, home.isShared], [handle.slack, handle.shared])
     }
   }
 
@@ -155,44 +164,48 @@ test('lowest first, then what was freed last, for its own key', () => {
   world.finish()
 })
 
-test('a handle of an earlier use, of a freed block or of none matches nothing', () => {
-  const blocks = new Blocks(2)
+test('a handle of an earlier use or of a freed block matches nothing', () => {
+  const blocks = new BlockRings(keeper)
   blocks.add(1)
-  const record = blocks.take(1)
-  const tag = blocks.lastTag
-  assert.equal(blocks.put(record, tag + 8, 1, 1), false)
-  assert.equal(blocks.put(record, tag, 1, 1), true)
-  assert.equal(blocks.put(record, tag, 1, 2), false)
-  assert.equal(blocks.take(1), record)
-  assert.equal(blocks.put(record, tag, 1, 2), false)
-  assert.equal(blocks.isLive(record, tag), false)
-  blocks.share(record)
-  assert.equal(blocks.isLive(record, blocks.lastTag), true, 'shared is live')
-  assert.equal(blocks.put(record, blocks.lastTag, 1, 2), false, 'but not given back like others')
+  const ring = blocks.ringOf(1)
+  const block = blocks.takeAny(ring)!
+  const { tag } = block
+  assert.deepEqual([block.isLive(0, tag), block.isLive(0, tag + 8)], [true, false])
+  blocks.put(block, 1)
+  assert.equal(block.isLive(0, tag), false)
+  assert.equal(blocks.take(ring), block)
+  assert.deepEqual([block.isLive(0, tag), block.isLive(0, block.tag)], [false, true])
+  const again = block.tag
+  blocks.share(block)
+  assert.equal(block.isLive(0, again), true, 'shared is live')
+  assert.notEqual(block.tag, again, 'but not given back like others')
   blocks.check()
   blocks.clear()
-  assert.equal(blocks.isLive(record, blocks.lastTag), false)
+  assert.equal(block.isLive(0, again), false)
 })
 
-test('a block whose generations are spent goes on in another record', () => {
+test('a block whose generations are spent goes on as another object', () => {
   for (const left of [0, 1, 3]) {
     const world = new Shadowed()
     world.add(2)
-    const { words } = world.blocks as unknown as { words: Int32Array }
-    words[KEYS << 3] = (2 ** 28 - 1 - left) * 8
-    const records = new Set<number>()
+    world.take(1)
+    world.held[0].home.tag = (2 ** 28 - 1 - left) * 8 + (world.held[0].tag & 7)
+    const spent = world.held[0].home
+    Object.assign(world.held[0], { tag: spent.tag })
+    const homes = new Set<FixedBlock>()
     for (let round = 0; round < 6; round++) {
+      world.put(world.held[0], round % 2, round % 2 === 1)
+      world.check()
       assert.equal(world.take(1, round), true)
-      records.add(world.held[0].record)
+      homes.add(world.held[0].home)
       world.check()
-      if (round % 3 === 2) {
-        world.share(world.held[0])
-        world.defer(world.held[0])
-        world.putDeferred()
-      } else world.put(world.held[0], round % 2, round % 2 === 1)
-      world.check()
+      if (round % 3 !== 2) continue
+      world.share(world.held[0])
+      world.defer(world.held[0])
+      world.putDeferred()
+      world.take(1)
     }
-    assert.ok(Math.max(...records) >= KEYS + 2, 'a record beyond the first two')
+    assert.ok([...homes].some(home => home !== spent && home.record === spent.record))
     world.finish()
   }
 })

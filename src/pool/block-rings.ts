@@ -1,0 +1,244 @@
+// The blocks of a block pool: which of them is free, and what a free one depends on. Free blocks hang in rings, one for each
+// stream slot, and one for those that depend on nothing. The newest block of a ring is taken first, because its memory is the
+// likeliest to be in the GPU's cache, and the oldest is settled first. A ring is linked both ways, so that either costs the
+// same whatever its length, and closed by an object like a block, so that an empty one is hardly a special case.
+//
+// The tag of a block has a generation that grows with each use, so that a handle, a block with its tag, never matches another
+// use. A block that has no generation left goes on as another object.
+
+import { assert } from '../base/assert.js'
+import { MOST_STREAMS } from '../order/clocks.js'
+import { FixedBlock, type FixedBlockKeeper, State } from './fixed-block.js'
+
+// Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
+const enum Tag {
+  stateMask = 7,
+  generation = 8,
+  /** no generation left: the next tag is negative as an int32 */
+  spent = 2 ** 31 - 8,
+}
+const NO_BLOCK = -1
+
+export class BlockRings {
+  /** blocks there are */
+  total = 0
+  /** how often blocks were taken and given back */
+  allocations = 0
+  frees = 0
+  /** bytes that live blocks have beyond what was asked for */
+  slackBytes = 0
+  private peak = 0
+  /** by number: the block, once it was handed out */
+  private readonly blocks: FixedBlock[] = []
+  /** of the blocks that were handed out and depend on nothing now, and how many those are */
+  private readonly settledRing: FixedBlock
+  private inSettledRing = 0
+  /** by stream slot: what closes its ring */
+  private readonly rings: readonly FixedBlock[]
+
+  /** No blocks yet. */
+  constructor(private readonly pool: FixedBlockKeeper) {
+    this.settledRing = new FixedBlock(pool, NO_BLOCK, Tag.spent)
+    this.rings = Array.from({ length: MOST_STREAMS }, () => new FixedBlock(pool, NO_BLOCK, Tag.spent))
+  }
+
+  /** What closes the ring of a stream slot. */
+  ringOf(slot: number): FixedBlock {
+    return this.rings[slot]
+  }
+
+  /** The block of a number that was handed out. */
+  blockOf(record: number): FixedBlock {
+    return this.blocks[record]
+  }
+
+  /** More blocks, which depend on nothing; they are taken after all others, the first of them first. */
+  add(count: number): void {
+    this.total += count
+  }
+
+  /** Free blocks that depend on nothing. */
+  get settled(): number {
+    return this.inSettledRing + this.total - this.blocks.length
+  }
+
+  /** Takes the newest block of a ring. Null when there is none, or none without ado: `takeAny` may have one. */
+  take(ring: FixedBlock): FixedBlock | null {
+    const block = ring.older
+    const tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
+    if (tag < 0) return null
+    ring.older = block.older
+    block.tag = tag
+    this.allocations++
+    return block
+  }
+
+  /** Takes a block of a ring, or one that depends on nothing and is of that ring from now on. Null when there is none. */
+  takeAny(ring: FixedBlock): FixedBlock | null {
+    let block = ring.older
+    if (block === ring) {
+      block = this.settledRing.older
+      if (block === this.settledRing) return this.takeFresh(ring)
+      this.settledRing.older = block.older
+      this.inSettledRing--
+    } else ring.older = block.older
+    if (block.tag >= Tag.spent) block = this.blocks[block.record] = new FixedBlock(this.pool, block.record, State.free)
+    return this.begin(block, ring)
+  }
+
+  /** Of a block that was just taken the user has not asked for `slack` bytes. */
+  setSlack(block: FixedBlock, slack: number): void {
+    block.slack = slack
+    this.slackBytes += slack
+  }
+
+  /** Gives a live block back: its own ring may have it at once, the others when `stamp` has passed. */
+  put(block: FixedBlock, stamp: number): void {
+    const { ring } = block
+    if (block.slack !== 0) this.forgetSlack(block)
+    block.tag -= State.live
+    this.countFree()
+    const newest = ring.older
+    block.older = newest
+    newest.newer = block
+    ring.older = block
+    block.stamp = stamp
+  }
+
+  /** Gives a live block back that depends on nothing. */
+  putSettled(block: FixedBlock): void {
+    block.ring = this.settledRing
+    this.inSettledRing++
+    this.put(block, 0)
+  }
+
+  /** Other streams than its own use a live block: to be given back by `defer`. */
+  share(block: FixedBlock): void {
+    block.tag |= State.shared
+  }
+
+  /** Takes a live block back that nobody may have until `putDeferred`. */
+  defer(block: FixedBlock): void {
+    if (block.slack !== 0) this.forgetSlack(block)
+    block.tag = (block.tag & ~Tag.stateMask) | State.shared
+    this.countFree()
+  }
+
+  putDeferred(record: number): void {
+    const block = this.blockOf(record)
+    block.tag &= ~Tag.stateMask
+    this.insertSettled(block)
+  }
+
+  /** Blocks of a slot with stamps up to `stamp` depend on nothing any more. Returns how many. */
+  settle(slot: number, stamp: number): number {
+    const ring = this.ringOf(slot)
+    let settled = 0
+    for (; ring.older !== ring; settled++) {
+      const oldest = ring.newer
+      if (oldest.stamp > stamp) break
+      const newer = oldest === ring.older ? ring : oldest.newer
+      ring.newer = newer
+      newer.older = ring
+      this.insertSettled(oldest)
+    }
+    return settled
+  }
+
+  /** The latest stamp that a free block of a slot waits for, 0 for none. */
+  newestStamp(slot: number): number {
+    const ring = this.ringOf(slot)
+    return ring.older === ring ? 0 : ring.older.stamp
+  }
+
+  get live(): number {
+    return this.allocations - this.frees
+  }
+
+  get peakLive(): number {
+    return Math.max(this.peak, this.live)
+  }
+
+  /** Forgets every block; all handles are stale. */
+  clear(): void {
+    for (const block of this.blocks) block.tag = State.free
+    for (const ring of [this.settledRing, ...this.rings]) ring.older = ring
+    this.blocks.length = 0
+    this.total = this.inSettledRing = this.slackBytes = 0
+    this.frees = this.allocations
+  }
+
+  /** Walks rings and blocks and asserts that they tell one story. */
+  check(): void {
+    const free = new Set<FixedBlock>()
+    for (const ring of this.rings) for (const block of this.entries(ring)) free.add(block)
+    const settled = [...this.entries(this.settledRing)]
+    for (const block of settled) free.add(block)
+    const counts = { live: 0, slack: 0 }
+    for (const [record, block] of this.blocks.entries()) {
+      const state = block.tag & Tag.stateMask
+      assert(block.record === record, 'a block knows its number')
+      assert((state === State.free) === free.delete(block), 'every free block is in one ring')
+      if ((state & State.live) !== 0) counts.live++
+      else assert(block.slack === 0, 'only live blocks have slack')
+      counts.slack += block.slack
+    }
+    assert(free.size === 0 && this.blocks.length <= this.total, 'a block has one object')
+    assert(counts.live === this.live, 'live blocks add up to the counters')
+    assert(settled.length === this.inSettledRing, 'settled blocks add up to the counter')
+    assert(counts.slack === this.slackBytes, 'slack adds up to the counter')
+  }
+
+  private *entries(ring: FixedBlock): Generator<FixedBlock> {
+    let newer = ring
+    for (let block = ring.older; block !== ring; block = block.older) {
+      const { stamp } = block
+      assert(block.ring === ring, 'a block knows its ring')
+      assert(ring === this.settledRing ? stamp === 0 : stamp > 0, 'a block has a stamp when it depends on something')
+      assert(newer === ring || block.newer === newer, 'neighbours in a ring know each other')
+      assert(newer === ring || stamp <= newer.stamp, 'older blocks have earlier stamps')
+      newer = block
+      yield block
+    }
+    assert(newer === ring || ring.newer === newer, 'a ring knows its oldest block')
+  }
+
+  /** Takes a block that nobody had yet. */
+  private takeFresh(ring: FixedBlock): FixedBlock | null {
+    const record = this.blocks.length
+    if (record === this.total) return null
+    const block = new FixedBlock(this.pool, record, State.free)
+    this.blocks.push(block)
+    return this.begin(block, ring)
+  }
+
+  private begin(block: FixedBlock, ring: FixedBlock): FixedBlock {
+    block.tag += Tag.generation + State.live
+    block.ring = ring
+    this.allocations++
+    return block
+  }
+
+  /** A free block that was in a ring, or in none, depends on nothing. */
+  private insertSettled(block: FixedBlock): void {
+    const ring = this.settledRing
+    block.ring = ring
+    block.stamp = 0
+    block.older = ring.older
+    ring.older.newer = block
+    ring.older = block
+    this.inSettledRing++
+  }
+
+  private forgetSlack(block: FixedBlock): void {
+    this.slackBytes -= block.slack
+    block.slack = 0
+  }
+
+  /** What is live grows by allocations only, so that a peak can be noted just before it ends. */
+  private countFree(): void {
+    const { live } = this
+    if (live > this.peak) this.peak = live
+    this.frees++
+  }
+}

@@ -1,0 +1,78 @@
+// A block of a block pool, live or free: what is known of it is in fields of an object, which is the home of its buffers, for
+// the reasons of block.ts. There is one for each block that was ever handed out.
+
+import type { Stream } from '../order/stream.js'
+import type { BufferHome, BufferOwner, BufferSource } from './home.js'
+
+/** Bits; a handle has the tag that its block was taken with, and so never `shared`. */
+export const enum State {
+  free = 0,
+  /** used by other streams than its own; alone: freed, but in no ring yet */
+  shared = 1,
+  live = 2,
+}
+
+/** What a block asks of its pool. */
+export interface FixedBlockKeeper extends BufferSource, BufferOwner {
+  readonly blockBytes: number
+  readonly defaultStream: Stream
+  addressOfBlock(record: number): number
+  /** another stream uses a live block until it is freed */
+  announceUse(block: FixedBlock, stream: Stream): void
+  refuseStale(call: string): never
+}
+
+export class FixedBlock implements BufferHome {
+  owner: BufferOwner
+  /** the stream of the allocation; of a ring that of the last one from it */
+  stream: Stream
+  /** bytes that the user of a live block has not asked for */
+  slack = 0
+  /** while free: what must have passed before other streams may have it; a float64 from the start */
+  stamp = Number.NaN
+  /** while free: the next older block of the ring; of what closes it, the newest block */
+  older: FixedBlock = this
+  /** while free: the next newer block, of all but the newest; of what closes a ring, the oldest block, if there is any */
+  newer: FixedBlock = this
+  /** where it is, or comes to be when its stream frees it */
+  ring: FixedBlock = this
+
+  constructor(
+    readonly pool: FixedBlockKeeper,
+    /** the number of the block, from 0 */
+    readonly record: number,
+    /** generation × 8 + state */
+    public tag: number,
+  ) {
+    this.owner = pool
+    this.stream = pool.defaultStream
+  }
+
+  get isShared(): boolean {
+    return (this.tag & State.shared) !== 0
+  }
+
+  addressOf(record: number, tag: number, call: string): number {
+    if (!this.isLive(record, tag)) this.pool.refuseStale(call)
+    return this.pool.addressOfBlock(record)
+  }
+
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    if (!this.isLive(record, tag)) this.pool.refuseStale(call)
+    return this.pool.blockBytes - this.slack
+  }
+
+  isLive(_record: number, tag: number): boolean {
+    return (this.tag & ~State.shared) === tag
+  }
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    if (!this.isLive(record, tag)) this.pool.refuseStale('recordUse')
+    this.pool.announceUse(this, stream)
+  }
+
+  ownedBy(owner: BufferOwner): this {
+    this.owner = owner
+    return this
+  }
+}
