@@ -227,24 +227,28 @@ export class Clocks extends KnownOrder {
   order(later: number, earlier: number, stamp: number, afresh: boolean): boolean {
     if (!((stamp > this.marked[earlier] || afresh) && this.place(earlier))) this.cover(earlier)
     const marks = this.marks[earlier]
-    const mark = afresh ? marks[marks.length - 1] : marks.find(candidate => candidate.stamp >= stamp)
-    if (mark === undefined) {
+    let index = afresh ? marks.length - 1 : 0
+    while (index < marks.length && !afresh && marks[index].stamp < stamp) index++
+    if (index < 0 || index === marks.length) {
       if (stamp > this.completed[earlier] && this.state.lives[earlier] === Life.suspended) throw this.notOpen('wait')
       // Complete. Of a closed stream nothing was submitted since its last mark, so that its whole reach is known, too.
       const reach = this.reachOfEnded(earlier)
-      if (reach !== null) this.use(later, 'wait', () => this.follow(later, reach))
+      if (reach !== null) this.delay(later, 0, reach)
       return false
     }
-    this.delay(later, mark.event, mark.reach)
+    this.delay(later, marks[index].event, marks[index].reach)
     return true
   }
 
-  /** Lets the open stream of a slot wait for an event whose mark has this reach. */
+  /** Lets the open stream of a slot wait for an event whose mark has this reach; 0 for one that is complete. No other thread ends the stream meanwhile. */
   delay(later: number, event: number, reach: Reach): void {
-    this.use(later, 'wait', handle => {
-      this.context.activate().cuStreamWaitEvent(handle, event)
+    if (!this.slots.pin(later)) throw this.notOpen('wait')
+    try {
+      if (event !== 0) this.context.activate().cuStreamWaitEvent(this.handles[later], event)
       this.follow(later, reach)
-    })
+    } finally {
+      this.slots.unpin()
+    }
   }
 
   /** The host has seen a mark of this reach complete, by waiting for it or by asking. */
@@ -453,16 +457,6 @@ export class Clocks extends KnownOrder {
       return false
     }
     return true
-  }
-
-  /** Calls the driver for an open stream, which no other thread ends meanwhile. */
-  private use(slot: number, call: string, work: (handle: number) => void): void {
-    if (!this.slots.pin(slot)) throw this.notOpen(call)
-    try {
-      work(this.handles[slot])
-    } finally {
-      this.slots.unpin()
-    }
   }
 
   private notOpen(call: string): PoolError {

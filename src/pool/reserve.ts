@@ -281,6 +281,7 @@ export class Reserve {
       settled += this.small.settle(slot + 1, seen[slot])
       settled += this.large.settle(slot + 1, seen[slot])
     }
+    if (this.deferred.empty) return settled
     for (const block of this.deferred.takeSettled()) {
       this.giveToHeap(block.record, block.slot, block.stamp)
       settled++
