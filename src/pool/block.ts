@@ -26,8 +26,8 @@ export class Share {
   cached = 0
   /** as long as that much is cached, no more can be live than ever before */
   watched = 0
-  /** those that were ever put to, in no particular order */
-  stacks: Stack[] = []
+  /** those in use, in the order of their classes */
+  readonly stacks: Stack[] = []
 
   constructor(
     /** the stream's */

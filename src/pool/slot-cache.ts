@@ -223,7 +223,7 @@ export class SlotCache implements Slots {
     for (const block of this.blocks) if (block !== undefined) block.tag = 0
     for (const share of this.shares) {
       share.cached = 0
-      share.stacks = []
+      share.stacks.length = 0
     }
     this.stacks.fill(this.emptyStack)
     this.handedUnits = 0
@@ -252,10 +252,11 @@ export class SlotCache implements Slots {
 
   /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
   takeLarger(slot: number, sizeClass: number, end: number): number {
-    for (let larger = sizeClass + 1; larger < end; larger++) {
-      const block = this.pop(this.stacks[(slot << Shift.stream) | larger])
+    const share = this.shares[slot]
+    for (const stack of share.stacks) {
+      const block = stack.sizeClass > sizeClass && stack.sizeClass < end ? this.pop(stack) : null
       if (block === null) continue
-      this.shares[slot].cached -= block.units
+      share.cached -= block.units
       this.handBack(block.record)
       return block.record
     }
@@ -329,8 +330,8 @@ export class SlotCache implements Slots {
     const drained: number[] = []
     const share = this.shares[slot]
     if (share.cached === 0) return drained
-    for (let sizeClass = first; sizeClass < end; sizeClass++) {
-      const stack = this.stacks[(slot << Shift.stream) | sizeClass]
+    for (const stack of share.stacks) {
+      if (stack.sizeClass < first || stack.sizeClass >= end) continue
       for (let block = this.pop(stack); block !== null; block = this.pop(stack)) {
         share.cached -= block.units
         this.handBack(block.record)
@@ -355,10 +356,8 @@ export class SlotCache implements Slots {
 
   /** Every block cached for one stream. */
   *entries(slot: number): Generator<Block> {
-    if (this.cachedUnits(slot) === 0) return
-    for (let sizeClass = 0; sizeClass < CLASSES; sizeClass++) {
-      let block = this.stacks[(slot << Shift.stream) | sizeClass].top
-      for (; block !== this.bottom; block = block.below!) yield block
+    for (const { top } of this.shares[slot].stacks) {
+      for (let block = top; block !== this.bottom; block = block.below!) yield block
     }
   }
 
@@ -386,12 +385,9 @@ export class SlotCache implements Slots {
 
   /** Whether so many blocks are cached that a request had better not cost them all. */
   private cachesMany(slot: number, first: number, end: number): boolean {
-    const { stacks } = this.shares[slot]
     let height = 0
-    for (let index = 0; index < stacks.length && height < MANY; index++) {
-      const stack = stacks[index]
+    for (const stack of this.shares[slot].stacks)
       if (stack.sizeClass >= first && stack.sizeClass < end) height += stack.height
-    }
     return height >= MANY
   }
 
@@ -455,9 +451,11 @@ export class SlotCache implements Slots {
 
   private newStack(slot: number, sizeClass: number): Stack {
     this.meet(slot)
-    const stack = new Stack(this.bottom, sizeClass, placesOf(sizeClass), this.shares[slot])
+    const share = this.shares[slot]
+    const stack = new Stack(this.bottom, sizeClass, placesOf(sizeClass), share)
     this.stacks[(slot << Shift.stream) | sizeClass] = stack
-    stack.share.stacks.push(stack)
+    const higher = share.stacks.findIndex(other => other.sizeClass > sizeClass)
+    share.stacks.splice(higher === -1 ? share.stacks.length : higher, 0, stack)
     return stack
   }
 }
