@@ -2,17 +2,16 @@
 // src/ uses; and what it takes to send a filled buffer to the device, with and without pinning.
 // Run: node dist/bench/host.js [--device D] [--smoke] [--save DIR]
 
-import { parseArgs } from 'node:util'
 import { KiB, MiB } from '../src/base/bytes.js'
-import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
+import type { Device } from '../src/device.js'
 import type { HostPool } from '../src/index.js'
 import { machineOf, median, save } from './machine.js'
+import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor } from './pool-loops.js'
 
-const { values } = parseArgs({
-  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
-})
-const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const program = deviceBenchmark("host time of pinned buffers, beside the driver's own calls")
+const values = optionsOf(program)
+const device = deviceOf(program)
 const scale = values.smoke ? 0.002 : 1
 const BATCHES = values.smoke ? 3 : 15
 const PORTABLE = 1

@@ -3,20 +3,19 @@
 // stream, whose work is known to come before. Beside it the driver's own pool in the same ring.
 // Run: node dist/bench/pipeline.js [--device D] [--smoke] [--save DIR]
 
-import { parseArgs } from 'node:util'
 import { KiB, MiB } from '../src/base/bytes.js'
-import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
+import { type Device, openDevice } from '../src/device.js'
 import { CU_EVENT_DISABLE_TIMING } from '../src/driver/constants.js'
 import type { Driver } from '../src/driver/driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import type { DeviceBuffer, Event, Pool, PoolOptions, Stream } from '../src/index.js'
 import { machineOf, median, save } from './machine.js'
+import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor } from './pool-loops.js'
 
-const { values } = parseArgs({
-  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
-})
-const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const program = deviceBenchmark("memory that goes from stream to stream, beside the driver's pool")
+const values = optionsOf(program)
+const device = deviceOf(program)
 const BATCHES = values.smoke ? 3 : 25
 const STEPS = values.smoke ? 20 : 200
 const SIZES = Array.from({ length: 32 }, (_, index) => 4 * KiB * Math.ceil(2 ** (index / 3)))

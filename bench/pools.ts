@@ -2,17 +2,16 @@
 // driver's own calls in the same process. The first row is a control: what the engine takes to make an object as large as a
 // buffer and the loop to keep it, below which no pool can be. Run: node dist/bench/pools.js [--device D] [--smoke] [--save DIR]
 
-import { parseArgs } from 'node:util'
 import { KiB, MiB } from '../src/base/bytes.js'
-import { type Device, openDevice, parseDeviceChoice } from '../src/device.js'
+import type { Device } from '../src/device.js'
 import { POOL_ATTRIBUTE } from '../src/driver/constants.js'
 import { machineOf, median, save } from './machine.js'
+import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, objectNs } from './pool-loops.js'
 
-const { values } = parseArgs({
-  options: { device: { type: 'string' }, smoke: { type: 'boolean', default: false }, save: { type: 'string' } },
-})
-const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+const program = deviceBenchmark("host time of arenas and block pools, beside the driver's own calls")
+const values = optionsOf(program)
+const device = deviceOf(program)
 const scale = values.smoke ? 0.01 : 1
 const BATCHES = values.smoke ? 3 : 100
 const HELD = 1024 // allocations between two resets of an arena, and blocks that are held

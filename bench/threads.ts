@@ -5,21 +5,14 @@
 // thread's young generation
 
 import { once } from 'node:events'
-import { parseArgs } from 'node:util'
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
 import { GiB, KiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
-import {
-  attachDevice,
-  attachPool,
-  type Device,
-  openDevice,
-  parseDeviceChoice,
-  type SharedPoolDescriptor,
-} from '../src/device.js'
+import { attachDevice, attachPool, type Device, type SharedPoolDescriptor } from '../src/device.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { SharedPool } from '../src/pool/shared-pool.js'
 import { machineOf, median, save } from './machine.js'
+import { type BenchOptions, deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
 const LIVE = 64
 const LEAST_BYTES = 512
@@ -235,16 +228,11 @@ class Runner {
 }
 
 async function main(): Promise<void> {
-  const { values } = parseArgs({
-    options: {
-      device: { type: 'string' },
-      workers: { type: 'string', default: '2' },
-      young: { type: 'string' },
-      smoke: { type: 'boolean', default: false },
-      save: { type: 'string' },
-    },
-  })
-  const device = openDevice(parseDeviceChoice(values.device ?? process.env['CUDA_MEMPOOL_DEVICE'] ?? 'auto'))
+  const program = deviceBenchmark("one pool that worker threads share, beside the driver's pool")
+    .option('--workers <n>', 'up to so many, 1, 2, 4 and so on', '2')
+    .option('--young <MiB>', "the size of each thread's young generation")
+  const values = optionsOf<BenchOptions & { workers: string; young?: string }>(program)
+  const device = deviceOf(program)
   const machine = machineOf(device)
   console.log(
     `${machine.device}, ${machine.cores} cores, Node ${machine.node}: medians; ns of a free + allocate in each thread, in all millions a second`,
