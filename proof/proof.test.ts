@@ -31,6 +31,10 @@ describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PR
     assert.ok(ready > operations / 50 && recognised >= 0.99 * ready, `${recognised} of ${ready} recognised`)
   })
 
+  it('nor in a program that had one: a buffer of a closed stream, used where only the next stream in its slot had waited', () => {
+    assert.equal(runCampaign(911_442, 1, OPERATIONS).failing, null)
+  })
+
   it('the programs do everything there is to do, over more than 64 streams', () => {
     const verbs = new Set<string>()
     let mostStreams = 0

@@ -376,7 +376,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const stamp = this.config.streamOrdered ? covering : 0
     const isShared = block.state === State.shared
     if (isShared && this.reserve.arenas.isCaptured(record)) this.reserve.arenas.freeLater(record, slot, stamp)
-    else if (isShared && !this.reserve.forgetUses(record, slot)) this.reserve.defer(record, slot, stamp)
+    else if (isShared && !this.reserve.forgetUses(record, slot, stamp)) this.reserve.defer(record, slot, stamp)
     else if (tag <= Tag.last && isOpen && this.slots.put(block)) {
       block.state = State.cached
       block.stamp = stamp

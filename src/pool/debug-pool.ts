@@ -188,7 +188,7 @@ export class DebugPool extends CachingPool {
     const blockBytes = this.blockBytes(block)
     const [slot, covering] = stream.covering
     if (blockBytes > this.debug.quarantineBytes) return false
-    if (this.slots.state(record) === State.shared && !this.reserve.forgetUses(record, slot)) return false
+    if (this.slots.state(record) === State.shared && !this.reserve.forgetUses(record, slot, covering)) return false
     this.reserve.setAside(record)
     this.quarantine.add({ allocation, blockBytes, slot, stamp: this.config.streamOrdered ? covering : 0, stream })
     return true

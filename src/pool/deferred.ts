@@ -49,9 +49,16 @@ export class Deferred {
     this.announced.set(record, uses)
   }
 
-  /** Whether the announced uses of a live block, about to be freed on `slot`, are known to come before; they are forgotten then. */
-  forgetCompleted(record: number, slot: number): boolean {
-    return this.isCovered(this.usesOf(record), slot) && this.announced.delete(record)
+  /**
+   * Whether the announced uses of a live block, about to be freed on `slot`, are known to come before `stamp` of it; they are
+   * forgotten then. What the slot knows comes before its next mark alone: a past one may be of a stream that is closed, and
+   * that never waited for what the next stream in its slot has waited for.
+   */
+  forgetCompleted(record: number, slot: number, stamp: number): boolean {
+    const uses = this.usesOf(record)
+    const isCovered =
+      stamp > this.clocks.marked[slot] ? this.isCovered(uses, slot) : uses.every(use => this.isSeen(use))
+    return isCovered && this.announced.delete(record)
   }
 
   /** A block with announced uses was freed; returns what it waits for on other streams of this device. */

@@ -136,7 +136,7 @@ export class Keeper {
       case 'devicePtr':
         return this.pinned.devicePtrAt(question.address)
       case 'defer':
-        if (!reserve.forgetUses(question.record, question.slot)) {
+        if (!reserve.forgetUses(question.record, question.slot, question.stamp)) {
           return reserve.defer(question.record, question.slot, question.stamp)
         }
         return reserve.free(question.record, question.slot, question.stamp)

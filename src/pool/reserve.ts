@@ -123,9 +123,9 @@ export class Reserve {
     return this.ladder.takeIdle(Math.max(leastUnits, SMALL_UNITS)) // a smaller block would go back to the other heap
   }
 
-  /** Whether all announced uses of a live block, about to be freed on `slot`, are known to come before; they are forgotten then. */
-  forgetUses(record: number, slot: number): boolean {
-    return this.deferred.forgetCompleted(record, slot)
+  /** Whether all announced uses of a live block, about to be freed on `slot`, come before `stamp` of it; they are forgotten then. */
+  forgetUses(record: number, slot: number, stamp: number): boolean {
+    return this.deferred.forgetCompleted(record, slot, stamp)
   }
 
   /** Takes back a block that other streams use: it goes to the heap once those uses have completed. */
