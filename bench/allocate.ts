@@ -6,7 +6,7 @@ import { Random } from '../src/base/random.js'
 import type { Device } from '../src/device.js'
 import { limited, type Stream } from '../src/index.js'
 import type { Pool } from '../src/pool/pool.js'
-import { machineOf, median, save } from './machine.js'
+import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, objectNs } from './pool-loops.js'
 
@@ -188,9 +188,7 @@ const rows = workloads.map(({ name, run }) => {
 })
 
 const machine = machineOf(device)
-console.log(
-  `${machine.device}${machine.simulated ? ' (simulated: the driver rows are not a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
-)
+console.log(headline(machine, 'the driver rows are not a GPU’s'))
 console.log(`medians of ${BATCHES} batches, ns per allocate + free, seed ${SEED}`)
 for (const { workload, subjects: results } of rows) {
   console.log(`\n${workload}`)

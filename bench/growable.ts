@@ -6,7 +6,7 @@ import { formatBytes, GiB, MiB } from '../src/base/bytes.js'
 import type { Device } from '../src/device.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../src/driver/constants.js'
 import type { GrowableBuffer } from '../src/index.js'
-import { machineOf, median, save } from './machine.js'
+import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
 const program = deviceBenchmark('what growing a buffer costs beside the calls of the driver')
@@ -134,9 +134,7 @@ const rows = GROWTHS.filter(([, to]) => 2 * to <= device.memoryInfo().freeBytes)
 })
 
 const machine = machineOf(device)
-console.log(
-  `${machine.device}${machine.simulated ? ' (simulated: the driver rows are not a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
-)
+console.log(headline(machine, 'the driver rows are not a GPU’s'))
 console.log(`medians of ${STEPS} steps, µs to grow; least in brackets`)
 for (const { workload, overheadUs, subjects } of rows) {
   console.log(`\n${workload}: ${overheadUs} µs above the driver calls`)

@@ -5,7 +5,7 @@
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Device } from '../src/device.js'
 import type { HostPool } from '../src/index.js'
-import { machineOf, median, save } from './machine.js'
+import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor } from './pool-loops.js'
 
@@ -148,9 +148,7 @@ const rows = workloads.map(({ name, subjects }) => {
 })
 
 const machine = machineOf(device)
-console.log(
-  `${machine.device}${machine.simulated ? ' (simulated: nothing is pinned, and the driver’s own calls are left out)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
-)
+console.log(headline(machine, 'nothing is pinned, and the driver’s own calls are left out'))
 console.log(`medians of ${BATCHES} batches, ns each`)
 for (const { workload, subjects } of rows) {
   console.log(`\n${workload}`)

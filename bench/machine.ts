@@ -10,6 +10,7 @@ export interface Machine {
   readonly date: string
   readonly cpu: string
   readonly cores: number
+  /** its version and the options that it was started with, which may be about memory */
   readonly node: string
   readonly device: string
   readonly simulated: boolean
@@ -23,12 +24,19 @@ export function machineOf(device: Device): Machine {
     date: new Date().toISOString().slice(0, 10),
     cpu: os.cpus()[0]?.model ?? 'unknown',
     cores: os.cpus().length,
-    node: process.version,
+    node: [process.version, ...process.execArgv].join(' '),
     device: device.name,
     simulated: device.simulated,
     driverVersion: `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`,
     gpuDriver: device.simulated ? null : gpuDriver(),
   }
+}
+
+/** In a line, for people; `ifSimulated` is what a simulated device means for the figures. */
+export function headline(machine: Machine, ifSimulated: string): string {
+  const { device, simulated, driverVersion, gpuDriver, cpu, cores, node } = machine
+  const name = simulated ? `${device} (simulated: ${ifSimulated})` : device
+  return `${name}, CUDA ${driverVersion}, driver ${gpuDriver ?? '–'}, ${cpu}, ${cores} cores, Node ${node}`
 }
 
 function gpuDriver(): string | null {

@@ -9,7 +9,7 @@ process.env['CUDA_DEVICE_MAX_CONNECTIONS'] ??= '32'
 import { MiB } from '../src/base/bytes.js'
 import { registerSimulatedKernel } from '../src/driver/simulated/kernels.js'
 import { type DeviceBuffer, openNvtx, type Pool, profiled } from '../src/index.js'
-import { machineOf, median, save } from './machine.js'
+import { headline, machineOf, median, save } from './machine.js'
 import { type BenchOptions, deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
 const program = deviceBenchmark('work on several streams at once, each step with memory of its own').option(
@@ -147,7 +147,7 @@ const rows = STREAMS.map(width => {
 
 const machine = machineOf(device)
 console.log(
-  `${machine.device}${machine.simulated ? ' (simulated: times are what the driver calls would cost the host, no kernel takes any, and nothing overlaps)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
+  headline(machine, 'times are what the driver calls would cost the host, no kernel takes any, and nothing overlaps'),
 )
 console.log(
   `medians of ${BATCHES} batches of ${STEPS} steps; a step is one kernel of ${KERNEL_NS / 1000} µs with a buffer of ${BYTES / MiB} MiB on each stream`,

@@ -7,7 +7,7 @@ import { formatBytes, GiB, KiB, MiB } from '../src/base/bytes.js'
 import { type Device, openDevices } from '../src/device.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { Pool } from '../src/pool/pool.js'
-import { machineOf, median, save } from './machine.js'
+import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, openedBy, optionsOf } from './options.js'
 
 const program = deviceBenchmark('copies from one GPU to the next, by the ways there are')
@@ -95,9 +95,8 @@ if (first === undefined || first === second || !second.canAccessPeer(first) || !
   rows.push(...measure('both', ...opened, [OURS, PEER, UNIFIED]))
 
   const machine = machineOf(first)
-  console.log(
-    `${first.name} to ${second.name}${machine.simulated ? ' (simulated: no rate is a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
-  )
+  const between = { ...machine, device: `${first.name} to ${second.name}` }
+  console.log(headline(between, 'no rate is a GPU’s'))
   console.log(`medians of ${BATCHES} batches, GB/s`)
   for (const access of new Set(rows.map(row => row.access))) {
     console.log(`\naccess: ${access}`)

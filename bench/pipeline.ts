@@ -9,7 +9,7 @@ import { CU_EVENT_DISABLE_TIMING } from '../src/driver/constants.js'
 import type { Driver } from '../src/driver/driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import type { DeviceBuffer, Event, Pool, PoolOptions, Stream } from '../src/index.js'
-import { machineOf, median, save } from './machine.js'
+import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor } from './pool-loops.js'
 
@@ -227,9 +227,7 @@ const rowOf = async (width: number) => {
 const rows = [await rowOf(2), await rowOf(4)]
 
 const machine = machineOf(device)
-console.log(
-  `${machine.device}${machine.simulated ? ' (simulated: the driver rows are not a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
-)
+console.log(headline(machine, 'the driver rows are not a GPU’s'))
 console.log(`medians of ${BATCHES} batches of ${STEPS} steps, ${BUFFERS} buffers a step; ns, and the least in brackets`)
 for (const { streams, driverCallsPer64Frees, insertedWaits, subjects } of rows) {
   console.log(`\n${streams} streams in a ring`)

@@ -5,7 +5,7 @@
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Device } from '../src/device.js'
 import { POOL_ATTRIBUTE } from '../src/driver/constants.js'
-import { machineOf, median, save } from './machine.js'
+import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, objectNs } from './pool-loops.js'
 
@@ -113,9 +113,7 @@ const results = rows.map(({ name }, index) => ({
 }))
 
 const machine = machineOf(device)
-console.log(
-  `${machine.device}${machine.simulated ? ' (simulated: the driver rows are not a GPU’s)' : ''}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}, ${machine.cpu}, ${machine.cores} cores, Node ${machine.node}`,
-)
+console.log(headline(machine, 'the driver rows are not a GPU’s'))
 console.log(`4 KiB, medians of ${BATCHES} batches and the least, ns per call or per pair of calls`)
 for (const { name, medianNs, leastNs } of results) {
   console.log(`  ${name.padEnd(48)}${medianNs.toFixed(1).padStart(10)}${leastNs.toFixed(1).padStart(10)}`)

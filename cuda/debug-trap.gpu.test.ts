@@ -6,9 +6,10 @@ import { spawnSync } from 'node:child_process'
 import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../src/base/bytes.js'
-import { CudaError, DeviceLostError, NoLibraryError } from '../src/base/errors.js'
+import { NoLibraryError } from '../src/base/errors.js'
 import { openNvrtc } from '../src/driver/native/nvrtc.js'
 import { openDevice } from '../src/index.js'
+import { outcome } from '../test/outcome.suite.js'
 
 // What the kernel frees is counted by the heap, or trapped, as `counted` says. Another block keeps the superblock in use.
 const BAD_FREES = [
@@ -46,17 +47,6 @@ function launch(index: number, traps: boolean) {
   const again = () => kernel.launch({ grid: 1, block: 1, stream }, heap, reached, reached, index)
   again()
   return { device, stream, pool, heap, reached, again }
-}
-
-/** What a call throws: null for nothing, for a lost device the fault that it names. */
-async function outcome(call: () => unknown): Promise<unknown> {
-  try {
-    await call()
-    return null
-  } catch (error) {
-    const first = error instanceof DeviceLostError ? error.first : error
-    return first instanceof CudaError ? [(error as Error).name, first.call, first.codeName] : String(error)
-  }
 }
 
 /** In a process of its own, whose context it loses; prints what the calls after the launch throw. */

@@ -6,8 +6,8 @@ import { spawnSync } from 'node:child_process'
 import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import koffi from 'koffi'
+import { outcome } from '../test/outcome.suite.js'
 import { KiB, MiB } from './base/bytes.js'
-import { CudaError, DeviceLostError } from './base/errors.js'
 import { openDevice, openDevices } from './device.js'
 import { CU_STREAM_PER_THREAD } from './driver/constants.js'
 
@@ -25,17 +25,6 @@ const FAULT_PTX = `
 `
 
 const ONE = { grid: 1, block: 1 }
-
-/** What a call throws: null for nothing, for a lost device the fault that it names. */
-async function outcome(call: () => unknown): Promise<unknown> {
-  try {
-    await call()
-    return null
-  } catch (error) {
-    const first = error instanceof DeviceLostError ? error.first : error
-    return first instanceof CudaError ? [(error as Error).name, first.call, first.codeName] : String(error)
-  }
-}
 
 async function outcomes(calls: Readonly<Record<string, () => unknown>>): Promise<Record<string, unknown>> {
   const results: Record<string, unknown> = {}

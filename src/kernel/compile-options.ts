@@ -1,6 +1,7 @@
 // How source code is compiled, checked and put into the compiler's words.
 
 import { describe } from '../base/bytes.js'
+import { checkOptionNames } from '../base/option-names.js'
 import type { SimulatedKernel } from '../driver/simulated/kernels.js'
 
 /** How `device.compileKernels` compiles. */
@@ -51,14 +52,7 @@ export function checkCompileOptions(source: unknown, options: CompileOptions): v
   if (typeof source !== 'string') {
     throw new TypeError(`compileKernels: source must be CUDA C++ text, not ${describe(source)}`)
   }
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`compileKernels: options must be an object, not ${describe(options)}`)
-  }
-  for (const key of Object.keys(options)) {
-    if (!KEYS.includes(key)) {
-      throw new TypeError(`compileKernels: unknown option '${key}'; the options are ${KEYS.join(', ')}`)
-    }
-  }
+  checkOptionNames('compileKernels', options, KEYS)
   for (const key of ['name', 'std', 'architecture', 'nvrtc'] as const) check(options, key, isText, 'text')
   for (const key of ['kernels', 'includePaths', 'flags'] as const) check(options, key, isTexts, 'a list of texts')
   check(options, 'debug', value => typeof value === 'boolean', 'true or false')

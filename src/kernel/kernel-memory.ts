@@ -1,4 +1,5 @@
 import { PoolError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
 import type { Context } from '../driver/context.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
 import { checkRegion, type DeviceRegion, growRegion } from './device-region.js'
@@ -28,10 +29,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     private readonly alignment: number,
     private readonly structureBytes: number,
   ) {
-    if (typeof options !== 'object' || options === null) throw new TypeError(`${call}: options must be an object`)
-    for (const key of Object.keys(options)) {
-      if (key !== 'stream') throw new TypeError(`${call}: unknown option '${key}'; the options are stream`)
-    }
+    checkOptionNames(call, options, ['stream'])
     checkRegion(call, region, control.context)
     this.stream = options.stream ?? control.defaultStream
     checkStreamOf(call, this.stream, control.clocks)

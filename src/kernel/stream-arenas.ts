@@ -1,5 +1,6 @@
 import { checkByteCount } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
 import { DeviceArena } from './device-arena.js'
 import type { DeviceRegion } from './device-region.js'
@@ -31,12 +32,8 @@ export class StreamArenas implements Disposable {
     private readonly control: MemoryControl,
     private readonly options: StreamArenasOptions,
   ) {
-    for (const key of Object.keys(options ?? {})) {
-      if (!KEYS.includes(key)) {
-        throw new TypeError(`createStreamArenas: unknown option '${key}'; the options are ${KEYS.join(', ')}`)
-      }
-    }
-    if (typeof options?.pool?.allocate !== 'function') throw new TypeError('createStreamArenas: pool must be a pool')
+    checkOptionNames('createStreamArenas', options, KEYS)
+    if (typeof options.pool?.allocate !== 'function') throw new TypeError('createStreamArenas: pool must be a pool')
     checkByteCount(options.bytes, 'createStreamArenas: bytes')
   }
 

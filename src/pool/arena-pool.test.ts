@@ -167,12 +167,16 @@ describe('arena: memory', () => {
   it('options that cannot be are refused by name', () => {
     const { device } = setUp()
     const bad: readonly [unknown, string, RegExp][] = [
-      [undefined, 'TypeError', /arena options must be an object/],
+      [undefined, 'TypeError', /options must be an object/],
       [{}, 'TypeError', /bytes/],
       [{ bytes: 0 }, 'RangeError', /bytes/],
       [{ bytes: 1.5 }, 'RangeError', /bytes/],
       [{ bytes: '1' }, 'TypeError', /bytes/],
-      [{ bytes: 1, maxByte: 2 }, 'TypeError', /unknown arena option 'maxByte'; the options are bytes, maxBytes/],
+      [
+        { bytes: 1, maxByte: 2 },
+        'TypeError',
+        /createArenaPool: unknown option 'maxByte'; the options are bytes, maxBytes/,
+      ],
       [{ bytes: 2, maxBytes: 1 }, 'RangeError', /maxBytes \(1 B\) is below bytes \(2 B\)/],
       [{ bytes: 1, maxBytes: Infinity }, 'RangeError', /maxBytes/],
       [{ bytes: 1, maxBytes: 600 * GiB }, 'RangeError', /at most 511 GiB/],

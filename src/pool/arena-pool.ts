@@ -5,6 +5,7 @@
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { Bump, type Span } from '../heap/bump.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
@@ -17,7 +18,7 @@ import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
-import { checkOptionNames, choice } from './options.js'
+import { choice } from './options.js'
 import { shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { Turns } from './turns.js'
@@ -345,7 +346,7 @@ export function alignUnitsOf(alignment: number): number {
 
 /** The same with everything decided; throws TypeError or RangeError naming the option. */
 export function parseArenaOptions(options: ArenaOptions): Required<ArenaOptions> {
-  checkOptionNames(options, 'arena', ['bytes', 'maxBytes', 'shared'])
+  checkOptionNames('createArenaPool', options, ['bytes', 'maxBytes', 'shared'])
   const shared = choice(options.shared ?? false, 'shared', [true, false])
   const { bytes, maxBytes = bytes } = options
   checkByteCount(bytes, 'bytes')

@@ -156,7 +156,7 @@ describe('block pool: blocks', () => {
   it('options that cannot be are refused by name, and so is more than the device has', () => {
     const { device } = setUp()
     const bad: readonly [unknown, string, RegExp][] = [
-      [null, 'TypeError', /block options must be an object/],
+      [null, 'TypeError', /options must be an object/],
       [{ count: 1 }, 'TypeError', /blockBytes/],
       [{ blockBytes: 0, count: 1 }, 'RangeError', /blockBytes/],
       [{ blockBytes: 300 * GiB, count: 1 }, 'RangeError', /blockBytes must be at most 256 GiB/],
@@ -167,7 +167,7 @@ describe('block pool: blocks', () => {
       [{ blockBytes: 256, count: 2 ** 27 }, 'RangeError', /count/],
       [{ blockBytes: 256, count: 2, maxCount: 1 }, 'RangeError', /maxCount \(1\) is below count \(2\)/],
       [{ blockBytes: 256, count: 2, maxCount: Infinity }, 'RangeError', /maxCount/],
-      [{ blockBytes: 256, count: 2, size: 1 }, 'TypeError', /unknown block option 'size'/],
+      [{ blockBytes: 256, count: 2, size: 1 }, 'TypeError', /unknown option 'size'/],
     ]
     for (const [options, name, message] of bad) {
       assert.throws(() => device.createBlockPool(options as BlockOptions), { name, message }, `${message}`)

@@ -4,6 +4,7 @@
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
@@ -16,7 +17,7 @@ import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
 import { Deferred } from './deferred.js'
 import type { FixedBlock, FixedBlockKeeper } from './fixed-block.js'
-import { checkOptionNames, choice } from './options.js'
+import { choice } from './options.js'
 import { noRoomToBegin, shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { Slabs } from './slabs.js'
@@ -377,7 +378,7 @@ export function alignmentOf(blockBytes: number): number {
 
 /** The same with everything decided; throws TypeError or RangeError naming the option. */
 export function parseBlockOptions(options: BlockOptions): Required<BlockOptions> {
-  checkOptionNames(options, 'block', ['blockBytes', 'count', 'maxCount', 'shared'])
+  checkOptionNames('createBlockPool', options, ['blockBytes', 'count', 'maxCount', 'shared'])
   const shared = choice(options.shared ?? false, 'shared', [true, false])
   const { blockBytes, count, maxCount = count } = options
   checkByteCount(blockBytes, 'blockBytes')

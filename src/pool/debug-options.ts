@@ -1,4 +1,5 @@
 import { checkByteCount, describe, formatBytes, GiB, MiB } from '../base/bytes.js'
+import { checkOptionNames } from '../base/option-names.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 
 /** How a caching pool in debug mode looks for mistakes; everything may be left out. */
@@ -34,10 +35,7 @@ export function parseDebugOptions(options: boolean | DebugOptions, reservableByt
     throw new TypeError(`debug must be true, false or an object of options, not ${describe(options)}`)
   }
   const given = options === true ? {} : options
-  for (const name of Object.keys(given)) {
-    if (Object.hasOwn(DEFAULTS, name)) continue
-    throw new TypeError(`unknown debug option '${name}'; the options are ${Object.keys(DEFAULTS).join(', ')}`)
-  }
+  checkOptionNames('debug', given, Object.keys(DEFAULTS))
   const config = {
     sites: given.sites ?? DEFAULTS.sites,
     redzoneBytes: given.redzoneBytes ?? DEFAULTS.redzoneBytes,

@@ -36,12 +36,12 @@ describe('options of a driver pool', () => {
 
   it('that are none are refused by name, with the remedy', () => {
     for (const options of [null, 5, 'pinned', undefined]) {
-      assert.throws(bad(options), { name: 'TypeError', message: /driver pool options must be an object/ })
+      assert.throws(bad(options), { name: 'TypeError', message: /createDriverPool: options must be an object/ })
     }
     assert.throws(bad({ releaseThresholdBytes: 1 }), {
       name: 'TypeError',
       message:
-        /unknown driver pool option 'releaseThresholdBytes'; the options are allocationType, location, handleTypes, maxPoolBytes/,
+        /unknown option 'releaseThresholdBytes'; the options are allocationType, location, handleTypes, maxPoolBytes/,
     })
     for (const allocationType of ['device', 'cudaMemAllocationTypeDevice', 'PINNED', 1, null, 'toString']) {
       assert.throws(bad({ allocationType }), {

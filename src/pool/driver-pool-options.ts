@@ -1,4 +1,5 @@
 import { checkByteCount, describe } from '../base/bytes.js'
+import { checkOptionNames } from '../base/option-names.js'
 import {
   CU_MEM_ALLOCATION_TYPE_MANAGED,
   CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -34,14 +35,7 @@ const MOST_NODE = 2 ** 31 - 1
 
 /** Checks options for a pool of `device`; throws TypeError or RangeError naming the option and the remedy. */
 export function parseDriverPoolOptions(options: DriverPoolOptions, device: number): MemPoolProperties {
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`driver pool options must be an object, not ${describe(options)}`)
-  }
-  for (const key of Object.keys(options)) {
-    if (!KEYS.includes(key)) {
-      throw new TypeError(`unknown driver pool option '${key}'; the options are ${KEYS.join(', ')}`)
-    }
-  }
+  checkOptionNames('createDriverPool', options, KEYS)
   const { allocationType = 'pinned', location = 'device', handleTypes = 'none', maxPoolBytes = Infinity } = options
   if (!isKey(ALLOCATION_TYPES, allocationType)) {
     throw new TypeError(

@@ -1,5 +1,6 @@
-import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
+import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
 import type { Clocks } from '../order/clocks.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
 import { isOutOfMemory, virtualMemoryObstacle } from './backing.js'
@@ -74,14 +75,7 @@ export class GrowableBuffer extends MappedBuffer {
 }
 
 function completeOptions(options: GrowableOptions, clocks: Clocks, defaultStream: Stream): Required<GrowableOptions> {
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`createGrowableBuffer: options must be an object such as { bytes }, not ${describe(options)}`)
-  }
-  for (const key of Object.keys(options)) {
-    if (!KEYS.includes(key)) {
-      throw new TypeError(`createGrowableBuffer: unknown option '${key}'; the options are ${KEYS.join(', ')}`)
-    }
-  }
+  checkOptionNames('createGrowableBuffer', options, KEYS)
   const { context } = clocks
   const { bytes, stream = defaultStream } = options
   const { capacityBytes = context.activate().cuDeviceTotalMem(context.device) } = options

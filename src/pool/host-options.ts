@@ -1,5 +1,6 @@
 import { totalmem } from 'node:os'
-import { checkByteCount, describe, formatBytes, GiB, MiB } from '../base/bytes.js'
+import { checkByteCount, formatBytes, GiB, MiB } from '../base/bytes.js'
+import { checkOptionNames } from '../base/option-names.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import { choice, limitOf, type PoolConfig } from './options.js'
 
@@ -21,14 +22,7 @@ const KEYS = ['maxPoolBytes', 'segmentBytes', 'shared', 'mapped']
 
 /** The same with everything decided; throws TypeError or RangeError naming the option. */
 export function parseHostPoolOptions(options: HostPoolOptions) {
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`host pool options must be an object, not ${describe(options)}`)
-  }
-  for (const key of Object.keys(options)) {
-    if (!KEYS.includes(key)) {
-      throw new TypeError(`unknown host pool option '${key}'; the options are ${KEYS.join(', ')}`)
-    }
-  }
+  checkOptionNames('createHostPool', options, KEYS)
   const limitBytes = limitOf(options.maxPoolBytes ?? DEFAULT_LIMIT_BYTES, totalmem())
   const segmentBytes = options.segmentBytes ?? Math.min(DEFAULT_SEGMENT_BYTES, limitBytes)
   checkByteCount(segmentBytes, 'segmentBytes')

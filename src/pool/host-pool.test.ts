@@ -235,8 +235,8 @@ describe('host pool', () => {
 describe('host pool: what it refuses', () => {
   it('options, by name', () => {
     const bad: readonly [unknown, 'RangeError' | 'TypeError', RegExp][] = [
-      [null, 'TypeError', /host pool options must be an object/],
-      [{ maxBytes: 1 }, 'TypeError', /unknown host pool option 'maxBytes'.*segmentBytes/],
+      [null, 'TypeError', /createHostPool: options must be an object/],
+      [{ maxBytes: 1 }, 'TypeError', /unknown option 'maxBytes'.*segmentBytes/],
       [{ maxPoolBytes: 0 }, 'RangeError', /maxPoolBytes/],
       [{ maxPoolBytes: '120%' }, 'RangeError', /maxPoolBytes/],
       [{ maxPoolBytes: true }, 'TypeError', /maxPoolBytes/],

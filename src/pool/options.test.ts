@@ -45,13 +45,14 @@ test('undefined is the same as left out', () => {
 
 test('every bad option is refused by its name', () => {
   const bad: readonly [unknown, 'RangeError' | 'TypeError', RegExp][] = [
-    [null, 'TypeError', /pool options must be an object/],
-    ['80%', 'TypeError', /pool options must be an object/],
+    [null, 'TypeError', /createPool: options must be an object/],
+    ['80%', 'TypeError', /createPool: options must be an object/],
+    [[], 'TypeError', /createPool: options must be an object such as { maxPoolBytes }, not an Array/],
     [{ crossStreamReuse: 'always' }, 'TypeError', /crossStreamReuse must be 'ordered' or 'wait-before-grow' or 'wait-/],
     [{ crossStreamReuse: true }, 'TypeError', /crossStreamReuse must be/],
     [{ deterministic: 1 }, 'TypeError', /deterministic must be true or false, not 1/],
     [{ deterministic: 'yes' }, 'TypeError', /deterministic must be true or false/],
-    [{ maxPoolByte: 1 }, 'TypeError', /unknown pool option 'maxPoolByte'.*maxPoolBytes/],
+    [{ maxPoolByte: 1 }, 'TypeError', /createPool: unknown option 'maxPoolByte'.*maxPoolBytes/],
     [{ maxPoolBytes: 0 }, 'RangeError', /maxPoolBytes/],
     [{ maxPoolBytes: -1 }, 'RangeError', /maxPoolBytes/],
     [{ maxPoolBytes: 1.5 }, 'RangeError', /maxPoolBytes/],

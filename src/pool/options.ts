@@ -1,4 +1,5 @@
 import { checkByteCount, describe, formatBytes, GiB, MiB } from '../base/bytes.js'
+import { checkOptionNames } from '../base/option-names.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import { type DebugConfig, type DebugOptions, parseDebugOptions } from './debug-options.js'
 import type { SegmentPlan } from './segment-plan.js'
@@ -77,7 +78,7 @@ const KEYS = [
 
 /** Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option. */
 export function parsePoolOptions(options: PoolOptions, deviceBytes: number): PoolConfig {
-  checkOptionNames(options, 'pool', KEYS)
+  checkOptionNames('createPool', options, KEYS)
   const minBlockBytes = options.minBlockBytes ?? UNIT_BYTES
   checkByteCount(minBlockBytes, 'minBlockBytes')
   if (minBlockBytes < UNIT_BYTES || minBlockBytes > 2 * MiB || !Number.isInteger(Math.log2(minBlockBytes))) {
@@ -103,17 +104,6 @@ export function parsePoolOptions(options: PoolOptions, deviceBytes: number): Poo
     releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes ?? Infinity, 'releaseThresholdBytes'),
     backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments', 'managed'] as const),
     debug: parseDebugOptions(options.debug ?? false, Math.min(limitBytes, deviceBytes)),
-  }
-}
-
-/** Refuses what is no object, or has an option that no `kind` knows. */
-export function checkOptionNames(options: object, kind: string, names: readonly string[]): void {
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`${kind} options must be an object, not ${describe(options)}`)
-  }
-  for (const name of Object.keys(options)) {
-    if (names.includes(name)) continue
-    throw new TypeError(`unknown ${kind} option '${name}'; the options are ${names.join(', ')}`)
   }
 }
 

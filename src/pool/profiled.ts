@@ -5,6 +5,7 @@
 
 import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
 import { Nvtx, openNvtx } from '../driver/native/nvtx.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -27,14 +28,7 @@ const OPTIONS = ['nvtx', 'name', 'memoryNames']
  * there is no NVTX, or one that cannot name memory when that is asked for, and TypeError for a bad option.
  */
 export function profiled(upstream: Pool, options: ProfiledOptions = {}): ProfiledPool {
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`profiled: options must be an object, not ${describe(options)}`)
-  }
-  for (const key of Object.keys(options)) {
-    if (!OPTIONS.includes(key)) {
-      throw new TypeError(`profiled: unknown option '${key}'; the options are ${OPTIONS.join(', ')}`)
-    }
-  }
+  checkOptionNames('profiled', options, OPTIONS)
   const { nvtx, name = '', memoryNames = false } = options
   if (nvtx !== undefined && !(nvtx instanceof Nvtx)) {
     throw new TypeError(`profiled: nvtx must be what openNvtx returns, not ${describe(nvtx)}`)

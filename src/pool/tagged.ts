@@ -6,6 +6,7 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { checkByteCount, describe } from '../base/bytes.js'
+import { checkOptionNames } from '../base/option-names.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { Counters } from './counters.js'
@@ -35,12 +36,7 @@ export interface TagStats {
  * is freed, wherever that is, and for 'untagged' outside. Throws TypeError or RangeError for a bad limit, naming its tag.
  */
 export function tagged(upstream: Pool, options: TaggedOptions = {}): TaggedPool {
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`tagged: options must be an object, not ${describe(options)}`)
-  }
-  for (const key of Object.keys(options)) {
-    if (key !== 'limits') throw new TypeError(`tagged: unknown option '${key}'; the only one is limits`)
-  }
+  checkOptionNames('tagged', options, ['limits'])
   const limits = options.limits ?? {}
   if (typeof limits !== 'object') throw new TypeError(`tagged: limits must be an object, not ${describe(limits)}`)
   for (const [tag, bytes] of Object.entries(limits)) {

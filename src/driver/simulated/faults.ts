@@ -1,4 +1,5 @@
 import { describe } from '../../base/bytes.js'
+import { checkOptionNames } from '../../base/option-names.js'
 import { RESULT } from '../constants.js'
 import { type CallName, PRICE_US } from './price-list.js'
 
@@ -26,13 +27,7 @@ export class FaultRules {
 
   /** Puts a rule in force; TypeError or RangeError names what is wrong with it. */
   add(rule: FaultRule): void {
-    if (typeof rule !== 'object' || rule === null)
-      throw new TypeError(`a fault rule is an object, not ${describe(rule)}`)
-    for (const key of Object.keys(rule)) {
-      if (!['call', 'nth', 'code', 'onwards'].includes(key)) {
-        throw new TypeError(`a fault rule has no '${key}'; it has call, nth, code and onwards`)
-      }
-    }
+    checkOptionNames('a fault rule', rule, ['call', 'nth', 'code', 'onwards'])
     const { call, nth = 1, code = RESULT.CUDA_ERROR_OUT_OF_MEMORY, onwards = false } = rule
     if (call !== '*' && !Object.hasOwn(PRICE_US, call)) {
       throw new RangeError(`call must be a function of the driver contract or '*', not ${describe(call)}`)

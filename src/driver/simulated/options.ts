@@ -1,4 +1,5 @@
 import { checkByteCount, describe, GiB, KiB, MiB } from '../../base/bytes.js'
+import { checkOptionNames } from '../../base/option-names.js'
 import type { FaultRule } from './faults.js'
 
 /** What kind of GPU is simulated; the default is one device the size of an H200. */
@@ -61,14 +62,7 @@ export type Switch = (typeof SWITCHES)[number]
 
 /** The options with their defaults; a TypeError or RangeError names the one that is wrong. */
 export function completeOptions(options: SimulatedOptions): Required<SimulatedOptions> {
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`the options of a simulated driver are an object, not ${describe(options)}`)
-  }
-  for (const key of Object.keys(options)) {
-    if (!Object.hasOwn(DEFAULTS, key)) {
-      throw new TypeError(`a simulated driver has no option '${key}'; it has ${Object.keys(DEFAULTS).join(', ')}`)
-    }
-  }
+  checkOptionNames('a simulated driver', options, Object.keys(DEFAULTS))
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
   const complete: Required<SimulatedOptions> = { ...DEFAULTS, ...given }
   const { devices, granularityBytes, seed, progress } = complete
