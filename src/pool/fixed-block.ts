@@ -2,6 +2,7 @@
 // the reasons of block.ts. There is one for each block that was ever handed out.
 
 import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 
 /** Bits; a handle has the tag that its block was taken with, and so never `shared`. */
@@ -100,6 +101,10 @@ export class FixedBlock implements BufferHome {
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.pool.refuseStale('recordUse')
     this.pool.announceUse(this, stream)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    this.owner.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {
