@@ -1,7 +1,8 @@
 // The blocks of a block pool: which of them is free, and what a free one depends on. Free blocks hang in rings, one for each
 // stream slot, and one for those that depend on nothing. The newest block of a ring is taken first, because its memory is the
 // likeliest to be in the GPU's cache, and the oldest is settled first. A ring is linked both ways, so that either costs the
-// same whatever its length, and has an object like a block at its bottom, so that an empty one is hardly a special case.
+// same whatever its length, and has an object like a block at its bottom, so that an empty one is hardly a special case. A block
+// that is taken stays on top of its ring until another one is, so that giving it back before that moves nothing.
 //
 // The tag of a block has a generation that grows with each use, so that a handle, a block with its tag, never matches another
 // use. A block that has no generation left goes on as another object.
