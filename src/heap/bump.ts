@@ -9,22 +9,13 @@
 import { assert } from '../base/assert.js'
 import { UNIT_BYTES } from './size-classes.js'
 
-/** Where in an entry an int32 lies; const enums for the reason given in records.ts. */
-const enum Word {
-  /** the first unit behind the block */
-  end = 0,
-  /** bytes of the block's last unit beyond what was asked for, and whether it is nobody's */
-  slack = 1,
+/** Const enums for the reason given in records.ts. */
+const enum Unit {
+  bytes = 256,
+  /** the bytes of a block's last unit beyond what was asked for */
+  slackMask = 255,
 }
-const enum Stride {
-  shift = 1,
-  words = 2,
-}
-const enum Slack {
-  bytes = 255,
-  /** freed by itself, or vacant */
-  isFreed = 256,
-}
+assert(UNIT_BYTES === Unit.bytes, 'a unit has 256 bytes')
 
 const FIRST_CAPACITY = 1024
 const MOST_ENTRIES = 2 ** 27
@@ -46,8 +37,10 @@ export class Bump {
   span: Span
   /** those that have entries, and the present one, from below; the first is of entry 0, which is never dropped */
   private readonly spans: Span[]
-  private words = new Int32Array(FIRST_CAPACITY * Stride.words)
-  private capacity = FIRST_CAPACITY
+  /** by entry: where its block ends, in bytes from unit 0, to the byte asked for; negative when freed by itself, or vacant */
+  private ends = new Float64Array(FIRST_CAPACITY)
+  /** the entry behind which there is no room for another */
+  private lastPlace = FIRST_CAPACITY - 1
   /** entries up to the last that are freed or vacant, and what they cover and waste */
   private freed = 0
   private freedUnits = 0
@@ -67,33 +60,31 @@ export class Bump {
     this.top = start
     this.span = new Span(0)
     this.spans = [new Span(-1), this.span]
-    this.words[Word.end] = start
+    this.ends[0] = start * Unit.bytes
   }
 
-  /**
-   * Takes `units`, of which the user has not asked for `slack` bytes, less than a unit. Returns the entry; 0, with nothing
-   * changed, when they do not fit, or when `allocateAligned` has to look.
-   */
-  allocate(units: number, slack: number): number {
-    const { words, top } = this
+  /** Whether `units` can be pushed; false also where `pushAligned` has to make room for an entry. */
+  fits(units: number): boolean {
+    return units <= ((this.limit - this.top) | 0) && this.last !== this.lastPlace
+  }
+
+  /** Takes `units`, which fit, of which the user has asked for `bytes`: all but a part of the last. Returns the entry. */
+  push(units: number, bytes: number): number {
+    const { top } = this
     const entry = (this.last + 1) | 0
-    if (units > this.limit - top || entry === this.capacity) return 0
-    const base = entry << Stride.shift
-    const end = (top + units) | 0
-    words[base] = end
-    words[base | Word.slack] = slack
+    this.ends[entry] = top * Unit.bytes + bytes
     this.last = entry
-    this.top = end
+    this.top = (top + units) | 0
     return entry
   }
 
-  /** `allocate` at a multiple of `alignUnits`, with room made for an entry; 0 only when the units do not fit. */
-  allocateAligned(units: number, slack: number, alignUnits: number): number {
+  /** `push` at a multiple of `alignUnits`, with room made for an entry; 0, with nothing changed, when the units do not fit. */
+  pushAligned(units: number, bytes: number, alignUnits: number): number {
     const start = this.nextStart(alignUnits)
     if (units > this.limit - start) return 0
     if (start > this.top) this.pushVacant(start)
-    if (this.last + 1 === this.capacity) this.extend()
-    return this.allocate(units, slack)
+    if (this.last === this.lastPlace) this.extend()
+    return this.push(units, bytes)
   }
 
   /** Where a block aligned to `alignUnits` would begin. */
@@ -104,7 +95,7 @@ export class Bump {
   /** The block of a live entry is no longer used; its units stay taken until the stack is dropped below it. */
   free(entry: number): void {
     this.notePeak()
-    this.words[(entry << Stride.shift) | Word.slack] |= Slack.isFreed
+    this.ends[entry] = -this.ends[entry]
     this.countFreed(entry, 1)
   }
 
@@ -137,7 +128,7 @@ export class Bump {
 
   /** Of any entry: whether its last use was freed by itself. */
   isFreed(entry: number): boolean {
-    return this.words[(entry << Stride.shift) | Word.slack] >= Slack.isFreed
+    return this.ends[entry] < 0
   }
 
   startOf(entry: number): number {
@@ -145,7 +136,7 @@ export class Bump {
   }
 
   requestedBytesOf(entry: number): number {
-    return (this.endOf(entry) - this.startOf(entry)) * UNIT_BYTES - this.slackOf(entry)
+    return Math.abs(this.ends[entry]) - this.startOf(entry) * Unit.bytes
   }
 
   get liveUnits(): number {
@@ -160,7 +151,7 @@ export class Bump {
   /** Bytes asked for by live blocks. */
   get requestedBytes(): number {
     while (this.summed < this.last) this.slackSum += this.slackOf(++this.summed)
-    return this.liveUnits * UNIT_BYTES - (this.slackSum - this.freedSlack)
+    return this.liveUnits * Unit.bytes - (this.slackSum - this.freedSlack)
   }
 
   get liveBlocks(): number {
@@ -180,7 +171,7 @@ export class Bump {
       assert(units >= 0, 'a block ends behind the one before')
       if (entry <= this.summed) slack += this.slackOf(entry)
       if (!this.isFreed(entry)) {
-        assert(this.requestedBytesOf(entry) > (units - 1) * UNIT_BYTES, 'a block has no unit too many')
+        assert(this.requestedBytesOf(entry) > (units - 1) * Unit.bytes, 'a block has no unit too many')
         continue
       }
       freed++
@@ -203,11 +194,9 @@ export class Bump {
 
   /** An entry that nobody has, up to unit `end`. */
   private pushVacant(end: number): void {
-    if (this.last + 1 === this.capacity) this.extend()
+    if (this.last === this.lastPlace) this.extend()
     const entry = ++this.last
-    const base = entry << Stride.shift
-    this.words[base] = end
-    this.words[base | Word.slack] = Slack.isFreed
+    this.ends[entry] = -end * Unit.bytes
     this.top = end
     this.dropped--
     this.countFreed(entry, 1)
@@ -226,7 +215,8 @@ export class Bump {
   private countFreed(entry: number, sign: 1 | -1): void {
     this.freed += sign
     this.freedUnits += sign * (this.endOf(entry) - this.startOf(entry))
-    this.freedSlack += sign * this.slackOf(entry)
+    // Never -0: that would make the field another kind of number, and the engine check at each use which kind it has.
+    this.freedSlack += (sign * this.slackOf(entry)) | 0
   }
 
   /** What is live grows by allocations only, so that a peak can be noted just before it ends. */
@@ -234,19 +224,21 @@ export class Bump {
     if (this.liveUnits > this.peakUnits) this.peakUnits = this.liveUnits
   }
 
+  /** The first unit behind the block. */
   private endOf(entry: number): number {
-    return this.words[entry << Stride.shift]
+    return Math.ceil(Math.abs(this.ends[entry]) / Unit.bytes) | 0
   }
 
   private slackOf(entry: number): number {
-    return this.words[(entry << Stride.shift) | Word.slack] & Slack.bytes
+    return -Math.abs(this.ends[entry]) & Unit.slackMask
   }
 
   private extend(): void {
-    assert(this.capacity < MOST_ENTRIES, 'a stack has fewer than 2^27 blocks')
-    const words = new Int32Array(this.words.length * 2)
-    words.set(this.words)
-    this.words = words
-    this.capacity *= 2
+    const capacity = this.ends.length * 2
+    assert(capacity <= MOST_ENTRIES, 'a stack has fewer than 2^27 blocks')
+    const ends = new Float64Array(capacity)
+    ends.set(this.ends)
+    this.ends = ends
+    this.lastPlace = capacity - 1
   }
 }

@@ -23,9 +23,11 @@ export class Stream implements Disposable {
   readonly generation: number
   /** index into the clocks, -1 once closed and while it is captured */
   slot: number
-  /** while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run */
+  /** the driver's handle, for any other library; a float64 from the start */
+  readonly handle: number = Number.NaN
+  /** while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run; a float64 from the start */
   lastSlot = -1
-  lastStamp = 0
+  lastStamp = Number.NaN
   /** the capture that it is part of */
   capture: Capture | null = null
   /** of the legacy default stream: the capture that any work for it would break */
@@ -34,8 +36,7 @@ export class Stream implements Disposable {
   /** Made by the device: `device.createStream()`, `device.adoptStream(handle)`. */
   constructor(
     readonly clocks: Clocks,
-    /** the driver's handle, for any other library */
-    readonly handle: number,
+    handle: number,
     /** made here: ended by `close`, and ordered with other streams by nothing but our calls; else adopted */
     readonly owned: boolean,
     private readonly onClose: (stream: Stream) => void = () => {},
@@ -43,6 +44,7 @@ export class Stream implements Disposable {
     private readonly lent?: SharedStream,
   ) {
     this.context = clocks.context
+    this.handle = handle
     if (lent !== undefined) clocks.lend(this, lent.slot)
     this.slot = lent?.slot ?? clocks.open(this)
     this.generation = lent?.generation ?? clocks.slots.generationOf(this.slot)

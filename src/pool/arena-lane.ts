@@ -1,5 +1,6 @@
 import type { Span } from '../heap/bump.js'
 import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 
 /** What the buffers of an arena ask of it. */
@@ -43,6 +44,10 @@ export class ArenaLane implements BufferHome {
   recordUse(_record: number, entry: number, stream: Stream): void {
     if (!this.isLive(0, entry)) this.pool.refuseStale('recordUse')
     this.pool.announceUse(stream)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    this.owner.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): ArenaLane {

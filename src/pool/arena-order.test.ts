@@ -57,6 +57,16 @@ describe('arena: stream order', () => {
     }
   })
 
+  it('the first allocation of all counts as a use, also on the default stream', () => {
+    const { device, arena, a } = setUp()
+    arena.allocate(1000)
+    const release = device.hold(device.defaultStream)
+    arena.reset(a)
+    assert.equal(a.query(), false)
+    release()
+    assert.equal(a.query(), true)
+  })
+
   it('a stream that allocates after a reset waits for it, once', () => {
     const { device, arena, a, b } = setUp()
     arena.allocate(1000, a)

@@ -278,6 +278,7 @@ describe('arena: close', () => {
       assert.ok(held.every(buffer => buffer.freed))
       assert.throws(() => held[0].ptr, { name: 'PoolError', message: /pool is closed/ })
       assert.deepEqual(arena.close(), { lostBuffers: 0, lostBytes: 0 })
+      assert.throws(() => arena.allocate(1000, a), { name: 'PoolError', message: /closed/ })
       assert.deepEqual([arena.stats().reservedBytes, arena.stats().largestFreeBytes], [0, 0])
       assert.equal(device.freeBytes(), 64 * MiB)
     }

@@ -32,8 +32,6 @@ const DEFAULT_ALIGNMENT = 256
 assert(UNIT_BYTES === 1 << UNIT_SHIFT && UNIT_BYTES === DEFAULT_ALIGNMENT, 'a unit has 256 bytes')
 
 const MOST_BYTES = 511 * GiB // 2^31 units, less the number that the first one may have
-/** Sizes with only these bits need no further check. */
-const SMALL_MASK = 2 ** 30 - 1
 
 export interface ArenaOptions {
   /** what the arena takes from the device when it is made, rounded up to 256 */
@@ -65,8 +63,8 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   private readonly base: number
   private readonly firstUnit: number
   private readonly lastUnit: number
-  /** of the last allocation or reset: its stream needs no check but that it is open; null before and once closed */
-  private lane: ArenaLane | null = null
+  /** of the last allocation or reset: its stream needs no check but that it is open */
+  private lane: ArenaLane
   private resets = 0
   private growths = 0
   private peakReservedBytes: number
@@ -89,8 +87,10 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     this.firstUnit = ((this.memory.base % MOST_ALIGNMENT_BYTES) / UNIT_BYTES) | 0
     this.base = this.memory.base - this.firstUnit * UNIT_BYTES
     this.lastUnit = (this.firstUnit + maxBytes / UNIT_BYTES) | 0
-    this.bump = new Bump(this.firstUnit, this.committedUnit)
+    // Nothing fits until a stream has joined: `takeSlowly` raises the limit.
+    this.bump = new Bump(this.firstUnit, this.firstUnit)
     this.turns = new Turns(clocks)
+    this.lane = new ArenaLane(this, this, defaultStream, this.bump.span)
   }
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment: number = DEFAULT_ALIGNMENT): DeviceBuffer {
@@ -108,12 +108,13 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   }
 
   private take(bytes: number, stream: Stream, alignment: number): DeviceBuffer | null {
-    const { lane } = this
-    if (lane !== null && stream === lane.stream && stream.slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
-      // This holds for whole numbers from 1 to 2^30 - 1 only.
-      if ((bytes & SMALL_MASK) === bytes && bytes > 0) {
-        const entry = this.bump.allocate((bytes + UNIT_MASK) >>> UNIT_SHIFT, -bytes & UNIT_MASK)
-        if (entry !== 0) return new DeviceBuffer(lane, entry)
+    const { lane, bump } = this
+    // Of the lane's stream the engine knows what it is, of the argument not.
+    if (stream === lane.stream && lane.stream.slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
+      // This holds for whole numbers from 1 to 2^31 - 1 only.
+      if ((bytes | 0) === bytes && bytes > 0) {
+        const units = (bytes + UNIT_MASK) >>> UNIT_SHIFT
+        if (bump.fits(units)) return new DeviceBuffer(lane, bump.push(units, bytes))
       }
     }
     return this.takeSlowly(bytes, stream, alignment)
@@ -184,7 +185,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
       peakReservedBytes: this.peakReservedBytes,
       cachedBytes: 0,
       pendingBytes: 0,
-      largestFreeBytes: (bump.limit - bump.top) * UNIT_BYTES,
+      largestFreeBytes: this.accepting ? (this.committedUnit - bump.top) * UNIT_BYTES : 0,
       limitBytes: this.limitBytes,
       liveBuffers: bump.liveBlocks,
       allocations: bump.allocations,
@@ -199,7 +200,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   check(): void {
     this.checkOpen('check')
     this.bump.check()
-    assert(this.bump.limit === this.committedUnit, 'the stack may use the memory that there is')
+    assert(this.bump.limit <= this.committedUnit, 'the stack uses no more memory than there is')
     assert(this.memory.reservedBytes >= this.memory.committedBytes, 'memory that can be used is held')
   }
 
@@ -213,7 +214,6 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     if (!this.givenBack) this.clocks.checkNoCapture('close')
     const report = { lostBuffers: this.bump.liveBlocks, lostBytes: this.bump.requestedBytes }
     this.accepting = false
-    this.lane = null
     this.bump.dropTo(0)
     this.bump.limit = this.firstUnit
     if (!this.givenBack) {
@@ -270,14 +270,15 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     if (end > this.lastUnit) return null
     this.turns.join(stream)
     const lane = this.follow(stream)
-    if (end > this.bump.limit && !this.growTo(end)) return null
-    return new DeviceBuffer(lane, this.bump.allocateAligned(units, units * UNIT_BYTES - bytes, alignUnitsOf(alignment)))
+    if (end > this.committedUnit && !this.growTo(end)) return null
+    this.bump.limit = this.committedUnit
+    return new DeviceBuffer(lane, this.bump.pushAligned(units, bytes, alignUnitsOf(alignment)))
   }
 
   /** What is allocated next for `stream` belongs to this lane. */
   private follow(stream: Stream): ArenaLane {
     const { lane, bump } = this
-    if (lane?.stream === stream && lane.span === bump.span) return lane
+    if (lane.stream === stream && lane.span === bump.span) return lane
     this.lane = new ArenaLane(this, this, stream, bump.span)
     return this.lane
   }
@@ -290,7 +291,6 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   private growTo(unit: number): boolean {
     this.growths++
     const grown = this.memory.growTo((unit - this.firstUnit) * UNIT_BYTES)
-    this.bump.limit = this.committedUnit
     this.peakReservedBytes = this.memory.reservedBytes
     return grown
   }

@@ -12,11 +12,11 @@ import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { type AccessLocation, changePlainAccess, checkUser, type PoolAccess, peerOf } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
-import { BlockRings } from './block-rings.js'
+import { BlockRings, Tag } from './block-rings.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
 import { Deferred } from './deferred.js'
-import type { FixedBlock, FixedBlockKeeper } from './fixed-block.js'
+import type { FixedBlock, FixedBlockKeeper, Ring } from './fixed-block.js'
 import { choice } from './options.js'
 import { noRoomToBegin, shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
@@ -28,8 +28,6 @@ type DeviceBuffer = ImportedDeviceBuffer
 
 const MOST_BLOCKS = 2 ** 26
 const MOST_BLOCK_BYTES = 256 * GiB
-/** Sizes with only these bits need no further check. */
-const SMALL_MASK = 2 ** 30 - 1
 
 export interface BlockOptions {
   /** size of a block, rounded up to a multiple of 256 */
@@ -53,7 +51,7 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
   private readonly slabs: Slabs
   private readonly blocks: BlockRings
   /** of the last allocation that had to look for it: its stream needs no check but that it is open */
-  private ring: FixedBlock
+  private ring: Ring
   private readonly deferred: Deferred
   /** by stream slot: the latest stamp that a deferred block waits for */
   private readonly awaited = new Float64Array(MOST_STREAMS)
@@ -101,19 +99,23 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
 
   private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
     const { ring, blockBytes } = this
-    if (stream === ring.stream && stream.slot >= 0 && alignment === undefined) {
-      // This holds for whole numbers from 1 to 2^30 - 1 only.
-      if ((bytes & SMALL_MASK) === bytes && bytes > 0 && bytes <= blockBytes) {
-        const block = this.blocks.take(ring)
-        if (block !== null) return this.handOut(block, blockBytes - bytes, stream)
+    // Of the ring's stream the engine knows what it is, of the argument not.
+    if (stream === ring.stream && ring.stream.slot >= 0 && alignment === undefined) {
+      // This holds for whole numbers from 1 to 2^31 - 1 only.
+      if ((bytes | 0) === bytes && bytes > 0 && bytes <= blockBytes) {
+        ring.dropTaken()
+        const block = ring.newest
+        if (block.tag < Tag.spent) {
+          this.blocks.take(block)
+          return this.handOut(block, bytes, stream)
+        }
       }
     }
     return this.takeSlowly(bytes, stream, alignment)
   }
 
-  /** Of the block's bytes `slack` are not asked for. */
-  private handOut(block: FixedBlock, slack: number, stream: Stream): DeviceBuffer {
-    if (slack !== 0) this.blocks.setSlack(block, slack)
+  private handOut(block: FixedBlock, bytes: number, stream: Stream): DeviceBuffer {
+    if (bytes !== this.blockBytes) this.blocks.setSlack(block, this.blockBytes - bytes)
     // Most blocks go to the stream that had them before, without a wrapper.
     if (block.stream !== stream) block.stream = stream
     if (block.owner !== this) block.owner = this
@@ -233,11 +235,11 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
     if (bytes > this.blockBytes) return null
     const ring = this.follow(stream)
     const block = this.blocks.takeAny(ring) ?? this.takeAfterMiss(ring)
-    return block === null ? null : this.handOut(block, this.blockBytes - bytes, stream)
+    return block === null ? null : this.handOut(block, bytes, stream)
   }
 
   /** What is allocated next for `stream` comes from this ring. */
-  private follow(stream: Stream): FixedBlock {
+  private follow(stream: Stream): Ring {
     this.ring = this.blocks.ringOf(stream.slot)
     this.ring.stream = stream
     return this.ring
@@ -258,10 +260,7 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
     const stamp = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
     if (block.isShared) this.defer(block, slot, stamp, stream)
     else if (this.clocks.completed[slot] >= stamp) this.blocks.putSettled(block)
-    else {
-      block.ring = this.blocks.ringOf(slot)
-      this.blocks.put(block, stamp)
-    }
+    else this.blocks.putInto(this.blocks.ringOf(slot), block, stamp)
   }
 
   /** The block waits for the free as for a use, and is then anybody's: so blocks of a stream stay in the order of their stamps. */
@@ -274,7 +273,7 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
   }
 
   /** Neither the stream nor nobody has a free block: what has completed meanwhile, a further slab, what is pending. */
-  private takeAfterMiss(ring: FixedBlock): FixedBlock | null {
+  private takeAfterMiss(ring: Ring): FixedBlock | null {
     this.misses++
     let block = this.settle() > 0 ? this.blocks.takeAny(ring) : null
     if (block === null && this.grow()) block = this.blocks.takeAny(ring)

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Random } from '../base/random.js'
-import { BlockRings } from './block-rings.js'
-import type { FixedBlock, FixedBlockKeeper } from './fixed-block.js'
+import { BlockRings, Tag } from './block-rings.js'
+import type { FixedBlock, FixedBlockKeeper, Ring } from './fixed-block.js'
 
 const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
@@ -17,6 +17,15 @@ interface Handle {
   readonly block: number
   readonly slack: number
   shared: boolean
+}
+
+/** The newest block of a ring, taken as the pool does. */
+function newestOf(blocks: BlockRings, ring: Ring): FixedBlock | null {
+  ring.dropTaken()
+  const block = ring.newest
+  if (block.tag >= Tag.spent) return null
+  blocks.take(block)
+  return block
 }
 
 /** Blocks beside a plain list of what each one is; every handle ever made is kept. */
@@ -43,7 +52,7 @@ class Shadowed {
     const { blocks } = this
     const own = this.free.findLast(block => block.key === key) ?? this.free.findLast(block => block.key === 0)
     const ring = blocks.ringOf(key)
-    const home = blocks.take(ring) ?? blocks.takeAny(ring)
+    const home = newestOf(blocks, ring) ?? blocks.takeAny(ring)
     assert.equal(home !== null, own !== undefined, 'a block of its own or one that depends on nothing')
     if (own === undefined || home === null) return false
     assert.equal(home.record, own.block, 'the newest block, its own before others')
@@ -63,10 +72,8 @@ class Shadowed {
     assert.equal(home.tag === handle.tag, !handle.shared)
     if (handle.shared) return
     if (key === 0) this.blocks.putSettled(home)
-    else {
-      home.ring = this.blocks.ringOf(key)
-      this.blocks.put(home, stamp)
-    }
+    else if (home.ring === this.blocks.ringOf(key)) this.blocks.put(home, stamp)
+    else this.blocks.putInto(this.blocks.ringOf(key), home, stamp)
     this.held.splice(this.held.indexOf(handle), 1)
     this.free.push({ block: handle.block, key, stamp })
     assert.notEqual(home.tag, handle.tag, 'a second time')
@@ -173,7 +180,7 @@ test('a handle of an earlier use or of a freed block matches nothing', () => {
   assert.deepEqual([block.isLive(0, tag), block.isLive(0, tag + 8)], [true, false])
   blocks.put(block, 1)
   assert.equal(block.isLive(0, tag), false)
-  assert.equal(blocks.take(ring), block)
+  assert.equal(newestOf(blocks, ring), block)
   assert.deepEqual([block.isLive(0, tag), block.isLive(0, block.tag)], [false, true])
   const again = block.tag
   blocks.share(block)

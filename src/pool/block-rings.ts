@@ -1,20 +1,21 @@
 // The blocks of a block pool: which of them is free, and what a free one depends on. Free blocks hang in rings, one for each
 // stream slot, and one for those that depend on nothing. The newest block of a ring is taken first, because its memory is the
 // likeliest to be in the GPU's cache, and the oldest is settled first. A ring is linked both ways, so that either costs the
-// same whatever its length, and closed by an object like a block, so that an empty one is hardly a special case.
+// same whatever its length, and has an object like a block at its bottom, so that an empty one is hardly a special case. A block
+// that is taken stays on top of its ring until another one is, so that giving it back before that moves nothing.
 //
 // The tag of a block has a generation that grows with each use, so that a handle, a block with its tag, never matches another
 // use. A block that has no generation left goes on as another object.
 
 import { assert } from '../base/assert.js'
 import { MOST_STREAMS } from '../order/clocks.js'
-import { FixedBlock, type FixedBlockKeeper, State } from './fixed-block.js'
+import { FixedBlock, type FixedBlockKeeper, Ring, State } from './fixed-block.js'
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
-const enum Tag {
+export const enum Tag {
   stateMask = 7,
   generation = 8,
-  /** no generation left: the next tag is negative as an int32 */
+  /** a free block of a smaller tag has a generation left; the next one after this is negative as an int32 */
   spent = 2 ** 31 - 8,
 }
 const NO_BLOCK = -1
@@ -31,19 +32,19 @@ export class BlockRings {
   /** by number: the block, once it was handed out */
   private readonly blocks: FixedBlock[] = []
   /** of the blocks that were handed out and depend on nothing now, and how many those are */
-  private readonly settledRing: FixedBlock
+  private readonly settledRing: Ring
   private inSettledRing = 0
-  /** by stream slot: what closes its ring */
-  private readonly rings: readonly FixedBlock[]
+  /** by stream slot */
+  private readonly rings: readonly Ring[]
 
   /** No blocks yet. */
   constructor(private readonly pool: FixedBlockKeeper) {
-    this.settledRing = new FixedBlock(pool, NO_BLOCK, Tag.spent)
-    this.rings = Array.from({ length: MOST_STREAMS }, () => new FixedBlock(pool, NO_BLOCK, Tag.spent))
+    const emptyRing = () => new Ring(new FixedBlock(pool, NO_BLOCK, Tag.spent), pool.defaultStream)
+    this.settledRing = emptyRing()
+    this.rings = Array.from({ length: MOST_STREAMS }, emptyRing)
   }
 
-  /** What closes the ring of a stream slot. */
-  ringOf(slot: number): FixedBlock {
+  ringOf(slot: number): Ring {
     return this.rings[slot]
   }
 
@@ -62,26 +63,22 @@ export class BlockRings {
     return this.inSettledRing + this.total - this.blocks.length
   }
 
-  /** Takes the newest block of a ring. Null when there is none, or none without ado: `takeAny` may have one. */
-  take(ring: FixedBlock): FixedBlock | null {
-    const block = ring.older
-    const tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
-    if (tag < 0) return null
-    ring.older = block.older
-    block.tag = tag
+  /** Takes the newest block of a ring, which is free and has a generation left: where it has not, `takeAny` may find one. */
+  take(block: FixedBlock): void {
+    block.tag = (block.tag + (Tag.generation + State.live)) | 0
     this.allocations++
-    return block
   }
 
   /** Takes a block of a ring, or one that depends on nothing and is of that ring from now on. Null when there is none. */
-  takeAny(ring: FixedBlock): FixedBlock | null {
-    let block = ring.older
-    if (block === ring) {
-      block = this.settledRing.older
-      if (block === this.settledRing) return this.takeFresh(ring)
-      this.settledRing.older = block.older
+  takeAny(ring: Ring): FixedBlock | null {
+    ring.dropTaken()
+    let block = ring.newest
+    if (block === ring.bottom) {
+      block = this.settledRing.newest
+      if (block === this.settledRing.bottom) return this.takeFresh(ring)
+      this.settledRing.newest = block.older
       this.inSettledRing--
-    } else ring.older = block.older
+    } else ring.newest = block.older
     if (block.tag >= Tag.spent) block = this.blocks[block.record] = new FixedBlock(this.pool, block.record, State.free)
     return this.begin(block, ring)
   }
@@ -94,22 +91,25 @@ export class BlockRings {
 
   /** Gives a live block back: its own ring may have it at once, the others when `stamp` has passed. */
   put(block: FixedBlock, stamp: number): void {
-    const { ring } = block
     if (block.slack !== 0) this.forgetSlack(block)
-    block.tag -= State.live
+    block.tag = (block.tag - State.live) | 0
     this.countFree()
-    const newest = ring.older
-    block.older = newest
-    newest.newer = block
-    ring.older = block
     block.stamp = stamp
+    const ring = block.ring!
+    if (ring.newest !== block) ring.push(block)
+  }
+
+  /** `put` into another ring than its own. */
+  putInto(ring: Ring, block: FixedBlock, stamp: number): void {
+    this.leaveRing(block)
+    block.ring = ring
+    this.put(block, stamp)
   }
 
   /** Gives a live block back that depends on nothing. */
   putSettled(block: FixedBlock): void {
-    block.ring = this.settledRing
     this.inSettledRing++
-    this.put(block, 0)
+    this.putInto(this.settledRing, block, 0)
   }
 
   /** Other streams than its own use a live block: to be given back by `defer`. */
@@ -120,6 +120,7 @@ export class BlockRings {
   /** Takes a live block back that nobody may have until `putDeferred`. */
   defer(block: FixedBlock): void {
     if (block.slack !== 0) this.forgetSlack(block)
+    this.leaveRing(block)
     block.tag = (block.tag & ~Tag.stateMask) | State.shared
     this.countFree()
   }
@@ -133,13 +134,17 @@ export class BlockRings {
   /** Blocks of a slot with stamps up to `stamp` depend on nothing any more. Returns how many. */
   settle(slot: number, stamp: number): number {
     const ring = this.ringOf(slot)
+    const { bottom } = ring
+    ring.dropTaken()
     let settled = 0
-    for (; ring.older !== ring; settled++) {
-      const oldest = ring.newer
+    for (; ring.newest !== bottom; settled++) {
+      const oldest = bottom.newer
       if (oldest.stamp > stamp) break
-      const newer = oldest === ring.older ? ring : oldest.newer
-      ring.newer = newer
-      newer.older = ring
+      if (oldest === ring.newest) ring.newest = bottom
+      else {
+        bottom.newer = oldest.newer
+        oldest.newer.older = bottom
+      }
       this.insertSettled(oldest)
     }
     return settled
@@ -148,7 +153,8 @@ export class BlockRings {
   /** The latest stamp that a free block of a slot waits for, 0 for none. */
   newestStamp(slot: number): number {
     const ring = this.ringOf(slot)
-    return ring.older === ring ? 0 : ring.older.stamp
+    ring.dropTaken()
+    return ring.newest === ring.bottom ? 0 : ring.newest.stamp
   }
 
   get live(): number {
@@ -162,7 +168,7 @@ export class BlockRings {
   /** Forgets every block; all handles are stale. */
   clear(): void {
     for (const block of this.blocks) block.tag = State.free
-    for (const ring of [this.settledRing, ...this.rings]) ring.older = ring
+    for (const ring of [this.settledRing, ...this.rings]) ring.newest = ring.bottom
     this.blocks.length = 0
     this.total = this.inSettledRing = this.slackBytes = 0
     this.frees = this.allocations
@@ -189,22 +195,26 @@ export class BlockRings {
     assert(counts.slack === this.slackBytes, 'slack adds up to the counter')
   }
 
-  private *entries(ring: FixedBlock): Generator<FixedBlock> {
-    let newer = ring
-    for (let block = ring.older; block !== ring; block = block.older) {
+  /** The free blocks of a ring, from the newest on. */
+  private *entries(ring: Ring): Generator<FixedBlock> {
+    const { bottom, newest } = ring
+    const isTaken = (newest.tag & State.live) !== 0
+    assert(!isTaken || newest.ring === ring, 'a block that was taken leaves its ring before it comes to another')
+    let newer = bottom
+    for (let block = isTaken ? newest.older : newest; block !== bottom; block = block.older) {
       const { stamp } = block
       assert(block.ring === ring, 'a block knows its ring')
       assert(ring === this.settledRing ? stamp === 0 : stamp > 0, 'a block has a stamp when it depends on something')
-      assert(newer === ring || block.newer === newer, 'neighbours in a ring know each other')
-      assert(newer === ring || stamp <= newer.stamp, 'older blocks have earlier stamps')
+      assert(newer === bottom || block.newer === newer, 'neighbours in a ring know each other')
+      assert(newer === bottom || stamp <= newer.stamp, 'older blocks have earlier stamps')
       newer = block
       yield block
     }
-    assert(newer === ring || ring.newer === newer, 'a ring knows its oldest block')
+    assert(newer === bottom || bottom.newer === newer, 'a ring knows its oldest block')
   }
 
   /** Takes a block that nobody had yet. */
-  private takeFresh(ring: FixedBlock): FixedBlock | null {
+  private takeFresh(ring: Ring): FixedBlock | null {
     const record = this.blocks.length
     if (record === this.total) return null
     const block = new FixedBlock(this.pool, record, State.free)
@@ -212,22 +222,24 @@ export class BlockRings {
     return this.begin(block, ring)
   }
 
-  private begin(block: FixedBlock, ring: FixedBlock): FixedBlock {
-    block.tag += Tag.generation + State.live
+  private begin(block: FixedBlock, ring: Ring): FixedBlock {
     block.ring = ring
-    this.allocations++
+    this.take(block)
     return block
   }
 
   /** A free block that was in a ring, or in none, depends on nothing. */
   private insertSettled(block: FixedBlock): void {
-    const ring = this.settledRing
-    block.ring = ring
+    block.ring = this.settledRing
     block.stamp = 0
-    block.older = ring.older
-    ring.older.newer = block
-    ring.older = block
+    this.settledRing.push(block)
     this.inSettledRing++
+  }
+
+  /** A live block is in no ring. */
+  private leaveRing(block: FixedBlock): void {
+    const ring = block.ring!
+    if (ring.newest === block) ring.dropTaken()
   }
 
   private forgetSlack(block: FixedBlock): void {

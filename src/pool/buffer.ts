@@ -72,12 +72,12 @@ export class DeviceBuffer implements Disposable {
    * waits on the host.
    */
   free(stream?: Stream): void {
-    this.pool.release(this, stream)
+    this.home.free(this, stream)
   }
 
   /** `free()` at the end of a `using` block; nothing when already freed. */
   [Symbol.dispose](): void {
-    if (this.home.isLive(this.record, this.tag)) this.pool.release(this)
+    if (this.home.isLive(this.record, this.tag)) this.home.free(this)
   }
 
   /** Work submitted to `stream` before the free uses this buffer too: its memory then waits for that work as well. */

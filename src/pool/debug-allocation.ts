@@ -82,6 +82,10 @@ export class DebugAllocation implements BufferHome {
     this.announced.add(stream)
   }
 
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    this.owner.release(buffer, stream)
+  }
+
   ownedBy(owner: BufferOwner): this {
     this.owner = owner
     return this

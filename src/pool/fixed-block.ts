@@ -2,6 +2,7 @@
 // the reasons of block.ts. There is one for each block that was ever handed out.
 
 import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 
 /** Bits; a handle has the tag that its block was taken with, and so never `shared`. */
@@ -10,6 +11,37 @@ export const enum State {
   /** used by other streams than its own; alone: freed, but in no ring yet */
   shared = 1,
   live = 2,
+}
+
+/**
+ * Free blocks that the same streams may have, from the newest to the oldest. The newest stays where it is when it is taken,
+ * until another one is: given back before that, it is where it has to be.
+ */
+export class Ring {
+  newest: FixedBlock
+
+  constructor(
+    /** under the oldest block, which is the newer one of it, if there is any; never free */
+    readonly bottom: FixedBlock,
+    /** of the last allocation from it */
+    public stream: Stream,
+  ) {
+    this.newest = bottom
+  }
+
+  /** The newest block, if it is taken, is in the ring no more. */
+  dropTaken(): void {
+    if ((this.newest.tag & State.live) !== 0) this.newest = this.newest.older
+  }
+
+  /** A block that is in no ring becomes the newest. */
+  push(block: FixedBlock): void {
+    this.dropTaken()
+    const { newest } = this
+    block.older = newest
+    newest.newer = block
+    this.newest = block
+  }
 }
 
 /** What a block asks of its pool. */
@@ -24,18 +56,18 @@ export interface FixedBlockKeeper extends BufferSource, BufferOwner {
 
 export class FixedBlock implements BufferHome {
   owner: BufferOwner
-  /** the stream of the allocation; of a ring that of the last one from it */
+  /** the stream of the allocation */
   stream: Stream
   /** bytes that the user of a live block has not asked for */
   slack = 0
   /** while free: what must have passed before other streams may have it; a float64 from the start */
   stamp = Number.NaN
-  /** while free: the next older block of the ring; of what closes it, the newest block */
+  /** while in a ring: the next older block, or the bottom */
   older: FixedBlock = this
-  /** while free: the next newer block, of all but the newest; of what closes a ring, the oldest block, if there is any */
+  /** while in a ring: the next newer block, of all but the newest */
   newer: FixedBlock = this
   /** where it is, or comes to be when its stream frees it */
-  ring: FixedBlock = this
+  ring: Ring | null = null
 
   constructor(
     readonly pool: FixedBlockKeeper,
@@ -69,6 +101,10 @@ export class FixedBlock implements BufferHome {
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.pool.refuseStale('recordUse')
     this.pool.announceUse(this, stream)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    this.owner.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

@@ -184,6 +184,10 @@ export class GrowableHome implements BufferHome, RecordPool {
     if (peer !== null) this.range.access.change(peer, access)
   }
 
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    this.owner.release(buffer, stream)
+  }
+
   ownedBy(owner: BufferOwner): this {
     this.owner = owner
     return this

@@ -39,6 +39,11 @@ export interface BufferHome {
   recordUse(record: number, tag: number, stream: Stream): void
   /** told before work on an open `stream` is submitted that uses a live block: of pools that look for mistakes */
   noteUse?(stream: Stream, call: string): void
+  /**
+   * Gives the buffer back to its owner. Of each kind of home by itself, though all do the same: so the engine sees which one it
+   * is once, and there few kinds of owners.
+   */
+  free(buffer: DeviceBuffer, stream?: Stream): void
   /** the home of the same buffer with another owner */
   ownedBy(owner: BufferOwner): BufferHome
 }

@@ -46,6 +46,10 @@ class LentHome implements BufferHome {
     this.lent.home.noteUse?.(stream, call)
   }
 
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    this.owner.release(buffer, stream)
+  }
+
   ownedBy(owner: BufferOwner): this {
     this.owner = owner
     return this

@@ -1,4 +1,5 @@
 import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 
 /** A pool that knows a buffer by a record and a tag; what it is asked is as in BufferHome. */
@@ -35,6 +36,10 @@ export class RecordHome implements BufferHome {
 
   recordUse(record: number, tag: number, stream: Stream): void {
     this.pool.recordUse(record, tag, stream)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    this.owner.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {
