@@ -19,6 +19,8 @@ export interface SharedStream {
 /** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
 export class Stream implements Disposable {
   readonly context: Context
+  /** the driver's handle, for any other library; a float64 from the start, so that all streams have one shape */
+  readonly handle: number = Number.NaN
   /** which of the streams that had its slot, one after another, it is */
   readonly generation: number
   /** index into the clocks, -1 once closed and while it is captured */
@@ -34,8 +36,7 @@ export class Stream implements Disposable {
   /** Made by the device: `device.createStream()`, `device.adoptStream(handle)`. */
   constructor(
     readonly clocks: Clocks,
-    /** the driver's handle, for any other library */
-    readonly handle: number,
+    handle: number,
     /** made here: ended by `close`, and ordered with other streams by nothing but our calls; else adopted */
     readonly owned: boolean,
     private readonly onClose: (stream: Stream) => void = () => {},
@@ -43,6 +44,7 @@ export class Stream implements Disposable {
     private readonly lent?: SharedStream,
   ) {
     this.context = clocks.context
+    this.handle = handle
     if (lent !== undefined) clocks.lend(this, lent.slot)
     this.slot = lent?.slot ?? clocks.open(this)
     this.generation = lent?.generation ?? clocks.slots.generationOf(this.slot)
