@@ -19,6 +19,8 @@ export interface SharedStream {
 /** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
 export class Stream implements Disposable {
   readonly context: Context
+  /** the driver's handle, for any other library; a float64 from the start, so that all streams have one shape */
+  readonly handle: number = Number.NaN
   /** which of the streams that had its slot, one after another, it is */
   readonly generation: number
   /** index into the clocks, -1 once closed and while it is captured */

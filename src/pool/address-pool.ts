@@ -94,13 +94,19 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
     return new DeviceBuffer(new RecordHome(this, record, stream), tag)
   }
 
-  release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+  // Where a loop frees buffers of several kinds of pool, the compiler takes in the `release` of each, until it has no room left
+  // for the cached path of a caching pool: so this one is next to nothing.
+  release(buffer: DeviceBuffer, stream?: Stream): void {
+    this.takeBack(buffer, stream)
+  }
+
+  protected takeBack(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       this.recordUse(buffer.record, buffer.tag, stream)
-      this.release(buffer)
+      this.takeBack(buffer)
       return
     }
     stream.checkUncaptured('free')

@@ -17,10 +17,10 @@ export class PlainPool extends AddressPool {
     if (stream.clocks !== this.clocks) this.users.set(record, (this.users.get(record) ?? new Set()).add(stream))
   }
 
-  override release(buffer: DeviceBuffer, stream?: Stream): void {
+  protected override takeBack(buffer: DeviceBuffer, stream?: Stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
     this.finishUsers(buffer.record)
-    super.release(buffer, stream)
+    super.takeBack(buffer, stream)
     this.users.delete(buffer.record)
   }
 

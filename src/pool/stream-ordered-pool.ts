@@ -30,16 +30,16 @@ export abstract class StreamOrderedPool extends AddressPool {
   }
 
   /** The stream of the free is made to wait for the others that use the buffer. */
-  override release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+  protected override takeBack(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
-      super.release(buffer, stream) // makes it a use by that stream, and comes back
+      super.takeBack(buffer, stream) // makes it a use by that stream, and comes back
       return
     }
     stream.checkUncaptured('free')
     for (const user of this.users.get(buffer.record) ?? []) if (user !== stream) this.order(user, stream)
-    super.release(buffer, stream)
+    super.takeBack(buffer, stream)
     this.users.delete(buffer.record)
   }
 
