@@ -35,8 +35,8 @@ const PATIENCE_MS = 1
 const RING_WORDS = FIRST + RING * 2
 /** The row of one worker is the median of so many, one after another, since cores are not alike and it is what others are compared with. */
 const SINGLE_RUNS = 5
-/** What each thread's young generation may take, in MiB: three times one of its halves, which fits beside everything else into the cache of a core. */
-const DEFAULT_YOUNG = '6'
+/** What each thread's young generation may take, in MiB: three times one of its halves, each of which is reused while it is in some near cache. */
+const DEFAULT_YOUNG = '12'
 /** Of the tables of the arithmetic: as many as the mix has blocks, about. */
 const RECORDS = 4096
 const PLACES = 16
