@@ -1,6 +1,7 @@
 // One pool in many threads: host time of a free and an allocation in 1 to N worker threads at once, each on a stream of its
 // own, 512 B to 1 MiB log-uniform with 64 live each; and of buffers that one thread allocates and another one frees. Beside
-// the driver's own pool from the same threads, and a loop of private arithmetic, which shows what the cores themselves lose.
+// the driver's own pool from the same threads, and two loops that share nothing, which show what the cores themselves lose: the
+// arithmetic of such a step over tables of the thread's own, and the same steps on a pool that no other thread uses.
 // Run: node dist/bench/threads.js [--device D] [--workers N] [--young MiB] [--smoke] [--save DIR]; `young` is the size of each
 // thread's young generation
 
@@ -8,7 +9,9 @@ import { once } from 'node:events'
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
 import { GiB, KiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
-import { attachDevice, attachPool, type Device, type SharedPoolDescriptor } from '../src/device.js'
+import { attachDevice, attachPool, type Device, openDevice, type SharedPoolDescriptor } from '../src/device.js'
+import { classOf } from '../src/heap/size-classes.js'
+import type { Stream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { SharedPool } from '../src/pool/shared-pool.js'
 import { machineOf, median, save } from './machine.js'
@@ -21,13 +24,45 @@ const STEPS = 8192
 /** Handles on their way from a thread to another one: a ring, read and written some at a time; in front of it the counters. */
 const RING = 1024
 const BATCH = 64
-const [SENT, ENDED, RECEIVED, FIRST] = [0, 1, 32, 64]
-/** Handles that are not measured: until the ring was filled and everything is compiled. */
-const WARM = 64 * RING
+const [SENT, RECEIVED, FIRST] = [0, 32, 64]
+/** In the place of how many were sent: that is over. */
+const ENDED = -1
+/** Beside each counter: whether the other thread sleeps until it grows. */
+const ASLEEP = 16
+/** Looks before a thread sleeps: some tens of microseconds. */
+const SPINS = 3000
+const PATIENCE_MS = 1
 const RING_WORDS = FIRST + RING * 2
+/** The row of one worker is the median of so many, one after another, since cores are not alike and it is what others are compared with. */
+const SINGLE_RUNS = 5
+/** What each thread's young generation may take, in MiB: three times one of its halves, each of which is reused while it is in some near cache. */
+const DEFAULT_YOUNG = '12'
+/** Of the tables of the arithmetic: as many as the mix has blocks, about. */
+const RECORDS = 4096
+const PLACES = 16
 
-const phases = ['control', 'pair', 'mix', 'driver', 'control again'] as const
+const phases = ['arithmetic', 'pair', 'mix', 'own pool', 'arithmetic again', 'driver'] as const
 type Phase = (typeof phases)[number]
+
+/** What the columns mean, for whoever reads the result. */
+const COLUMNS = {
+  workers: 'threads at once',
+  'pair ns': 'of an allocation of 4 KiB and its free, in each thread',
+  'mix ns': 'of a free and an allocation of 512 B to 1 MiB, log-uniform, with 64 live, in each thread',
+  'mix M/s': 'million free + allocate a second, in all threads',
+  'driver ns': 'the same by cuMemFreeAsync and cuMemAllocAsync',
+  'driver M/s': 'the same in all threads',
+  'arithmetic ns':
+    'control: sizes, classes, records and stacks as in the mix, in tables of the thread, without buffers',
+  'own pool ns': 'control: the mix on a pool of the same kind that no other thread uses, on a simulated device',
+  'mix ÷ 1 worker': 'mix ns over that of one worker',
+  'by arithmetic': 'the same over what the arithmetic became slower by',
+  'by own pool': 'the same over what the own pool became slower by',
+  'misses %': 'allocations of the mix that found no block at hand',
+  'handed M/s a pair':
+    'million buffers a second that each pair of threads allocates in one and frees in the other, mean of all pairs',
+  'slowest pair': 'the same of the slowest pair',
+} as const
 
 interface Task {
   readonly pool: SharedPoolDescriptor
@@ -37,7 +72,7 @@ interface Task {
   readonly milliseconds: number
   /** threads that have come to each barrier */
   readonly barriers: Int32Array
-  /** handles on their way from even threads to odd ones: for each pair how many were sent and received, then records and tags */
+  /** for each pair: how many handles were sent and received, then their records and tags */
   readonly rings: Int32Array
 }
 
@@ -57,8 +92,8 @@ class Runner {
   private readonly random: Random
   private readonly sizes: Float64Array
   private readonly victims: Int32Array
+  private readonly tables = newTables()
   private barrier = 0
-  private sink = 1
 
   constructor(private readonly task: Task) {
     this.device = attachDevice(task.pool.device)
@@ -79,7 +114,6 @@ class Runner {
       if (phase === 'mix') misses = (after.cacheMisses - before.cacheMisses) / (after.allocations - before.allocations)
     }
     const handed = this.task.workers > 1 ? this.hand() : 0
-    this.arrive()
     this.pool.close()
     this.device.close()
     return { ns, misses, handed }
@@ -90,7 +124,8 @@ class Runner {
     const { barriers, workers } = this.task
     const index = this.barrier++
     Atomics.add(barriers, index, 1)
-    while (Atomics.load(barriers, index) < workers);
+    Atomics.notify(barriers, index)
+    for (let here = 0; here < workers; here = Atomics.load(barriers, index)) Atomics.wait(barriers, index, here)
   }
 
   private measure(phase: Phase): number {
@@ -116,11 +151,20 @@ class Runner {
         return { count: STEPS, run: steps => this.pairs(steps, kept), end: done }
       }
       case 'mix': {
-        const live: DeviceBuffer[] = Array.from({ length: LIVE }, () => this.pool.allocate(4 * KiB, this.stream))
+        const live = this.someBuffers(this.pool, this.stream)
+        return { count: STEPS, run: steps => this.mix(steps, live, this.pool, this.stream), end: () => freeAll(live) }
+      }
+      case 'own pool': {
+        const device = openDevice('simulated')
+        const pool = device.createPool({ shared: true, maxPoolBytes: 1 * GiB })
+        const stream = device.createStream()
+        const live = this.someBuffers(pool, stream)
         const end = () => {
-          for (const buffer of live) buffer.free()
+          freeAll(live)
+          pool.close()
+          device.close()
         }
-        return { count: STEPS, run: steps => this.mix(steps, live), end }
+        return { count: STEPS, run: steps => this.mix(steps, live, pool, stream), end }
       }
       case 'driver': {
         const { driver } = this.device
@@ -132,7 +176,7 @@ class Runner {
         return { count: 64, run: steps => this.driverMix(Math.min(steps, 256), live), end }
       }
       default:
-        return { count: STEPS, run: steps => this.control(steps), end: done }
+        return { count: STEPS, run: steps => this.arithmetic(steps), end: done }
     }
   }
 
@@ -145,8 +189,12 @@ class Runner {
     }
   }
 
-  private mix(steps: number, live: DeviceBuffer[]): void {
-    const { pool, stream, sizes, victims } = this
+  private someBuffers(pool: SharedPool, stream: Stream): DeviceBuffer[] {
+    return Array.from({ length: LIVE }, () => pool.allocate(4 * KiB, stream))
+  }
+
+  private mix(steps: number, live: DeviceBuffer[], pool: SharedPool, stream: Stream): void {
+    const { sizes, victims } = this
     for (let step = 0; step < steps; step++) {
       const victim = victims[step]
       live[victim].free()
@@ -165,16 +213,32 @@ class Runner {
     }
   }
 
-  /** Four chains beside each other, so that it takes as much of a core as other code does, and loses as much where two threads share one. */
-  private control(steps: number): void {
-    let [a, b, c, d] = [this.sink, 2, 3, 4]
-    for (let step = 0; step < steps * 4; step++) {
-      a = (Math.imul(a, 1664525) + 1013904223) | 0
-      b = (Math.imul(b, 22695477) + (a >>> 16)) | 0
-      c = (Math.imul(c, 1103515245) + 12345) | 0
-      d = (Math.imul(d, 214013) + (c >>> 16)) | 0
+  /** What the mix does to records and stacks of cached blocks, over tables of this thread alone: loads, stores, and branches that nobody foresees. */
+  private arithmetic(steps: number): void {
+    const { sizes, victims, tables } = this
+    const { words, stacks, tops, spare, live } = tables
+    let { spares } = tables
+    for (let step = 0; step < steps; step++) {
+      const victim = victims[step]
+      const freed = live[victim]
+      words[(freed << 4) | 14] ^= 3
+      words[(freed << 4) | 8] = step
+      const kept = classOf(words[(freed << 4) | 2])
+      if (tops[kept] < PLACES) stacks[(kept << 4) | tops[kept]++] = freed
+      else spare[spares++] = freed
+      const units = (sizes[step] + 255) >>> 8
+      const wanted = classOf(units)
+      let record = tops[wanted] === 0 ? 0 : stacks[(wanted << 4) | (tops[wanted] - 1)]
+      if (record !== 0 && words[(record << 4) | 2] >= units) tops[wanted]--
+      else {
+        record = spare[--spares]
+        words[(record << 4) | 2] = units
+      }
+      words[record << 4] += 8
+      words[(record << 4) | 14] ^= 3
+      live[victim] = record
     }
-    this.sink = a ^ b ^ c ^ d
+    tables.spares = spares
   }
 
   /** Even threads allocate, odd ones free; returns how many buffers a second a pair hands over. */
@@ -188,76 +252,123 @@ class Runner {
   }
 
   private produce(pair: Int32Array, milliseconds: number): number {
+    const hasRoom = (sent: number, received: number) => sent + BATCH - received <= RING
     let sent = 0
+    let measured = 0
     let start = 0
-    let end = Infinity
-    do {
-      while (sent + BATCH - Atomics.load(pair, RECEIVED) > RING);
-      for (let left = BATCH; left > 0; left--) {
-        const { record, tag } = this.pool.allocate(4 * KiB, this.stream).transfer()
-        const place = FIRST + (sent++ % RING) * 2
-        pair[place] = record
-        pair[place + 1] = tag
+    const begin = performance.now()
+    for (let now = begin; start === 0 || now < start + milliseconds; now = performance.now()) {
+      // Until then the ring is filled, and everything compiled.
+      if (start === 0 && now >= begin + milliseconds / 2) {
+        start = now
+        measured = sent
       }
-      Atomics.store(pair, SENT, sent)
-      if (sent === WARM) {
-        start = performance.now()
-        end = start + milliseconds
+      for (let batch = 0; batch < RING / BATCH; batch++) {
+        awaitThat(pair, RECEIVED, received => hasRoom(sent, received))
+        for (let left = BATCH; left > 0; left--) {
+          const { record, tag } = this.pool.allocate(4 * KiB, this.stream).transfer()
+          const place = FIRST + (sent++ % RING) * 2
+          pair[place] = record
+          pair[place + 1] = tag
+        }
+        tell(pair, SENT, sent)
       }
-    } while ((sent & 1023) !== 0 || sent < WARM || performance.now() < end)
-    Atomics.store(pair, ENDED, 1)
-    return ((sent - WARM) / (performance.now() - start)) * 1000
+    }
+    const rate = ((sent - measured) / (performance.now() - start)) * 1000
+    awaitThat(pair, RECEIVED, received => received === sent)
+    tell(pair, SENT, ENDED)
+    return rate
   }
 
   private consume(pair: Int32Array): number {
     const { number } = this.task.pool
-    let received = 0
-    for (;;) {
-      const ended = Atomics.load(pair, ENDED) === 1
-      const sent = Atomics.load(pair, SENT)
-      if (received === sent && ended) return 0
+    for (let received = 0; ; ) {
+      const sent = awaitThat(pair, SENT, sent => sent !== received)
+      if (sent === ENDED) return 0
       while (received < sent) {
         for (let left = BATCH; left > 0; left--) {
           const place = FIRST + (received++ % RING) * 2
           this.pool.adopt({ pool: number, record: pair[place], tag: pair[place + 1] }).free()
         }
-        Atomics.store(pair, RECEIVED, received)
+        tell(pair, RECEIVED, received)
       }
     }
+  }
+}
+
+/** Returns a counter of the other thread's when it is as it should be. Who only looks keeps others from the core, that thread perhaps. */
+function awaitThat(pair: Int32Array, counter: number, isSo: (value: number) => boolean): number {
+  for (let looks = 0; ; looks++) {
+    const value = Atomics.load(pair, counter)
+    if (isSo(value)) return value
+    if (looks < SPINS) continue
+    Atomics.store(pair, counter + ASLEEP, 1)
+    Atomics.wait(pair, counter, value, PATIENCE_MS)
+    Atomics.store(pair, counter + ASLEEP, 0)
+  }
+}
+
+/** Sets a counter of this thread's. */
+function tell(pair: Int32Array, counter: number, value: number): void {
+  Atomics.store(pair, counter, value)
+  if (Atomics.load(pair, counter + ASLEEP) === 1) Atomics.notify(pair, counter)
+}
+
+function freeAll(live: readonly DeviceBuffer[]): void {
+  for (const buffer of live) buffer.free()
+}
+
+/** Records of 64 bytes, those of each class that are at hand, and those that are free; the first ones are live. */
+function newTables() {
+  return {
+    words: new Int32Array(RECORDS << 4).fill(1),
+    stacks: new Int32Array(classOf(MOST_BYTES) << 4),
+    tops: new Int32Array(classOf(MOST_BYTES)),
+    spare: Int32Array.from({ length: RECORDS }, (_, index) => LIVE + 1 + index),
+    spares: RECORDS - LIVE - 1,
+    live: Int32Array.from({ length: LIVE }, (_, index) => index + 1),
   }
 }
 
 async function main(): Promise<void> {
   const program = deviceBenchmark("one pool that worker threads share, beside the driver's pool")
     .option('--workers <n>', 'up to so many, 1, 2, 4 and so on', '2')
-    .option('--young <MiB>', "the size of each thread's young generation")
-  const values = optionsOf<BenchOptions & { workers: string; young?: string }>(program)
+    .option('--young <MiB>', "the size of each thread's young generation, 0 for what Node chooses", DEFAULT_YOUNG)
+  const values = optionsOf<BenchOptions & { workers: string; young: string }>(program)
   const device = deviceOf(program)
   const machine = machineOf(device)
+  const young = Number(values.young)
   console.log(
     `${machine.device}, ${machine.cores} cores, Node ${machine.node}: medians; ns of a free + allocate in each thread, in all millions a second`,
   )
-  const table: Record<string, string | number>[] = []
+  console.log(young === 0 ? 'young generations as Node chooses them' : `young generations of ${young} MiB (--young)`)
+  const rows: Row[] = []
   const most = values.smoke ? 2 : Number(values.workers)
-  for (let workers = 1; workers <= most; workers *= 2)
-    table.push(await measure(device, workers, values.smoke ? 5 : 400, values.young))
-  console.table(table)
+  const milliseconds = values.smoke ? 5 : 400
+  for (let workers = 1; workers <= most; workers *= 2) {
+    const runs: Row[] = []
+    const count = workers === 1 && !values.smoke ? SINGLE_RUNS : 1
+    while (runs.length < count) runs.push(await measure(device, workers, milliseconds, young))
+    rows.push(compared(medianOf(runs), rows[0]))
+  }
+  console.table(rows.map(rounded))
   if (device.simulated) console.log('The device is simulated: the driver’s figures are not a GPU’s.')
   device.close()
   save(values.save, device.simulated ? 'simulated-threads' : 'h200-threads', {
     machine,
     live: LIVE,
     sizes: [LEAST_BYTES, MOST_BYTES],
-    table,
+    youngMiB: young === 0 ? 'as Node chooses' : young,
+    singleRuns: SINGLE_RUNS,
+    columns: COLUMNS,
+    table: rows.map(rounded),
   })
 }
 
-async function measure(
-  device: Device,
-  workers: number,
-  milliseconds: number,
-  young: string | undefined,
-): Promise<Record<string, string | number>> {
+/** What so many workers at once measured, by column. */
+type Row = Partial<Record<keyof typeof COLUMNS, number>>
+
+async function measure(device: Device, workers: number, milliseconds: number, young: number): Promise<Row> {
   const pool = device.createPool({ shared: true, maxPoolBytes: device.simulated ? 1 * GiB : 8 * GiB })
   const words = (length: number) => new Int32Array(new SharedArrayBuffer(length * 4))
   const shared = {
@@ -270,10 +381,9 @@ async function measure(
   const times = await Promise.all(
     Array.from({ length: workers }, async (_, index) => {
       const task: Task = { ...shared, index }
-      const resourceLimits = young === undefined ? {} : { maxYoungGenerationSizeMb: Number(young) }
+      const resourceLimits = young === 0 ? {} : { maxYoungGenerationSizeMb: young }
       const worker = new Worker(new URL(import.meta.url), { workerData: task, resourceLimits })
-      const [result] = await once(worker, 'message')
-      await once(worker, 'exit')
+      const [[result]] = await Promise.all([once(worker, 'message'), once(worker, 'exit')])
       return result as Times
     }),
   )
@@ -281,18 +391,45 @@ async function measure(
   pool.close()
   const mean = (of: (each: Times) => number) => times.reduce((sum, each) => sum + of(each), 0) / workers
   const total = (of: (each: Times) => number) => times.reduce((sum, each) => sum + 1000 / of(each), 0)
-  const round = (value: number) => Number(value.toPrecision(3))
+  const handed = times.filter((_, index) => index % 2 === 0).map(each => each.handed / 1e6)
   return {
     workers,
-    'pair ns': round(mean(({ ns }) => ns.pair)),
-    'mix ns': round(mean(({ ns }) => ns.mix)),
-    'mix M/s': round(total(({ ns }) => ns.mix)),
-    'driver ns': round(mean(({ ns }) => ns.driver)),
-    'driver M/s': round(total(({ ns }) => ns.driver)),
-    'control ns': round(mean(({ ns }) => Math.min(ns.control, ns['control again']))),
-    'misses %': round(100 * mean(({ misses }) => misses)),
-    'handed M/s a pair': round((2 * mean(({ handed }) => handed)) / 1e6),
+    'pair ns': mean(({ ns }) => ns.pair),
+    'mix ns': mean(({ ns }) => ns.mix),
+    'mix M/s': total(({ ns }) => ns.mix),
+    'driver ns': mean(({ ns }) => ns.driver),
+    'driver M/s': total(({ ns }) => ns.driver),
+    'arithmetic ns': mean(({ ns }) => Math.min(ns.arithmetic, ns['arithmetic again'])),
+    'own pool ns': mean(({ ns }) => ns['own pool']),
+    'misses %': 100 * mean(({ misses }) => misses),
+    ...(workers > 1 && {
+      'handed M/s a pair': handed.reduce((sum, rate) => sum + rate, 0) / handed.length,
+      'slowest pair': Math.min(...handed),
+    }),
   }
+}
+
+/** By column the median of what the same number of workers measured. */
+function medianOf(rows: readonly Row[]): Row {
+  const columns = Object.keys(rows[0]) as (keyof Row)[]
+  return Object.fromEntries(columns.map(column => [column, median(rows.map(row => row[column]!))]))
+}
+
+/** A row with what the mix became slower by than in the row of one worker, and how much of that the controls do not show. */
+function compared(row: Row, one: Row = row): Row {
+  const slower = (column: keyof Row) => row[column]! / one[column]!
+  const compared: Row = {
+    ...row,
+    'mix ÷ 1 worker': slower('mix ns'),
+    'by arithmetic': slower('mix ns') / slower('arithmetic ns'),
+    'by own pool': slower('mix ns') / slower('own pool ns'),
+  }
+  const columns = Object.keys(COLUMNS) as (keyof Row)[]
+  return Object.fromEntries(columns.flatMap(column => (column in compared ? [[column, compared[column]!]] : [])))
+}
+
+function rounded(row: Row): Row {
+  return Object.fromEntries(Object.entries(row).map(([column, value]) => [column, Number(value.toPrecision(3))]))
 }
 
 if (isMainThread) await main()

@@ -1,154 +1,174 @@
-// Blocks that one thread allocated and another one freed, on their way back: for each thread a ring that any other puts
-// blocks into, so that producer and consumer in two threads need no lock. A block in there is cached by the thread that freed it,
-// until the one that gets it, or the keeper of the pool, makes it its own by one atomic operation.
+// Blocks that one thread allocated and another one freed, on their way back, so that producer and consumer in two threads need no
+// lock: for each thread a ring of parcels. A parcel is a cache line, which one thread at a time fills: what costs is the way of
+// a line from core to core, and so fifteen blocks share one.
+//
+// The thread that fills a parcel only puts blocks into empty entries. The one that it is for takes them out behind its door
+// (door.ts), and so may the keeper of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
+// each block in an entry, or in none and cached by one thread, which is where the keeper looks for it.
 
 import { publish } from '../base/publish.js'
-import { MOST_WORKERS, type Roster } from '../base/roster.js'
-import { holderOf, isGenerationOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
+import { MOST_WORKERS } from '../base/roster.js'
+import { holderOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
 
-/** Blocks of one thread on their way back to it; a power of two. */
-const INBOX_PLACES = 1024
-/**
- * An entry of an inbox is a record, and above it the low bits of its generation: whoever reads it late does not take the block
- * for what it was.
- */
-const RECORD_BITS = 20
-const RECORD_MASK = (1 << RECORD_BITS) - 1
-const GENERATION_MASK = (1 << (31 - RECORD_BITS)) - 1
-/** Places of an inbox that are looked at before it is taken for full, or for having nothing that fits. */
+const PARCEL_SHIFT = 4
+/** The first says who fills the parcel, and whether that is done; 0 for nobody: it is empty. The others are entries. */
+export const PARCEL_WORDS = 1 << PARCEL_SHIFT
+/** Parcels of one thread: more than there are threads, each of which may leave one half full. A power of two. */
+const PARCELS = 128
+const INBOX_WORDS = PARCELS * PARCEL_WORDS
+/** Beside the number of who filled it: nobody puts anything into the parcel any more. */
+const COMPLETE = 1 << 8
+/** Parcels that are looked at before an inbox is taken for full. */
 const MOST_LOOKS = 64
 /** int32 words between what two threads write. */
 const LINE_WORDS = 32
 
 export class Inboxes {
-  /**
-   * by thread, a ring: blocks that it allocated and another one freed, which are cached by that one until they are taken out.
-   * A thread that died may leave an empty place in between.
-   */
-  private readonly entries: Int32Array
-  /** by thread: how many were ever sent to its inbox */
-  private readonly sent: Int32Array
-  /** how many this thread has seen to be sent to its own, and how many of those it has taken out; both wrap around */
-  private known = 0
-  private taken = 0
-  /** whether so many blocks were returned to this thread that do not fit what it asks for */
-  isCrowded = false
-  private readonly words: Int32Array
+  /** by thread, its parcels */
+  readonly words: Int32Array
+  /** by thread: how many parcels were ever begun for it; wraps around */
+  private readonly begun: Int32Array
+  /** by thread: where this one puts the next block for it; at the first word of a parcel there is none that it fills */
+  private readonly next = new Int32Array(MOST_WORKERS + 1)
+  /** of the parcels begun for this thread, how many it has seen, and up to which one it is done with all; both wrap around */
+  seen = 0
+  oldest = 0
+  /** by parcel of this thread: which one it was when this thread was done with it last */
+  private readonly doneWith = new Int32Array(PARCELS)
+  private readonly holders: Int32Array
   /** the number of this thread; 0 before it has one */
-  thread = 0
+  private thread = 0
 
   /** Takes what it needs from `region`; `records` are of a fixed size. */
   constructor(records: RecordTable, region: Region) {
-    this.entries = region.int32((MOST_WORKERS + 1) * INBOX_PLACES)
-    this.sent = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
-    this.words = records.words
+    this.words = region.int32((MOST_WORKERS + 1) * INBOX_WORDS)
+    this.begun = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
+    this.holders = records.words
   }
 
-  /** Sends a block, cached by this thread, to the inbox of another one; false when that is full, or the other thread gone. */
-  send(record: number, thread: number, roster: Roster): boolean {
-    const entry = (((this.words[record << 4] >> 3) & GENERATION_MASK) << RECORD_BITS) | record
+  /** This thread has got its number, and with it what was sent to another one that had it. */
+  enter(thread: number): void {
+    this.thread = thread
+    this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - PARCELS) | 0
+  }
+
+  /** Sends a block, cached by this thread, to another one; false when its inbox is full. */
+  send(record: number, thread: number): boolean {
+    const { words, next } = this
+    let entry = next[thread]
+    if ((entry & (PARCEL_WORDS - 1)) === 0) {
+      entry = this.begin(thread)
+      if (entry === 0) return false
+    }
+    publish(words, entry, record)
+    next[thread] = entry + 1
+    if (((entry + 1) & (PARCEL_WORDS - 1)) === 0) publish(words, entry + 1 - PARCEL_WORDS, this.thread | COMPLETE)
+    return true
+  }
+
+  /** The first entry of an empty parcel of a thread, which this one fills from now on; 0 for none. */
+  private begin(thread: number): number {
     for (let looks = 0; looks < MOST_LOOKS; looks++) {
-      const place = Atomics.add(this.sent, thread * LINE_WORDS, 1) & (INBOX_PLACES - 1)
-      const index = thread * INBOX_PLACES + place
-      if (Atomics.compareExchange(this.entries, index, 0, entry) !== 0) continue
-      if (roster.isAlive(thread)) return true
-      // Whoever buried that thread has found the block there, or did so before; then it is this thread's own again.
-      const cached = holderOf(this.words[record << 4], this.thread, Phase.cached)
-      const live = cached ^ Phase.cached ^ Phase.live
-      if (Atomics.compareExchange(this.words, (record << 4) | Word.holder, cached, live) !== cached) return true
-      Atomics.store(this.entries, index, 0)
-      return false
+      const place = Atomics.add(this.begun, thread * LINE_WORDS, 1) & (PARCELS - 1)
+      const parcel = thread * INBOX_WORDS + (place << PARCEL_SHIFT)
+      if (Atomics.compareExchange(this.words, parcel, 0, this.thread) === 0) return parcel + 1
     }
-    return false
-  }
-
-  /** A block for the stream, of that class and at least `units`, out of this thread's inbox; 0 for none. It is cached by this thread then. */
-  take(slot: number, sizeClass: number, units: number): number {
-    const { entries, words, thread } = this
-    if (this.taken === this.known) {
-      this.known = Atomics.load(this.sent, thread * LINE_WORDS)
-      if (((this.known - this.taken) | 0) > INBOX_PLACES) this.taken = (this.known - INBOX_PLACES) | 0
-    }
-    const looks = Math.min((this.known - this.taken) | 0, MOST_LOOKS)
-    for (let look = 0, index = this.taken; look < looks; look++, index = (index + 1) | 0) {
-      const place = thread * INBOX_PLACES + (index & (INBOX_PLACES - 1))
-      const entry = entries[place]
-      const base = (entry & RECORD_MASK) << 4
-      if (entry !== 0) {
-        if (words[base | Word.key] !== slot + 1 || words[base | Word.sizeClass] !== sizeClass) continue
-        if (words[base | Word.units] < units || !this.pass(entry, thread, thread)) continue
-        publish(entries, place, 0)
-      }
-      if (index === this.taken) this.taken = (this.taken + 1) | 0
-      if (entry !== 0) return base >> 4
-    }
-    this.isCrowded = looks === MOST_LOOKS
     return 0
   }
 
-  /** Every block in the inbox of this thread; they are cached by it then. */
+  /** Takes out what this thread has just sent, if it is there still; the block is in no inbox then. Under the lock. */
+  takeBack(record: number, thread: number): boolean {
+    const entry = this.next[thread] - 1
+    return Atomics.compareExchange(this.words, entry, record, 0) === record
+  }
+
+  /** Looks how many parcels were begun for this thread: those from `oldest` to before `seen` are to be looked at, some of them empty. */
+  look(): void {
+    this.seen = Atomics.load(this.begun, this.thread * LINE_WORDS)
+    if (((this.seen - this.oldest) | 0) > PARCELS) this.oldest = (this.seen - PARCELS) | 0
+  }
+
+  /** Where in `words` a parcel of this thread begins. */
+  parcelAt(position: number): number {
+    return this.thread * INBOX_WORDS + ((position & (PARCELS - 1)) << PARCEL_SHIFT)
+  }
+
+  /** Whether nothing more comes into a parcel. */
+  isComplete(parcel: number): boolean {
+    return (this.words[parcel] & COMPLETE) !== 0
+  }
+
+  /** This thread has taken everything out of a complete parcel, which anybody may begin anew. */
+  finish(position: number): void {
+    const { doneWith } = this
+    doneWith[position & (PARCELS - 1)] = position
+    publish(this.words, this.parcelAt(position), 0)
+    while (this.oldest !== this.seen && doneWith[this.oldest & (PARCELS - 1)] === this.oldest) {
+      this.oldest = (this.oldest + 1) | 0
+    }
+  }
+
+  /** Every block in the inbox of this thread; they are cached by it then. Under the lock, so that the keeper is not there. */
   takeAll(): number[] {
-    const { thread } = this
-    this.known = Atomics.load(this.sent, thread * LINE_WORDS)
-    this.taken = this.known
-    this.isCrowded = false
-    return this.empty(thread, thread)
+    return this.takeFrom(this.thread, () => true, this.thread)
   }
 
-  /** Takes all out of the inbox of a thread, which are held by `holder` then: the thread itself, or nobody. */
-  empty(thread: number, holder: number): number[] {
-    const { entries } = this
-    const records: number[] = []
-    for (let place = thread * INBOX_PLACES; place < (thread + 1) * INBOX_PLACES; place++) {
-      const entry = entries[place]
-      if (entry === 0 || !this.pass(entry, thread, holder)) continue
-      Atomics.store(entries, place, 0)
-      records.push(entry & RECORD_MASK)
-    }
-    return records
+  /**
+   * For the keeper, when the doors are shut and the thread is out: takes blocks that `isWanted` out of its inbox; they are
+   * nobody's then.
+   */
+  drain(thread: number, isWanted: (record: number) => boolean): number[] {
+    return this.takeFrom(thread, isWanted, NOBODY)
   }
 
-  /** Makes the block of an entry in the inbox of `home` one that `holder` has; false when somebody was faster. */
-  private pass(entry: number, home: number, holder: number): boolean {
+  /** A thread has ended, or is about to: what it has begun is complete. */
+  completeOf(thread: number): void {
     const { words } = this
-    const base = (entry & RECORD_MASK) << 4
-    const held = words[base | Word.holder]
-    const generation = words[base] >> 3
-    const isThis = (generation & GENERATION_MASK) === entry >>> RECORD_BITS && isGenerationOf(held, words[base])
-    if (!isThis || phaseOf(held) !== Phase.cached || workerOf(held) === home) return false
-    const next = holder === NOBODY ? 0 : holderOf(words[base], holder, Phase.cached)
-    return Atomics.compareExchange(words, base | Word.holder, held, next) === held
+    for (let parcel = 0; parcel < words.length; parcel += PARCEL_WORDS) {
+      if (words[parcel] === thread) Atomics.store(words, parcel, thread | COMPLETE)
+    }
   }
 
-  /** Makes a block that a thread has cached nobody's; false when another one was faster. */
+  /** Makes a block that a thread has cached, and that is in no inbox, nobody's; false when another one has it meanwhile. */
   claim(record: number, thread: number): boolean {
-    const { words } = this
+    const { holders } = this
     const index = (record << 4) | Word.holder
-    const held = words[index]
+    const held = holders[index]
     const isIts = phaseOf(held) === Phase.cached && workerOf(held) === thread
-    return isIts && Atomics.compareExchange(words, index, held, 0) === held
+    return isIts && Atomics.compareExchange(holders, index, held, 0) === held
   }
 
-  /** Whether a block is in an inbox. */
-  has(record: number): boolean {
-    return this.entries.some(entry => (entry & RECORD_MASK) === record && entry !== 0)
-  }
-
-  /** Takes all blocks of a stream out, of classes from `first` to before `end`; they are nobody's then. */
-  takeOf(slot: number, first: number, end: number): number[] {
-    const { entries, words } = this
-    const records: number[] = []
-    for (let place = 0; place < entries.length; place++) {
-      const entry = entries[place] // once: its thread may take it, and another one fill the place
-      const base = (entry & RECORD_MASK) << 4
-      const sizeClass = words[base | Word.sizeClass]
-      if (base === 0 || words[base | Word.key] !== slot + 1 || sizeClass < first || sizeClass >= end) continue
-      if (!this.pass(entry, Math.floor(place / INBOX_PLACES), NOBODY)) continue
-      Atomics.store(entries, place, 0)
-      records.push(base >> 4)
+  /** All blocks in the inboxes. */
+  all(): Set<number> {
+    const records = new Set<number>()
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      for (const entry of this.filled(thread)) records.add(this.words[entry])
     }
     return records
+  }
+
+  private takeFrom(thread: number, isWanted: (record: number) => boolean, holder: number): number[] {
+    const { words, holders } = this
+    const records: number[] = []
+    for (const entry of this.filled(thread)) {
+      const record = words[entry]
+      if (!isWanted(record)) continue
+      const next = holder === NOBODY ? 0 : holderOf(holders[record << 4], holder, Phase.cached)
+      Atomics.store(holders, (record << 4) | Word.holder, next)
+      Atomics.store(words, entry, 0)
+      records.push(record)
+    }
+    return records
+  }
+
+  /** The entries of a thread's inbox with blocks. */
+  private *filled(thread: number): Generator<number> {
+    const { words } = this
+    for (let parcel = thread * INBOX_WORDS; parcel < (thread + 1) * INBOX_WORDS; parcel += PARCEL_WORDS) {
+      if (words[parcel] === 0) continue
+      for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) if (words[entry] !== 0) yield entry
+    }
   }
 }

@@ -10,7 +10,6 @@ import { assert } from '../base/assert.js'
 import { MiB } from '../base/bytes.js'
 import { openEnd } from '../base/channel-end.js'
 import { PoolError, type StreamMemory } from '../base/errors.js'
-import { MOST_WORKERS } from '../base/roster.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Stride, Word } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
@@ -266,10 +265,11 @@ export class Keeper {
   /** Takes back what a thread that has ended, or is about to, had cached. */
   private bury(thread: number): void {
     const { slots } = this.state
-
     for (const record of slots.drainThread(thread)) this.giveToHeap(record)
-    for (const record of this.held(thread, Phase.cached)) {
-      if (!slots.inboxes.has(record) && slots.inboxes.claim(record, thread)) this.giveBackLate(record)
+    const cached = this.held(thread, Phase.cached)
+    const sent = slots.inboxes.all() // after that: a block which somebody takes meanwhile is no longer this thread's
+    for (const record of cached) {
+      if (!sent.has(record) && slots.inboxes.claim(record, thread)) this.giveBackLate(record)
     }
   }
 
@@ -345,10 +345,10 @@ export class Keeper {
       assert(records.words[record * Stride.words + Word.sizeClass] === sizeClass, 'a block in a place has its class')
       placed.add(record)
     }
-    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      for (const record of this.held(thread, Phase.cached)) {
-        assert(placed.has(record) || slots.inboxes.has(record), 'a cached block is in a place or on its way')
-      }
+    const sent = slots.inboxes.all()
+    for (const record of this.taken()) {
+      if (phaseOf(records.words[(record << 4) | Word.holder]) !== Phase.cached) continue
+      assert(placed.has(record) !== sent.has(record), 'a cached block is in a place or on its way, and not in both')
     }
     const units = this.taken().reduce((sum, record) => sum + records.words[(record << 4) | Word.units], 0)
     assert(units === slots.handedUnits, 'taken blocks add up to the counter')

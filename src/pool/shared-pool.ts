@@ -230,9 +230,17 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const stamp = this.marked[slot] + 1
     this.doubles[(record << 3) | Double.stamp] = stamp
     publish(words, base | Word.holder, holder ^ Phase.adopted ^ Phase.cached)
-    const { roster } = this.state
-    if (!this.slots.inboxes.send(record, words[base | Word.home], roster)) this.giveBack(record, slot, stamp)
+    const home = words[base | Word.home]
+    if (!this.slots.inboxes.send(record, home) || !this.arrives(record, home)) this.giveBack(record, slot, stamp)
     return true
+  }
+
+  /** Whether somebody looks after a block that was sent back: its thread, or the keeper when that has died. If not it is in no inbox. */
+  private arrives(record: number, home: number): boolean {
+    const { state, slots } = this
+    if (state.roster.isAlive(home)) return true
+    // Under the lock nobody else clears up, and no other thread gets that number.
+    return state.locked(() => state.roster.isAlive(home) || !slots.inboxes.takeBack(record, home))
   }
 
   /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
@@ -449,8 +457,8 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
       const sizeClass = classOf(units)
       const { slots } = this.state
       if (slots.door.isShut) this.state.locked(() => {}) // until the keeper has taken what it needs
+      slots.receive(slot, sizeClass, units)
       const cached =
-        slots.receive(slot, sizeClass, units) ||
         slots.pop(slot, sizeClass, units) ||
         (units < SMALL_UNITS ? 0 : slots.pop(slot, sizeClass + 1, units)) ||
         slots.takeTop(slot, sizeClass, units, this.clocks.known, this.seen)
@@ -470,7 +478,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const { memory, slots } = state
     const heap = memory.heapFor(units)
     state.acquire()
-    if (slots.inboxes.isCrowded) this.emptyInbox()
+    if (slots.isCrowded) this.emptyInbox()
     let record = 0
     if (state.hasRecords) {
       record = heap.allocate(units, alignUnits, slot + 1)
@@ -492,6 +500,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   /** Blocks that other threads freed and that do not fit go back to the heaps. Under the lock. */
   private emptyInbox(): void {
     const { slots, memory } = this.state
+    slots.isCrowded = false
     for (const record of slots.inboxes.takeAll()) {
       slots.handBack(record)
       memory.giveToHeap(record, this.words[(record << 4) | Word.key] - 1, this.doubles[(record << 3) | Double.stamp])

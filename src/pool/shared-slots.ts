@@ -8,13 +8,13 @@
 import { assert } from '../base/assert.js'
 import { publish } from '../base/publish.js'
 import { MOST_WORKERS, type Roster } from '../base/roster.js'
-import { NOBODY, Phase, phaseOf } from '../heap/holder.js'
+import { holderOf, Phase, phaseOf } from '../heap/holder.js'
 import { Double, type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
 import { CLASSES, classOf } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 import { Door } from './door.js'
-import { Inboxes } from './inboxes.js'
+import { Inboxes, PARCEL_WORDS } from './inboxes.js'
 import type { Slots } from './slots.js'
 
 const enum Shift {
@@ -30,6 +30,9 @@ assert(
   CLASSES * PLACES <= STREAM_WORDS && MOST_STREAMS << Shift.stream === 1 << Shift.thread,
   'every place has its index',
 )
+
+/** Blocks that were sent back and do not fit into places: so many are too many. */
+const CROWD = 64
 
 /** Cached by all threads together: 1 GiB. */
 const LITTLE_UNITS = 2 ** 22
@@ -68,6 +71,10 @@ export class SharedSlots implements Slots {
   private readonly totals: Float64Array
   private readonly words: Int32Array
   private readonly doubles: Float64Array
+  /** whether so many blocks were sent back to this thread that do not fit what it asks for */
+  isCrowded = false
+  /** blocks for which the last look into the inbox found no place */
+  private left = 0
   /** the number of this thread; 0 before it has one */
   private thread = 0
   /** to take blocks out of places: of this thread by it, of all by the keeper */
@@ -91,7 +98,7 @@ export class SharedSlots implements Slots {
   /** This thread has got its number. */
   enter(thread: number): void {
     this.thread = thread
-    this.inboxes.thread = thread
+    this.inboxes.enter(thread)
     this.door.assign(thread)
   }
 
@@ -126,24 +133,54 @@ export class SharedSlots implements Slots {
   }
 
   /**
-   * A block of at least `units` in their class that another thread has freed, out of this thread's inbox; 0 for none. Some more of
-   * that class come into places, so that whoever allocates for another thread is here once for all of them.
+   * Puts what other threads have freed and sent back into this thread's places, a parcel at a time, until there is a block among it
+   * for the stream, of that class and at least `units`.
    */
-  receive(slot: number, sizeClass: number, units: number): number {
-    const { inboxes, tops } = this
-    const record = inboxes.take(slot, sizeClass, units)
-    const stack = (slot << Shift.stack) | sizeClass
-    for (let more = record === 0 ? 0 : placesOf(sizeClass) / 2; more > 0; more--) {
-      const top = tops[stack]
-      const place = this.placeFor(slot, sizeClass)
-      const other = place === 0 ? 0 : inboxes.take(slot, sizeClass, units)
-      if (other === 0) {
-        tops[stack] = top
-        break
-      }
-      this.put(place, other)
+  receive(slot: number, sizeClass: number, units: number): void {
+    if (!this.door.enter()) return
+    this.inboxes.look()
+    this.left = 0
+    // What is being filled comes last: whoever fills it fetches the line again then.
+    const found = this.unpackThose(true, slot, sizeClass, units) || this.unpackThose(false, slot, sizeClass, units)
+    this.isCrowded = !found && this.left >= CROWD
+    this.door.leave()
+  }
+
+  private unpackThose(complete: boolean, slot: number, sizeClass: number, units: number): boolean {
+    const { inboxes } = this
+    for (let position = inboxes.oldest; position !== inboxes.seen; position = (position + 1) | 0) {
+      const parcel = inboxes.parcelAt(position)
+      if (inboxes.isComplete(parcel) !== complete) continue
+      const left = this.left
+      const found = this.unpack(parcel, slot, sizeClass, units)
+      if (complete && this.left === left) inboxes.finish(position)
+      if (found) return true
     }
-    return record
+    return false
+  }
+
+  /** Says whether what was looked for is among it. In a row without waiting, since each record's line is fetched from another core. */
+  private unpack(parcel: number, slot: number, sizeClass: number, units: number): boolean {
+    const { thread, words } = this
+    const entries = this.inboxes.words
+    let found = false
+    for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) {
+      const record = entries[entry]
+      if (record === 0) continue
+      const base = record << 4
+      const key = words[base | Word.key]
+      const classOfBlock = words[base | Word.sizeClass]
+      const place = this.placeFor(key - 1, classOfBlock)
+      if (place === 0) {
+        this.left++
+        continue
+      }
+      publish(words, base | Word.holder, holderOf(words[base], thread, Phase.cached))
+      publish(entries, entry, 0)
+      this.put(place, record)
+      if (key === slot + 1 && classOfBlock === sizeClass && words[base | Word.units] >= units) found = true
+    }
+    return found
   }
 
   /** The keeper has taken what was on top, or it is too small. */
@@ -337,10 +374,12 @@ export class SharedSlots implements Slots {
       const record = this.takeFrom(place)
       if (record !== 0) drained.push(record)
     }
-    for (const record of this.inboxes.takeOf(slot, first, end)) {
-      this.handBack(record)
-      drained.push(record)
+    const { words } = this
+    const isWanted = (record: number) => {
+      const sizeClass = words[(record << 4) | Word.sizeClass]
+      return words[(record << 4) | Word.key] === slot + 1 && sizeClass >= first && sizeClass < end
     }
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) drained.push(...this.drainInbox(thread, isWanted))
     return drained
   }
 
@@ -353,10 +392,8 @@ export class SharedSlots implements Slots {
         if (record !== 0) drained.push(record)
       }
     }
-    for (const record of this.inboxes.empty(thread, NOBODY)) {
-      this.handBack(record)
-      drained.push(record)
-    }
+    drained.push(...this.drainInbox(thread, () => true))
+    this.inboxes.completeOf(thread)
     return drained
   }
 
@@ -381,6 +418,15 @@ export class SharedSlots implements Slots {
       this.handBack(record)
     }
     return record
+  }
+
+  /** Takes blocks that `isWanted` out of what was sent to a thread, as `takeFrom` does out of its places. */
+  private drainInbox(thread: number, isWanted: (record: number) => boolean): number[] {
+    this.door.shut()
+    if (!this.door.isOut(thread)) return []
+    const drained = this.inboxes.drain(thread, isWanted)
+    for (const record of drained) this.handBack(record)
+    return drained
   }
 
   private *recordsOf(slot: number, first: number, end: number): Generator<number> {

@@ -20,9 +20,9 @@ import type { PoolConfig } from './options.js'
 import { SharedSlots } from './shared-slots.js'
 
 /** Grows with each change of what lies where. */
-export const LAYOUT_VERSION = 3
+export const LAYOUT_VERSION = 4
 /** Blocks that a pool can have at a time, free ones and gaps included. */
-const MOST_RECORDS = 2 ** 19 - 1 // an entry of an inbox has 20 bits for one
+const MOST_RECORDS = 2 ** 19 - 1
 /** Records kept for the keeper, which moves and gives back memory, and for blocks that are cut out of others. */
 const SPARE_RECORDS = 1024
 export const MOST_RANGES = 4096

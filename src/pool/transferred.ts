@@ -20,7 +20,7 @@ export function newPoolNumber(): number {
 /** Refuses what is no buffer on its way, or one of another pool than that with `number`. */
 export function checkTransferred(transferred: TransferredBuffer, number: number): void {
   const { pool, record, tag } = transferred ?? {}
-  if (![pool, record, tag].every(Number.isInteger)) {
+  if (!Number.isInteger(pool) || !Number.isInteger(record) || !Number.isInteger(tag)) {
     throw new TypeError(`adopt: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
   }
   if (pool !== number) {
