@@ -25,8 +25,6 @@ export class Stream implements Disposable {
   readonly generation: number
   /** index into the clocks, -1 once closed and while it is captured */
   slot: number
-  /** the driver's handle, for any other library; a float64 from the start */
-  readonly handle: number = Number.NaN
   /** while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run; a float64 from the start */
   lastSlot = -1
   lastStamp = Number.NaN
