@@ -113,7 +113,8 @@ export class MissLadder {
       this.growths++
       record = this.grow(miss)
     }
-    if (record === 0) record = this.takeDrained(miss, false) || this.grow(miss)
+    if (record === 0 && (!isWorthDraining || this.isAnyCached))
+      record = this.takeDrained(miss, false) || this.grow(miss)
     if (record === 0 && crossStreamReuse === 'wait-before-oom') {
       record = this.takeByWaiting(miss)
       if (record === 0 && others.waitForWindow(reserve.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
@@ -138,6 +139,11 @@ export class MissLadder {
     if (record === 0) record = reserve.others.takeStretch(heap, units, alignUnits)
     if (record === 0 && !(sparing && reserve.cachesMany(other)) && reserve.drain(other) > 0) reserve.settle()
     return record
+  }
+
+  private get isAnyCached(): boolean {
+    for (let slot = 0; slot < this.slots.slotLimit; slot++) if (this.slots.cachedUnits(slot) > 0) return true
+    return false
   }
 
   /** A free block that the stream may use now. */
