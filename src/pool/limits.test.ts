@@ -5,9 +5,18 @@ import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
 import type { DeviceBuffer } from './buffer.js'
+import type { CachingPool } from './caching-pool.js'
 import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
 
 const UNIT = 2 * MiB
+
+/** Leaves as many small blocks in the cache as fill its places in sixteen classes: pairs of 98 KiB. */
+function cacheMany(pool: CachingPool): void {
+  const sizes = [34, 64, 36, 62, 38, 60, 40, 58, 42, 56, 44, 54, 46, 52, 48, 50].map(size => size * KiB)
+  const blocks = Array.from({ length: 256 }, (_, index) => pool.allocate(sizes[index % 16]))
+  for (const block of blocks) block.free()
+  assert.equal(pool.stats().cachedBytes, 8 * 16 * 98 * KiB)
+}
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`limits: ${backing}`, () => {
@@ -69,15 +78,32 @@ for (const backing of ['virtual', 'segments'] as const) {
     it('of many cached blocks only those go that a larger one needs', () => {
       const device = new TestDevice({ capacityBytes: 1 * GiB })
       const pool = device.createPool({ backing })
-      const sizes = [34, 62, 36, 60, 38, 58, 40, 56].map(size => size * KiB) // pairs of 96 KiB
-      const blocks = Array.from({ length: 128 }, (_, index) => pool.allocate(sizes[index % 8]))
-      for (const block of blocks) block.free()
-      assert.equal(pool.stats().cachedBytes, 6 * MiB)
+      cacheMany(pool)
       const { calls } = device.driver
       const before = new Map(calls)
       pool.allocate(600 * KiB)
       assert.deepEqual(new Map(calls), before, 'no driver call')
-      assert.ok(pool.stats().cachedBytes > 5 * MiB)
+      assert.ok(pool.stats().cachedBytes > 11 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('many small blocks that are cached go for a large one only when there is no new memory', () => {
+      const pool = new TestDevice({ capacityBytes: 1 * GiB }).createPool({ backing })
+      cacheMany(pool)
+      const { cachedBytes } = pool.stats()
+      pool.allocate(900 * MiB)
+      assert.equal(pool.stats().cachedBytes, cachedBytes)
+      pool.allocate(118 * MiB)
+      assert.equal(pool.stats().cachedBytes, 0)
+      assertConsistent(pool)
+    })
+
+    it('a few small blocks that are cached go before the pool grows for a large one', () => {
+      const pool = new TestDevice().createPool({ backing })
+      const blocks = Array.from({ length: 16 }, () => pool.allocate(256 * KiB))
+      for (const block of blocks) block.free()
+      pool.allocate(32 * MiB)
+      assert.equal(pool.stats().cachedBytes, 0)
       assertConsistent(pool)
     })
 

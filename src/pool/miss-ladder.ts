@@ -102,7 +102,7 @@ export class MissLadder {
     let record = 0
     if (reserve.ask() && reserve.settleKnown() > 0) record = this.takeKnown(miss)
     const { isWorthDraining } = this.slots
-    if (record === 0 && isWorthDraining) record = this.takeDrained(miss)
+    if (record === 0 && isWorthDraining) record = this.takeDrained(miss, crossStreamReuse !== 'wait-before-grow')
     else if (record === 0) record = others.takeStretch(heap, units, alignUnits)
     if (record === 0 && crossStreamReuse === 'wait-before-grow') {
       record = this.takeByWaiting(miss)
@@ -113,7 +113,8 @@ export class MissLadder {
       this.growths++
       record = this.grow(miss)
     }
-    if (record === 0 && !isWorthDraining) record = this.takeDrained(miss) || this.grow(miss)
+    if (record === 0 && (!isWorthDraining || this.isAnyCached))
+      record = this.takeDrained(miss, false) || this.grow(miss)
     if (record === 0 && crossStreamReuse === 'wait-before-oom') {
       record = this.takeByWaiting(miss)
       if (record === 0 && others.waitForWindow(reserve.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
@@ -122,18 +123,27 @@ export class MissLadder {
     return record
   }
 
-  /** Gives back what is cached, of the other heap too when that of this one does not help. */
-  private takeDrained(miss: Miss): number {
+  /**
+   * Gives back what is cached, of the other heap too when that of this one does not help: with `sparing` only if that is not
+   * much, since few of many blocks leave a granule idle, and all of them would be missed.
+   */
+  private takeDrained(miss: Miss, sparing: boolean): number {
     const { heap, units, alignUnits } = miss
     const { reserve } = this
+    const other = heap === reserve.small ? reserve.large : reserve.small
     let record = 0
     if (reserve.drain(heap) > 0) {
       reserve.settle()
       record = this.takeKnown(miss)
     }
     if (record === 0) record = reserve.others.takeStretch(heap, units, alignUnits)
-    if (record === 0 && reserve.drain(heap === reserve.small ? reserve.large : reserve.small) > 0) reserve.settle()
+    if (record === 0 && !(sparing && reserve.cachesMany(other)) && reserve.drain(other) > 0) reserve.settle()
     return record
+  }
+
+  private get isAnyCached(): boolean {
+    for (let slot = 0; slot < this.slots.slotLimit; slot++) if (this.slots.cachedUnits(slot) > 0) return true
+    return false
   }
 
   /** A free block that the stream may use now. */

@@ -299,8 +299,8 @@ export class Reserve {
 
   /** Gives cached blocks of the stream back to their heap that make room for `units` there, if it caches many; false where it does not. */
   makeRoom(heap: SegregatedFit, units: number, slot: number): boolean {
-    const isSmall = heap === this.small
-    const records = this.slots.takeRoom(slot, units, isSmall ? 0 : SMALL_CLASSES, isSmall ? SMALL_CLASSES : CLASSES)
+    const [first, end] = this.classesOf(heap)
+    const records = this.slots.takeRoom(slot, units, first, end)
     for (const record of records) this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
     return records.length > 0
   }
@@ -316,6 +316,13 @@ export class Reserve {
       }
     }
     return drained
+  }
+
+  /** Whether some stream caches so many blocks of a heap that a request had better not cost them all. */
+  cachesMany(heap: SegregatedFit): boolean {
+    const [first, end] = this.classesOf(heap)
+    for (let slot = 0; slot < this.slots.slotLimit; slot++) if (this.slots.cachesMany(slot, first, end)) return true
+    return false
   }
 
   /** The classes of the blocks of a heap, from the first to before the end. */

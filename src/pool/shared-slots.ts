@@ -364,6 +364,10 @@ export class SharedSlots implements Slots {
     return found
   }
 
+  cachesMany(): boolean {
+    return false // none are given back before there is no new memory, and then all
+  }
+
   takeRoom(): number[] {
     return [] // blocks come and go meanwhile
   }

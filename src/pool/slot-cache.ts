@@ -36,10 +36,15 @@ export function classUnits(units: number): number {
 
 const LARGE_CLASS = classOf(Limit.large)
 
-/** From so many cached blocks on a request that needs room is given that of a few; fewer go back all, and merge with what is around them. */
-const MANY = 64
+/**
+ * From so many cached blocks on, in stacks that they would fill, a request that needs room is given that of a few; fewer go
+ * back all, and merge with what is around them.
+ */
+const MANY_STACKS = 16
 /** How many of them are looked at for the best place, at least; as many as it takes to find one, since to grow costs more. */
 const LOOKS = 16
+/** As a shift, how much of what is asked for a place may have too much for the search to end there. */
+const NEARLY_EXACT = 5
 const NO_RECORDS: readonly number[] = []
 
 /** For Word.sizeClass: a block that is never cached, but comes to the reserve when it is freed. */
@@ -252,11 +257,11 @@ export class SlotCache implements Slots {
 
   /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
   takeLarger(slot: number, sizeClass: number, end: number): number {
-    const share = this.shares[slot]
-    for (const stack of share.stacks) {
-      const block = stack.sizeClass > sizeClass && stack.sizeClass < end ? this.pop(stack) : null
+    const row = slot << Shift.stream
+    for (let larger = sizeClass + 1; larger < end; larger++) {
+      const block = this.pop(this.stacks[row | larger])
       if (block === null) continue
-      share.cached -= block.units
+      this.shares[slot].cached -= block.units
       this.handBack(block.record)
       return block.record
     }
@@ -304,7 +309,9 @@ export class SlotCache implements Slots {
     while (sizeClass < end - 1 && this.stacks[row | sizeClass].height === 0) sizeClass++
     let best = this.bottom
     let bestUnits = Infinity
-    for (let looks = 0; (looks < LOOKS || best === this.bottom) && sizeClass >= first; sizeClass--) {
+    const goodUnits = units + (units >>> NEARLY_EXACT)
+    for (let looks = 0; sizeClass >= first; sizeClass--) {
+      if (best !== this.bottom && (looks >= LOOKS || bestUnits <= goodUnits)) break
       for (let block = this.stacks[row | sizeClass].top; block !== this.bottom; block = block.below!, looks++) {
         if (block.units >= bestUnits) continue
         const stretch = this.stretch(block, units, null)
@@ -323,6 +330,16 @@ export class SlotCache implements Slots {
       this.handBack(record)
     }
     return taken
+  }
+
+  /** See Slots. */
+  cachesMany(slot: number, first: number, end: number): boolean {
+    const row = slot << Shift.stream
+    const many = MANY_STACKS * placesOf(first)
+    let height = 0
+    for (let sizeClass = first; sizeClass < end && height < many; sizeClass++)
+      height += this.stacks[row | sizeClass].height
+    return height >= many
   }
 
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
@@ -381,14 +398,6 @@ export class SlotCache implements Slots {
     if (aboveFound === null) stack.top = found.below!
     else aboveFound.below = found.below
     return found
-  }
-
-  /** Whether so many blocks are cached that a request had better not cost them all. */
-  private cachesMany(slot: number, first: number, end: number): boolean {
-    let height = 0
-    for (const stack of this.shares[slot].stacks)
-      if (stack.sizeClass >= first && stack.sizeClass < end) height += stack.height
-    return height >= MANY
   }
 
   /** The units of a cached block and its neighbours, as far as they are cached or free for the stream and needed for `units`. */

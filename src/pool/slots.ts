@@ -22,6 +22,8 @@ export interface Slots {
   takeLarger(slot: number, sizeClass: number, end: number): number
   /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
   takeOlder(slot: number, units: number, stamp: number): number
+  /** Whether a stream caches so many blocks in the classes from `first` to before `end` that a request had better not cost them all. */
+  cachesMany(slot: number, first: number, end: number): boolean
   /**
    * Where a stream caches many blocks in the classes from `first` to before `end`: takes out one with room for `units`, or a few that
    * make room with their free neighbours once they are back in their heap; returns them, none where that cannot be.
