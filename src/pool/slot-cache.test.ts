@@ -317,6 +317,9 @@ describe('slot cache', () => {
     seen[3] = 6
     assert.equal(taken(), late)
     assert.equal(taken(), null)
+    const older = cached(2, 7)
+    assert.equal(cache.takeOlder(2, 8, 6), 0)
+    assert.equal(cache.takeOlder(2, 8, 7), older.record)
     assert.deepEqual(
       [1, 2, 3].map(slot => cache.cachedUnits(slot)),
       [0, 0, 0],
