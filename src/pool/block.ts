@@ -1,5 +1,5 @@
 // A block that a heap has handed out: somebody's, or kept for a stream in the slot cache. From `SlotCache.handOut` to
-// `SlotCache.handBack` it says what its record says at other times: the tag, the stamp, and the stream. The cached path reads and
+// `SlotCache.handBack` it says what its record says at other times: the tag, the stamp (as the mark before it), and the stream. The cached path reads and
 // writes plain objects of one shape, because a field of such an object is one load, and an element of a typed array eight
 // (docs/decisions/0011-cached-blocks-are-objects.md). There is one for each record, made when it is first handed out.
 
@@ -60,8 +60,8 @@ export class Block implements BufferHome {
   units = -1
   /** bytes beyond what was asked for, now or last */
   slack = 0
-  /** while cached: what must have passed before other streams may have it; a float64 from the start */
-  stamp = Number.NaN
+  /** while cached: the last mark of its stream before its free, a later one of which covers it; a float64 from the start */
+  mark = Number.NaN
   /** while cached: the block under it */
   below: Block | null = null
   /** where it is cached, or comes to be when its stream frees it: tells its stream and class */

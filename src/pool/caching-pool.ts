@@ -104,16 +104,15 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   }
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
-    const buffer = this.take(bytes, stream, alignment)
-    if (buffer === null) throw this.outOfMemory(bytes)
-    return buffer
+    return this.take(bytes, stream, alignment, false)!
   }
 
   tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
-    return this.take(bytes, stream, alignment)
+    return this.take(bytes, stream, alignment, true)
   }
 
-  private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+  /** Where nothing helps, null if the allocation `mayFail`, else OutOfMemoryError is thrown: so the engine knows what it gets. */
+  private take(bytes: number, stream: Stream, alignment: number | undefined, mayFail: boolean): DeviceBuffer | null {
     const slot = stream.slot
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
@@ -124,12 +123,13 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     ) {
       const mask = this.roundingMask
       const units = ((bytes + mask) & ~mask) >>> Shift.units
-      const block = this.slots.take(slot, units)
-      if (block !== null) return this.handOut(block, (block.units << Shift.units) - bytes, stream)
+      const stack = this.slots.stackFor(slot, units)
+      const block = stack.top
+      if (this.slots.take(stack, units)) return this.handOut(block, (block.units << Shift.units) - bytes, stream)
       const buffer = this.takeCached(units, bytes, stream)
       if (buffer !== null) return buffer
     }
-    return this.takeSlowly(bytes, stream, alignment)
+    return this.takeSlowly(bytes, stream, alignment, mayFail)
   }
 
   /** Of the block's bytes `slack` are not asked for. */
@@ -157,7 +157,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       return
     }
     block.tag = tag - (State.live - State.cached)
-    block.stamp = this.marked[slot] + 1
+    block.mark = this.marked[slot]
   }
 
   /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
@@ -379,7 +379,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     else if (isShared && !this.reserve.forgetUses(record, slot, stamp)) this.reserve.defer(record, slot, stamp)
     else if (tag <= Tag.last && isOpen && this.slots.put(block)) {
       block.state = State.cached
-      block.stamp = stamp
+      block.mark = stamp - 1
     } else this.reserve.free(record, slot, stamp)
   }
 
@@ -397,8 +397,13 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     return this.slots.takeAny(slot, size) ?? this.slots.takeTop(slot, size, this.clocks.known, this.reserve.seen)
   }
 
-  /** What the fast path leaves alone: a special wish, an unusual size, or one that no cache has a block for; null when nothing helps. */
-  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+  /** What the fast path leaves alone: a special wish, an unusual size, or one that no cache has a block for. */
+  private takeSlowly(
+    bytes: number,
+    stream: Stream,
+    alignment: number | undefined,
+    mayFail: boolean,
+  ): DeviceBuffer | null {
     const isOurs = stream.clocks === this.acceptedClocks
     const isCaptured = isOurs && stream.slot < 0 && stream.capture !== null && this.servesCaptures
     if (!isOurs || !(stream.slot >= 0 || isCaptured)) this.refuse('allocate', stream)
@@ -414,7 +419,8 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const record = isCaptured
       ? this.reserve.arenas.allocate(units, alignUnits, stream)
       : this.reserve.allocate(units, alignUnits, slot)
-    if (record === 0) return null
+    if (record === 0 && mayFail) return null
+    if (record === 0) throw this.outOfMemory(bytes)
     this.addresses.note(record)
     const block = this.slots.blockOf(record)
     return this.handOut(block, block.units * UNIT_BYTES - bytes, stream)

@@ -32,7 +32,7 @@ class NumberedCache {
 
   /** 0 for none */
   take(slot: number, units: number): number {
-    const block = this.cache.take(slot, units) ?? this.cache.takeAny(slot, classUnits(units))
+    const block = takeFirst(this.cache, slot, units) ?? this.cache.takeAny(slot, classUnits(units))
     return block === null ? 0 : this.numberOf(block.record)
   }
 
@@ -55,6 +55,13 @@ class NumberedCache {
   private numberOf(record: number): number {
     return record === 0 ? 0 : record - this.records.first
   }
+}
+
+/** As an allocation does first. */
+function takeFirst(cache: SlotCache, slot: number, units: number): Block | null {
+  const stack = cache.stackFor(slot, units)
+  const block = stack.top
+  return cache.take(stack, units) ? block : null
 }
 
 const newCache = (mostUnits: number) => new NumberedCache(mostUnits)
@@ -249,7 +256,7 @@ describe('slot cache', () => {
       // Rising, then falling, so that new peaks come in between.
       if (held.length === 0 || random.below(100) < (step % 2000 < 1000 ? 52 : 48)) {
         const units = classUnits(random.logUniform(1, 200))
-        let block = cache.take(slot, units) ?? cache.takeAny(slot, units)
+        let block = takeFirst(cache, slot, units) ?? cache.takeAny(slot, units)
         if (block === null) {
           const record = records.acquire()
           records.words[(record << 4) | Word.units] = units
@@ -294,7 +301,7 @@ describe('slot cache', () => {
       cache.handOut(slot, record)
       const block = cache.blockOf(record)
       assert.equal(cache.put(block), true)
-      block.stamp = stamp
+      block.mark = stamp - 1
       return block
     }
     const first = cached(3, 5)
@@ -302,7 +309,7 @@ describe('slot cache', () => {
     known[MOST_STREAMS + 3] = 5
     assert.equal(taken(), first)
     assert.equal(cache.put(first), true, 'it is of the stream that took it')
-    assert.deepEqual([cache.take(3, 8), cache.take(1, 8)], [null, first])
+    assert.deepEqual([takeFirst(cache, 3, 8), takeFirst(cache, 1, 8)], [null, first])
     const [late, other] = [cached(3, 6), cached(2, 3)]
     assert.equal(taken(), null)
     seen[2] = 3
@@ -310,6 +317,9 @@ describe('slot cache', () => {
     seen[3] = 6
     assert.equal(taken(), late)
     assert.equal(taken(), null)
+    const older = cached(2, 7)
+    assert.equal(cache.takeOlder(2, 8, 6), 0)
+    assert.equal(cache.takeOlder(2, 8, 7), older.record)
     assert.deepEqual(
       [1, 2, 3].map(slot => cache.cachedUnits(slot)),
       [0, 0, 0],

@@ -6,7 +6,7 @@
 
 import { assert } from '../base/assert.js'
 import { Double, type RecordTable, State, Word } from '../heap/records.js'
-import { CLASSES, classOf, roundUpToClass } from '../heap/size-classes.js'
+import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../heap/size-classes.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 import { Block, type BlockKeeper, Share, Stack } from './block.js'
 import type { Slots } from './slots.js'
@@ -77,7 +77,8 @@ export class SlotCache implements Slots {
     readonly mostUnits: number,
     private readonly pool: BlockKeeper,
   ) {
-    this.bottom = new Block(pool, 0) // its size is none that is ever asked for
+    this.bottom = new Block(pool, 0)
+    this.bottom.units = MAX_UNITS // more than was ever live, and than a block has
     this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0))
     // The engine need not look for holes in an array that never had one.
     this.stacks = Array.from({ length: MOST_STREAMS << Shift.stream }, () => this.emptyStack)
@@ -110,23 +111,29 @@ export class SlotCache implements Slots {
     return this.records.words[(record << 4) | Word.key]
   }
 
-  /**
-   * The block on top of the class of `units`, if it has that size and no more is live then than ever before; null otherwise,
-   * and `takeAny` may find one. Calls nothing, so that what the compiler knows of its caller holds behind it. The class is
-   * that of `classUnits`, worked out here together with it (see heap/size-classes.ts).
-   */
-  take(slot: number, units: number): Block | null {
+  /** Where a block for `units` would be on top: the stack of the class of `classUnits`, worked out at once (see heap/size-classes.ts). */
+  stackFor(slot: number, units: number): Stack {
     const shift = 27 - Math.clz32(units | 16)
-    if (units < Limit.large) units = (((units - 1) >> shift) + 1) << shift
-    const stack = this.stacks[(slot << Shift.stream) | ((shift << 4) + (units >>> shift))]
+    const steps = units < Limit.large ? ((units - 1) >> shift) + 1 : units >>> shift
+    return this.stacks[(slot << Shift.stream) | ((shift << 4) + steps)]
+  }
+
+  /**
+   * Takes the block on top of `stackFor` these units, if it has their size and no more is live then than ever before; false
+   * otherwise, and `takeAny` may find one. Calls nothing, so that what the compiler knows of its caller holds behind it, and
+   * returns no block, since of one that may be null the compiler forgets what it is.
+   */
+  take(stack: Stack, units: number): boolean {
     const block = stack.top
     const { share } = stack
-    const left = share.cached - units
-    if (block.units !== units || left < share.watched) return null
+    // Blocks of a small class are all alike, and where there is none, what would be left is below any limit.
+    if (units >= Limit.large && block.units !== units) return false
+    const left = share.cached - block.units
+    if (left < share.watched) return false
     stack.top = block.below!
     stack.height--
     share.cached = left
-    return block
+    return true
   }
 
   /**
@@ -144,8 +151,8 @@ export class SlotCache implements Slots {
     const { share } = giver
     const left = share.cached - units
     if (block.units !== units || left < share.watched || stack.height + this.stacks[index + 1].height !== 0) return null
-    const { stamp } = block
-    if (!(known[(slot << Shift.known) | share.slot] >= stamp || seen[share.slot] >= stamp)) return null
+    const { mark } = block
+    if (!(known[(slot << Shift.known) | share.slot] > mark || seen[share.slot] > mark)) return null
     giver.top = block.below!
     giver.height--
     share.cached = left
@@ -212,7 +219,7 @@ export class SlotCache implements Slots {
     const { words } = this.records
     words[(record << 4) | Word.tag] = block.tag | State.live
     words[(record << 4) | Word.key] = block.slot + 1
-    this.records.doubles[(record << 3) | Double.stamp] = block.stamp
+    this.records.doubles[(record << 3) | Double.stamp] = block.mark + 1
   }
 
   /** Units that are live now. */
@@ -270,7 +277,7 @@ export class SlotCache implements Slots {
 
   /**
    * A block of exactly `units` on top of another stream's stack, handed to the stream of `slot`; null for none. It is safe
-   * there if its stamp is at most what `known` or `seen`, as of the clocks, says of the stream that it is from.
+   * there if its mark is less than what `known` or `seen`, as of the clocks, says of the stream that it is from.
    */
   takeTop(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
     const sizeClass = classOf(units)
@@ -292,7 +299,7 @@ export class SlotCache implements Slots {
   takeOlder(slot: number, units: number, stamp: number): number {
     const stack = this.stacks[(slot << Shift.stream) | classOf(units)]
     for (let block = stack.top; block !== this.bottom; block = block.below!) {
-      if (block.units < units || block.stamp > stamp) continue
+      if (block.units < units || block.mark >= stamp) continue
       this.remove(stack, block)
       this.shares[slot].cached -= block.units
       this.handBack(block.record)
@@ -475,6 +482,6 @@ function placesOf(sizeClass: number): number {
 }
 
 /** Whether a block that the stream of `other` caches may go to that of `slot`. */
-function isSafe({ stamp }: Block, other: number, slot: number, known: Float64Array, seen: Float64Array): boolean {
-  return known[(slot << Shift.known) | other] >= stamp || seen[other] >= stamp
+function isSafe({ mark }: Block, other: number, slot: number, known: Float64Array, seen: Float64Array): boolean {
+  return known[(slot << Shift.known) | other] > mark || seen[other] > mark
 }
