@@ -264,6 +264,7 @@ export class SlotCache implements Slots {
 
   /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
   takeLarger(slot: number, sizeClass: number, end: number): number {
+    if (this.shares[slot].cached === 0) return 0
     const row = slot << Shift.stream
     for (let larger = sizeClass + 1; larger < end; larger++) {
       const block = this.pop(this.stacks[row | larger])
@@ -341,6 +342,7 @@ export class SlotCache implements Slots {
 
   /** See Slots. */
   cachesMany(slot: number, first: number, end: number): boolean {
+    if (this.shares[slot].stacks.length < MANY_STACKS) return false
     const row = slot << Shift.stream
     const many = MANY_STACKS * placesOf(first)
     let height = 0
