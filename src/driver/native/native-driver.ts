@@ -2,8 +2,6 @@
 // and 0 of NaN, passes everything by number, and reads the result out of the scratch memory. Functions are looked up in
 // the library at their first call, so that an old driver can do all that it is able to do. One file, long as the contract is.
 //
-// Long because the contract is.
-//
 // Calls that act on the current context fail with DeviceLostError once a fault has killed it. Calls that name a device
 // or a context do not, since another device of the same process still works.
 
