@@ -6,13 +6,15 @@ import { CudaError } from '../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE, DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
-import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Admission, Window } from '../heap/window.js'
 import type { PoolAccess } from './access.js'
 import type { GranuleUses } from './granule-uses.js'
 
 /** Blocks below this come from the small heap, so that a long-lived small block does not pin a large hole. */
 export const SMALL_UNITS = MiB / UNIT_BYTES
+/** Their size classes are below this. */
+export const SMALL_CLASSES = classOf(SMALL_UNITS)
 /** The largest alignment that every backing gives. */
 export const MOST_ALIGNMENT_BYTES = 2 * MiB
 

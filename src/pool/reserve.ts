@@ -9,7 +9,7 @@ import { GAPS_ONLY } from '../heap/window.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
-import { type Backing, SMALL_UNITS } from './backing.js'
+import { type Backing, SMALL_CLASSES, SMALL_UNITS } from './backing.js'
 import { chooseBacking } from './choose-backing.js'
 import { Deferred, type Use } from './deferred.js'
 import { FreeMemory } from './free-memory.js'
@@ -24,7 +24,6 @@ import type { Slots } from './slots.js'
  * can be moved when a miss comes; small blocks hardly ever leave a granule idle.
  */
 const LARGE_FREES_PER_MARK = 32
-const SMALL_CLASSES = classOf(SMALL_UNITS)
 
 export class Reserve {
   readonly small: SegregatedFit

@@ -43,6 +43,24 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
+  it('breaks a larger block that it has cached without asking its keeper', () => {
+    const { pool } = new TestDevice().createSharedPool({ maxPoolBytes: 256 * MiB })
+    const halves = [pool.allocate(MiB / 2)]
+    const { reservedBytes } = pool.stats()
+    while (halves.length < reservedBytes / (MiB / 2)) halves.push(pool.allocate(MiB / 2))
+    const addresses = halves.map(({ ptr }) => ptr)
+    for (const half of halves) half.free()
+    assert.equal(pool.stats().cachedBytes, reservedBytes)
+    const { rings } = pool['state'].mailbox
+    const eighths = halves.flatMap(() => [0, 1, 2, 3].map(() => pool.allocate(MiB / 8)))
+    assert.equal(pool['state'].mailbox.rings, rings)
+    assert.deepEqual(
+      eighths.map(({ ptr }) => ptr).sort((one, other) => one - other),
+      addresses.flatMap(ptr => [0, 1, 2, 3].map(index => ptr + (index * MiB) / 8)).sort((one, other) => one - other),
+    )
+    pool.check()
+  })
+
   it('has so many driver allocations at most, says so, and loses none', () => {
     const device = new TestDevice()
     const { pool } = device.createSharedPool({ backing: 'segments' }, { ranges: 4 })

@@ -19,7 +19,7 @@ import type { Clocks } from '../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
-import { MOST_ALIGNMENT_BYTES, SMALL_UNITS } from './backing.js'
+import { MOST_ALIGNMENT_BYTES, SMALL_CLASSES, SMALL_UNITS } from './backing.js'
 import { blockUnits } from './block-units.js'
 import { borrowed } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
@@ -482,6 +482,10 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     let record = 0
     if (state.hasRecords) {
       record = heap.allocate(units, alignUnits, slot + 1)
+      // To have the keeper do it would take as long as a hundred of these.
+      if (record === 0 && heap === memory.small && this.breakLarger(units, slot)) {
+        record = heap.allocate(units, alignUnits, slot + 1)
+      }
       if (record === 0) {
         others.look(slot)
         record = others.takeFree(heap, units, alignUnits)
@@ -499,12 +503,23 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
 
   /** Blocks that other threads freed and that do not fit go back to the heaps. Under the lock. */
   private emptyInbox(): void {
-    const { slots, memory } = this.state
+    const { slots } = this.state
     slots.isCrowded = false
-    for (const record of slots.inboxes.takeAll()) {
-      slots.handBack(record)
-      memory.giveToHeap(record, this.words[(record << 4) | Word.key] - 1, this.doubles[(record << 3) | Double.stamp])
-    }
+    for (const record of slots.inboxes.takeAll()) this.giveCached(record)
+  }
+
+  /** The smallest small block larger than `units` that this thread caches for the stream goes back to its heap; false when there is none. Under the lock. */
+  private breakLarger(units: number, slot: number): boolean {
+    const record = this.slots.popLarger(slot, classOf(units), SMALL_CLASSES)
+    if (record !== 0) this.giveCached(record)
+    return record !== 0
+  }
+
+  /** A block that this thread caches, and that is in no place any more, goes back to its heap. Under the lock. */
+  private giveCached(record: number): void {
+    const { slots, memory } = this.state
+    slots.handBack(record)
+    memory.giveToHeap(record, this.words[(record << 4) | Word.key] - 1, this.doubles[(record << 3) | Double.stamp])
   }
 
   private askFor(units: number, alignUnits: number, slot: number): number {

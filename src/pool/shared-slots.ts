@@ -118,6 +118,19 @@ export class SharedSlots implements Slots {
     return record
   }
 
+  /** The smallest block of a class above `sizeClass` and below `end`, out of this thread's own places; 0 for none. */
+  popLarger(slot: number, sizeClass: number, end: number): number {
+    if (!this.door.enter()) return 0
+    let record = 0
+    for (let larger = sizeClass + 1; larger < end && record === 0; larger++) {
+      const stack = (slot << Shift.stack) | larger
+      const first = (this.thread << Shift.thread) | (slot << Shift.stream) | (larger << Shift.class)
+      if (this.tops[stack] > 0) record = this.search(first, stack, 0)
+    }
+    this.door.leave()
+    return record
+  }
+
   /** An empty place of this thread for a block of `sizeClass`, which is put there now; 0 when none is left. */
   placeFor(slot: number, sizeClass: number): number {
     const { places, tops } = this
