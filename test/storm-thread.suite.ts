@@ -6,6 +6,7 @@ import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
 import { attachDevice, attachPool, type SharedPoolDescriptor } from '../src/device.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
+import type { TransferredBuffer } from '../src/pool/transferred.js'
 
 export const POOL_BYTES = 32 * MiB
 const UNIT_BYTES = 256
@@ -81,11 +82,8 @@ function run(storm: Storm, seed: number): number {
       board[cell + 1] = tag
       Atomics.store(board, cell, record)
     } else {
-      const record = Atomics.load(board, cell)
-      if (record > 0 && Atomics.compareExchange(board, cell, record, -1) === record) {
-        const tag = board[cell + 1]
-        Atomics.store(board, cell, 0)
-        const buffer = pool.adopt({ pool: storm.pool.number, record, tag })
+      const found = [cell, 3 * random.below(BOARD), 3 * random.below(BOARD)].flatMap(each => takeFrom(storm, each))
+      for (const buffer of dice === 15 ? pool.adoptAll(found) : found.map(one => pool.adopt(one))) {
         const holder = map[(buffer.ptr - base) / UNIT_BYTES]
         redraw(storm, buffer.ptr, buffer.byteLength, holder, pool.thread)
         release(buffer, pool.thread)
@@ -95,6 +93,15 @@ function run(storm: Storm, seed: number): number {
     Atomics.add(progress, Progress.steps, 1)
   }
   return held.length
+}
+
+/** What lies in a cell of the board, as a list of one or none. */
+function takeFrom({ board, pool }: Storm, cell: number): TransferredBuffer[] {
+  const record = Atomics.load(board, cell)
+  if (record <= 0 || Atomics.compareExchange(board, cell, record, -1) !== record) return []
+  const tag = board[cell + 1]
+  Atomics.store(board, cell, 0)
+  return [{ pool: pool.number, record, tag }]
 }
 
 if (workerData?.storm) {

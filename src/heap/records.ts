@@ -36,8 +36,8 @@ export const enum Word {
   sizeClass = 13,
   /** of a block that several threads share: who has it and how, see holder.ts */
   holder = 14,
-  /** of such a block that was handed to another thread: the one that allocated it */
-  home = 15,
+  /** written by a thread that is about to change the record, so that its line is on its way from another core; read by nobody */
+  touched = 15,
 }
 
 /** Where in a record a float64 lies: words 8 and 9, words 10 and 11. */

@@ -20,7 +20,7 @@ import { shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { RecordHome, type RecordPool } from './record-home.js'
 import { ArenaState, newArenaState, ownerOf, type SharedArenaState, Tally, UNDERWAY } from './shared-arena-state.js'
-import { checkTransferred, type TransferredBuffer } from './transferred.js'
+import { checkAllTransferred, checkTransferred, claimAll, type TransferredBuffer } from './transferred.js'
 
 /** Sizes with only these bits need no further check. */
 const SMALL_MASK = 2 ** 30 - 1
@@ -245,20 +245,42 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
    */
   adopt(transferred: TransferredBuffer): DeviceBuffer {
     this.checkOpen('adopt')
-    checkTransferred(transferred, this.descriptor.number)
-    const { record, tag } = transferred
-    const { owners, bump, thread, slots } = this.state
+    checkTransferred('adopt', transferred, this.descriptor.number)
+    if (!this.claim(transferred)) this.refuseAdoption('adopt')
+    return this.adoptedBuffer(transferred)
+  }
+
+  /** Takes over all buffers of a list, or none where that throws as `adopt` does. */
+  adoptAll(transferred: readonly TransferredBuffer[]): DeviceBuffer[] {
+    this.checkOpen('adoptAll')
+    checkAllTransferred(transferred, this.descriptor.number)
+    const { owners, thread } = this.state
+    const isDone = claimAll(
+      transferred,
+      one => this.claim(one),
+      // Unless it was freed by a reset meanwhile.
+      ({ record, tag }) => Atomics.compareExchange(owners, record, ownerOf(tag, thread), ownerOf(tag, UNDERWAY)),
+    )
+    if (!isDone) this.refuseAdoption('adoptAll')
+    return transferred.map(one => this.adoptedBuffer(one))
+  }
+
+  /** Makes a buffer on its way this thread's; false for what is none. */
+  private claim({ record, tag }: TransferredBuffer): boolean {
+    const { owners, bump, thread } = this.state
     const waiting = ownerOf(tag, UNDERWAY)
-    if (
-      tag !== bump.epoch ||
-      !(record >= 0 && record < owners.length) ||
-      Atomics.compareExchange(owners, record, waiting, ownerOf(tag, thread)) !== waiting
-    ) {
-      throw new PoolError(
-        'adopt: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once, until a reset',
-      )
-    }
-    return new DeviceBuffer(new RecordHome(this, record, this.streamOf(slots[record])), tag)
+    if (tag !== bump.epoch || !(record >= 0 && record < owners.length)) return false
+    return Atomics.compareExchange(owners, record, waiting, ownerOf(tag, thread)) === waiting
+  }
+
+  private adoptedBuffer({ record, tag }: TransferredBuffer): DeviceBuffer {
+    return new DeviceBuffer(new RecordHome(this, record, this.streamOf(this.state.slots[record])), tag)
+  }
+
+  private refuseAdoption(call: string): never {
+    throw new PoolError(
+      `${call}: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once, until a reset`,
+    )
   }
 
   addressOf(record: number, tag: number, call: string): number {

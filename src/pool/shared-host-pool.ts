@@ -103,6 +103,11 @@ export class SharedHostPool<D = unknown> extends HostPool {
     return new HostBuffer(this, this.blocks.adopt(transferred))
   }
 
+  /** All of a list, or none; see `SharedPool.adoptAll`. */
+  adoptAll(transferred: readonly TransferredBuffer[]): HostBuffer[] {
+    return this.blocks.adoptAll(transferred).map(block => new HostBuffer(this, block))
+  }
+
   /** The threads that use the pool, and those that ended with buffers that they still held. */
   threads(): PoolThread[] {
     return this.blocks.threads()

@@ -34,7 +34,7 @@ import { seenBy } from './reserve.js'
 import type { SharedSlots } from './shared-slots.js'
 import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
-import { checkTransferred, type TransferredBuffer } from './transferred.js'
+import { checkAllTransferred, checkTransferred, claimAll, type TransferredBuffer } from './transferred.js'
 
 /** A block larger than this share of what the pool may reserve is never kept in a place. */
 const CACHED_BLOCK_SHARE = 1 / 512
@@ -230,7 +230,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const stamp = this.marked[slot] + 1
     this.doubles[(record << 3) | Double.stamp] = stamp
     publish(words, base | Word.holder, holder ^ Phase.adopted ^ Phase.cached)
-    const home = words[base | Word.home]
+    const home = this.state.records.ownerOf(record)
     if (!this.slots.inboxes.send(record, home) || !this.arrives(record, home)) this.giveBack(record, slot, stamp)
     return true
   }
@@ -260,10 +260,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
    */
   transfer(record: number, tag: number): TransferredBuffer {
     if (!this.isLive(record, tag)) this.refuseStale('transfer')
-    const { words } = this
-    const index = (record << 4) | Word.holder
-    if (phaseOf(words[index]) === Phase.live) words[(record << 4) | Word.home] = this.state.thread
-    publish(words, index, holderOf(tag, NOBODY, Phase.live))
+    this.giveUp(record, tag)
     return { pool: this.descriptor.number, record, tag }
   }
 
@@ -273,20 +270,54 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
    */
   adopt(transferred: TransferredBuffer): DeviceBuffer {
     this.checkOpen('adopt')
-    checkTransferred(transferred, this.descriptor.number)
-    const { record, tag } = transferred
+    checkTransferred('adopt', transferred, this.descriptor.number)
+    if (!this.claim(transferred)) this.refuseAdoption('adopt')
+    return this.adoptedBuffer(transferred)
+  }
+
+  /**
+   * Takes over all buffers of a list, or none where that throws as `adopt` does. Faster than one after another: what the other
+   * thread has written of them is fetched at once.
+   */
+  adoptAll(transferred: readonly TransferredBuffer[]): DeviceBuffer[] {
+    this.checkOpen('adoptAll')
+    checkAllTransferred(transferred, this.descriptor.number)
+    for (const { record } of transferred) if (this.isKnown(record)) this.words[(record << 4) | Word.touched] = 1
+    const isDone = claimAll(
+      transferred,
+      one => this.claim(one),
+      ({ record, tag }) => this.giveUp(record, tag),
+    )
+    if (!isDone) this.refuseAdoption('adoptAll')
+    return transferred.map(one => this.adoptedBuffer(one))
+  }
+
+  private isKnown(record: number): boolean {
+    return record >= this.state.records.first && record < this.state.records.used
+  }
+
+  /** Makes a buffer on its way this thread's; false for what is none. */
+  private claim({ record, tag }: TransferredBuffer): boolean {
     const { words } = this
     const index = (record << 4) | Word.holder
-    const isKnown = record >= this.state.records.first && record < this.state.records.used
     const waiting = holderOf(tag, NOBODY, Phase.live)
     const mine = holderOf(tag, this.state.thread, Phase.adopted)
     // To look at the block before would fetch its line from the other thread twice.
-    if (!isKnown || Atomics.compareExchange(words, index, waiting, mine) !== waiting) this.refuseAdoption()
+    if (!this.isKnown(record) || Atomics.compareExchange(words, index, waiting, mine) !== waiting) return false
     if ((words[record << 4] & ~1) !== tag) {
       Atomics.store(words, index, waiting) // another generation, of which the holder word has not all bits
-      this.refuseAdoption()
+      return false
     }
-    if (words[(record << 4) | Word.home] === this.state.thread) words[index] = mine ^ Phase.adopted ^ Phase.live
+    if (this.state.records.ownerOf(record) === this.state.thread) words[index] = mine ^ Phase.adopted ^ Phase.live
+    return true
+  }
+
+  /** A block of this thread is on its way to another one. */
+  private giveUp(record: number, tag: number): void {
+    publish(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
+  }
+
+  private adoptedBuffer({ record, tag }: TransferredBuffer): DeviceBuffer {
     this.addresses.note(record)
     return new DeviceBuffer(this.homes.for(record, this.streamAt(record)), tag)
   }
@@ -663,9 +694,9 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     stream.checkOpen(call)
   }
 
-  private refuseAdoption(): never {
+  private refuseAdoption(call: string): never {
     throw new PoolError(
-      'adopt: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once',
+      `${call}: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once`,
     )
   }
 

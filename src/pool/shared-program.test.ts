@@ -54,7 +54,9 @@ class SharedProgram extends StreamProgram<SharedPool> {
     const held = this.held[this.random.below(this.held.length)]
     if (held === undefined) return
     const stale = held.buffer
-    const adopted = this.fronts[this.random.below(this.fronts.length)].adopt(stale.transfer())
+    const front = this.fronts[this.random.below(this.fronts.length)]
+    const sent = stale.transfer()
+    const adopted = this.random.below(2) === 0 ? front.adopt(sent) : front.adoptAll([sent])[0]
     assert.equal(adopted.byteLength, held.bytes)
     Object.assign(held, { buffer: adopted })
   }

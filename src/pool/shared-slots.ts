@@ -178,6 +178,9 @@ export class SharedSlots implements Slots {
     const entries = this.inboxes.words
     let found = false
     for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) {
+      if (entries[entry] !== 0) words[(entries[entry] << 4) | Word.touched] = 1
+    }
+    for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) {
       const record = entries[entry]
       if (record === 0) continue
       const base = record << 4

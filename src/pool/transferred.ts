@@ -17,13 +17,37 @@ export function newPoolNumber(): number {
   return randomInt(1, 2 ** 31)
 }
 
-/** Refuses what is no buffer on its way, or one of another pool than that with `number`. */
-export function checkTransferred(transferred: TransferredBuffer, number: number): void {
+/** Refuses, in the name of `call`, what is no buffer on its way, or one of another pool than that with `number`. */
+export function checkTransferred(call: string, transferred: TransferredBuffer, number: number): void {
   const { pool, record, tag } = transferred ?? {}
   if (!Number.isInteger(pool) || !Number.isInteger(record) || !Number.isInteger(tag)) {
-    throw new TypeError(`adopt: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
+    throw new TypeError(`${call}: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
   }
   if (pool !== number) {
-    throw new PoolError('adopt: the buffer belongs to another pool; adopt it in that one, which attachPool() gives')
+    throw new PoolError(`${call}: the buffer belongs to another pool; adopt it in that one, which attachPool() gives`)
   }
+}
+
+/** The same for each of a list, in the name of `adoptAll`. */
+export function checkAllTransferred(transferred: readonly TransferredBuffer[], number: number): void {
+  if (!Array.isArray(transferred)) {
+    throw new TypeError(
+      `adoptAll: transferred must be a list of what buffer.transfer() gave, not ${describe(transferred)}`,
+    )
+  }
+  for (const one of transferred) checkTransferred('adoptAll', one, number)
+}
+
+/** Claims all of a list, or none: false, with those given up that were claimed before the one that could not be. */
+export function claimAll(
+  transferred: readonly TransferredBuffer[],
+  claim: (one: TransferredBuffer) => boolean,
+  giveUp: (one: TransferredBuffer) => void,
+): boolean {
+  for (let claimed = 0; claimed < transferred.length; claimed++) {
+    if (claim(transferred[claimed])) continue
+    for (const one of transferred.slice(0, claimed)) giveUp(one)
+    return false
+  }
+  return true
 }

@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../base/bytes.js'
+import { TestDevice } from './pool-fixture.suite.js'
+import type { TransferredBuffer } from './transferred.js'
+
+/** What all kinds of shared pools have. */
+interface Front {
+  allocate(bytes: number): { transfer(): TransferredBuffer }
+  adopt(transferred: TransferredBuffer): { free(): void }
+  adoptAll(transferred: readonly TransferredBuffer[]): { free(): void; byteLength: number }[]
+  stats(): { liveBuffers: number }
+  close(): void
+}
+
+const kinds: Record<string, (device: TestDevice) => { pool: Front; attach: () => Front }> = {
+  caching: device => device.createSharedPool(),
+  blocks: device => device.createSharedBlocks({ blockBytes: 4096, count: 16 }),
+  arena: device => device.createSharedArena({ bytes: 1 * MiB }),
+  host: device => device.createSharedHost(),
+}
+
+for (const [kind, create] of Object.entries(kinds)) {
+  describe(`many buffers adopted at once: ${kind}`, () => {
+    const fronts = () => {
+      const { pool, attach } = create(new TestDevice())
+      return { pool, other: attach() }
+    }
+
+    it('are the other thread’s, in their order', () => {
+      const { pool, other } = fronts()
+      const sizes = [100, 2000, 300]
+      const adopted = other.adoptAll(structuredClone(sizes.map(bytes => pool.allocate(bytes).transfer())))
+      assert.deepEqual(
+        adopted.map(({ byteLength }) => byteLength),
+        sizes,
+      )
+      for (const buffer of adopted) {
+        buffer.free()
+        assert.throws(() => buffer.free(), { name: 'PoolError' })
+      }
+      assert.equal(pool.stats().liveBuffers, 0)
+      assert.deepEqual(other.adoptAll([]), [])
+    })
+
+    it('are all of them or none', () => {
+      const { pool, other } = fronts()
+      const sent = [1, 2, 3].map(bytes => pool.allocate(bytes).transfer())
+      const gone = pool.allocate(4).transfer()
+      other.adopt(gone).free()
+      for (const bad of [gone, sent[0], { ...gone, record: 2 ** 30 }, { ...gone, record: -1 }]) {
+        assert.throws(() => other.adoptAll([...sent, bad]), {
+          name: 'PoolError',
+          message: /^adoptAll: .* is not on its way/,
+        })
+      }
+      assert.throws(() => other.adoptAll([...sent, { ...gone, pool: 1 }]), { name: 'PoolError', message: /adoptAll/ })
+      for (const bad of [null, {}, { ...gone, tag: 0.5 }]) {
+        const list = [...sent, bad] as TransferredBuffer[]
+        assert.throws(() => other.adoptAll(list), { name: 'TypeError', message: /^adoptAll: transferred must/ })
+      }
+      assert.throws(() => other.adoptAll(sent[0] as never), { name: 'TypeError', message: /must be a list/ })
+      assert.equal(pool.stats().liveBuffers, 3)
+      for (const buffer of other.adoptAll(sent)) buffer.free()
+      other.close()
+      assert.throws(() => other.adoptAll([]), { name: 'PoolError', message: /closed/ })
+    })
+  })
+}
