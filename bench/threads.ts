@@ -14,7 +14,6 @@ import { classOf } from '../src/heap/size-classes.js'
 import type { Stream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { SharedPool } from '../src/pool/shared-pool.js'
-import type { TransferredBuffer } from '../src/pool/transferred.js'
 import { machineOf, median, save } from './machine.js'
 import { type BenchOptions, deviceBenchmark, deviceOf, optionsOf } from './options.js'
 
@@ -285,14 +284,15 @@ class Runner {
 
   private consume(pair: Int32Array): number {
     const { number } = this.task.pool
-    const batch = new Array<TransferredBuffer>(BATCH)
+    const batch = Array.from({ length: BATCH }, () => ({ pool: number, record: 0, tag: 0 }))
     for (let received = 0; ; ) {
       const sent = awaitThat(pair, SENT, sent => sent !== received)
       if (sent === ENDED) return 0
       while (received < sent) {
         for (let index = 0; index < BATCH; index++) {
           const place = FIRST + (received++ % RING) * 2
-          batch[index] = { pool: number, record: pair[place], tag: pair[place + 1] }
+          batch[index].record = pair[place]
+          batch[index].tag = pair[place + 1]
         }
         tell(pair, RECEIVED, received)
         for (const buffer of this.pool.adoptAll(batch)) buffer.free()

@@ -20,7 +20,7 @@ import { shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { RecordHome, type RecordPool } from './record-home.js'
 import { ArenaState, newArenaState, ownerOf, type SharedArenaState, Tally, UNDERWAY } from './shared-arena-state.js'
-import { checkAllTransferred, checkTransferred, claimAll, type TransferredBuffer } from './transferred.js'
+import { checkTransferred, checkTransferredList, type TransferredBuffer } from './transferred.js'
 
 /** Sizes with only these bits need no further check. */
 const SMALL_MASK = 2 ** 30 - 1
@@ -253,16 +253,15 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
   /** Takes over all buffers of a list, or none where that throws as `adopt` does. */
   adoptAll(transferred: readonly TransferredBuffer[]): DeviceBuffer[] {
     this.checkOpen('adoptAll')
-    checkAllTransferred(transferred, this.descriptor.number)
-    const { owners, thread } = this.state
-    const isDone = claimAll(
-      transferred,
-      one => this.claim(one),
-      // Unless it was freed by a reset meanwhile.
-      ({ record, tag }) => Atomics.compareExchange(owners, record, ownerOf(tag, thread), ownerOf(tag, UNDERWAY)),
-    )
-    if (!isDone) this.refuseAdoption('adoptAll')
-    return transferred.map(one => this.adoptedBuffer(one))
+    checkTransferredList('adoptAll', transferred)
+    for (const one of transferred) checkTransferred('adoptAll', one, this.descriptor.number)
+    return transferred.map((one, index) => {
+      if (!this.claim(one)) {
+        for (const claimed of transferred.slice(0, index)) this.unclaim(claimed)
+        this.refuseAdoption('adoptAll')
+      }
+      return this.adoptedBuffer(one)
+    })
   }
 
   /** Makes a buffer on its way this thread's; false for what is none. */
@@ -271,6 +270,12 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     const waiting = ownerOf(tag, UNDERWAY)
     if (tag !== bump.epoch || !(record >= 0 && record < owners.length)) return false
     return Atomics.compareExchange(owners, record, waiting, ownerOf(tag, thread)) === waiting
+  }
+
+  /** It is on its way again, unless a reset has freed it meanwhile. */
+  private unclaim({ record, tag }: TransferredBuffer): void {
+    const { owners, thread } = this.state
+    Atomics.compareExchange(owners, record, ownerOf(tag, thread), ownerOf(tag, UNDERWAY))
   }
 
   private adoptedBuffer({ record, tag }: TransferredBuffer): DeviceBuffer {

@@ -34,7 +34,7 @@ import { seenBy } from './reserve.js'
 import type { SharedSlots } from './shared-slots.js'
 import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
-import { checkAllTransferred, checkTransferred, claimAll, type TransferredBuffer } from './transferred.js'
+import { checkTransferred, checkTransferredList, type TransferredBuffer } from './transferred.js'
 
 /** A block larger than this share of what the pool may reserve is never kept in a place. */
 const CACHED_BLOCK_SHARE = 1 / 512
@@ -277,19 +277,25 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
 
   /**
    * Takes over all buffers of a list, or none where that throws as `adopt` does. Faster than one after another: what the other
-   * thread has written of them is fetched at once.
+   * thread has written of them is fetched at once. Nothing of the list is kept: it can be used again.
    */
   adoptAll(transferred: readonly TransferredBuffer[]): DeviceBuffer[] {
     this.checkOpen('adoptAll')
-    checkAllTransferred(transferred, this.descriptor.number)
-    for (const { record } of transferred) if (this.isKnown(record)) this.words[(record << 4) | Word.touched] = 1
-    const isDone = claimAll(
-      transferred,
-      one => this.claim(one),
-      ({ record, tag }) => this.giveUp(record, tag),
-    )
-    if (!isDone) this.refuseAdoption('adoptAll')
-    return transferred.map(one => this.adoptedBuffer(one))
+    checkTransferredList('adoptAll', transferred)
+    for (let index = 0; index < transferred.length; index++) {
+      checkTransferred('adoptAll', transferred[index], this.descriptor.number)
+      const { record } = transferred[index]
+      if (this.isKnown(record)) this.words[(record << 4) | Word.touched] = 1
+    }
+    const buffers = new Array<DeviceBuffer>(transferred.length)
+    for (let index = 0; index < transferred.length; index++) {
+      if (!this.claim(transferred[index])) {
+        for (const { record, tag } of transferred.slice(0, index)) this.giveUp(record, tag)
+        this.refuseAdoption('adoptAll')
+      }
+      buffers[index] = this.adoptedBuffer(transferred[index])
+    }
+    return buffers
   }
 
   private isKnown(record: number): boolean {

@@ -28,26 +28,10 @@ export function checkTransferred(call: string, transferred: TransferredBuffer, n
   }
 }
 
-/** The same for each of a list, in the name of `adoptAll`. */
-export function checkAllTransferred(transferred: readonly TransferredBuffer[], number: number): void {
-  if (!Array.isArray(transferred)) {
-    throw new TypeError(
-      `adoptAll: transferred must be a list of what buffer.transfer() gave, not ${describe(transferred)}`,
-    )
-  }
-  for (const one of transferred) checkTransferred('adoptAll', one, number)
-}
-
-/** Claims all of a list, or none: false, with those given up that were claimed before the one that could not be. */
-export function claimAll(
-  transferred: readonly TransferredBuffer[],
-  claim: (one: TransferredBuffer) => boolean,
-  giveUp: (one: TransferredBuffer) => void,
-): boolean {
-  for (let claimed = 0; claimed < transferred.length; claimed++) {
-    if (claim(transferred[claimed])) continue
-    for (const one of transferred.slice(0, claimed)) giveUp(one)
-    return false
-  }
-  return true
+/** Refuses what is no list of them. */
+export function checkTransferredList(call: string, transferred: readonly TransferredBuffer[]): void {
+  if (Array.isArray(transferred)) return
+  throw new TypeError(
+    `${call}: transferred must be a list of what buffer.transfer() gave, not ${describe(transferred)}`,
+  )
 }
