@@ -17,6 +17,7 @@ const program = deviceBenchmark("memory that goes from stream to stream, beside 
 const values = optionsOf(program)
 const device = deviceOf(program)
 const BATCHES = values.smoke ? 3 : 25
+const WARM_UPS = values.smoke ? 1 : 10
 const STEPS = values.smoke ? 20 : 200
 const SIZES = Array.from({ length: 32 }, (_, index) => 4 * KiB * Math.ceil(2 ** (index / 3)))
 /** buffers that a stage takes */
@@ -204,11 +205,10 @@ const rowOf = async (width: number) => {
   ]
   const ring = new Ring(device, width)
   const times = subjects.map((): Times[] => [])
-  for (let batch = 0; batch <= BATCHES; batch++) {
+  for (let batch = -WARM_UPS; batch < BATCHES; batch++) {
     for (const [index, subject] of subjects.entries()) {
       const time = ring.run(subject, STEPS)
-      // The first batch of each warms up and does not count.
-      if (batch > 0) times[index].push(time)
+      if (batch >= 0) times[index].push(time)
     }
   }
   const { insertedWaits, reservedBytes } = pool.stats()
@@ -228,7 +228,9 @@ const rows = [await rowOf(2), await rowOf(4)]
 
 const machine = machineOf(device)
 console.log(headline(machine, 'the driver rows are not a GPU’s'))
-console.log(`medians of ${BATCHES} batches of ${STEPS} steps, ${BUFFERS} buffers a step; ns, and the least in brackets`)
+console.log(
+  `medians of ${BATCHES} batches after ${WARM_UPS} of ${STEPS} steps, ${BUFFERS} buffers a step; ns, and the least in brackets`,
+)
 for (const { streams, driverCallsPer64Frees, insertedWaits, subjects } of rows) {
   console.log(`\n${streams} streams in a ring`)
   for (const { name, allocateNs, leastAllocateNs, freeNs, leastFreeNs } of subjects) {
@@ -244,7 +246,7 @@ console.log(
   `  those take ${wait.driverNs}: ${wait.driverNs - wait.orderingNs} to ask whether the stream is captured, ${wait.orderingNs} to record and wait`,
 )
 console.log(`  waits inserted per allocation: ${wait.waitsPerAllocation}`)
-const parameters = { batches: BATCHES, steps: STEPS, buffers: BUFFERS }
+const parameters = { batches: BATCHES, warmUps: WARM_UPS, steps: STEPS, buffers: BUFFERS }
 save(values.save, 'pipeline', { machine, parameters, rows, insertedWait: wait })
 driverPool.releaseThresholdBytes = releaseThresholdBytes
 device.close()
