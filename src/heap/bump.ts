@@ -65,7 +65,9 @@ export class Bump {
 
   /** Whether `units` can be pushed; false also where `pushAligned` has to make room for an entry. */
   fits(units: number): boolean {
-    return units <= ((this.limit - this.top) | 0) && this.last !== this.lastPlace
+    // Read before the first condition, so that `push` needs not read it again.
+    const { last, top } = this
+    return units <= ((this.limit - top) | 0) && last !== this.lastPlace
   }
 
   /** Takes `units`, which fit, of which the user has asked for `bytes`: all but a part of the last. Returns the entry. */

@@ -77,6 +77,27 @@ describe('arena: memory', () => {
     assert.equal(arena.availableBytes, 5 * MiB)
   })
 
+  it('without a stream a buffer is of the default stream, whichever came last', () => {
+    const { device, arena } = setUp()
+    const a = device.createStream()
+    const { defaultStream } = device
+    for (const stream of [
+      undefined,
+      undefined,
+      a,
+      a,
+      undefined,
+      undefined,
+      defaultStream,
+      undefined,
+      a,
+      defaultStream,
+    ]) {
+      assert.equal(arena.allocate(1, stream).stream, stream ?? defaultStream)
+      assert.equal(arena.tryAllocate(1, stream)?.stream, stream ?? defaultStream)
+    }
+  })
+
   it('a single free makes one buffer stale, and gives no memory back before a reset', () => {
     const { arena } = setUp()
     const [first, second] = [arena.allocate(1 * MiB), arena.allocate(1 * MiB)]

@@ -93,31 +93,33 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     this.lane = new ArenaLane(this, this, defaultStream, this.bump.span)
   }
 
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment: number = DEFAULT_ALIGNMENT): DeviceBuffer {
-    const buffer = this.take(bytes, stream, alignment)
-    if (buffer === null) throw this.outOfMemory(bytes, alignment)
-    return buffer
+  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    return this.take(bytes, stream, alignment, true)!
   }
 
-  tryAllocate(
+  tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+    return this.take(bytes, stream, alignment, false)
+  }
+
+  /** Where there is no room it throws by itself: a caller would have to look at each buffer for that. */
+  private take(
     bytes: number,
-    stream: Stream = this.defaultStream,
-    alignment: number = DEFAULT_ALIGNMENT,
+    stream: Stream | undefined,
+    alignment: number | undefined,
+    orThrow: boolean,
   ): DeviceBuffer | null {
-    return this.take(bytes, stream, alignment)
-  }
-
-  private take(bytes: number, stream: Stream, alignment: number): DeviceBuffer | null {
     const { lane, bump } = this
     // Of the lane's stream the engine knows what it is, of the argument not.
-    if (stream === lane.stream && lane.stream.slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
-      // This holds for whole numbers from 1 to 2^31 - 1 only.
-      if ((bytes | 0) === bytes && bytes > 0) {
-        const units = (bytes + UNIT_MASK) >>> UNIT_SHIFT
-        if (bump.fits(units)) return new DeviceBuffer(lane, bump.push(units, bytes))
+    if (stream === lane.stream || (stream === undefined && lane.stream === this.defaultStream)) {
+      if (lane.stream.slot >= 0 && (alignment === undefined || alignment === DEFAULT_ALIGNMENT)) {
+        // This holds for whole numbers from 1 to 2^31 - 1 only.
+        if ((bytes | 0) === bytes && bytes > 0) {
+          const units = (bytes + UNIT_MASK) >>> UNIT_SHIFT
+          if (bump.fits(units)) return new DeviceBuffer(lane, bump.push(units, bytes))
+        }
       }
     }
-    return this.takeSlowly(bytes, stream, alignment)
+    return this.takeSlowly(bytes, stream, alignment, orThrow)
   }
 
   /** The buffer is stale from now on; its memory comes back with the next reset, or when the arena is rewound to below it. */
@@ -262,15 +264,20 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   }
 
   /** An allocation that is aligned or large, on another stream than the last one, or that there is no memory for yet. */
-  private takeSlowly(bytes: number, stream: Stream, alignment: number): DeviceBuffer | null {
+  private takeSlowly(
+    bytes: number,
+    stream: Stream = this.defaultStream,
+    alignment: number = DEFAULT_ALIGNMENT,
+    orThrow: boolean,
+  ): DeviceBuffer | null {
     const units = unitsOf(bytes)
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     this.checkStream('allocate', stream)
     const end = this.endOf(units, alignment)
-    if (end > this.lastUnit) return null
+    if (end > this.lastUnit) return this.refuse(bytes, alignment, orThrow)
     this.turns.join(stream)
     const lane = this.follow(stream)
-    if (end > this.committedUnit && !this.growTo(end)) return null
+    if (end > this.committedUnit && !this.growTo(end)) return this.refuse(bytes, alignment, orThrow)
     this.bump.limit = this.committedUnit
     return new DeviceBuffer(lane, this.bump.pushAligned(units, bytes, alignUnitsOf(alignment)))
   }
@@ -302,6 +309,11 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
 
   private get resetStream(): Stream {
     return this.turns.only ?? this.defaultStream
+  }
+
+  private refuse(bytes: number, alignment: number, orThrow: boolean): null {
+    if (orThrow) throw this.outOfMemory(bytes, alignment)
+    return null
   }
 
   private outOfMemory(bytes: number, alignment: number): OutOfMemoryError {
