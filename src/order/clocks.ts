@@ -35,6 +35,8 @@ export { MOST_STREAMS, type Reach }
 
 /** Marks of one stream that are watched at a time; a further one takes the place of the newest. */
 const MOST_MARKS = 64
+/** Where so many are watched, marks between two questions whether there is room: a stream that is far behind mostly is so for a while. */
+const MARKS_PER_QUESTION = MOST_MARKS / 2
 
 export interface Mark {
   readonly event: number
@@ -65,6 +67,8 @@ export class Clocks extends KnownOrder {
   readonly streams: (Stream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
   private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
   private placed = 0
+  /** by slot: before this stamp is not asked whether there is room for a further mark */
+  private readonly asksFrom = new Float64Array(MOST_STREAMS)
   private readonly spareEvents: number[] = []
   private readonly state: OrderState
   private readonly sharedOrder: SharedOrder
@@ -394,7 +398,10 @@ export class Clocks extends KnownOrder {
   private place(slot: number): boolean {
     const driver = this.context.activate()
     const marks = this.marks[slot]
-    if (marks.length >= MOST_MARKS) this.query(slot)
+    if (marks.length >= MOST_MARKS && this.marked[slot] >= this.asksFrom[slot]) {
+      this.asksFrom[slot] = this.marked[slot] + MARKS_PER_QUESTION
+      this.query(slot)
+    }
     const newest = marks.length < MOST_MARKS ? null : marks[marks.length - 1]
     const replaced = newest?.isLast === false ? newest : null
     if (!this.slots.pin(slot)) return false
@@ -523,11 +530,12 @@ export class Clocks extends KnownOrder {
     const marks = this.marks[slot]
     if (marks.length === 0) return false
     const driver = this.context.activate()
-    // Marks complete in their order: all before `done` have, those from `end` on have not. Mostly the newest one tells all.
+    // Marks complete in their order: all before `done` have, those from `end` on have not. Mostly the newest one tells all, or
+    // the oldest one.
     let done = 0
     let end = marks.length
     relaxed(driver, () => {
-      for (let asked = end - 1; done < end; asked = (done + end) >> 1) {
+      for (let asked = end - 1; done < end; asked = done === 0 ? 0 : (done + end) >> 1) {
         if (driver.cuEventQuery(marks[asked].event)) done = asked + 1
         else end = asked
       }
