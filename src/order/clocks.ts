@@ -25,7 +25,7 @@ import { CU_EVENT_DISABLE_TIMING, FATAL_RESULTS } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Capture } from './capture.js'
 import type { Graph } from './graph.js'
-import { KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
+import { firstOf, KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
 import { relaxed } from './relaxed.js'
 import { Life, newOrder, noteEvent, type OrderState, orderState, type SharedOrder } from './shared-order.js'
 import type { Stream } from './stream.js'
@@ -322,7 +322,7 @@ export class Clocks extends KnownOrder {
     this.slots.acquire()
     // A closed stream has its last mark; a tick that the driver then refuses would be covered by none.
     for (let slot = 0; slot < this.slotLimit; slot++) if (this.slots.isTicking(slot)) this.marked[slot]++
-    const reach = this.marked.slice(0, this.slotLimit)
+    const reach = firstOf(this.marked, this.slotLimit)
     this.slots.release()
     this.context.activate().cuCtxSynchronize()
     this.learn(reach, true)
@@ -361,7 +361,7 @@ export class Clocks extends KnownOrder {
       const isFault = error instanceof CudaError && FATAL_RESULTS.includes(error.code)
       if (!isFault && !(error instanceof DeviceLostError)) throw error // a fault is told to whoever uses that device
     }
-    const ended = new Float64Array(slot + 1)
+    const ended = new Array<number>(slot + 1).fill(0)
     ended[slot] = stamp
     this.learn(ended, true)
     return undefined
