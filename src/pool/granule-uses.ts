@@ -39,7 +39,7 @@ export class GranuleUses {
       keys[granule] = key
       stamps[granule] = stamp
     }
-    if (last >= covered && last * granuleUnits !== end) this.noteShared(last, key, stamp)
+    if (last * granuleUnits !== end) this.noteShared(last, key, stamp)
   }
 
   private noteShared(granule: number, key: number, stamp: number): void {
