@@ -3,6 +3,7 @@
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import { Clocks, type Reach } from '../src/order/clocks.js'
 import { Event } from '../src/order/event.js'
+import { firstOf } from '../src/order/known-order.js'
 import { Life } from '../src/order/shared-order.js'
 import { Stream } from '../src/order/stream.js'
 import { replace, replacePrivate } from './replace-method.js'
@@ -67,7 +68,7 @@ export const ORDER_CANARIES = {
             this.context.activate().cuCtxSynchronize()
             const isOpen = (slot: number) => Number(this.streams[slot] !== null)
             this.learn(
-              this.marked.slice(0, this.slotLimit).map((stamp, slot) => stamp + isOpen(slot)),
+              firstOf(this.marked, this.slotLimit).map((stamp, slot) => stamp + isOpen(slot)),
               true,
             )
           },

@@ -50,7 +50,8 @@ export function findAdmitted(heap: SegregatedFit, units: number, alignUnits: num
 
 /** Where in a block an aligned one would start. */
 export function startIn(heap: SegregatedFit, record: number, alignUnits: number): number {
-  return Math.ceil(heap.records.words[(record << 4) | Word.offset] / alignUnits) * alignUnits
+  const offset = heap.records.words[(record << 4) | Word.offset]
+  return alignUnits === 1 ? offset : Math.ceil(offset / alignUnits) * alignUnits // a division costs
 }
 
 /**

@@ -103,6 +103,29 @@ describe('clocks', () => {
     assert.ok(driver.calls.get('cuEventCreate')! <= 64, 'events are used again')
   })
 
+  it('marks of a stream that is far behind ask seldom, and find room once it has caught up', () => {
+    const { clocks, stream, hold, driver } = setUp()
+    const { slot } = stream
+    const release = hold()
+    for (let count = 0; count < 1000; count++) clocks.mark(slot)
+    assert.ok((driver.calls.get('cuEventQuery') ?? 0) <= 1000 / 8, `${driver.calls.get('cuEventQuery')} questions`)
+    release()
+    const stamp = clocks.marked[slot]
+    for (let count = 0; count < 64; count++) clocks.mark(slot)
+    assert.ok(clocks.completed[slot] >= stamp)
+  })
+
+  it('of many marks that are not complete the driver is asked for the newest and the oldest', () => {
+    const { clocks, stream, hold, driver } = setUp()
+    const release = hold()
+    for (let count = 0; count < 60; count++) clocks.mark(stream.slot)
+    assert.equal(clocks.poll(stream.slot), false)
+    assert.equal(driver.calls.get('cuEventQuery'), 2)
+    release()
+    assert.equal(clocks.poll(stream.slot), true)
+    assert.equal(driver.calls.get('cuEventQuery'), 3)
+  })
+
   it('a refused mark keeps its event, and the clock stays ahead', () => {
     const { clocks, stream, driver } = setUp()
     clocks.mark(stream.slot)

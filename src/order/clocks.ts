@@ -25,7 +25,7 @@ import { CU_EVENT_DISABLE_TIMING, FATAL_RESULTS } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Capture } from './capture.js'
 import type { Graph } from './graph.js'
-import { KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
+import { firstOf, KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
 import { relaxed } from './relaxed.js'
 import { Life, newOrder, noteEvent, type OrderState, orderState, type SharedOrder } from './shared-order.js'
 import type { Stream } from './stream.js'
@@ -35,6 +35,8 @@ export { MOST_STREAMS, type Reach }
 
 /** Marks of one stream that are watched at a time; a further one takes the place of the newest. */
 const MOST_MARKS = 64
+/** Where so many are watched, marks between two questions whether there is room: a stream that is far behind mostly is so for a while. */
+const MARKS_PER_QUESTION = MOST_MARKS / 2
 
 export interface Mark {
   readonly event: number
@@ -65,6 +67,8 @@ export class Clocks extends KnownOrder {
   readonly streams: (Stream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
   private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
   private placed = 0
+  /** by slot: before this stamp is not asked whether there is room for a further mark */
+  private readonly asksFrom = new Float64Array(MOST_STREAMS)
   private readonly spareEvents: number[] = []
   private readonly state: OrderState
   private readonly sharedOrder: SharedOrder
@@ -318,7 +322,7 @@ export class Clocks extends KnownOrder {
     this.slots.acquire()
     // A closed stream has its last mark; a tick that the driver then refuses would be covered by none.
     for (let slot = 0; slot < this.slotLimit; slot++) if (this.slots.isTicking(slot)) this.marked[slot]++
-    const reach = this.marked.slice(0, this.slotLimit)
+    const reach = firstOf(this.marked, this.slotLimit)
     this.slots.release()
     this.context.activate().cuCtxSynchronize()
     this.learn(reach, true)
@@ -357,7 +361,7 @@ export class Clocks extends KnownOrder {
       const isFault = error instanceof CudaError && FATAL_RESULTS.includes(error.code)
       if (!isFault && !(error instanceof DeviceLostError)) throw error // a fault is told to whoever uses that device
     }
-    const ended = new Float64Array(slot + 1)
+    const ended = new Array<number>(slot + 1).fill(0)
     ended[slot] = stamp
     this.learn(ended, true)
     return undefined
@@ -394,7 +398,10 @@ export class Clocks extends KnownOrder {
   private place(slot: number): boolean {
     const driver = this.context.activate()
     const marks = this.marks[slot]
-    if (marks.length >= MOST_MARKS) this.query(slot)
+    if (marks.length >= MOST_MARKS && this.marked[slot] >= this.asksFrom[slot]) {
+      this.asksFrom[slot] = this.marked[slot] + MARKS_PER_QUESTION
+      this.query(slot)
+    }
     const newest = marks.length < MOST_MARKS ? null : marks[marks.length - 1]
     const replaced = newest?.isLast === false ? newest : null
     if (!this.slots.pin(slot)) return false
@@ -523,11 +530,12 @@ export class Clocks extends KnownOrder {
     const marks = this.marks[slot]
     if (marks.length === 0) return false
     const driver = this.context.activate()
-    // Marks complete in their order: all before `done` have, those from `end` on have not. Mostly the newest one tells all.
+    // Marks complete in their order: all before `done` have, those from `end` on have not. Mostly the newest one tells all, or
+    // the oldest one.
     let done = 0
     let end = marks.length
     relaxed(driver, () => {
-      for (let asked = end - 1; done < end; asked = (done + end) >> 1) {
+      for (let asked = end - 1; done < end; asked = done === 0 ? 0 : (done + end) >> 1) {
         if (driver.cuEventQuery(marks[asked].event)) done = asked + 1
         else end = asked
       }

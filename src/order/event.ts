@@ -3,6 +3,7 @@ import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { Capture } from './capture.js'
 import type { Clocks, Reach } from './clocks.js'
+import { firstOf } from './known-order.js'
 import { untilDone } from './polling.js'
 import { checkIsStream, type Stream } from './stream.js'
 
@@ -19,7 +20,7 @@ export class Event implements Disposable {
   private handle: number
   /** the clocks of the last record's stream, or of the capture it was part of, and the reach of that mark; null before the first */
   private clocks: Clocks | Capture | null = null
-  private reach: Reach = new Float64Array(0)
+  private reach: Reach = []
   private transferred = false
 
   /** Made by the device: `device.createEvent()`. */
@@ -34,7 +35,7 @@ export class Event implements Disposable {
   static adopt(clocks: Clocks, { handle, reach }: SharedEvent): Event {
     const event = new Event(clocks.context, handle)
     event.clocks = clocks
-    event.reach = reach
+    event.reach = firstOf(reach, reach.length)
     return event
   }
 
@@ -49,7 +50,7 @@ export class Event implements Disposable {
     clocks.share()
     this.handle = 0
     this.transferred = true
-    return { device: clocks.identity, handle, reach: this.reach }
+    return { device: clocks.identity, handle, reach: Float64Array.from(this.reach) }
   }
 
   /** Moves the event to behind everything submitted to `stream` so far. */

@@ -1,8 +1,11 @@
 /** Streams that one device can have open at a time. */
 export const MOST_STREAMS = 64
 
-/** By slot: the marks that are complete once some mark is. Slots beyond its end were unused when it was taken. */
-export type Reach = Float64Array
+/**
+ * By slot: the marks that are complete once some mark is. Slots beyond its end were unused when it was taken. An array, since to
+ * make one costs half of what a Float64Array does.
+ */
+export type Reach = readonly number[]
 
 /** Which marks of which streams come before what is submitted to a stream from now on: of work that runs, or of a capture. */
 export class KnownOrder {
@@ -32,17 +35,23 @@ export class KnownOrder {
 
   /** The stream of a slot has been made to wait for a mark of this reach. */
   follow(later: number, reach: Reach): void {
+    const { known } = this
     const row = later * MOST_STREAMS
     for (let slot = 0; slot < reach.length; slot++) {
-      if (reach[slot] > this.known[row + slot]) this.known[row + slot] = reach[slot]
+      if (reach[slot] > known[row + slot]) known[row + slot] = reach[slot]
     }
   }
 
-  protected reachOf(slot: number): Reach {
-    const reach = new Float64Array(this.slotLimit)
-    const row = slot * MOST_STREAMS
-    for (let other = 0; other < reach.length; other++) reach[other] = this.known[row + other] // less than `slice` costs
+  protected reachOf(slot: number): number[] {
+    const reach = firstOf(this.known, this.slotLimit, slot * MOST_STREAMS)
     reach[slot] = this.marked[slot]
     return reach
   }
+}
+
+/** `length` stamps from index `start` on. */
+export function firstOf(stamps: Float64Array, length: number, start = 0): number[] {
+  const first = new Array<number>(length)
+  for (let index = 0; index < length; index++) first[index] = stamps[start + index]
+  return first
 }

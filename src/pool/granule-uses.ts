@@ -31,14 +31,24 @@ export class GranuleUses {
     const { keys, stamps, granuleUnits } = this
     const start = words[record * Stride.words + Word.offset]
     const end = start + words[record * Stride.words + Word.units]
-    const last = Math.ceil(end / granuleUnits)
-    for (let granule = Math.floor(start / granuleUnits); granule < last; granule++) {
-      const covered = granule * granuleUnits >= start && (granule + 1) * granuleUnits <= end
-      if (covered || keys[granule] === key || this.isSettled(granule)) {
-        stamps[granule] = keys[granule] === key ? Math.max(stamp, stamps[granule]) : stamp
-        keys[granule] = key
-      } else keys[granule] = SEVERAL
+    // The first and the last granule that the block lies on may have other blocks, too; of the others it was the last use.
+    const covered = Math.ceil(start / granuleUnits)
+    const last = Math.floor(end / granuleUnits)
+    if (covered * granuleUnits !== start) this.noteShared(covered - 1, key, stamp)
+    for (let granule = covered; granule < last; granule++) {
+      keys[granule] = key
+      stamps[granule] = stamp
     }
+    if (last * granuleUnits !== end) this.noteShared(last, key, stamp)
+  }
+
+  private noteShared(granule: number, key: number, stamp: number): void {
+    const { keys, stamps } = this
+    if (keys[granule] === key) stamps[granule] = Math.max(stamp, stamps[granule])
+    else if (this.isSettled(granule)) {
+      stamps[granule] = stamp
+      keys[granule] = key
+    } else keys[granule] = SEVERAL
   }
 
   /** Whether the host has seen the last use complete. */

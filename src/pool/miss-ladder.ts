@@ -44,16 +44,17 @@ export class MissLadder {
     // Nothing below would help, even with the pool empty, and much would be disturbed.
     if (units * UNIT_BYTES > reserve.backing.limitBytes) return 0
     const { others } = reserve
+    const { isEmpty } = this.slots
     let record = 0
     others.look(slot)
-    if (alignUnits === 1 && this.slots.isWorthDraining) record = others.takeCached(units, slot)
+    if (!isEmpty && alignUnits === 1 && this.slots.isWorthDraining) record = others.takeCached(units, slot)
     if (record === 0 && heap === reserve.small && reserve.breakLarger(units, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
     if (record === 0) record = others.takeFree(heap, units, alignUnits)
     if (record === 0 && reserve.settleKnown() > 0) record = this.takeKnown(miss)
-    if (record === 0) record = this.takeDeferred(miss, false)
-    if (record === 0 && reserve.makeRoom(heap, units + alignUnits - 1, slot)) {
+    if (record === 0 && !reserve.deferred.empty) record = this.takeDeferred(miss, false)
+    if (record === 0 && !isEmpty && reserve.makeRoom(heap, units + alignUnits - 1, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
     if (record !== 0) return record
@@ -101,8 +102,8 @@ export class MissLadder {
     const { crossStreamReuse } = this.config
     let record = 0
     if (reserve.ask() && reserve.settleKnown() > 0) record = this.takeKnown(miss)
-    const { isWorthDraining } = this.slots
-    if (record === 0 && isWorthDraining) record = this.takeDrained(miss, crossStreamReuse !== 'wait-before-grow')
+    const drains = !this.slots.isEmpty && this.slots.isWorthDraining
+    if (record === 0 && drains) record = this.takeDrained(miss, crossStreamReuse !== 'wait-before-grow')
     else if (record === 0) record = others.takeStretch(heap, units, alignUnits)
     if (record === 0 && crossStreamReuse === 'wait-before-grow') {
       record = this.takeByWaiting(miss)
@@ -113,8 +114,7 @@ export class MissLadder {
       this.growths++
       record = this.grow(miss)
     }
-    if (record === 0 && (!isWorthDraining || this.isAnyCached))
-      record = this.takeDrained(miss, false) || this.grow(miss)
+    if (record === 0 && !this.slots.isEmpty) record = this.takeDrained(miss, false) || this.grow(miss)
     if (record === 0 && crossStreamReuse === 'wait-before-oom') {
       record = this.takeByWaiting(miss)
       if (record === 0 && others.waitForWindow(reserve.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
@@ -139,11 +139,6 @@ export class MissLadder {
     if (record === 0) record = reserve.others.takeStretch(heap, units, alignUnits)
     if (record === 0 && !(sparing && reserve.cachesMany(other)) && reserve.drain(other) > 0) reserve.settle()
     return record
-  }
-
-  private get isAnyCached(): boolean {
-    for (let slot = 0; slot < this.slots.slotLimit; slot++) if (this.slots.cachedUnits(slot) > 0) return true
-    return false
   }
 
   /** A free block that the stream may use now. */

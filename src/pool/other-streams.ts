@@ -40,9 +40,10 @@ export class OtherStreams {
   look(slot: number): Admission {
     const { admission, seen } = this
     const { known } = this.clocks
+    const { slotLimit } = this.slots
     const row = slot * MOST_STREAMS
     admission[0] = Infinity
-    for (let other = 0; other < this.slots.slotLimit; other++) {
+    for (let other = 0; other < slotLimit; other++) {
       admission[other + 1] = Math.max(known[row + other], seen[other])
     }
     admission[slot + 1] = Infinity
@@ -78,15 +79,30 @@ export class OtherStreams {
 
   /** Makes the stream of a slot wait for what it takes to use some block, or some neighbouring blocks; 0 where there are none. */
   takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    const { records } = this
+    const { words, doubles } = this.records
     const block = findAdmitted(heap, units, alignUnits, ALL)
-    const stretch = block === 0 ? findStretch(heap, units, alignUnits, ALL) : null
-    if (block === 0 && stretch === null) return 0
-    const uses = this.usesOf(stretch === null ? [block] : blocksOf(heap, stretch))
+    if (block === 0) return this.takeStretchByWaiting(heap, units, alignUnits, slot)
+    const key = words[(block << 4) | Word.key]
+    const stamp = doubles[(block << 3) | Double.stamp]
     // First of all out of the heap, where another thread might take it while the driver is called.
-    const record =
-      stretch === null ? heap.carve(block, startIn(heap, block, alignUnits), units) : heap.takeWindow(stretch, 1)
-    records.claim(record)
+    const record = heap.carve(block, startIn(heap, block, alignUnits), units)
+    this.records.claim(record)
+    if (key === 0) return record
+    try {
+      this.waitFor(slot, key - 1, stamp)
+    } catch (error) {
+      this.giveBack(record, [{ clocks: this.clocks, slot: key - 1, stamp }])
+      throw error
+    }
+    return record
+  }
+
+  private takeStretchByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+    const stretch = findStretch(heap, units, alignUnits, ALL)
+    if (stretch === null) return 0
+    const uses = this.usesOf(blocksOf(heap, stretch))
+    const record = heap.takeWindow(stretch, 1)
+    this.records.claim(record)
     try {
       for (const use of uses) this.waitFor(slot, use.slot, use.stamp)
     } catch (error) {

@@ -262,20 +262,21 @@ export class Reserve {
   /** Asks how far the streams that blocks wait for have come; false when that is no further than was known. */
   ask(): boolean {
     const { clocks, seen } = this
+    const { awaited } = this.memory
     this.placeMarks()
     let learnt = false
-    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (this.memory.awaited[slot] > seen[slot] && !this.config.deterministic && clocks.poll(slot)) learnt = true
-    }
+    const end = this.config.deterministic ? 0 : this.slots.slotLimit
+    for (let slot = 0; slot < end; slot++) if (awaited[slot] > seen[slot] && clocks.poll(slot)) learnt = true
     return this.deferred.pollPeers(false) || learnt
   }
 
   /** Frees the blocks of what is known to have completed, without asking the driver; returns how many that were. */
   settleKnown(): number {
     const { seen } = this
+    const { awaited } = this.memory
     let settled = 0
     for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (this.memory.awaited[slot] === 0 || seen[slot] === this.settled[slot]) continue
+      if (awaited[slot] === 0 || seen[slot] === this.settled[slot]) continue
       this.settled[slot] = seen[slot]
       settled += this.small.settle(slot + 1, seen[slot])
       settled += this.large.settle(slot + 1, seen[slot])

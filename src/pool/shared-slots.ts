@@ -63,6 +63,7 @@ const enum Total {
 }
 
 export class SharedSlots implements Slots {
+  readonly isEmpty = false // blocks come and go meanwhile
   private readonly places: Int32Array
   /** blocks on their way back to the threads that allocated them */
   readonly inboxes: Inboxes

@@ -257,6 +257,11 @@ export class SlotCache implements Slots {
     for (let slot = 0; slot < this.slotLimit; slot++) this.shares[slot].watched = this.shares[slot].cached - part
   }
 
+  get isEmpty(): boolean {
+    for (let slot = 0; slot < this.slotLimit; slot++) if (this.shares[slot].cached > 0) return false
+    return true
+  }
+
   /** Units cached for one stream. */
   cachedUnits(slot: number): number {
     return this.shares[slot].cached

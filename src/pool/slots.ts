@@ -10,6 +10,8 @@ export interface Slots {
   readonly peakUnits: number
   /** Whether blocks are given back before new memory is taken; where not, they are when there is none. */
   readonly isWorthDraining: boolean
+  /** Whether nothing is cached; false where that cannot be told. */
+  readonly isEmpty: boolean
   /** A stream slot that has blocks from now on. */
   meet(slot: number): void
   /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
