@@ -160,10 +160,12 @@ export class SlotCache implements Slots {
     return block
   }
 
-  /** A cached block that wastes little: of the class of `units`, or of the next, so at most an eighth or one unit too large; null for none. */
+  /**
+   * A cached block that wastes little: of the class of `units`, or of the next, so at most an eighth or one unit too large, or of the
+   * one after that where room is short and many blocks are cached; null for none.
+   */
   takeAny(slot: number, units: number): Block | null {
     const index = (slot << Shift.stream) | classOf(units)
-    if (this.stacks[index].height + this.stacks[index + 1].height === 0) return null
     const block = this.search(index, units)
     if (block === null) return null
     const { share } = block.stack!
@@ -311,7 +313,10 @@ export class SlotCache implements Slots {
 
   /** See Slots. Of the stretches looked at, around larger blocks first, the one that is the least too long is taken. */
   takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
-    if (!this.cachesMany(slot, first, end)) return NO_RECORDS
+    const many = this.cachesMany(slot, first, end)
+    if (first < LARGE_CLASS) this.shares[slot].manySmall = many
+    else this.shares[slot].manyLarge = many
+    if (!many) return NO_RECORDS
     const row = slot << Shift.stream
     let sizeClass = Math.min(classOf(units) + 1, end - 1)
     while (sizeClass < end - 1 && this.stacks[row | sizeClass].height === 0) sizeClass++
@@ -389,8 +394,9 @@ export class SlotCache implements Slots {
 
   /** Takes out a block: of a large size the exact one, or a larger one, or one of the next class; null for none. */
   private search(index: number, units: number): Block | null {
+    if (units === 0) return null
     const stack = this.stacks[index]
-    if (units < Limit.large) return units === 0 ? null : (this.pop(stack) ?? this.pop(this.stacks[index + 1]))
+    if (units < Limit.large) return this.pop(stack) ?? this.popNext(index, units)
     let found: Block | null = null
     let aboveFound: Block | null = null
     let above: Block | null = null
@@ -402,7 +408,7 @@ export class SlotCache implements Slots {
       }
       above = block
     }
-    if (found === null) return this.pop(this.stacks[index + 1])
+    if (found === null) return this.popNext(index, units)
     stack.height--
     if (aboveFound === null) stack.top = found.below!
     else aboveFound.below = found.below
@@ -441,6 +447,14 @@ export class SlotCache implements Slots {
       length += words[base | Word.units]
     }
     return length
+  }
+
+  /** The block on top of the next class, or the one after that; null for none. */
+  private popNext(index: number, units: number): Block | null {
+    const block = this.pop(this.stacks[index + 1])
+    if (block !== null) return block
+    const { share } = this.stacks[index + 2]
+    return (units < Limit.large ? share.manySmall : share.manyLarge) ? this.pop(this.stacks[index + 2]) : null
   }
 
   private pop(stack: Stack): Block | null {
