@@ -229,17 +229,19 @@ describe('slot cache', () => {
       assert.deepEqual(row(smallest, 70).room(62_000), [0])
     })
 
-    it('first by blocks that are two classes larger, once room was short with many cached', () => {
+    it('first by blocks that are up to three classes larger, once room was short with many cached', () => {
       const blocks = [
         ['cached', 49_000],
+        ['live', 1],
+        ['cached', 51_000],
         ['live', 1],
         ['cached', 90_000],
       ] as const
       const { room, take, gone } = row(blocks, 70)
       assert.equal(take(45_000), 0)
       room(80_000)
-      assert.deepEqual([take(36_000), take(43_000), take(45_000), take(45_000)], [0, 0, 49_000, 0])
-      assert.equal(gone(), 139_000)
+      assert.deepEqual([36_000, 40_000, 45_000, 45_000, 45_000].map(take), [0, 0, 49_000, 51_000, 0])
+      assert.equal(gone(), 190_000)
       const few = row(blocks, 60)
       few.room(80_000)
       assert.equal(few.take(45_000), 0)

@@ -42,7 +42,7 @@ const LARGE_CLASS = classOf(Limit.large)
  */
 const MANY_STACKS = 16
 /** How many of them are looked at for the best place, at least; as many as it takes to find one, since to grow costs more. */
-const LOOKS = 16
+const LOOKS = 24
 /** As a shift, how much of what is asked for a place may have too much for the search to end there. */
 const NEARLY_EXACT = 5
 const NO_RECORDS: readonly number[] = []
@@ -162,7 +162,7 @@ export class SlotCache implements Slots {
 
   /**
    * A cached block that wastes little: of the class of `units`, or of the next, so at most an eighth or one unit too large, or of the
-   * one after that where room is short and many blocks are cached; null for none.
+   * two after that where room is short and many blocks are cached: at most a quarter or three units too large; null for none.
    */
   takeAny(slot: number, units: number): Block | null {
     const index = (slot << Shift.stream) | classOf(units)
@@ -449,12 +449,13 @@ export class SlotCache implements Slots {
     return length
   }
 
-  /** The block on top of the next class, or the one after that; null for none. */
+  /** The block on top of the next class, or of the two after that where room is short; null for none. */
   private popNext(index: number, units: number): Block | null {
     const block = this.pop(this.stacks[index + 1])
     if (block !== null) return block
-    const { share } = this.stacks[index + 2]
-    return (units < Limit.large ? share.manySmall : share.manyLarge) ? this.pop(this.stacks[index + 2]) : null
+    const { manySmall, manyLarge } = this.shares[index >>> Shift.stream]
+    if (!(units < Limit.large ? manySmall : manyLarge)) return null
+    return this.pop(this.stacks[index + 2]) ?? this.pop(this.stacks[index + 3])
   }
 
   private pop(stack: Stack): Block | null {
