@@ -27,6 +27,9 @@ export class Share {
   cached = 0
   /** as long as that much is cached, no more can be live than ever before */
   watched = 0
+  /** whether many blocks of small sizes, and of large ones, were cached when room for one was looked for last */
+  manySmall = false
+  manyLarge = false
   /** those in use, in the order of their classes */
   readonly stacks: Stack[] = []
 

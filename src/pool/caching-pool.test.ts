@@ -25,6 +25,20 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(pool.stats().liveBuffers, 0)
     })
 
+    it('deallocate knows blocks that were live or cached when it was first called', () => {
+      const pool = new TestDevice().createPool({ backing })
+      const [live, last, cached] = [4 * KiB, 8 * KiB, 16 * KiB].map(bytes => pool.allocate(bytes))
+      cached.free()
+      pool.deallocate(last.ptr)
+      const again = pool.allocate(16 * KiB)
+      for (const buffer of [live, again]) {
+        pool.deallocate(buffer.ptr)
+        assert.equal(buffer.freed, true)
+      }
+      assert.equal(pool.stats().cacheMisses, 3, 'the cached block was live again')
+      assertConsistent(pool)
+    })
+
     it('deallocate refuses interior and foreign addresses, and changes nothing', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing })

@@ -71,7 +71,8 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   readonly reserve: Reserve
   /** the blocks that are handed out, and those that are cached */
   readonly slots: SlotCache
-  private readonly addresses: AddressIndex
+  /** null until an address is looked up: most programs free buffers only */
+  private addresses: AddressIndex | null = null
   private readonly roundingMask: number
   /** sizes with only these bits take the fast path; none when sizes are powers of two */
   private readonly smallMask: number
@@ -96,7 +97,6 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const mostUnits = Math.min(config.limitBytes, deviceBytes) / UNIT_BYTES
     this.slots = new SlotCache(this.records, Math.floor(mostUnits * CACHE_SHARE), this)
     this.reserve = new Reserve(this.records, this.slots, clocks, config)
-    this.addresses = new AddressIndex(this.records, this.slots)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
@@ -122,11 +122,12 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       alignment === undefined
     ) {
       const mask = this.roundingMask
-      const units = ((bytes + mask) & ~mask) >>> Shift.units
+      const small = bytes | 0 // a field that ever held a float64 is an object of its own to the engine
+      const units = ((small + mask) & ~mask) >>> Shift.units
       const stack = this.slots.stackFor(slot, units)
       const block = stack.top
-      if (this.slots.take(stack, units)) return this.handOut(block, (block.units << Shift.units) - bytes, stream)
-      const buffer = this.takeCached(units, bytes, stream)
+      if (this.slots.take(stack, units)) return this.handOut(block, (block.units << Shift.units) - small, stream)
+      const buffer = this.takeCached(units, small, stream)
       if (buffer !== null) return buffer
     }
     return this.takeSlowly(bytes, stream, alignment, mayFail)
@@ -165,6 +166,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     this.checkOpen('deallocate')
     const range = Number.isSafeInteger(ptr) ? this.reserve.backing.rangeAt(ptr) : -1
     const unit = range === -1 ? 0 : (ptr - this.reserve.backing.bases[range]) / UNIT_BYTES
+    this.addresses ??= this.indexAddresses()
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) throw unknownAddress(ptr)
     const block = this.slots.blockOf(record)
@@ -388,7 +390,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const { known } = this.clocks
     const { seen } = this.reserve
     const block = this.slots.takeGiven(stream.slot, units, known, seen) ?? this.takeOther(units, stream.slot)
-    return block === null ? null : this.handOut(block, block.units * (1 << Shift.units) - bytes, stream)
+    return block === null ? null : this.handOut(block, slackOf(block, bytes), stream)
   }
 
   private takeOther(units: number, slot: number): Block | null {
@@ -421,9 +423,18 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       : this.reserve.allocate(units, alignUnits, slot)
     if (record === 0 && mayFail) return null
     if (record === 0) throw this.outOfMemory(bytes)
-    this.addresses.note(record)
+    this.addresses?.note(record)
     const block = this.slots.blockOf(record)
-    return this.handOut(block, block.units * UNIT_BYTES - bytes, stream)
+    return this.handOut(block, slackOf(block, bytes), stream)
+  }
+
+  /** Of the blocks that are live, and of the cached ones, which may be live later. */
+  private indexAddresses(): AddressIndex {
+    const index = new AddressIndex(this.records, this.slots)
+    for (let record = this.records.first; record < this.records.used; record++) {
+      if (this.records.isLive(record)) index.note(record)
+    }
+    return index
   }
 
   /** Sizes that the fast path leaves alone: large ones, powers of two, and bad ones, which throw. */
@@ -474,6 +485,11 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }
+}
+
+/** Bytes of a block that are not asked for: a small integer for the engine where it can be, whatever it takes `bytes` for. */
+function slackOf({ units }: Block, bytes: number): number {
+  return units * (1 << Shift.units) - (bytes < 2 ** 30 ? bytes | 0 : bytes)
 }
 
 /** The error for what `deallocate` does not know. */

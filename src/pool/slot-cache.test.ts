@@ -185,7 +185,8 @@ describe('slot cache', () => {
         const places = cache.takeRoom(SLOT, units, classOf(4096), CLASSES).map(record => chain.indexOf(record))
         return places.sort((a, b) => a - b)
       }
-      return { room, gone: () => before - cache.cachedUnits(SLOT), left: () => [...cache.entries(SLOT)].length }
+      const take = (units: number) => cache.takeAny(SLOT, units)?.units ?? 0
+      return { room, take, gone: () => before - cache.cachedUnits(SLOT), left: () => [...cache.entries(SLOT)].length }
     }
 
     it('of one larger block, the smallest', () => {
@@ -226,6 +227,24 @@ describe('slot cache', () => {
         ['free', 60_000],
       ] as const
       assert.deepEqual(row(smallest, 70).room(62_000), [0])
+    })
+
+    it('first by blocks that are up to three classes larger, once room was short with many cached', () => {
+      const blocks = [
+        ['cached', 49_000],
+        ['live', 1],
+        ['cached', 51_000],
+        ['live', 1],
+        ['cached', 90_000],
+      ] as const
+      const { room, take, gone } = row(blocks, 70)
+      assert.equal(take(45_000), 0)
+      room(80_000)
+      assert.deepEqual([36_000, 40_000, 45_000, 45_000, 45_000].map(take), [0, 0, 49_000, 51_000, 0])
+      assert.equal(gone(), 190_000)
+      const few = row(blocks, 60)
+      few.room(80_000)
+      assert.equal(few.take(45_000), 0)
     })
 
     it('leaves a few to be given back together', () => {

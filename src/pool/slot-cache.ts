@@ -42,7 +42,7 @@ const LARGE_CLASS = classOf(Limit.large)
  */
 const MANY_STACKS = 16
 /** How many of them are looked at for the best place, at least; as many as it takes to find one, since to grow costs more. */
-const LOOKS = 16
+const LOOKS = 24
 /** As a shift, how much of what is asked for a place may have too much for the search to end there. */
 const NEARLY_EXACT = 5
 const NO_RECORDS: readonly number[] = []
@@ -160,10 +160,12 @@ export class SlotCache implements Slots {
     return block
   }
 
-  /** A cached block that wastes little: of the class of `units`, or of the next, so at most an eighth or one unit too large; null for none. */
+  /**
+   * A cached block that wastes little: of the class of `units`, or of the next, so at most an eighth or one unit too large, or of the
+   * two after that where room is short and many blocks are cached: at most a quarter or three units too large; null for none.
+   */
   takeAny(slot: number, units: number): Block | null {
     const index = (slot << Shift.stream) | classOf(units)
-    if (this.stacks[index].height + this.stacks[index + 1].height === 0) return null
     const block = this.search(index, units)
     if (block === null) return null
     const { share } = block.stack!
@@ -316,7 +318,10 @@ export class SlotCache implements Slots {
 
   /** See Slots. Of the stretches looked at, around larger blocks first, the one that is the least too long is taken. */
   takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
-    if (!this.cachesMany(slot, first, end)) return NO_RECORDS
+    const many = this.cachesMany(slot, first, end)
+    if (first < LARGE_CLASS) this.shares[slot].manySmall = many
+    else this.shares[slot].manyLarge = many
+    if (!many) return NO_RECORDS
     const row = slot << Shift.stream
     let sizeClass = Math.min(classOf(units) + 1, end - 1)
     while (sizeClass < end - 1 && this.stacks[row | sizeClass].height === 0) sizeClass++
@@ -394,8 +399,9 @@ export class SlotCache implements Slots {
 
   /** Takes out a block: of a large size the exact one, or a larger one, or one of the next class; null for none. */
   private search(index: number, units: number): Block | null {
+    if (units === 0) return null
     const stack = this.stacks[index]
-    if (units < Limit.large) return units === 0 ? null : (this.pop(stack) ?? this.pop(this.stacks[index + 1]))
+    if (units < Limit.large) return this.pop(stack) ?? this.popNext(index, units)
     let found: Block | null = null
     let aboveFound: Block | null = null
     let above: Block | null = null
@@ -407,7 +413,7 @@ export class SlotCache implements Slots {
       }
       above = block
     }
-    if (found === null) return this.pop(this.stacks[index + 1])
+    if (found === null) return this.popNext(index, units)
     stack.height--
     if (aboveFound === null) stack.top = found.below!
     else aboveFound.below = found.below
@@ -446,6 +452,15 @@ export class SlotCache implements Slots {
       length += words[base | Word.units]
     }
     return length
+  }
+
+  /** The block on top of the next class, or of the two after that where room is short; null for none. */
+  private popNext(index: number, units: number): Block | null {
+    const block = this.pop(this.stacks[index + 1])
+    if (block !== null) return block
+    const { manySmall, manyLarge } = this.shares[index >>> Shift.stream]
+    if (!(units < Limit.large ? manySmall : manyLarge)) return null
+    return this.pop(this.stacks[index + 2]) ?? this.pop(this.stacks[index + 3])
   }
 
   private pop(stack: Stack): Block | null {
