@@ -1,12 +1,15 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
+import { CudaError } from '../base/errors.js'
+import { RESULT } from '../driver/constants.js'
+import type { Stream } from '../order/stream.js'
 import { TestDevice } from './pool-fixture.suite.js'
 import type { TransferredBuffer } from './transferred.js'
 
 /** What all kinds of shared pools have. */
 interface Front {
-  allocate(bytes: number): { transfer(): TransferredBuffer }
+  allocate(bytes: number, stream?: Stream): { transfer(): TransferredBuffer }
   adopt(transferred: TransferredBuffer): { free(): void }
   adoptAll(transferred: readonly TransferredBuffer[]): { free(): void; byteLength: number }[]
   stats(): { liveBuffers: number }
@@ -22,8 +25,8 @@ const kinds: Record<string, (device: TestDevice) => { pool: Front; attach: () =>
 
 for (const [kind, create] of Object.entries(kinds)) {
   describe(`many buffers adopted at once: ${kind}`, () => {
-    const fronts = () => {
-      const { pool, attach } = create(new TestDevice())
+    const fronts = (device = new TestDevice()) => {
+      const { pool, attach } = create(device)
       return { pool, other: attach() }
     }
 
@@ -62,8 +65,26 @@ for (const [kind, create] of Object.entries(kinds)) {
       assert.throws(() => other.adoptAll(sent[0] as never), { name: 'TypeError', message: /must be a list/ })
       assert.equal(pool.stats().liveBuffers, 3)
       for (const buffer of other.adoptAll(sent)) buffer.free()
+      assert.equal(pool.stats().liveBuffers, 0)
       other.close()
       assert.throws(() => other.adoptAll([]), { name: 'PoolError', message: /closed/ })
+    })
+
+    if (kind === 'host') return // its buffers are of no stream
+
+    it('are none where the driver refuses to wait for a closed stream', () => {
+      const device = new TestDevice()
+      const { pool, other } = fronts(device)
+      const stream = device.createStream()
+      const sent = [pool.allocate(1), pool.allocate(2, stream), pool.allocate(3)].map(buffer => buffer.transfer())
+      device.hold(stream)
+      stream.close()
+      device.driver.failCall({ call: 'cuEventSynchronize', code: RESULT.CUDA_ERROR_NOT_SUPPORTED, onwards: true })
+      assert.throws(() => other.adoptAll(sent), CudaError)
+      assert.throws(() => other.adopt(sent[1]), CudaError)
+      device.driver.clearFaults()
+      for (const buffer of sent.map(one => other.adopt(one))) buffer.free()
+      assert.equal(pool.stats().liveBuffers, 0)
     })
   })
 }

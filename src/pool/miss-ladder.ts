@@ -53,8 +53,8 @@ export class MissLadder {
     }
     if (record === 0) record = others.takeFree(heap, units, alignUnits)
     if (record === 0 && reserve.settleKnown() > 0) record = this.takeKnown(miss)
-    if (record === 0 && !reserve.deferred.empty) record = this.takeDeferred(miss, false)
-    if (record === 0 && !isEmpty && reserve.makeRoom(heap, units + alignUnits - 1, slot)) {
+    if (record === 0) record = this.takeDeferred(miss, false)
+    if (record === 0 && reserve.makeRoom(heap, units + alignUnits - 1, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
     if (record !== 0) return record

@@ -24,6 +24,8 @@ export class OtherStreams {
   insertedWaits = 0
   /** by key, of the stream asked for last: up to which stamp blocks are admitted without more ado */
   readonly admission: Admission = new Float64Array(MOST_STREAMS + 1)
+  /** the slot of that stream */
+  private looked = 0
 
   constructor(
     private readonly records: RecordTable,
@@ -43,6 +45,9 @@ export class OtherStreams {
     const { slotLimit } = this.slots
     const row = slot * MOST_STREAMS
     admission[0] = Infinity
+    // Of a stream that had no block then, which the loop leaves out: another thread may bring its first while the driver is called.
+    admission[this.looked + 1] = 0
+    this.looked = slot
     for (let other = 0; other < slotLimit; other++) {
       admission[other + 1] = Math.max(known[row + other], seen[other])
     }

@@ -255,13 +255,17 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     this.checkOpen('adoptAll')
     checkTransferredList('adoptAll', transferred)
     for (const one of transferred) checkTransferred('adoptAll', one, this.descriptor.number)
-    return transferred.map((one, index) => {
-      if (!this.claim(one)) {
-        for (const claimed of transferred.slice(0, index)) this.unclaim(claimed)
-        this.refuseAdoption('adoptAll')
+    const buffers: DeviceBuffer[] = []
+    try {
+      for (const one of transferred) {
+        if (!this.claim(one)) this.refuseAdoption('adoptAll')
+        buffers.push(this.adoptedBuffer(one))
       }
-      return this.adoptedBuffer(one)
-    })
+    } catch (error) {
+      for (const claimed of transferred.slice(0, buffers.length)) this.unclaim(claimed)
+      throw error
+    }
+    return buffers
   }
 
   /** Makes a buffer on its way this thread's; false for what is none. */
@@ -278,8 +282,15 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     Atomics.compareExchange(owners, record, ownerOf(tag, thread), ownerOf(tag, UNDERWAY))
   }
 
-  private adoptedBuffer({ record, tag }: TransferredBuffer): DeviceBuffer {
-    return new DeviceBuffer(new RecordHome(this, record, this.streamOf(this.state.slots[record])), tag)
+  /** The buffer just claimed, which is on its way again where the driver refuses to wait for its closed stream. */
+  private adoptedBuffer(claimed: TransferredBuffer): DeviceBuffer {
+    const { record, tag } = claimed
+    try {
+      return new DeviceBuffer(new RecordHome(this, record, this.streamOf(this.state.slots[record])), tag)
+    } catch (error) {
+      this.unclaim(claimed)
+      throw error
+    }
   }
 
   private refuseAdoption(call: string): never {

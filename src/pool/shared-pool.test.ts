@@ -25,6 +25,33 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
+  it('waits for a stream whose first block comes while the driver is called, though an allocation on it failed before', () => {
+    const device = new TestDevice()
+    const { driver } = device
+    const isCapturing = driver.cuStreamIsCapturing.bind(driver)
+    let meanwhile = () => {}
+    driver.cuStreamIsCapturing = handle => {
+      meanwhile()
+      meanwhile = () => {}
+      return isCapturing(handle)
+    }
+    const { pool, attach } = device.createSharedPool({ maxPoolBytes: 32 * MiB })
+    const other = attach()
+    const [own, late, asking] = [0, 1, 2].map(() => device.createStream())
+    const held = []
+    for (let buffer = pool.tryAllocate(4 * MiB, own); buffer !== null; buffer = pool.tryAllocate(4 * MiB, own))
+      held.push(buffer)
+    assert.equal(pool.tryAllocate(8 * MiB, late), null)
+    const freed = held.pop()!
+    const { ptr } = freed
+    meanwhile = () => {
+      device.hold(late)
+      freed.free(late)
+    }
+    assert.equal(other.tryAllocate(4 * MiB, asking)?.ptr, ptr)
+    assert.equal(pool.stats().insertedWaits, 1)
+  })
+
   it('has its records on pages and its places on cache lines', { skip: process.platform !== 'linux' }, () => {
     const { pool } = new TestDevice().createSharedPool()
     const { records, slots } = pool['state']

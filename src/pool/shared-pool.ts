@@ -90,7 +90,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   private readonly seen: Float64Array
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
-  /** the holder words of blocks of this thread, of generation 0: of a live one, and of one that another thread allocated */
+  /** the holder words of blocks of this thread, of generation 0: of a live one, and of one whose record is on another thread's page */
   private mine: number
   private readonly adopted: number
   /** those of the streams to allocate for; null once closed */
@@ -220,7 +220,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     if (stream !== undefined || !this.returns(record, tag, slot)) this.releaseSlowly(buffer, stream)
   }
 
-  /** Frees a block that another thread allocated by sending it back there; false where that is not what is asked. */
+  /** Frees a block whose record is on another thread's page by sending it back there; false where that is not what is asked. */
   private returns(record: number, tag: number, slot: number): boolean {
     const { words } = this
     const base = record << 4
@@ -288,12 +288,15 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
       if (this.isKnown(record)) this.words[(record << 4) | Word.touched] = 1
     }
     const buffers = new Array<DeviceBuffer>(transferred.length)
-    for (let index = 0; index < transferred.length; index++) {
-      if (!this.claim(transferred[index])) {
-        for (const { record, tag } of transferred.slice(0, index)) this.giveUp(record, tag)
-        this.refuseAdoption('adoptAll')
+    let index = 0
+    try {
+      for (; index < transferred.length; index++) {
+        if (!this.claim(transferred[index])) this.refuseAdoption('adoptAll')
+        buffers[index] = this.adoptedBuffer(transferred[index])
       }
-      buffers[index] = this.adoptedBuffer(transferred[index])
+    } catch (error) {
+      for (const { record, tag } of transferred.slice(0, index)) this.giveUp(record, tag)
+      throw error
     }
     return buffers
   }
@@ -323,9 +326,15 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     publish(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
   }
 
+  /** The buffer of a block just claimed, which is on its way again where the driver refuses to wait for its closed stream. */
   private adoptedBuffer({ record, tag }: TransferredBuffer): DeviceBuffer {
     this.addresses.note(record)
-    return new DeviceBuffer(this.homes.for(record, this.streamAt(record)), tag)
+    try {
+      return new DeviceBuffer(this.homes.for(record, this.streamAt(record)), tag)
+    } catch (error) {
+      this.giveUp(record, tag)
+      throw error
+    }
   }
 
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
@@ -509,7 +518,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     return this.bufferOf(record, this.words[record << 4], bytes, stream)
   }
 
-  /** A free block out of the heaps that the stream may use, as far as that is known; 0 for none. */
+  /** A free block out of the heaps that the stream may use, as far as that is known, or a part of a larger one that this thread has cached; 0 for none. */
   private takeFromHeap(units: number, alignUnits: number, slot: number): number {
     const { state, words, others } = this
     const { memory, slots } = state

@@ -119,7 +119,10 @@ export class SharedSlots implements Slots {
     return record
   }
 
-  /** The smallest block of a class above `sizeClass` and below `end`, out of this thread's own places; 0 for none. */
+  /**
+   * The smallest block of a class above `sizeClass` and below `end`, out of this thread's own places; 0 for none. A class where
+   * the keeper has left holes below the others may be passed over.
+   */
   popLarger(slot: number, sizeClass: number, end: number): number {
     if (!this.door.enter()) return 0
     let record = 0
