@@ -9,7 +9,7 @@ export const enum Phase {
   live = 1,
   /** freed, and in a slot of that thread or on the way from or to one */
   cached = 2,
-  /** in use, and allocated by another thread */
+  /** in use by a thread that adopted it, on whose page its record is not */
   adopted = 3,
 }
 

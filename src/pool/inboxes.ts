@@ -1,6 +1,6 @@
-// Blocks that one thread allocated and another one freed, on their way back, so that producer and consumer in two threads need no
-// lock: for each thread a ring of parcels. A parcel is a cache line, which one thread at a time fills: what costs is the way of
-// a line from core to core, and so fifteen blocks share one.
+// Blocks that one thread has adopted and freed, on their way to the one on whose page their record is, so that producer and
+// consumer in two threads need no lock: for each thread a ring of parcels. A parcel is a cache line, which one thread at a time
+// fills: what costs is the way of a line from core to core, and so fifteen blocks share one.
 //
 // The thread that fills a parcel only puts blocks into empty entries. The one that it is for takes them out behind its door
 // (door.ts), and so may the keeper of the pool. A block in there is cached by the thread that freed it; whoever dies leaves

@@ -88,6 +88,15 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
+  it('leaves a large block cached that would make no room for a small one', () => {
+    const { pool } = new TestDevice({ capacityBytes: 1024 * MiB }).createSharedPool()
+    pool.allocate(2 * MiB).free()
+    assert.equal(pool.stats().cachedBytes, 2 * MiB)
+    pool.allocate(1000)
+    assert.equal(pool.stats().cachedBytes, 2 * MiB)
+    pool.check()
+  })
+
   it('has so many driver allocations at most, says so, and loses none', () => {
     const device = new TestDevice()
     const { pool } = device.createSharedPool({ backing: 'segments' }, { ranges: 4 })

@@ -65,7 +65,7 @@ const enum Total {
 export class SharedSlots implements Slots {
   readonly isEmpty = false // blocks come and go meanwhile
   private readonly places: Int32Array
-  /** blocks on their way back to the threads that allocated them */
+  /** blocks on their way back to the threads on whose pages their records are */
   readonly inboxes: Inboxes
   /** by stream and class of this thread: up to which place there may be blocks; no more than a hint, since the keeper takes some away */
   private readonly tops = new Uint8Array(MOST_STREAMS << Shift.stack)

@@ -151,8 +151,15 @@ describe('slot cache', () => {
     const SLOT = 2
     const KINDS = { cached: SLOT, elsewhere: SLOT + 1, live: SLOT, free: SLOT, idle: -1 }
 
-    /** Neighbouring blocks, and a cache that has those of `kind` cached or elsewhere; `others` more are cached, far away. */
-    function row(blocks: readonly (readonly [kind: keyof typeof KINDS, units: number])[], others: number) {
+    /**
+     * Neighbouring blocks, and a cache that has those of `kind` cached or elsewhere; more are cached far away, as many large ones as
+     * `others` says and as many small ones as `smallOthers`.
+     */
+    function row(
+      blocks: readonly (readonly [kind: keyof typeof KINDS, units: number])[],
+      others: number,
+      smallOthers = 0,
+    ) {
       const records = new RecordTable()
       const cache = new SlotCache(records, 2 ** 30, NO_POOL)
       const add = (kind: keyof typeof KINDS, units: number) => {
@@ -180,9 +187,11 @@ describe('slot cache', () => {
         records.words[(record << 4) | Word.next] = chain[index + 1] ?? 0
       }
       for (let other = 0; other < others; other++) add('cached', Math.round(5000 * 1.07 ** (other >> 2)))
+      for (let other = 0; other < smallOthers; other++) add('cached', 16 + (other >> 4))
       const before = cache.cachedUnits(SLOT)
       const room = (units: number) => {
-        const places = cache.takeRoom(SLOT, units, classOf(4096), CLASSES).map(record => chain.indexOf(record))
+        const [first, end] = units < 4096 ? [0, classOf(4096)] : [classOf(4096), CLASSES]
+        const places = cache.takeRoom(SLOT, units, first, end).map(record => chain.indexOf(record))
         return places.sort((a, b) => a - b)
       }
       const take = (units: number) => cache.takeAny(SLOT, units)?.units ?? 0
@@ -246,6 +255,39 @@ describe('slot cache', () => {
       few.room(80_000)
       assert.equal(few.take(45_000), 0)
     })
+
+    const SIZES = {
+      small: { least: 16, asked: 2816, larger: [3072, 3200], absent: 3900 },
+      large: { least: 5000, asked: 45_000, larger: [49_000, 51_000], absent: 80_000 },
+    }
+    const apart = (units: readonly number[]) => units.flatMap(each => [['cached', each] as const, ['live', 1] as const])
+
+    for (const [size, other, large, small] of [
+      ['small', 'large', 0, 255],
+      ['large', 'small', 63, 0],
+    ] as const) {
+      const { least, asked, larger, absent } = SIZES[size]
+
+      it(`by ${size} blocks that are larger, until room is short with fewer cached`, () => {
+        for (const units of larger) {
+          const { room, take } = row(apart([units]), large, small)
+          assert.equal(take(asked), 0)
+          assert.deepEqual([room(absent), take(asked)], [[], units])
+        }
+        const { room, take, gone } = row(apart(larger), large, small)
+        room(absent)
+        assert.deepEqual([take(asked), take(least)], [larger[0], least])
+        room(absent)
+        assert.deepEqual([take(asked), gone()], [0, larger[0] + least])
+      })
+
+      it(`not by ${other} blocks that are larger where many ${size} ones are cached`, () => {
+        const { room, take } = row(apart([...larger, ...SIZES[other].larger]), large, small)
+        room(SIZES[other].absent)
+        room(absent)
+        assert.deepEqual([take(SIZES[other].asked), take(asked)], [0, larger[0]])
+      })
+    }
 
     it('leaves a few to be given back together', () => {
       assert.deepEqual(row([['cached', 90_000]], 62).room(50_000), [])

@@ -397,7 +397,7 @@ export class SlotCache implements Slots {
     }
   }
 
-  /** Takes out a block: of a large size the exact one, or a larger one, or one of the next class; null for none. */
+  /** Takes out a block: of a large size the exact one, or a larger one, or one of the next three classes; null for none. */
   private search(index: number, units: number): Block | null {
     if (units === 0) return null
     const stack = this.stacks[index]
