@@ -6,9 +6,10 @@ import { Random } from '../src/base/random.js'
 import type { Device } from '../src/device.js'
 import { limited, type Stream } from '../src/index.js'
 import type { Pool } from '../src/pool/pool.js'
-import { headline, machineOf, median, save } from './machine.js'
+import { headline, machineOf, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, objectNs } from './pool-loops.js'
+import { type Batch, Core, quietText } from './quiet.js'
 
 const program = deviceBenchmark("host time of an allocation and its free, beside the driver's own calls")
 const values = optionsOf(program)
@@ -17,7 +18,13 @@ const scale = values.smoke ? 0.002 : 1
 const BATCHES = values.smoke ? 3 : 25
 /** Batches before those: a pool still takes memory in the first of a mix, and finds ever better what it has. */
 const WARM_UPS = values.smoke ? 1 : 5
+/** The driver's slow calls get fewer of both. */
+const SLOW_BATCHES = Math.min(5, BATCHES)
+const SLOW_WARM_UPS = 1
 const LIVE = 1000
+/** Of a mix, of which the driver's calls do only the first ones. */
+const MIX_STEPS = Math.ceil(400_000 * scale)
+const MIX_SHARE = { cuMemAllocAsync: 0.25, cuMemAlloc: 0.005 }
 const SEED = 1
 
 /** Something that gives out and takes back memory: a pool, or the driver itself. */
@@ -85,6 +92,7 @@ class DriverSubject implements Subject {
   constructor(
     readonly name: string,
     readonly pairs: number,
+    private readonly mixShare: number,
     private readonly allocate: (bytes: number) => number,
     private readonly free: (ptr: number) => void,
   ) {}
@@ -96,7 +104,7 @@ class DriverSubject implements Subject {
   }
 
   mixNs(sizes: Float64Array, victims: Int32Array): number {
-    const steps = LIVE + Math.ceil((sizes.length - LIVE) * Math.min(1, this.pairs / 100_000))
+    const steps = LIVE + Math.ceil((sizes.length - LIVE) * this.mixShare)
     const live = new Float64Array(LIVE)
     for (let index = 0; index < LIVE; index++) live[index] = this.allocate(sizes[index])
     const start = performance.now()
@@ -128,12 +136,14 @@ async function subjects(opened: Device): Promise<Subject[]> {
     new DriverSubject(
       'cuMemAllocAsync/cuMemFreeAsync, threshold max',
       25_000,
+      MIX_SHARE.cuMemAllocAsync,
       bytes => driver.cuMemAllocAsync(bytes, handle),
       ptr => driver.cuMemFreeAsync(ptr, handle),
     ),
     new DriverSubject(
       'cuMemAlloc/cuMemFree',
       500,
+      MIX_SHARE.cuMemAlloc,
       bytes => driver.cuMemAlloc(bytes),
       ptr => driver.cuMemFree(ptr),
     ),
@@ -142,7 +152,7 @@ async function subjects(opened: Device): Promise<Subject[]> {
 
 function mix(least: number, most: number): { sizes: Float64Array; victims: Int32Array } {
   const random = new Random(SEED)
-  const steps = LIVE + Math.ceil(400_000 * scale)
+  const steps = LIVE + MIX_STEPS
   return {
     sizes: Float64Array.from({ length: steps }, () => random.logUniform(least, most)),
     victims: Int32Array.from({ length: steps }, () => random.below(LIVE)),
@@ -162,28 +172,32 @@ const driverPool = device.defaultDriverPool()
 const { releaseThresholdBytes } = driverPool
 driverPool.releaseThresholdBytes = Infinity
 const all = await subjects(device)
-const rows = workloads.map(({ name, run }) => {
-  const times = all.map((): number[] => [])
+const core = new Core()
+const measured = workloads.map(({ name, run }) => {
+  const batches = all.map((): Batch<number>[] => [])
   for (let batch = -WARM_UPS; batch < BATCHES; batch++) {
     for (const [index, subject] of all.entries()) {
-      // The driver's slow calls get fewer batches.
-      if (subject.pairs < 1000 && (batch < -1 || batch >= 5)) continue
-      const ns = run(subject)
-      if (batch >= 0 && ns !== null) times[index].push(ns)
+      if (subject.pairs < 1000 && (batch < -SLOW_WARM_UPS || batch >= SLOW_BATCHES)) continue
+      const { measured: ns, controlMs } = core.batch(() => run(subject))
+      if (batch >= 0 && ns !== null) batches[index].push({ measured: ns, controlMs })
     }
   }
-  const ours = median(times[0])
+  return { name, batches, checksums: all.map(({ checksum }) => (name.startsWith('mix') ? checksum : null)) }
+})
+const rows = measured.map(({ name, batches, checksums }) => {
+  const ours = core.figures(batches[0], 2, ns => ns)
   return {
     workload: name,
     subjects: all.flatMap((subject, index) => {
-      if (times[index].length === 0) return []
-      const medianNs = median(times[index])
+      if (batches[index].length === 0) return []
+      const figures = core.figures(batches[index], 2, ns => ns)
+      const { medianNs, quietNs } = figures
       return {
         name: subject.name,
-        medianNs: Number(medianNs.toFixed(2)),
-        leastNs: Number(Math.min(...times[index]).toFixed(2)),
-        timesOurs: Number((medianNs / ours).toFixed(2)),
-        checksum: name.startsWith('mix') ? subject.checksum : null,
+        ...figures,
+        timesOurs: Number((medianNs / ours.medianNs).toFixed(2)),
+        quietTimesOurs: quietNs && ours.quietNs && Number((quietNs / ours.quietNs).toFixed(2)),
+        checksum: checksums[index],
       }
     }),
   }
@@ -191,19 +205,38 @@ const rows = workloads.map(({ name, run }) => {
 
 const machine = machineOf(device)
 console.log(headline(machine, 'the driver rows are not a GPU’s'))
-console.log(`medians of ${BATCHES} batches after ${WARM_UPS}, ns per allocate + free, seed ${SEED}`)
+console.log(
+  `${BATCHES} batches after ${WARM_UPS} (cuMemAlloc: ${SLOW_BATCHES} after ${SLOW_WARM_UPS}), ns per allocate + free, seed ${SEED}`,
+)
+console.log(
+  `mixes of ${MIX_STEPS} steps, of which cuMemAllocAsync does ${100 * MIX_SHARE.cuMemAllocAsync}% and cuMemAlloc ${100 * MIX_SHARE.cuMemAlloc}%`,
+)
+console.log(core.legend())
+const line = (name: string, columns: string[], mark = '') =>
+  console.log(`  ${name.padEnd(46)}${columns.map(column => column.padStart(14)).join('')}${mark}`)
 for (const { workload, subjects: results } of rows) {
   console.log(`\n${workload}`)
-  for (const { name, medianNs, timesOurs, checksum } of results) {
+  line('', ['median', '× ours', 'least', 'quiet', '× ours'])
+  for (const { name, medianNs, leastNs, timesOurs, quietTimesOurs, checksum, ...quiet } of results) {
     const mark = checksum === null ? '' : `   placements ${checksum.toString(16)}`
-    console.log(
-      `  ${name.padEnd(48)}${medianNs.toFixed(1).padStart(10)}${`${timesOurs.toFixed(1)}×`.padStart(10)}${mark}`,
-    )
+    const ratios = [timesOurs, quietTimesOurs].map(times => (times === null ? '–' : `${times.toFixed(1)}×`))
+    line(name, [medianNs.toFixed(1), ratios[0], leastNs.toFixed(1), quietText(quiet, 1), ratios[1]], mark)
   }
 }
 save(values.save, 'allocate', {
   machine,
-  parameters: { batches: BATCHES, warmUps: WARM_UPS, live: LIVE, seed: SEED, scale },
+  parameters: {
+    batches: BATCHES,
+    warmUps: WARM_UPS,
+    slowBatches: SLOW_BATCHES,
+    slowWarmUps: SLOW_WARM_UPS,
+    live: LIVE,
+    mixSteps: MIX_STEPS,
+    mixShare: MIX_SHARE,
+    seed: SEED,
+    scale,
+  },
+  control: core.control(),
   rows,
 })
 driverPool.releaseThresholdBytes = releaseThresholdBytes

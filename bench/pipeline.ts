@@ -9,9 +9,10 @@ import { CU_EVENT_DISABLE_TIMING } from '../src/driver/constants.js'
 import type { Driver } from '../src/driver/driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import type { DeviceBuffer, Event, Pool, PoolOptions, Stream } from '../src/index.js'
-import { headline, machineOf, median, save } from './machine.js'
+import { headline, machineOf, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor } from './pool-loops.js'
+import { type Batch, Core, type Figures, quietText } from './quiet.js'
 
 const program = deviceBenchmark("memory that goes from stream to stream, beside the driver's pool")
 const values = optionsOf(program)
@@ -22,6 +23,7 @@ const STEPS = values.smoke ? 20 : 200
 const SIZES = Array.from({ length: 32 }, (_, index) => 4 * KiB * Math.ceil(2 ** (index / 3)))
 /** buffers that a stage takes */
 const BUFFERS = 64
+const core = new Core()
 
 /** What a stage takes and gives back, whatever a buffer is. */
 interface Subject<B> {
@@ -159,36 +161,49 @@ function insertedWait(opened: Device) {
     driver.cuEventRecord(event, streams[~round & 1].handle)
     driver.cuStreamWaitEvent(streams[round & 1].handle, event)
   }
-  const [ours, bare, ordering]: number[][] = [[], [], []]
+  const [ours, bare, ordering]: Batch<number>[][] = [[], [], []]
   for (let batch = 0; batch <= BATCHES; batch++) {
-    const allocateNs = timed(
-      rounds,
-      round => {
-        buffer = pool.allocate(WAIT_BYTES, streams[round & 1])
-      },
-      () => buffer.free(),
+    const allocateBatch = core.batch(() =>
+      timed(
+        rounds,
+        round => {
+          buffer = pool.allocate(WAIT_BYTES, streams[round & 1])
+        },
+        () => buffer.free(),
+      ),
     )
     opened.synchronize()
     pool.processDeferred()
     pool.allocate(WAIT_BYTES, streams[0]).free()
-    const bareNs = timed(rounds, round => {
-      ask(round)
-      order(round)
-    })
+    const bareBatch = core.batch(() =>
+      timed(rounds, round => {
+        ask(round)
+        order(round)
+      }),
+    )
     opened.synchronize()
-    const orderingNs = timed(rounds, order)
+    const orderingBatch = core.batch(() => timed(rounds, order))
     opened.synchronize()
     if (batch === 0) continue
-    ours.push(allocateNs)
-    bare.push(bareNs)
-    ordering.push(orderingNs)
+    ours.push(allocateBatch)
+    bare.push(bareBatch)
+    ordering.push(orderingBatch)
   }
   driver.cuEventDestroy(event)
   const waits = pool.stats().insertedWaits / ((BATCHES + 1) * rounds)
   pool.close()
-  const [allocateNs, driverNs, orderingNs] = [ours, bare, ordering].map(times => Math.round(median(times)))
-  const beyondNs = allocateNs - driverNs
-  return { allocateNs, driverNs, orderingNs, beyondNs, waitsPerAllocation: Number(waits.toFixed(3)) }
+  const figuresOf = (batches: readonly Batch<number>[]) => core.figures(batches, 0, ns => ns)
+  const figures = { allocate: figuresOf(ours), driver: figuresOf(bare), ordering: figuresOf(ordering) }
+  const { allocate, driver: calls } = figures
+  return {
+    allocateNs: allocate.medianNs,
+    driverNs: calls.medianNs,
+    orderingNs: figures.ordering.medianNs,
+    beyondNs: allocate.medianNs - calls.medianNs,
+    quietBeyondNs: allocate.quietNs === null || calls.quietNs === null ? null : allocate.quietNs - calls.quietNs,
+    figures,
+    waitsPerAllocation: Number(waits.toFixed(3)),
+  }
 }
 
 const WAIT_BYTES = 16 * MiB
@@ -204,49 +219,85 @@ const rowOf = async (width: number) => {
     driverSubject(device.driver) as Subject<DeviceBuffer | number>,
   ]
   const ring = new Ring(device, width)
-  const times = subjects.map((): Times[] => [])
+  const batches = subjects.map((): Batch<Times>[] => [])
+  let warmUpWaits = 0
   for (let batch = -WARM_UPS; batch < BATCHES; batch++) {
+    if (batch === 0) warmUpWaits = pool.stats().insertedWaits
     for (const [index, subject] of subjects.entries()) {
-      const time = ring.run(subject, STEPS)
-      if (batch >= 0) times[index].push(time)
+      const times = core.batch(() => ring.run(subject, STEPS))
+      if (batch >= 0) batches[index].push(times)
     }
   }
   const { insertedWaits, reservedBytes } = pool.stats()
   ring.close()
   pool.close()
-  const results = subjects.map(({ name }, index) => {
-    const [allocates, frees] = [times[index].map(time => time.allocateNs), times[index].map(time => time.freeNs)]
-    const rounded = [median(allocates), Math.min(...allocates), median(frees), Math.min(...frees)].map(ns =>
-      Number(ns.toFixed(1)),
-    )
-    return { name, allocateNs: rounded[0], leastAllocateNs: rounded[1], freeNs: rounded[2], leastFreeNs: rounded[3] }
-  })
   const driverCallsPer64Frees = Number((await callsPer64Frees(OPTIONS, width)).toFixed(3))
-  return { streams: width, driverCallsPer64Frees, insertedWaits, reservedBytes, subjects: results }
+  return {
+    streams: width,
+    driverCallsPer64Frees,
+    insertedWaits: insertedWaits - warmUpWaits,
+    reservedBytes,
+    subjects: subjects.map(({ name }, index) => ({ name, batches: batches[index] })),
+  }
 }
-const rows = [await rowOf(2), await rowOf(4)]
+const measured = [await rowOf(2), await rowOf(4)]
+const wait = insertedWait(device)
+const rows = measured.map(row => ({
+  ...row,
+  subjects: row.subjects.map(({ name, batches }) => {
+    const allocate = core.figures(batches, 1, times => times.allocateNs)
+    const free = core.figures(batches, 1, times => times.freeNs)
+    return {
+      name,
+      allocateNs: allocate.medianNs,
+      leastAllocateNs: allocate.leastNs,
+      quietAllocateNs: allocate.quietNs,
+      freeNs: free.medianNs,
+      leastFreeNs: free.leastNs,
+      quietFreeNs: free.quietNs,
+      quietBatches: allocate.quietBatches,
+    }
+  }),
+}))
 
 const machine = machineOf(device)
 console.log(headline(machine, 'the driver rows are not a GPU’s'))
-console.log(
-  `medians of ${BATCHES} batches after ${WARM_UPS} of ${STEPS} steps, ${BUFFERS} buffers a step; ns, and the least in brackets`,
-)
+console.log(`${BATCHES} batches after ${WARM_UPS} of ${STEPS} steps, ${BUFFERS} buffers a step, ns`)
+console.log(core.legend())
+const line = (name: string, ...columns: (number | string)[]) =>
+  console.log(`  ${name.padEnd(46)}${columns.map(column => String(column).padStart(14)).join('')}`)
 for (const { streams, driverCallsPer64Frees, insertedWaits, subjects } of rows) {
   console.log(`\n${streams} streams in a ring`)
-  for (const { name, allocateNs, leastAllocateNs, freeNs, leastFreeNs } of subjects) {
-    console.log(`  ${name.padEnd(48)}allocate ${allocateNs} (${leastAllocateNs}), free ${freeNs} (${leastFreeNs})`)
+  line('', 'allocate', 'least', 'quiet', 'free', 'least', 'quiet')
+  for (const {
+    name,
+    allocateNs,
+    leastAllocateNs,
+    quietAllocateNs,
+    freeNs,
+    leastFreeNs,
+    quietFreeNs,
+    quietBatches,
+  } of subjects) {
+    const [quietAllocate, quietFree] = [quietAllocateNs, quietFreeNs].map(quietNs =>
+      quietText({ quietNs, quietBatches }, 1),
+    )
+    line(name, allocateNs, leastAllocateNs, quietAllocate, freeNs, leastFreeNs, quietFree)
   }
-  console.log(`  calls of the driver for 64 frees: ${driverCallsPer64Frees}; waits inserted: ${insertedWaits}`)
+  console.log(
+    `  calls of the driver for 64 frees: ${driverCallsPer64Frees}; waits inserted after the warm-ups: ${insertedWaits}`,
+  )
 }
-const wait = insertedWait(device)
-console.log(
-  `\nan allocation that makes its stream wait: ${wait.allocateNs}, ${wait.beyondNs} beyond the driver's three calls`,
-)
-console.log(
-  `  those take ${wait.driverNs}: ${wait.driverNs - wait.orderingNs} to ask whether the stream is captured, ${wait.orderingNs} to record and wait`,
-)
+console.log(`\nan allocation that makes its stream wait, ${BATCHES} batches after 1`)
+line('', 'median', 'least', 'quiet')
+const waitLine = (name: string, { medianNs, leastNs, ...quiet }: Figures) =>
+  line(name, medianNs, leastNs, quietText(quiet, 0))
+waitLine('allocate', wait.figures.allocate)
+waitLine("the driver's three calls for it", wait.figures.driver)
+waitLine('two of those, to record and wait', wait.figures.ordering)
+line("allocate beyond the driver's calls", wait.beyondNs, '', wait.quietBeyondNs ?? '–')
 console.log(`  waits inserted per allocation: ${wait.waitsPerAllocation}`)
 const parameters = { batches: BATCHES, warmUps: WARM_UPS, steps: STEPS, buffers: BUFFERS }
-save(values.save, 'pipeline', { machine, parameters, rows, insertedWait: wait })
+save(values.save, 'pipeline', { machine, parameters, control: core.control(), rows, insertedWait: wait })
 driverPool.releaseThresholdBytes = releaseThresholdBytes
 device.close()

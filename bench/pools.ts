@@ -5,9 +5,10 @@
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Device } from '../src/device.js'
 import { POOL_ATTRIBUTE } from '../src/driver/constants.js'
-import { headline, machineOf, median, save } from './machine.js'
+import { headline, machineOf, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, objectNs } from './pool-loops.js'
+import { type Batch, Core, quietText } from './quiet.js'
 
 const program = deviceBenchmark("host time of arenas and block pools, beside the driver's own calls")
 const values = optionsOf(program)
@@ -16,7 +17,7 @@ const scale = values.smoke ? 0.01 : 1
 const BATCHES = values.smoke ? 3 : 100
 const HELD = 1024 // allocations between two resets of an arena, and blocks that are held
 const BLOCKS = 2048
-const SLOW_BATCHES = 5
+const SLOW_BATCHES = Math.min(5, BATCHES) // of the driver's slow calls
 /** Objects of one batch fill the engine's nursery of 16 MiB, so that each batch has its share of collections, and the median too. */
 const CALLS = 400 * HELD
 
@@ -94,29 +95,31 @@ async function rowsFor(opened: Device, bytes: number): Promise<Row[]> {
 const defaultPool = device.driver.cuDeviceGetDefaultMemPool(device.context.device)
 device.driver.cuMemPoolSetAttribute(defaultPool, POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, Infinity)
 const rows = await rowsFor(device, 4 * KiB)
-const times = rows.map((): number[] => [])
+const core = new Core()
+const batches = rows.map((): Batch<number>[] => [])
 // The driver's rows come last, so that what the simulated one leaves to collect is not collected in ours.
 for (const isOurs of [true, false]) {
   for (let batch = 0; batch <= BATCHES; batch++) {
     for (const [index, { calls, run }] of rows.entries()) {
       // The driver's slow calls get fewer batches; the first batch of each warms up and does not count.
       if ((calls === CALLS) !== isOurs || (calls < 1000 && batch > SLOW_BATCHES)) continue
-      const ns = run(Math.ceil(calls * scale))
-      if (batch > 0) times[index].push(ns)
+      const measured = core.batch(() => run(Math.ceil(calls * scale)))
+      if (batch > 0) batches[index].push(measured)
     }
   }
 }
-const results = rows.map(({ name }, index) => ({
-  name,
-  medianNs: Number(median(times[index]).toFixed(2)),
-  leastNs: Number(Math.min(...times[index]).toFixed(2)),
-}))
+const results = rows.map(({ name }, index) => ({ name, ...core.figures(batches[index], 2, ns => ns) }))
 
 const machine = machineOf(device)
 console.log(headline(machine, 'the driver rows are not a GPU’s'))
-console.log(`4 KiB, medians of ${BATCHES} batches and the least, ns per call or per pair of calls`)
-for (const { name, medianNs, leastNs } of results) {
-  console.log(`  ${name.padEnd(48)}${medianNs.toFixed(1).padStart(10)}${leastNs.toFixed(1).padStart(10)}`)
+console.log(`4 KiB, ${BATCHES} batches (cuMemAlloc: ${SLOW_BATCHES}), ns per call or per pair of calls`)
+console.log(core.legend())
+const line = (name: string, ...columns: string[]) =>
+  console.log(`  ${name.padEnd(48)}${columns.map(column => column.padStart(14)).join('')}`)
+line('', 'median', 'least', 'quiet')
+for (const { name, medianNs, leastNs, ...quiet } of results) {
+  line(name, medianNs.toFixed(1), leastNs.toFixed(1), quietText(quiet, 1))
 }
-save(values.save, 'pools', { machine, parameters: { batches: BATCHES, bytes: 4 * KiB, held: HELD, scale }, results })
+const parameters = { batches: BATCHES, slowBatches: SLOW_BATCHES, bytes: 4 * KiB, held: HELD, scale }
+save(values.save, 'pools', { machine, parameters, control: core.control(), results })
 device.close()

@@ -43,23 +43,27 @@ const DEFAULT_YOUNG = '12'
 const RECORDS = 4096
 const PLACES = 16
 
-const phases = ['arithmetic', 'pair', 'mix', 'own pool', 'arithmetic again', 'driver'] as const
+/** One after another; the controls are beside the mix, since a core is at times slower than it was a second before. */
+const phases = ['pair', 'arithmetic', 'mix', 'arithmetic again', 'own pool', 'driver'] as const
 type Phase = (typeof phases)[number]
 
 /** What the columns mean, for whoever reads the result. */
 const COLUMNS = {
-  workers: 'threads at once',
-  'pair ns': 'of an allocation of 4 KiB and its free, in each thread',
-  'mix ns': 'of a free and an allocation of 512 B to 1 MiB, log-uniform, with 64 live, in each thread',
+  workers: 'threads at once; every column of one thread is the median of `singleRuns` runs',
+  'pair ns': 'of an allocation of 4 KiB and its free, mean of all threads',
+  'mix ns': 'of a free and an allocation of 512 B to 1 MiB, log-uniform, with 64 live, mean of all threads',
   'mix M/s': 'million free + allocate a second, in all threads',
   'driver ns': 'the same by cuMemFreeAsync and cuMemAllocAsync',
   'driver M/s': 'the same in all threads',
   'arithmetic ns':
-    'control: sizes, classes, records and stacks as in the mix, in tables of the thread, without buffers',
+    'control: sizes, classes, records and stacks as in the mix, in tables of the thread, without buffers; before or after the mix, whichever was less',
   'own pool ns': 'control: the mix on a pool of the same kind that no other thread uses, on a simulated device',
   'mix ÷ 1 worker': 'mix ns over that of one worker',
-  'by arithmetic': 'the same over what the arithmetic became slower by',
-  'by own pool': 'the same over what the own pool became slower by',
+  'mix ÷ arithmetic':
+    'mix ns over the mean of the arithmetic before and after it in the same thread, mean of all threads',
+  'mix ÷ own pool': 'mix ns over own pool ns of the same thread, mean of all threads',
+  'by arithmetic': 'mix ÷ arithmetic over that of one worker: what the mix became slower by and the core did not',
+  'by own pool': 'the same of mix ÷ own pool',
   'misses %': 'allocations of the mix that found no block at hand',
   'handed M/s a pair':
     'million buffers a second that each pair of threads allocates in one and frees in the other, which adopts 64 at a time; mean of all pairs',
@@ -350,9 +354,10 @@ async function main(): Promise<void> {
   const rows: Row[] = []
   const most = values.smoke ? 2 : Number(values.workers)
   const milliseconds = values.smoke ? 5 : 400
+  const singleRuns = values.smoke ? 1 : SINGLE_RUNS
   for (let workers = 1; workers <= most; workers *= 2) {
     const runs: Row[] = []
-    const count = workers === 1 && !values.smoke ? SINGLE_RUNS : 1
+    const count = workers === 1 ? singleRuns : 1
     while (runs.length < count) runs.push(await measure(device, workers, milliseconds, young))
     rows.push(compared(medianOf(runs), rows[0]))
   }
@@ -364,7 +369,7 @@ async function main(): Promise<void> {
     live: LIVE,
     sizes: [LEAST_BYTES, MOST_BYTES],
     youngMiB: young === 0 ? 'as Node chooses' : young,
-    singleRuns: SINGLE_RUNS,
+    singleRuns,
     columns: COLUMNS,
     table: rows.map(rounded),
   })
@@ -406,6 +411,8 @@ async function measure(device: Device, workers: number, milliseconds: number, yo
     'driver M/s': total(({ ns }) => ns.driver),
     'arithmetic ns': mean(({ ns }) => Math.min(ns.arithmetic, ns['arithmetic again'])),
     'own pool ns': mean(({ ns }) => ns['own pool']),
+    'mix ÷ arithmetic': mean(({ ns }) => (2 * ns.mix) / (ns.arithmetic + ns['arithmetic again'])),
+    'mix ÷ own pool': mean(({ ns }) => ns.mix / ns['own pool']),
     'misses %': 100 * mean(({ misses }) => misses),
     ...(workers > 1 && {
       'handed M/s a pair': handed.reduce((sum, rate) => sum + rate, 0) / handed.length,
@@ -426,8 +433,8 @@ function compared(row: Row, one: Row = row): Row {
   const compared: Row = {
     ...row,
     'mix ÷ 1 worker': slower('mix ns'),
-    'by arithmetic': slower('mix ns') / slower('arithmetic ns'),
-    'by own pool': slower('mix ns') / slower('own pool ns'),
+    'by arithmetic': slower('mix ÷ arithmetic'),
+    'by own pool': slower('mix ÷ own pool'),
   }
   const columns = Object.keys(COLUMNS) as (keyof Row)[]
   return Object.fromEntries(columns.flatMap(column => (column in compared ? [[column, compared[column]!]] : [])))
