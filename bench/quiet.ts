@@ -3,8 +3,8 @@
 
 import { median } from './machine.js'
 
-/** How much slower than its least the control may be, before and after a batch that counts as quiet. */
-const TOLERANCE = 1.1
+/** How much slower than its least the control may be, before and after a batch that counts as quiet: steps of a clock's frequency differ by less. */
+const TOLERANCE = 1.15
 /** Of the control: a third of a millisecond or a bit more. Much longer than an interrupt, shorter than most batches. */
 const STEPS = 150_000
 /** What the control returned, so that it is not optimised away. */
