@@ -24,6 +24,8 @@ export class FreeMemory implements Heaps {
   readonly isShared: boolean
   /** by stream slot: the latest stamp that a block waits for */
   readonly awaited: Float64Array
+  /** by stream slot: the stamp up to which its blocks were settled last; what waits in the heaps since is later */
+  private readonly settled: Float64Array
   private readonly uses: GranuleUses[] = []
   /** how many large blocks were given back since marks were placed */
   private readonly unmarked: Int32Array
@@ -40,6 +42,7 @@ export class FreeMemory implements Heaps {
     this.small = new SegregatedFit(records, room)
     this.large = new SegregatedFit(records, room)
     this.awaited = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
+    this.settled = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
     this.unmarked = fixed?.region.int32(1) ?? new Int32Array(1)
     if (fixed !== null && fixed.granules > 0) {
       this.uses = [0, 1].map(() => new GranuleUses(fixed.granules, fixed.granuleUnits, seen, fixed.region))
@@ -60,7 +63,8 @@ export class FreeMemory implements Heaps {
   /** Gives a block back to its heap, to be used again after `stamp` of the stream slot, without asking the driver for anything. */
   giveToHeap(record: number, slot: number, stamp: number): void {
     const heap = this.heapFor(this.records.words[(record << 4) | Word.units])
-    const settled = this.seen[slot] >= stamp
+    // What is seen may go back: of two threads that learn of a stream, the one that knows less may write last.
+    const settled = stamp <= this.seen[slot] || stamp <= this.settled[slot]
     if (!settled) this.await(slot, stamp)
     const key = settled ? 0 : slot + 1
     if (this.uses.length > 0) {
@@ -74,6 +78,14 @@ export class FreeMemory implements Heaps {
   await(slot: number, stamp: number): void {
     this.slots.meet(slot)
     if (stamp > this.awaited[slot]) this.awaited[slot] = stamp
+  }
+
+  /** Blocks of a stream slot that wait for what was seen complete depend on nothing any more; returns how many that were. */
+  settle(slot: number): number {
+    const stamp = this.seen[slot]
+    if (this.awaited[slot] === 0 || stamp === this.settled[slot]) return 0
+    this.settled[slot] = stamp
+    return this.small.settle(slot + 1, stamp) + this.large.settle(slot + 1, stamp)
   }
 
   /** Free, and not known to be free of work. */

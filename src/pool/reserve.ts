@@ -6,7 +6,7 @@ import { Double, type RecordTable, State, Word } from '../heap/records.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { CLASSES, classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import { GAPS_ONLY } from '../heap/window.js'
-import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
+import type { Clocks } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type Backing, SMALL_CLASSES, SMALL_UNITS } from './backing.js'
@@ -34,8 +34,6 @@ export class Reserve {
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   readonly seen: Float64Array
   private readonly ladder: MissLadder
-  /** by stream slot: the stamp up to which its blocks were settled last; what came to the heaps since is later */
-  private readonly settled = new Float64Array(MOST_STREAMS)
   /** what captures, and their graphs, have of the memory */
   readonly arenas: GraphArenas
 
@@ -272,15 +270,8 @@ export class Reserve {
 
   /** Frees the blocks of what is known to have completed, without asking the driver; returns how many that were. */
   settleKnown(): number {
-    const { seen } = this
-    const { awaited } = this.memory
     let settled = 0
-    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      if (awaited[slot] === 0 || seen[slot] === this.settled[slot]) continue
-      this.settled[slot] = seen[slot]
-      settled += this.small.settle(slot + 1, seen[slot])
-      settled += this.large.settle(slot + 1, seen[slot])
-    }
+    for (let slot = 0; slot < this.slots.slotLimit; slot++) settled += this.memory.settle(slot)
     if (this.deferred.empty) return settled
     for (const block of this.deferred.takeSettled()) {
       this.giveToHeap(block.record, block.slot, block.stamp)

@@ -148,6 +148,21 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
+  it('frees what waits for a stream of which another thread, which knew less, wrote last how far it has come', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedPool({ maxPoolBytes: 32 * MiB })
+    const stream = device.createStream()
+    const { slot } = stream
+    const held = [pool.allocate(4 * MiB, stream), pool.allocate(1000), pool.allocate(1000, stream)]
+    for (const buffer of held) buffer.free() // the small ones, which share a granule, stay cached
+    stream.close()
+    pool.processDeferred()
+    device.clocks.completed[slot] = 0
+    pool.trimTo(0)
+    assert.deepEqual([pool.stats().pendingBytes, pool.stats().reservedBytes], [0, 0])
+    pool.check()
+  })
+
   it('refuses whoever comes while it is closed', () => {
     const device = new TestDevice()
     const { pool, attach } = device.createSharedPool()
