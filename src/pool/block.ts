@@ -41,7 +41,6 @@ export class Share {
 
 /** The cached blocks of one class of a stream: the one on top, which leads to the others. */
 export class Stack {
-  height = 0
   /** that of another stream, from which this one's was given a block last; itself for none */
   giver: Stack = this
 
@@ -65,8 +64,9 @@ export class Block implements BufferHome {
   slack = 0
   /** while cached: the last mark of its stream before its free, a later one of which covers it; a float64 from the start */
   mark = Number.NaN
-  /** while cached: the block under it */
+  /** while cached: the block under it, and how many blocks the stack has up to this one; 0 for what is under every stack */
   below: Block | null = null
+  height = 0
   /** where it is cached, or comes to be when its stream frees it: tells its stream and class */
   stack: Stack | null = null
 

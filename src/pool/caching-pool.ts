@@ -290,6 +290,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
           'a slot knows the size of its block',
         )
         assert(block.slot === slot, 'a cached block is of the stream that caches it')
+        assert(block.height === block.below!.height + 1, 'a cached block knows how high it lies')
         units.cached += block.units
         units.cachedBlocks--
       }

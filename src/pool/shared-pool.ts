@@ -79,7 +79,8 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   private readonly homes = new RecordHomes(this)
   private readonly words: Int32Array
   private readonly doubles: Float64Array
-  private readonly addresses: AddressIndex
+  /** made at the first `deallocate` */
+  private addresses: AddressIndex | null = null
   private readonly others: OtherStreams
   private readonly counts: Float64Array
   private readonly roundingMask: number
@@ -118,7 +119,6 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     this.slots = slots
     this.words = records.words
     this.doubles = records.doubles
-    this.addresses = new AddressIndex(records, records)
     this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic, () => {})
     this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)
     this.roundingMask = config.minBlockBytes - 1
@@ -248,6 +248,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     this.checkOpen('deallocate')
     const range = Number.isSafeInteger(ptr) ? this.rangeAt(ptr) : -1
     const unit = range === -1 ? 0 : (ptr - this.state.bases[range]) / UNIT_BYTES
+    this.addresses ??= this.indexAddresses()
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0 || !this.holds(record)) throw unknownAddress(ptr)
     const owner = stream ?? this.streamAt(record)
@@ -272,7 +273,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     this.checkOpen('adopt')
     checkTransferred('adopt', transferred, this.descriptor.number)
     if (!this.claim(transferred)) this.refuseAdoption('adopt')
-    return this.adoptedBuffer(transferred)
+    return this.adoptedBuffer(transferred, this.adoptedStream(transferred))
   }
 
   /**
@@ -287,12 +288,20 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
       const { record } = transferred[index]
       if (this.isKnown(record)) this.words[(record << 4) | Word.touched] = 1
     }
+    const { words } = this
     const buffers = new Array<DeviceBuffer>(transferred.length)
+    let stream = this.defaultStream
+    let key = 0 // that of the stream; most blocks of a list are of one
     let index = 0
     try {
       for (; index < transferred.length; index++) {
-        if (!this.claim(transferred[index])) this.refuseAdoption('adoptAll')
-        buffers[index] = this.adoptedBuffer(transferred[index])
+        const one = transferred[index]
+        if (!this.claim(one)) this.refuseAdoption('adoptAll')
+        if (words[(one.record << 4) | Word.key] !== key) {
+          stream = this.adoptedStream(one)
+          key = words[(one.record << 4) | Word.key]
+        }
+        buffers[index] = this.adoptedBuffer(one, stream)
       }
     } catch (error) {
       for (const { record, tag } of transferred.slice(0, index)) this.giveUp(record, tag)
@@ -326,11 +335,15 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     publish(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
   }
 
-  /** The buffer of a block just claimed, which is on its way again where the driver refuses to wait for its closed stream. */
-  private adoptedBuffer({ record, tag }: TransferredBuffer): DeviceBuffer {
-    this.addresses.note(record)
+  private adoptedBuffer({ record, tag }: TransferredBuffer, stream: Stream): DeviceBuffer {
+    this.addresses?.note(record)
+    return new DeviceBuffer(this.homes.for(record, stream), tag)
+  }
+
+  /** The stream of a block just claimed, which is on its way again where the driver refuses to wait for one that is closed. */
+  private adoptedStream({ record, tag }: TransferredBuffer): Stream {
     try {
-      return new DeviceBuffer(this.homes.for(record, this.streamAt(record)), tag)
+      return this.streamAt(record)
     } catch (error) {
       this.giveUp(record, tag)
       throw error
@@ -514,7 +527,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
     const record = this.takeFromHeap(units, alignUnits, slot) || this.askFor(units, alignUnits, slot)
     if (record === 0) return null
-    this.addresses.note(record)
+    this.addresses?.note(record)
     return this.bufferOf(record, this.words[record << 4], bytes, stream)
   }
 
@@ -636,6 +649,14 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   private holds(record: number): boolean {
     const holder = this.words[(record << 4) | Word.holder]
     return workerOf(holder) === this.state.thread && phaseOf(holder) !== Phase.cached
+  }
+
+  /** Of all that is live or cached: the cached may be this thread's later. */
+  private indexAddresses(): AddressIndex {
+    const { records } = this.state
+    const index = new AddressIndex(records, records)
+    for (let record = records.first; record < records.used; record++) if (records.isLive(record)) index.note(record)
+    return index
   }
 
   private rangeAt(ptr: number): number {

@@ -109,6 +109,18 @@ describe('slot cache', () => {
     assert.deepEqual(got, new Set(Array.from({ length: kept }, (_, index) => index + 1)))
   })
 
+  it('has as much room as before when a block was taken out of the middle', () => {
+    const cache = newCache(1_000_000)
+    const sizes = [4096, 4100, 4104, 4108] // of one class, of which a request gets the exact one
+    for (const units of sizes) assert.equal(put(cache, 0, units, units), true)
+    assert.equal(put(cache, 0, 4112, 4112), false)
+    for (const units of [...sizes, ...sizes]) {
+      assert.equal(take(cache, 0, units), units)
+      assert.equal(put(cache, 0, units, units), true)
+      assert.equal(put(cache, 0, 4112, 4112), false)
+    }
+  })
+
   it('drain and entries know every block once', () => {
     const cache = newCache(2 ** 30)
     const sizes = [1, 2, 15, 16, 17, 4095, 4096, 100_000, 2 ** 22, 2 ** 28]

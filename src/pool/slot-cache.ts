@@ -131,7 +131,6 @@ export class SlotCache implements Slots {
     const left = share.cached - block.units
     if (left < share.watched) return false
     stack.top = block.below!
-    stack.height--
     share.cached = left
     return true
   }
@@ -150,11 +149,11 @@ export class SlotCache implements Slots {
     const block = giver.top
     const { share } = giver
     const left = share.cached - units
-    if (block.units !== units || left < share.watched || stack.height + this.stacks[index + 1].height !== 0) return null
+    if (block.units !== units || left < share.watched) return null
+    if (stack.top !== this.bottom || this.stacks[index + 1].top !== this.bottom) return null
     const { mark } = block
     if (!(known[(slot << Shift.known) | share.slot] > mark || seen[share.slot] > mark)) return null
     giver.top = block.below!
-    giver.height--
     share.cached = left
     block.stack = stack
     return block
@@ -179,11 +178,12 @@ export class SlotCache implements Slots {
     const stack = block.stack!
     const { share } = stack
     const cached = share.cached + block.units
-    const height = stack.height + 1
+    const below = stack.top
+    const height = below.height + 1
     if (height > stack.places || cached > this.mostUnits) return false
-    block.below = stack.top
+    block.below = below
+    block.height = height
     stack.top = block
-    stack.height = height
     share.cached = cached
     return true
   }
@@ -324,7 +324,7 @@ export class SlotCache implements Slots {
     if (!many) return NO_RECORDS
     const row = slot << Shift.stream
     let sizeClass = Math.min(classOf(units) + 1, end - 1)
-    while (sizeClass < end - 1 && this.stacks[row | sizeClass].height === 0) sizeClass++
+    while (sizeClass < end - 1 && this.stacks[row | sizeClass].top === this.bottom) sizeClass++
     let best = this.bottom
     let bestUnits = Infinity
     const goodUnits = units + (units >>> NEARLY_EXACT)
@@ -357,7 +357,7 @@ export class SlotCache implements Slots {
     const many = MANY_STACKS * placesOf(first)
     let height = 0
     for (let sizeClass = first; sizeClass < end && height < many; sizeClass++)
-      height += this.stacks[row | sizeClass].height
+      height += this.stacks[row | sizeClass].top.height
     return height >= many
   }
 
@@ -403,21 +403,12 @@ export class SlotCache implements Slots {
     const stack = this.stacks[index]
     if (units < Limit.large) return this.pop(stack) ?? this.popNext(index, units)
     let found: Block | null = null
-    let aboveFound: Block | null = null
-    let above: Block | null = null
     for (let block = stack.top; block !== this.bottom; block = block.below!) {
-      if (block.units >= units) {
-        found = block
-        aboveFound = above
-        if (block.units === units) break
-      }
-      above = block
+      if (block.units < units) continue
+      found = block
+      if (block.units === units) break
     }
-    if (found === null) return this.popNext(index, units)
-    stack.height--
-    if (aboveFound === null) stack.top = found.below!
-    else aboveFound.below = found.below
-    return found
+    return found === null ? this.popNext(index, units) : this.remove(stack, found)
   }
 
   /** The units of a cached block and its neighbours, as far as they are cached or free for the stream and needed for `units`. */
@@ -467,16 +458,15 @@ export class SlotCache implements Slots {
     const { top } = stack
     if (top === this.bottom) return null
     stack.top = top.below!
-    stack.height--
     return top
   }
 
   private remove(stack: Stack, block: Block): Block {
-    stack.height--
     if (stack.top === block) stack.top = block.below!
     else {
       let above = stack.top
-      while (above.below !== block) above = above.below!
+      for (; above.below !== block; above = above.below!) above.height--
+      above.height--
       above.below = block.below
     }
     return block
