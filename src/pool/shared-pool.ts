@@ -202,30 +202,26 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const { words } = this
     const base = record << 4
     const { slot } = own
-    if (
-      words[base] === tag &&
-      tag <= Tag.last &&
-      words[base | Word.holder] === (((tag >> 3) << 12) | this.mine) &&
-      slot >= 0 &&
-      stream === undefined
-    ) {
-      const place = this.slots.placeFor(slot, words[base | Word.sizeClass])
-      if (place !== 0 && words[base | Word.units] <= this.mostUnits) {
-        this.doubles[(record << 3) | Double.stamp] = this.marked[slot] + 1
-        words[base | Word.holder] ^= Phase.live ^ Phase.cached
-        this.slots.put(place, record)
-        return
-      }
+    if (words[base] === tag && tag <= Tag.last && slot >= 0 && stream === undefined) {
+      const holder = words[base | Word.holder]
+      const generation = (tag >> 3) << 12
+      if (holder === (generation | this.mine)) {
+        const place = this.slots.placeFor(slot, words[base | Word.sizeClass])
+        if (place !== 0 && words[base | Word.units] <= this.mostUnits) {
+          this.doubles[(record << 3) | Double.stamp] = this.marked[slot] + 1
+          words[base | Word.holder] = holder ^ Phase.live ^ Phase.cached
+          this.slots.put(place, record)
+          return
+        }
+      } else if (holder === (generation | this.adopted) && this.returns(record, holder, slot)) return
     }
-    if (stream !== undefined || !this.returns(record, tag, slot)) this.releaseSlowly(buffer, stream)
+    this.releaseSlowly(buffer, stream)
   }
 
-  /** Frees a block whose record is on another thread's page by sending it back there; false where that is not what is asked. */
-  private returns(record: number, tag: number, slot: number): boolean {
+  /** Frees a block whose record is on another thread's page by sending it back there; false for one of another stream, or too large. */
+  private returns(record: number, holder: number, slot: number): boolean {
     const { words } = this
     const base = record << 4
-    const holder = ((tag >> 3) << 12) | this.adopted
-    if (words[base] !== tag || tag > Tag.last || words[base | Word.holder] !== holder) return false
     if (words[base | Word.key] !== slot + 1 || words[base | Word.units] > this.mostUnits) return false
     const stamp = this.marked[slot] + 1
     this.doubles[(record << 3) | Double.stamp] = stamp
@@ -597,13 +593,15 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const covering = open ? this.marked[slot] + 1 : stream.lastStamp
     const stamp = this.config.streamOrdered ? covering : 0
     if (this.state.records.state(record) === State.shared) this.ask({ ask: 'defer', record, slot, stamp })
-    else if (
-      open &&
-      buffer.tag <= Tag.last &&
-      (this.returns(record, buffer.tag, slot) || this.cache(record, slot, stamp))
-    ) {
-      return
-    } else this.giveBack(record, slot, stamp)
+    else if (open && buffer.tag <= Tag.last) this.sendOrCache(record, slot, stamp)
+    else this.giveBack(record, slot, stamp)
+  }
+
+  /** A block freed on an open stream goes to whose page its record is on, or into a place, or where there is none back to its heap. */
+  private sendOrCache(record: number, slot: number, stamp: number): void {
+    const holder = this.words[(record << 4) | Word.holder]
+    if (phaseOf(holder) === Phase.adopted && this.returns(record, holder, slot)) return
+    if (!this.cache(record, slot, stamp)) this.giveBack(record, slot, stamp)
   }
 
   /** Keeps a block for the stream; false when there is no place for it. */
