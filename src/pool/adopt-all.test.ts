@@ -11,7 +11,7 @@ import type { TransferredBuffer } from './transferred.js'
 interface Front {
   allocate(bytes: number, stream?: Stream): { transfer(): TransferredBuffer }
   adopt(transferred: TransferredBuffer): { free(): void }
-  adoptAll(transferred: readonly TransferredBuffer[]): { free(): void; byteLength: number }[]
+  adoptAll(transferred: readonly TransferredBuffer[]): { free(): void; byteLength: number; stream?: Stream }[]
   stats(): { liveBuffers: number }
   close(): void
 }
@@ -71,6 +71,19 @@ for (const [kind, create] of Object.entries(kinds)) {
     })
 
     if (kind === 'host') return // its buffers are of no stream
+
+    it('are of the streams that they were allocated on', () => {
+      const device = new TestDevice()
+      const { pool, other } = fronts(device)
+      const stream = device.createStream()
+      const streams = [stream, stream, device.defaultStream, stream, device.defaultStream]
+      const adopted = other.adoptAll(streams.map(one => pool.allocate(100, one).transfer()))
+      assert.deepEqual(
+        adopted.map(buffer => buffer.stream!.slot),
+        streams.map(({ slot }) => slot),
+      )
+      for (const buffer of adopted) buffer.free()
+    })
 
     it('are none where the driver refuses to wait for a closed stream', () => {
       const device = new TestDevice()

@@ -269,7 +269,12 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     this.checkOpen('adopt')
     checkTransferred('adopt', transferred, this.descriptor.number)
     if (!this.claim(transferred)) this.refuseAdoption('adopt')
-    return this.adoptedBuffer(transferred, this.adoptedStream(transferred))
+    try {
+      return this.adoptedBuffer(transferred, this.streamAt(transferred.record))
+    } catch (error) {
+      this.giveUp(transferred.record, transferred.tag)
+      throw error
+    }
   }
 
   /**
@@ -284,24 +289,31 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
       const { record } = transferred[index]
       if (this.isKnown(record)) this.words[(record << 4) | Word.touched] = 1
     }
+    let claimed = 0
+    try {
+      // All before the first buffer is made: each claim waits until what was stored before has left the core, and new memory takes long.
+      while (claimed < transferred.length && this.claim(transferred[claimed])) claimed++
+      if (claimed < transferred.length) this.refuseAdoption('adoptAll')
+      return this.adoptedBuffers(transferred)
+    } catch (error) {
+      for (const { record, tag } of transferred.slice(0, claimed)) this.giveUp(record, tag)
+      throw error
+    }
+  }
+
+  /** The buffers of blocks just claimed. */
+  private adoptedBuffers(transferred: readonly TransferredBuffer[]): DeviceBuffer[] {
     const { words } = this
     const buffers = new Array<DeviceBuffer>(transferred.length)
     let stream = this.defaultStream
     let key = 0 // that of the stream; most blocks of a list are of one
-    let index = 0
-    try {
-      for (; index < transferred.length; index++) {
-        const one = transferred[index]
-        if (!this.claim(one)) this.refuseAdoption('adoptAll')
-        if (words[(one.record << 4) | Word.key] !== key) {
-          stream = this.adoptedStream(one)
-          key = words[(one.record << 4) | Word.key]
-        }
-        buffers[index] = this.adoptedBuffer(one, stream)
+    for (let index = 0; index < transferred.length; index++) {
+      const one = transferred[index]
+      if (words[(one.record << 4) | Word.key] !== key) {
+        stream = this.streamAt(one.record)
+        key = words[(one.record << 4) | Word.key]
       }
-    } catch (error) {
-      for (const { record, tag } of transferred.slice(0, index)) this.giveUp(record, tag)
-      throw error
+      buffers[index] = this.adoptedBuffer(one, stream)
     }
     return buffers
   }
@@ -334,16 +346,6 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   private adoptedBuffer({ record, tag }: TransferredBuffer, stream: Stream): DeviceBuffer {
     this.addresses?.note(record)
     return new DeviceBuffer(this.homes.for(record, stream), tag)
-  }
-
-  /** The stream of a block just claimed, which is on its way again where the driver refuses to wait for one that is closed. */
-  private adoptedStream({ record, tag }: TransferredBuffer): Stream {
-    try {
-      return this.streamAt(record)
-    } catch (error) {
-      this.giveUp(record, tag)
-      throw error
-    }
   }
 
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
