@@ -118,6 +118,8 @@ test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async ()
     found += await inherit(pool, storm, dead)
   }
   // What is left was on the board, or on its way there when a thread died.
+  const strays = pool.live().filter(({ thread }) => thread !== 0)
+  assert.equal(strays.length, 0, `left: ${JSON.stringify(strays)} beside ${JSON.stringify(pool.threads())}`)
   assert.equal(pool.stats().liveBuffers, pool.reclaim(0).buffers)
 
   pool.processDeferred()
