@@ -41,7 +41,7 @@ function goInAndOut(door: Door, words: Int32Array): void {
 
 if (workerData?.buffer !== undefined) {
   const { buffer, isFenced } = workerData as { buffer: SharedArrayBuffer; isFenced: boolean }
-  const { door, words } = newDoor(buffer, isFenced)
-  parentPort!.postMessage('ready')
+  const { door, words, thread } = newDoor(buffer, isFenced)
+  parentPort!.postMessage(thread)
   for (;;) goInAndOut(door, words)
 }

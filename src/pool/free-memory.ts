@@ -84,8 +84,9 @@ export class FreeMemory implements Heaps {
   settle(slot: number): number {
     const stamp = this.seen[slot]
     if (this.awaited[slot] === 0 || stamp === this.settled[slot]) return 0
+    const settled = this.small.settle(slot + 1, stamp) + this.large.settle(slot + 1, stamp)
     this.settled[slot] = stamp
-    return this.small.settle(slot + 1, stamp) + this.large.settle(slot + 1, stamp)
+    return settled
   }
 
   /** Free, and not known to be free of work. */

@@ -48,7 +48,7 @@ export class GraphArenas implements ArenaSource {
   /** Takes back a block that is captured on a stream that is not: after `stamp` of its slot. */
   freeLater(record: number, slot: number, stamp: number): void {
     this.slots.handBack(record)
-    this.takeBack(record, [{ clocks: this.clocks, slot, stamp }, ...this.deferred.takeUses(record)])
+    this.takeBack(record, [{ clocks: this.clocks, slot, stamp }])
   }
 
   /** Whether a live block is of the arena of a graph, or used by one. */
@@ -77,9 +77,11 @@ export class GraphArenas implements ArenaSource {
   takeBack(record: number, uses: readonly Use[]): void {
     const borrower = this.borrowerOf(record)
     const owner = this.find(arena => arena.owns(record))
-    if (borrower !== undefined) borrower.keep(record, uses)
-    else if (owner !== undefined) owner.free(record, uses)
-    else this.memory.giveBackAfter(record, uses)
+    // One graph that used it may have been closed while another one kept it: then the launches of that are announced.
+    const all = [...uses, ...this.deferred.takeUses(record)]
+    if (borrower !== undefined) borrower.keep(record, all)
+    else if (owner !== undefined) owner.free(record, all)
+    else this.memory.giveBackAfter(record, all)
     for (const arena of this.arenas) if (arena.empty) this.arenas.delete(arena)
   }
 

@@ -217,6 +217,29 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(idleBytes(device, pool), LIMIT)
     })
 
+    it('a buffer that two graphs use waits for the launches of both, whichever is closed first', () => {
+      for (const index of [0, 1]) {
+        const { device, pool, a, b, c } = setUp({ backing })
+        const buffer = pool.allocate(20 * MiB, c)
+        const graphs = [a, b].map(stream =>
+          capture(stream, () => {
+            buffer.fill(3, 0, MiB)
+            buffer.recordUse(stream)
+          }),
+        )
+        buffer.free()
+        const launching = device.createStream()
+        const release = device.hold(launching)
+        graphs[index].launch(launching)
+        graphs[index].close()
+        graphs[1 - index].close()
+        pool.trimTo(0)
+        assert.ok(device.freeBytes() <= LIMIT - 20 * MiB, `launched: ${index}`)
+        release()
+        assert.equal(idleBytes(device, pool), LIMIT)
+      }
+    })
+
     it('two graphs sharing a pool have memory of their own, and one goes without the other', () => {
       const { device, pool, a, b } = setUp({ backing })
       const held: DeviceBuffer[] = []

@@ -179,6 +179,15 @@ describe('a pool that threads share', () => {
     assert.throws(attach, { name: 'PoolError', message: /attachPool: the pool is closed/ })
   })
 
+  it('refuses a buffer after it was closed, also one that another thread allocated', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const adopted = pool.adopt(other.allocate(1000).transfer())
+    other.close()
+    assert.equal(pool.close().lostBuffers, 1)
+    assert.throws(() => adopted.free(), { name: 'PoolError', message: /the buffer's pool is closed/ })
+  })
+
   it('gives nothing more to a thread that has been reclaimed', () => {
     const { pool, keeper, attach } = new TestDevice().createSharedPool()
     keeper['sweptAt'] = Infinity // no sweep sees it first

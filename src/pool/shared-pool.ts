@@ -93,7 +93,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   private readonly marked: Float64Array
   /** the holder words of blocks of this thread, of generation 0: of a live one, and of one whose record is on another thread's page */
   private mine: number
-  private readonly adopted: number
+  private adopted: number
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
   /** nobody writes here: to wait for some time */
@@ -244,9 +244,9 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     this.checkOpen('deallocate')
     const range = Number.isSafeInteger(ptr) ? this.rangeAt(ptr) : -1
     const unit = range === -1 ? 0 : (ptr - this.state.bases[range]) / UNIT_BYTES
-    this.addresses ??= this.indexAddresses()
-    const record = range === -1 ? 0 : this.addresses.find(range, unit)
-    if (record === 0 || !this.holds(record)) throw unknownAddress(ptr)
+    // Once all pages of records are taken, a block may come back to a thread that had none at that address before.
+    const record = this.liveAt(range, unit) || this.liveAt(range, unit, this.indexAddresses())
+    if (record === 0) throw unknownAddress(ptr)
     const owner = stream ?? this.streamAt(record)
     this.release(new DeviceBuffer(this.homes.for(record, owner), this.words[record << 4] & ~1), stream)
   }
@@ -466,7 +466,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     if (this.creator) this.clocks.checkNoCapture('close')
     const { buffers, bytes } = this.isLost ? this.leaveLost() : this.askToClose()
     this.acceptedClocks = null
-    this.mine = -1 // no block has such a holder
+    this.mine = this.adopted = -1 // no block has such a holder
     return { lostBuffers: buffers, lostBytes: bytes }
   }
 
@@ -649,6 +649,13 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   private holds(record: number): boolean {
     const holder = this.words[(record << 4) | Word.holder]
     return workerOf(holder) === this.state.thread && phaseOf(holder) !== Phase.cached
+  }
+
+  /** The block of this thread that begins there, as far as the index knows; 0 for none. */
+  private liveAt(range: number, unit: number, index = this.addresses ?? this.indexAddresses()): number {
+    this.addresses = index
+    const record = range === -1 ? 0 : index.find(range, unit)
+    return record !== 0 && this.holds(record) ? record : 0
   }
 
   /** Of all that is live or cached: the cached may be this thread's later. */
