@@ -188,6 +188,21 @@ describe('a pool that threads share', () => {
     assert.throws(() => adopted.free(), { name: 'PoolError', message: /the buffer's pool is closed/ })
   })
 
+  it('lists a thread whose death is noticed by another one while it is looked at', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    other.allocate(1000)
+    const { roster } = pool['state']
+    const look = roster.look.bind(roster)
+    roster.look = thread => {
+      if (thread !== other.thread) return look(thread)
+      roster.bury(thread) // the other one sees it just after this look
+      return false
+    }
+    const listed = pool.threads().find(({ thread }) => thread === other.thread)
+    assert.equal(listed?.liveBuffers, 1)
+  })
+
   it('gives nothing more to a thread that has been reclaimed', () => {
     const { pool, keeper, attach } = new TestDevice().createSharedPool()
     keeper['sweptAt'] = Infinity // no sweep sees it first

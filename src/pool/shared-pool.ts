@@ -415,13 +415,13 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const live = this.live()
     const threads: PoolThread[] = []
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      const dead = roster.look(thread)
-      if (!dead && !roster.isAlive(thread)) continue
+      const alive = roster.isAlive(thread) && !roster.look(thread)
+      if (!alive && !roster.isDead(thread)) continue
       const held = live.filter(block => block.thread === thread)
       threads.push({
         thread,
         threadId: thread === figures[Figure.keeper] ? -1 : threadIds[thread],
-        alive: !dead,
+        alive,
         liveBuffers: held.length,
         liveBytes: held.reduce((sum, block) => sum + block.blockBytes, 0),
       })
