@@ -8,7 +8,7 @@ import { limited, type Stream } from '../src/index.js'
 import type { Pool } from '../src/pool/pool.js'
 import { headline, machineOf, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
-import { loopsFor, objectNs } from './pool-loops.js'
+import { loopsFor, objectNs, PER_LIST } from './pool-loops.js'
 import { type Batch, Core, quietText } from './quiet.js'
 
 const program = deviceBenchmark("host time of an allocation and its free, beside the driver's own calls")
@@ -46,13 +46,13 @@ class PoolSubject implements Subject {
     private readonly pool: Pool,
     private readonly stream: Stream,
     private readonly loops: typeof import('./pool-loops.js'),
-    readonly pairs = 1_000_000,
+    readonly pairs = 1000 * PER_LIST,
   ) {}
 
   static async of(name: string, pool: Pool, stream: Stream): Promise<PoolSubject> {
     const loops = await loopsFor(name)
     // Short runs, so that the compiler has seen the loop end before it optimises it: else each run would end in a bailout.
-    for (let run = 0; run < 300; run++) loops.pairNs(pool, stream, 4096, 1000)
+    for (let run = 0; run < 300; run++) loops.pairNs(pool, stream, 4 * KiB, PER_LIST)
     return new PoolSubject(name, pool, stream, loops)
   }
 
@@ -73,7 +73,7 @@ class PoolSubject implements Subject {
 class ObjectSubject implements Subject {
   checksum = null
 
-  readonly pairs = 1_000_000
+  readonly pairs = 1000 * PER_LIST
 
   constructor(readonly name: string) {}
 
@@ -127,8 +127,8 @@ async function subjects(opened: Device): Promise<Subject[]> {
   const pool = opened.createPool(options)
   const wrapped = limited(opened.createPool(options), Infinity)
   const plain = opened.createPlainPool()
-  // Three kinds of pool are alive and in use, so that no call site of the library knows only one.
-  for (const kind of [pool, wrapped, plain]) for (let count = 0; count < 200; count++) kind.allocate(4096).free()
+  // Three kinds of pool are alive and were in use, so that no call site of the library knows only one.
+  for (const kind of [pool, wrapped, plain]) for (let count = 0; count < 100; count++) kind.allocate(4096).free()
   return [
     await PoolSubject.of('cuda-mempool', pool, stream),
     await PoolSubject.of('cuda-mempool, limited()', wrapped, stream),
@@ -178,8 +178,8 @@ const measured = workloads.map(({ name, run }) => {
   for (let batch = -WARM_UPS; batch < BATCHES; batch++) {
     for (const [index, subject] of all.entries()) {
       if (subject.pairs < 1000 && (batch < -SLOW_WARM_UPS || batch >= SLOW_BATCHES)) continue
-      const { measured: ns, controlMs } = core.batch(() => run(subject))
-      if (batch >= 0 && ns !== null) batches[index].push({ measured: ns, controlMs })
+      const { measured: ns, ...conditions } = core.batch(() => run(subject))
+      if (batch >= 0 && ns !== null) batches[index].push({ measured: ns, ...conditions })
     }
   }
   return { name, batches, checksums: all.map(({ checksum }) => (name.startsWith('mix') ? checksum : null)) }

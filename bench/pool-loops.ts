@@ -6,12 +6,15 @@ import type { Stream } from '../src/order/stream.js'
 import type { Pool } from '../src/pool/pool.js'
 
 /**
- * Buffers stay referenced for a while, so that none is optimised away: by lists of so many. Each is filled a few times, so that it takes
- * hardly any new memory, and then there is another one: into an old list the engine writes a new object for 5 ns more, whatever
- * it is (its write barrier).
+ * Buffers stay referenced for a while, so that none is optimised away: by lists of so many. Each is filled several times, so that it
+ * takes hardly any new memory, and then there is another one: into an old list the engine writes a new object for 5 ns more,
+ * whatever it is (its write barrier).
  */
-const KEPT = 256
-const PER_LIST = 4 * KEPT
+const KEPT = 64
+/** The number of calls or pairs that are asked for is a multiple of this. */
+export const PER_LIST = 16 * KEPT
+/** Copied, so that the engine knows from the start that a list holds objects. */
+const EMPTY_LIST = new Array<unknown>(KEPT).fill(null)
 export let kept: unknown[] = []
 
 /** A pool of device or of host memory. */
@@ -32,13 +35,15 @@ export function pairNs(pool: Source, stream: Stream | undefined, bytes: number, 
 }
 
 function runPairs(pool: Source, stream: Stream | undefined, bytes: number, pairs: number): void {
-  for (let pair = 0; pair < pairs; ) {
-    const list = new Array<unknown>(KEPT)
+  for (let pair = 0; pair < pairs; pair += PER_LIST) {
+    const list = EMPTY_LIST.slice()
     kept = list
-    for (let place = 0; place < PER_LIST && pair < pairs; place++, pair++) {
-      const buffer = pool.allocate(bytes, stream)
-      list[place & (KEPT - 1)] = buffer
-      buffer.free()
+    for (let first = 0; first < PER_LIST; first += KEPT) {
+      for (let place = 0; place < KEPT; place++) {
+        const buffer = pool.allocate(bytes, stream)
+        list[place] = buffer
+        buffer.free()
+      }
     }
   }
 }
@@ -63,17 +68,17 @@ function runRounds(pool: Pool, stream: Stream, bytes: number, rounds: number, li
 /** Nanoseconds of an allocation from an arena that is reset after every so many of them, which counts as part of them. */
 export function arenaNs(arena: ArenaPool, stream: Stream, bytes: number, calls: number, between: number): number {
   const start = performance.now()
-  runArena(arena, stream, bytes, calls, between / PER_LIST)
+  runArena(arena, stream, bytes, calls, between)
   return ((performance.now() - start) * 1e6) / calls
 }
 
-function runArena(arena: ArenaPool, stream: Stream, bytes: number, calls: number, lists: number): void {
-  for (let call = 0, list = 0; call < calls; list++) {
-    if (list % lists === 0) arena.reset(stream)
-    const buffers = new Array<DeviceBuffer>(KEPT)
-    kept = buffers
-    for (let place = 0; place < PER_LIST && call < calls; place++, call++) {
-      buffers[place & (KEPT - 1)] = arena.allocate(bytes, stream)
+function runArena(arena: ArenaPool, stream: Stream, bytes: number, calls: number, between: number): void {
+  for (let call = 0; call < calls; call += PER_LIST) {
+    if (call % between === 0) arena.reset(stream)
+    const list = EMPTY_LIST.slice()
+    kept = list
+    for (let first = 0; first < PER_LIST; first += KEPT) {
+      for (let place = 0; place < KEPT; place++) list[place] = arena.allocate(bytes, stream)
     }
   }
 }
@@ -94,11 +99,11 @@ export function objectNs(home: object, objects: number): number {
 }
 
 function runObjects(home: object, objects: number): void {
-  for (let object = 0; object < objects; ) {
-    const list = new Array<Handle>(KEPT)
+  for (let object = 0; object < objects; object += PER_LIST) {
+    const list = EMPTY_LIST.slice()
     kept = list
-    for (let place = 0; place < PER_LIST && object < objects; place++, object++) {
-      list[place & (KEPT - 1)] = new Handle(home, object)
+    for (let first = 0; first < PER_LIST; first += KEPT) {
+      for (let place = 0; place < KEPT; place++) list[place] = new Handle(home, place)
     }
   }
 }

@@ -23,6 +23,8 @@ const CALLS = 400 * HELD
 
 interface Row {
   readonly name: string
+  /** rows of one are measured by turns, one group after the other */
+  readonly group: 'ours' | 'ours, held' | 'driver'
   readonly calls: number
   /** nanoseconds of a call or a pair */
   run(calls: number): number
@@ -41,24 +43,31 @@ async function rowsFor(opened: Device, bytes: number): Promise<Row[]> {
   const arena = opened.createArenaPool({ bytes: HELD * bytes })
   const growing = opened.createArenaPool({ bytes: MiB, maxBytes: HELD * bytes })
   const blocks = opened.createBlockPool({ blockBytes: bytes, count: BLOCKS })
-  // Three kinds of pool are alive and in use, so that no call site of the library knows only one.
+  // Three kinds of pool are alive and were in use, so that no call site of the library knows only one.
   for (const pool of [arena, blocks, opened.createPlainPool()]) {
-    for (let count = 0; count < 200; count++) pool.allocate(bytes).free()
+    for (let count = 0; count < 100; count++) pool.allocate(bytes).free()
   }
   const ofArena = await loopsFor('arena')
   const ofGrowing = await loopsFor('arena, grown')
   const ofBlocks = await loopsFor('blocks')
   const rows: Row[] = [
-    { name: 'an object like a buffer, kept', calls: CALLS, run: count => objectNs(arena, count) },
-    { name: 'arena allocate', calls: CALLS, run: count => ofArena.arenaNs(arena, stream, bytes, count, HELD) },
+    { name: 'an object like a buffer, kept', group: 'ours', calls: CALLS, run: count => objectNs(arena, count) },
+    {
+      name: 'arena allocate',
+      group: 'ours',
+      calls: CALLS,
+      run: count => ofArena.arenaNs(arena, stream, bytes, count, HELD),
+    },
     {
       name: 'arena allocate, grown',
+      group: 'ours',
       calls: CALLS,
       run: count => ofGrowing.arenaNs(growing, stream, bytes, count, HELD),
     },
-    { name: 'block pair', calls: CALLS, run: count => ofBlocks.pairNs(blocks, stream, bytes, count) },
+    { name: 'block pair', group: 'ours', calls: CALLS, run: count => ofBlocks.pairNs(blocks, stream, bytes, count) },
     {
       name: `block pair, ${HELD} held`,
+      group: 'ours, held',
       calls: CALLS,
       run: count => ofBlocks.roundsNs(blocks, stream, bytes, count, HELD),
     },
@@ -68,6 +77,7 @@ async function rowsFor(opened: Device, bytes: number): Promise<Row[]> {
   rows.push(
     {
       name: 'cuMemAllocAsync/cuMemFreeAsync, threshold max',
+      group: 'driver',
       calls: 10_000,
       run: count =>
         driverPairs(
@@ -79,6 +89,7 @@ async function rowsFor(opened: Device, bytes: number): Promise<Row[]> {
     },
     {
       name: 'cuMemAlloc/cuMemFree',
+      group: 'driver',
       calls: 500,
       run: count =>
         driverPairs(
@@ -97,12 +108,13 @@ device.driver.cuMemPoolSetAttribute(defaultPool, POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_
 const rows = await rowsFor(device, 4 * KiB)
 const core = new Core()
 const batches = rows.map((): Batch<number>[] => [])
-// The driver's rows come last, so that what the simulated one leaves to collect is not collected in ours.
-for (const isOurs of [true, false]) {
+// What lives through collections makes the young generation grow, for whatever follows: so who holds buffers comes later, and what
+// the simulated driver leaves to collect last.
+for (const present of ['ours', 'ours, held', 'driver']) {
   for (let batch = 0; batch <= BATCHES; batch++) {
-    for (const [index, { calls, run }] of rows.entries()) {
+    for (const [index, { group, calls, run }] of rows.entries()) {
       // The driver's slow calls get fewer batches; the first batch of each warms up and does not count.
-      if ((calls === CALLS) !== isOurs || (calls < 1000 && batch > SLOW_BATCHES)) continue
+      if (group !== present || (calls < 1000 && batch > SLOW_BATCHES)) continue
       const measured = core.batch(() => run(Math.ceil(calls * scale)))
       if (batch > 0) batches[index].push(measured)
     }
@@ -116,9 +128,9 @@ console.log(`4 KiB, ${BATCHES} batches (cuMemAlloc: ${SLOW_BATCHES}), ns per cal
 console.log(core.legend())
 const line = (name: string, ...columns: string[]) =>
   console.log(`  ${name.padEnd(48)}${columns.map(column => column.padStart(14)).join('')}`)
-line('', 'median', 'least', 'quiet')
-for (const { name, medianNs, leastNs, ...quiet } of results) {
-  line(name, medianNs.toFixed(1), leastNs.toFixed(1), quietText(quiet, 1))
+line('', 'median', 'least', 'quiet', 'young MiB')
+for (const { name, medianNs, leastNs, youngMiB, ...quiet } of results) {
+  line(name, medianNs.toFixed(1), leastNs.toFixed(1), quietText(quiet, 1), youngMiB.toFixed(0))
 }
 const parameters = { batches: BATCHES, slowBatches: SLOW_BATCHES, bytes: 4 * KiB, held: HELD, scale }
 save(values.save, 'pools', { machine, parameters, control: core.control(), results })

@@ -1,6 +1,8 @@
 // Batches during which the core was ours alone. Where hosts share cores, a core is at times half as fast, for seconds; a median
 // over all batches then says more about the neighbours than about what is measured.
 
+import { getHeapSpaceStatistics } from 'node:v8'
+import { MiB } from '../src/base/bytes.js'
 import { median } from './machine.js'
 
 /** How much slower than its least the control may be, before and after a batch that counts as quiet: steps of a clock's frequency differ by less. */
@@ -14,6 +16,8 @@ export let kept = 0
 export interface Batch<Measured> {
   readonly measured: Measured
   readonly controlMs: number
+  /** what the engine's young generation has after it; what of it is written again and again is cold memory beyond a few MiB */
+  readonly youngMiB: number
 }
 
 export interface Figures {
@@ -23,6 +27,8 @@ export interface Figures {
   /** median of the quiet batches; null where they are too few to say */
   readonly quietNs: number | null
   readonly quietBatches: number
+  /** of the young generation, the most after a batch */
+  readonly youngMiB: number
 }
 
 /** The core that a benchmark runs on. Figures are asked for at its end, when the least control is known. */
@@ -37,7 +43,7 @@ export class Core {
   batch<Measured>(run: () => Measured): Batch<Measured> {
     const before = this.controlMs()
     const measured = run()
-    return { measured, controlMs: Math.max(before, this.controlMs()) }
+    return { measured, controlMs: Math.max(before, this.controlMs()), youngMiB: youngMiB() }
   }
 
   /** Of what `nsOf` takes from each batch, rounded to so many digits behind the point. */
@@ -55,6 +61,7 @@ export class Core {
       leastNs: rounded(Math.min(...all)),
       quietNs: quiet.length < (all.length > 5 ? 5 : 3) ? null : rounded(median(quiet)),
       quietBatches: quiet.length,
+      youngMiB: Math.max(...batches.map(batch => batch.youngMiB)),
     }
   }
 
@@ -85,6 +92,11 @@ export function quietText(
   digits: number,
 ): string {
   return `${quietNs?.toFixed(digits) ?? '–'} (${quietBatches})`
+}
+
+/** Both halves. */
+function youngMiB(): number {
+  return getHeapSpaceStatistics().find(({ space_name }) => space_name === 'new_space')!.space_size / MiB
 }
 
 /** Chains that do not depend on each other keep all of a core busy, so that whoever else uses it makes them slower. */

@@ -118,7 +118,7 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
     if (bytes !== this.blockBytes) this.blocks.setSlack(block, this.blockBytes - bytes)
     // Most blocks go to the stream that had them before, without a wrapper.
     if (block.stream !== stream) block.stream = stream
-    if (block.owner !== this) block.owner = this
+    if (block.wrapper !== null) block.wrapper = null
     return new DeviceBuffer(block, block.tag)
   }
 

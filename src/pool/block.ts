@@ -6,13 +6,12 @@
 import type { State } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Stream } from '../order/stream.js'
-import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 
 const STATE_MASK = 7
 
 /** What a block asks of its pool. */
-export interface BlockKeeper extends BufferSource, BufferOwner {
+export interface BlockKeeper extends BufferSource {
   readonly defaultStream: Stream
   /** the device address of a block */
   addressOfRecord(record: number): number
@@ -55,7 +54,8 @@ export class Stack {
 }
 
 export class Block implements BufferHome {
-  owner: BufferOwner
+  /** the outermost wrapper that handed it out; whether there is one is told by one comparison, who an object is by five */
+  wrapper: BufferOwner | null = null
   stream: Stream
   /** generation × 8 + state, as in a record; while nobody has the block its state is `unused` */
   tag = 0
@@ -74,8 +74,15 @@ export class Block implements BufferHome {
     readonly pool: BlockKeeper,
     readonly record: number,
   ) {
-    this.owner = pool
     this.stream = pool.defaultStream
+  }
+
+  get owner(): BufferOwner {
+    return this.wrapper ?? this.pool
+  }
+
+  get isQuick(): boolean {
+    return this.wrapper === null
   }
 
   get state(): State {
@@ -114,12 +121,8 @@ export class Block implements BufferHome {
     this.pool.announceUse(this, stream)
   }
 
-  free(buffer: DeviceBuffer, stream?: Stream): void {
-    this.owner.release(buffer, stream)
-  }
-
   ownedBy(owner: BufferOwner): this {
-    this.owner = owner
+    this.wrapper = owner
     return this
   }
 }

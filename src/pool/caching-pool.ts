@@ -103,7 +103,9 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     this.acceptedClocks = clocks
   }
 
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
+  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    // Two calls: of a stream that may be either one the engine would have to find out what it is.
+    if (stream === undefined) return this.take(bytes, this.defaultStream, alignment, false)!
     return this.take(bytes, stream, alignment, false)!
   }
 
@@ -126,7 +128,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       const units = ((small + mask) & ~mask) >>> Shift.units
       const stack = this.slots.stackFor(slot, units)
       const block = stack.top
-      if (this.slots.take(stack, units)) return this.handOut(block, (block.units << Shift.units) - small, stream)
+      if (this.slots.take(stack, units)) return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
       const buffer = this.takeCached(units, small, stream)
       if (buffer !== null) return buffer
     }
@@ -135,7 +137,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
 
   /** Of the block's bytes `slack` are not asked for. */
   private handOut(block: Block, slack: number, stream: Stream): DeviceBuffer {
-    const tag = (block.tag | Tag.stateMask) + (1 + State.live)
+    const tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
     block.tag = tag
     // Most programs ask for what they asked for before.
     if (slack !== block.slack) {
@@ -144,7 +146,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     }
     // And for the stream that had it last, without a wrapper.
     if (block.stream !== stream) block.stream = stream
-    if (block.owner !== this) block.owner = this
+    if (block.wrapper !== null) block.wrapper = null
     this.allocations++
     return new DeviceBuffer(block, tag)
   }
@@ -157,7 +159,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       this.releaseSlowly(buffer, stream)
       return
     }
-    block.tag = tag - (State.live - State.cached)
+    block.tag = (tag - (State.live - State.cached)) | 0
     block.mark = this.marked[slot]
   }
 

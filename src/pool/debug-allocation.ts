@@ -62,6 +62,10 @@ export class DebugAllocation implements BufferHome {
     this.since = { call: 'allocate', slot, stamp, site: this.allocatedAt }
   }
 
+  get isQuick(): boolean {
+    return false
+  }
+
   addressOf(_record: number, _tag: number, call: string): number {
     this.checkLive(call)
     return this.ptr
@@ -80,10 +84,6 @@ export class DebugAllocation implements BufferHome {
     this.checkLive('recordUse')
     this.block.home.recordUse(this.block.record, this.block.tag, stream)
     this.announced.add(stream)
-  }
-
-  free(buffer: DeviceBuffer, stream?: Stream): void {
-    this.owner.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

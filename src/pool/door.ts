@@ -43,6 +43,16 @@ export class Door {
     Atomics.store(this.words, this.index, 0) // another one of that number may have died inside
   }
 
+  /**
+   * This thread is the one that shuts doors. What it takes is loaded at once: Node aborts the whole process when a thread is
+   * terminated, or the process exits, while it loads native code.
+   */
+  prepare(): void {
+    if (this.isFenced || this.barrier !== null) return
+    this.barrier = openProcessBarrier()
+    if (this.barrier === null) throw new PoolError('this thread has no membarrier, unlike the one that made the pool')
+  }
+
   /** From here to `leave` the keeper takes nothing out; false while it is doing that. In between nothing is waited for. */
   enter(): boolean {
     const { words, index } = this
@@ -70,11 +80,8 @@ export class Door {
     if (this.hasShut) return
     const { stuck } = this
     Atomics.store(this.words, 0, 1)
-    if (!this.isFenced) {
-      this.barrier ??= openProcessBarrier()
-      if (this.barrier === null) throw new PoolError('this thread has no membarrier, unlike the one that made the pool')
-      this.barrier()
-    }
+    this.prepare()
+    this.barrier?.()
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
       stuck[thread] = this.staysInside(thread, stuck[thread] === 1 ? 0 : MOST_WAITS) ? 1 : 0
     }

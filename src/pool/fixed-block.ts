@@ -2,7 +2,6 @@
 // the reasons of block.ts. There is one for each block that was ever handed out.
 
 import type { Stream } from '../order/stream.js'
-import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 
 /** Bits; a handle has the tag that its block was taken with, and so never `shared`. */
@@ -45,7 +44,7 @@ export class Ring {
 }
 
 /** What a block asks of its pool. */
-export interface FixedBlockKeeper extends BufferSource, BufferOwner {
+export interface FixedBlockKeeper extends BufferSource {
   readonly blockBytes: number
   readonly defaultStream: Stream
   addressOfBlock(record: number): number
@@ -55,7 +54,8 @@ export interface FixedBlockKeeper extends BufferSource, BufferOwner {
 }
 
 export class FixedBlock implements BufferHome {
-  owner: BufferOwner
+  /** the outermost wrapper that handed it out */
+  wrapper: BufferOwner | null = null
   /** the stream of the allocation */
   stream: Stream
   /** bytes that the user of a live block has not asked for */
@@ -76,8 +76,15 @@ export class FixedBlock implements BufferHome {
     /** generation × 8 + state */
     public tag: number,
   ) {
-    this.owner = pool
     this.stream = pool.defaultStream
+  }
+
+  get owner(): BufferOwner {
+    return this.wrapper ?? this.pool
+  }
+
+  get isQuick(): boolean {
+    return this.wrapper === null
   }
 
   get isShared(): boolean {
@@ -103,12 +110,8 @@ export class FixedBlock implements BufferHome {
     this.pool.announceUse(this, stream)
   }
 
-  free(buffer: DeviceBuffer, stream?: Stream): void {
-    this.owner.release(buffer, stream)
-  }
-
   ownedBy(owner: BufferOwner): this {
-    this.owner = owner
+    this.wrapper = owner
     return this
   }
 }

@@ -156,6 +156,10 @@ export class GrowableHome implements BufferHome, RecordPool {
     this.closed = true
   }
 
+  get isQuick(): boolean {
+    return false
+  }
+
   addressOf(record: number, _tag: number, call: string): number {
     this.checkLive(record, call)
     return this.range.base
@@ -182,10 +186,6 @@ export class GrowableHome implements BufferHome, RecordPool {
     this.checkLive(WHOLE, 'setAccess')
     const peer = peerOf(this.context, location, access)
     if (peer !== null) this.range.access.change(peer, access)
-  }
-
-  free(buffer: DeviceBuffer, stream?: Stream): void {
-    this.owner.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

@@ -9,7 +9,7 @@ export interface BufferOwner {
 }
 
 /** The pool that memory comes from, whichever wrappers stand in between. */
-export interface BufferSource {
+export interface BufferSource extends BufferOwner {
   readonly context: Context
   /** true where blocks can be used and freed on a stream that is being captured */
   readonly servesCaptures?: boolean
@@ -39,11 +39,8 @@ export interface BufferHome {
   recordUse(record: number, tag: number, stream: Stream): void
   /** told before work on an open `stream` is submitted that uses a live block: of pools that look for mistakes */
   noteUse?(stream: Stream, call: string): void
-  /**
-   * Gives the buffer back to its owner. Of each kind of home by itself, though all do the same: so the engine sees which one it
-   * is once, and there few kinds of owners.
-   */
-  free(buffer: DeviceBuffer, stream?: Stream): void
+  /** whether its pool is the owner, and takes buffers back in a few steps, which compiled code should contain */
+  readonly isQuick: boolean
   /** the home of the same buffer with another owner */
   ownedBy(owner: BufferOwner): BufferHome
 }

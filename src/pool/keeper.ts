@@ -72,6 +72,7 @@ export class Keeper {
     /** called when the memory was given back */
     private readonly onClose: () => void = () => {},
   ) {
+    state.slots.door.prepare()
     this.reserve = this.within(() => new Reserve(state.records, state.slots, clocks, config, state.memory))
     const most = Math.min(MOST_AHEAD_BYTES, this.reserve.backing.limitBytes * AHEAD_SHARE)
     const { stepBytes } = this.reserve.backing

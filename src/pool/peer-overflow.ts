@@ -26,6 +26,10 @@ class LentHome implements BufferHome {
     this.record = lent.record
   }
 
+  get isQuick(): boolean {
+    return false
+  }
+
   addressOf(record: number, tag: number, call: string): number {
     return this.lent.home.addressOf(record, tag, call)
   }
@@ -44,10 +48,6 @@ class LentHome implements BufferHome {
 
   noteUse(stream: Stream, call: string): void {
     this.lent.home.noteUse?.(stream, call)
-  }
-
-  free(buffer: DeviceBuffer, stream?: Stream): void {
-    this.owner.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

@@ -1,9 +1,8 @@
 import type { Stream } from '../order/stream.js'
-import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 
 /** A pool that knows a buffer by a record and a tag; what it is asked is as in BufferHome. */
-export interface RecordPool extends BufferSource, BufferOwner {
+export interface RecordPool extends BufferSource {
   addressOf(record: number, tag: number, call: string): number
   requestedBytesOf(record: number, tag: number, call: string): number
   isLive(record: number, tag: number): boolean
@@ -22,6 +21,10 @@ export class RecordHome implements BufferHome {
     this.owner = pool
   }
 
+  get isQuick(): boolean {
+    return false
+  }
+
   addressOf(record: number, tag: number, call: string): number {
     return this.pool.addressOf(record, tag, call)
   }
@@ -36,10 +39,6 @@ export class RecordHome implements BufferHome {
 
   recordUse(record: number, tag: number, stream: Stream): void {
     this.pool.recordUse(record, tag, stream)
-  }
-
-  free(buffer: DeviceBuffer, stream?: Stream): void {
-    this.owner.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

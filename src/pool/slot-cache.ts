@@ -126,9 +126,10 @@ export class SlotCache implements Slots {
   take(stack: Stack, units: number): boolean {
     const block = stack.top
     const { share } = stack
+    const size = block.units
     // Blocks of a small class are all alike, and where there is none, what would be left is below any limit.
-    if (units >= Limit.large && block.units !== units) return false
-    const left = share.cached - block.units
+    if (units >= Limit.large && size !== units) return false
+    const left = (share.cached - size) | 0
     if (left < share.watched) return false
     stack.top = block.below!
     share.cached = left
@@ -177,9 +178,9 @@ export class SlotCache implements Slots {
   put(block: Block): boolean {
     const stack = block.stack!
     const { share } = stack
-    const cached = share.cached + block.units
+    const cached = (share.cached + block.units) | 0
     const below = stack.top
-    const height = below.height + 1
+    const height = (below.height + 1) | 0
     if (height > stack.places || cached > this.mostUnits) return false
     block.below = below
     block.height = height
