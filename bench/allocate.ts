@@ -127,8 +127,8 @@ async function subjects(opened: Device): Promise<Subject[]> {
   const pool = opened.createPool(options)
   const wrapped = limited(opened.createPool(options), Infinity)
   const plain = opened.createPlainPool()
-  // Three kinds of pool are alive and were in use, so that no call site of the library knows only one.
-  for (const kind of [pool, wrapped, plain]) for (let count = 0; count < 100; count++) kind.allocate(4096).free()
+  // Three kinds of pool are alive and in use, so that no call site of the library knows only one.
+  for (const kind of [pool, wrapped, plain]) for (let count = 0; count < 200; count++) kind.allocate(4096).free()
   return [
     await PoolSubject.of('cuda-mempool', pool, stream),
     await PoolSubject.of('cuda-mempool, limited()', wrapped, stream),

@@ -7,7 +7,7 @@ import type { Device } from '../src/device.js'
 import type { HostPool } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
-import { loopsFor } from './pool-loops.js'
+import { loopsFor, PER_LIST } from './pool-loops.js'
 
 const program = deviceBenchmark("host time of pinned buffers, beside the driver's own calls")
 const values = optionsOf(program)
@@ -25,7 +25,7 @@ interface Subject {
 
 async function pairs(name: string, source: Pick<HostPool, 'allocate'>, bytes: number): Promise<Subject> {
   const loops = await loopsFor(`${name}, ${bytes}`)
-  return { name, times: 1_000_000, run: times => loops.pairNs(source, undefined, bytes, times) }
+  return { name, times: 1000 * PER_LIST, run: times => loops.pairNs(source, undefined, bytes, times) }
 }
 
 /** cuMemHostAlloc and cuMemFreeHost, bound here; null where there is no GPU. */

@@ -1,6 +1,7 @@
 // The loops that the benches of pools time, in a module of their own so that each subject can have its own copy. The clock is
 // read outside of them: Node's own code for it would use up a third of what the compiler puts into one function.
 
+import { assert } from '../src/base/assert.js'
 import type { ArenaPool, DeviceBuffer } from '../src/index.js'
 import type { Stream } from '../src/order/stream.js'
 import type { Pool } from '../src/pool/pool.js'
@@ -27,8 +28,13 @@ export async function loopsFor(subject: string): Promise<typeof import('./pool-l
   return await import(`./pool-loops.js?for=${encodeURIComponent(subject)}`)
 }
 
+function checkCount(count: number): void {
+  assert(count % PER_LIST === 0, `what is timed is a multiple of ${PER_LIST} calls`)
+}
+
 /** Nanoseconds of an allocation and its free. */
 export function pairNs(pool: Source, stream: Stream | undefined, bytes: number, pairs: number): number {
+  checkCount(pairs)
   const start = performance.now()
   runPairs(pool, stream, bytes, pairs)
   return ((performance.now() - start) * 1e6) / pairs
@@ -67,6 +73,8 @@ function runRounds(pool: Pool, stream: Stream, bytes: number, rounds: number, li
 
 /** Nanoseconds of an allocation from an arena that is reset after every so many of them, which counts as part of them. */
 export function arenaNs(arena: ArenaPool, stream: Stream, bytes: number, calls: number, between: number): number {
+  checkCount(calls)
+  checkCount(between)
   const start = performance.now()
   runArena(arena, stream, bytes, calls, between)
   return ((performance.now() - start) * 1e6) / calls
@@ -93,6 +101,7 @@ class Handle {
 
 /** Nanoseconds of making an object as large as a buffer, and keeping it: what no allocator that returns one can be below. */
 export function objectNs(home: object, objects: number): number {
+  checkCount(objects)
   const start = performance.now()
   runObjects(home, objects)
   return ((performance.now() - start) * 1e6) / objects

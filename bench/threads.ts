@@ -368,7 +368,7 @@ async function main(): Promise<void> {
     machine,
     live: LIVE,
     sizes: [LEAST_BYTES, MOST_BYTES],
-    youngMiB: young === 0 ? 'as Node chooses' : young,
+    mostYoungMiB: young === 0 ? 'as Node chooses' : young,
     singleRuns,
     columns: COLUMNS,
     table: rows.map(rounded),

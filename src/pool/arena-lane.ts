@@ -1,6 +1,8 @@
 import type { Span } from '../heap/bump.js'
 import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
+import { freeSlowly } from './slow-free.js'
 
 /** What the buffers of an arena ask of it. */
 export interface LaneArena extends BufferSource {
@@ -26,10 +28,6 @@ export class ArenaLane implements BufferHome {
     readonly span: Span,
   ) {}
 
-  get isQuick(): boolean {
-    return false
-  }
-
   isLive(_record: number, entry: number): boolean {
     return entry <= this.span.last && !this.pool.isFreed(entry)
   }
@@ -47,6 +45,10 @@ export class ArenaLane implements BufferHome {
   recordUse(_record: number, entry: number, stream: Stream): void {
     if (!this.isLive(0, entry)) this.pool.refuseStale('recordUse')
     this.pool.announceUse(stream)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    freeSlowly(this.owner, buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): ArenaLane {

@@ -6,6 +6,7 @@
 import type { State } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 
 const STATE_MASK = 7
@@ -81,10 +82,6 @@ export class Block implements BufferHome {
     return this.wrapper ?? this.pool
   }
 
-  get isQuick(): boolean {
-    return this.wrapper === null
-  }
-
   get state(): State {
     return (this.tag & STATE_MASK) as State
   }
@@ -119,6 +116,11 @@ export class Block implements BufferHome {
   recordUse(_record: number, tag: number, stream: Stream): void {
     if (!this.isLive(this.record, tag)) this.pool.refuseStale('recordUse')
     this.pool.announceUse(this, stream)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    if (this.wrapper === null) this.pool.release(buffer, stream)
+    else this.wrapper.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

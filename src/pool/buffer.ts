@@ -72,15 +72,12 @@ export class DeviceBuffer implements Disposable {
    * waits on the host.
    */
   free(stream?: Stream): void {
-    const { home } = this
-    // Two calls, so that the engine counts each by itself, and takes into a loop what matters there.
-    if (home.isQuick) home.pool.release(this, stream)
-    else home.owner.release(this, stream)
+    this.home.free(this, stream)
   }
 
   /** `free()` at the end of a `using` block; nothing when already freed. */
   [Symbol.dispose](): void {
-    if (this.home.isLive(this.record, this.tag)) this.free()
+    if (this.home.isLive(this.record, this.tag)) this.home.free(this)
   }
 
   /** Work submitted to `stream` before the free uses this buffer too: its memory then waits for that work as well. */

@@ -129,8 +129,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       const stack = this.slots.stackFor(slot, units)
       const block = stack.top
       if (this.slots.take(stack, units)) return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
-      const buffer = this.takeCached(units, small, stream)
-      if (buffer !== null) return buffer
+      return this.takeBelow(units, small, stream, mayFail)
     }
     return this.takeSlowly(bytes, stream, alignment, mayFail)
   }
@@ -140,10 +139,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
     block.tag = tag
     // Most programs ask for what they asked for before.
-    if (slack !== block.slack) {
-      this.slots.slackBytes += slack - block.slack
-      block.slack = slack
-    }
+    if (slack !== block.slack) this.slots.setSlack(block, slack)
     // And for the stream that had it last, without a wrapper.
     if (block.stream !== stream) block.stream = stream
     if (block.wrapper !== null) block.wrapper = null
@@ -386,6 +382,11 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       block.state = State.cached
       block.mark = stamp - 1
     } else this.reserve.free(record, slot, stamp)
+  }
+
+  /** What is not on top of its stack, or not cached. */
+  private takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
+    return this.takeCached(units, bytes, stream) ?? this.takeSlowly(bytes, stream, undefined, mayFail)
   }
 
   /** A block that is cached elsewhere than on top of its stack: for another stream, or for the same one. */

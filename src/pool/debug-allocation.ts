@@ -14,6 +14,7 @@ import type { DeviceBuffer } from './buffer.js'
 import { CallSite } from './call-site.js'
 import type { DebugPool } from './debug-pool.js'
 import type { BufferHome, BufferOwner } from './home.js'
+import { freeSlowly } from './slow-free.js'
 
 /** Null where it was not remembered, undefined where there is none. */
 type Place = CallSite | null | undefined
@@ -62,10 +63,6 @@ export class DebugAllocation implements BufferHome {
     this.since = { call: 'allocate', slot, stamp, site: this.allocatedAt }
   }
 
-  get isQuick(): boolean {
-    return false
-  }
-
   addressOf(_record: number, _tag: number, call: string): number {
     this.checkLive(call)
     return this.ptr
@@ -84,6 +81,10 @@ export class DebugAllocation implements BufferHome {
     this.checkLive('recordUse')
     this.block.home.recordUse(this.block.record, this.block.tag, stream)
     this.announced.add(stream)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    freeSlowly(this.owner, buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

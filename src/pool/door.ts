@@ -79,8 +79,8 @@ export class Door {
   shut(): void {
     if (this.hasShut) return
     const { stuck } = this
-    Atomics.store(this.words, 0, 1)
     this.prepare()
+    Atomics.store(this.words, 0, 1)
     this.barrier?.()
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
       stuck[thread] = this.staysInside(thread, stuck[thread] === 1 ? 0 : MOST_WAITS) ? 1 : 0

@@ -2,6 +2,7 @@
 // the reasons of block.ts. There is one for each block that was ever handed out.
 
 import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 
 /** Bits; a handle has the tag that its block was taken with, and so never `shared`. */
@@ -83,10 +84,6 @@ export class FixedBlock implements BufferHome {
     return this.wrapper ?? this.pool
   }
 
-  get isQuick(): boolean {
-    return this.wrapper === null
-  }
-
   get isShared(): boolean {
     return (this.tag & State.shared) !== 0
   }
@@ -108,6 +105,11 @@ export class FixedBlock implements BufferHome {
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.pool.refuseStale('recordUse')
     this.pool.announceUse(this, stream)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    if (this.wrapper === null) this.pool.release(buffer, stream)
+    else this.wrapper.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

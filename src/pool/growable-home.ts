@@ -16,6 +16,7 @@ import { DeviceBuffer } from './buffer.js'
 import type { GrowableRange } from './growable-range.js'
 import type { BufferHome, BufferOwner } from './home.js'
 import { RecordHome, type RecordPool } from './record-home.js'
+import { freeSlowly } from './slow-free.js'
 
 /** The record of the buffer itself; views have higher ones. */
 export const WHOLE = 0
@@ -156,10 +157,6 @@ export class GrowableHome implements BufferHome, RecordPool {
     this.closed = true
   }
 
-  get isQuick(): boolean {
-    return false
-  }
-
   addressOf(record: number, _tag: number, call: string): number {
     this.checkLive(record, call)
     return this.range.base
@@ -186,6 +183,10 @@ export class GrowableHome implements BufferHome, RecordPool {
     this.checkLive(WHOLE, 'setAccess')
     const peer = peerOf(this.context, location, access)
     if (peer !== null) this.range.access.change(peer, access)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    freeSlowly(this.owner, buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

@@ -39,8 +39,11 @@ export interface BufferHome {
   recordUse(record: number, tag: number, stream: Stream): void
   /** told before work on an open `stream` is submitted that uses a live block: of pools that look for mistakes */
   noteUse?(stream: Stream, call: string): void
-  /** whether its pool is the owner, and takes buffers back in a few steps, which compiled code should contain */
-  readonly isQuick: boolean
+  /**
+   * Gives the buffer back to its owner. Of each kind of home by itself, though all do the same: so the engine sees which one it is
+   * once, and there which owner; kinds whose pools take their time do it by `freeSlowly`.
+   */
+  free(buffer: DeviceBuffer, stream?: Stream): void
   /** the home of the same buffer with another owner */
   ownedBy(owner: BufferOwner): BufferHome
 }

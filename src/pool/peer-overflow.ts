@@ -9,6 +9,7 @@ import { checkIsStream, checkStreamOf, Stream } from '../order/stream.js'
 import { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 import type { Pool } from './pool.js'
+import { freeSlowly } from './slow-free.js'
 import { Wrapper } from './wrapper.js'
 
 /** A buffer of the lending pool, as the borrowing stream sees it. */
@@ -24,10 +25,6 @@ class LentHome implements BufferHome {
   ) {
     this.pool = lent.home.pool
     this.record = lent.record
-  }
-
-  get isQuick(): boolean {
-    return false
   }
 
   addressOf(record: number, tag: number, call: string): number {
@@ -48,6 +45,10 @@ class LentHome implements BufferHome {
 
   noteUse(stream: Stream, call: string): void {
     this.lent.home.noteUse?.(stream, call)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    freeSlowly(this.owner, buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

@@ -1,5 +1,7 @@
 import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from './buffer.js'
 import type { BufferHome, BufferOwner, BufferSource } from './home.js'
+import { freeSlowly } from './slow-free.js'
 
 /** A pool that knows a buffer by a record and a tag; what it is asked is as in BufferHome. */
 export interface RecordPool extends BufferSource {
@@ -21,10 +23,6 @@ export class RecordHome implements BufferHome {
     this.owner = pool
   }
 
-  get isQuick(): boolean {
-    return false
-  }
-
   addressOf(record: number, tag: number, call: string): number {
     return this.pool.addressOf(record, tag, call)
   }
@@ -41,29 +39,40 @@ export class RecordHome implements BufferHome {
     this.pool.recordUse(record, tag, stream)
   }
 
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    freeSlowly(this.owner, buffer, stream)
+  }
+
   ownedBy(owner: BufferOwner): this {
     this.owner = owner
     return this
   }
 }
 
-/** The homes of a pool whose records are used again and again. */
-export class RecordHomes {
+/** The home of a buffer of a pool that threads share, of which a record has one for all its uses. */
+export class SharedHome extends RecordHome {
+  override free(buffer: DeviceBuffer, stream?: Stream): void {
+    this.owner.release(buffer, stream)
+  }
+}
+
+/** The homes of a pool that threads share. */
+export class SharedHomes {
   /** by record, once it was handed out */
-  private readonly homes: (RecordHome | undefined)[] = []
+  private readonly homes: (SharedHome | undefined)[] = []
 
   constructor(private readonly pool: RecordPool) {}
 
   /** The home of a record that is handed out for `stream`. */
-  for(record: number, stream: Stream): RecordHome {
+  for(record: number, stream: Stream): SharedHome {
     const home = this.homes[record]
     // Most records go to the stream that had them before, without a wrapper.
     if (home !== undefined && home.stream === stream && home.owner === this.pool) return home
     return this.renew(record, stream)
   }
 
-  private renew(record: number, stream: Stream): RecordHome {
-    const home = this.homes[record] ?? new RecordHome(this.pool, record, stream)
+  private renew(record: number, stream: Stream): SharedHome {
+    const home = this.homes[record] ?? new SharedHome(this.pool, record, stream)
     home.stream = stream
     home.owner = this.pool
     this.homes[record] = home

@@ -29,7 +29,7 @@ import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
-import { type RecordHome, RecordHomes, type RecordPool } from './record-home.js'
+import { type RecordPool, type SharedHome, SharedHomes } from './record-home.js'
 import { seenBy } from './reserve.js'
 import type { SharedSlots } from './shared-slots.js'
 import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
@@ -76,7 +76,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   readonly config: PoolConfig
   private readonly state: SharedState
   private readonly slots: SharedSlots
-  private readonly homes = new RecordHomes(this)
+  private readonly homes = new SharedHomes(this)
   private readonly words: Int32Array
   private readonly doubles: Float64Array
   /** made at the first `deallocate` */
@@ -198,7 +198,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
     const { tag } = buffer
-    const { record, stream: own } = buffer.home as RecordHome
+    const { record, stream: own } = buffer.home as SharedHome
     const { words } = this
     const base = record << 4
     const { slot } = own

@@ -46,6 +46,7 @@ const LOOKS = 24
 /** As a shift, how much of what is asked for a place may have too much for the search to end there. */
 const NEARLY_EXACT = 5
 const NO_RECORDS: readonly number[] = []
+const { clz32 } = Math
 
 /** For Word.sizeClass: a block that is never cached, but comes to the reserve when it is freed. */
 export const FULL_CLASS = CLASSES + 1
@@ -113,7 +114,7 @@ export class SlotCache implements Slots {
 
   /** Where a block for `units` would be on top: the stack of the class of `classUnits`, worked out at once (see heap/size-classes.ts). */
   stackFor(slot: number, units: number): Stack {
-    const shift = 27 - Math.clz32(units | 16)
+    const shift = 27 - clz32(units | 16)
     const steps = units < Limit.large ? ((units - 1) >> shift) + 1 : units >>> shift
     return this.stacks[(slot << Shift.stream) | ((shift << 4) + steps)]
   }
@@ -142,7 +143,7 @@ export class SlotCache implements Slots {
    * every block comes from the stream before. For `known` and `seen` see there.
    */
   takeGiven(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
-    const shift = 27 - Math.clz32(units | 16)
+    const shift = 27 - clz32(units | 16)
     if (units < Limit.large) units = (((units - 1) >> shift) + 1) << shift
     const index = (slot << Shift.stream) | ((shift << 4) + (units >>> shift))
     const stack = this.stacks[index]
@@ -210,6 +211,12 @@ export class SlotCache implements Slots {
     const share = this.shares[slot]
     share.watched += block.units
     if (share.cached < share.watched) this.notePeak()
+  }
+
+  /** How many bytes of a block that is handed out are not asked for. */
+  setSlack(block: Block, slack: number): void {
+    this.slackBytes += slack - block.slack
+    block.slack = slack
   }
 
   /** A block is about to go back to a heap, or to wait for that. */
