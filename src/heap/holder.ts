@@ -7,10 +7,10 @@ import { MOST_WORKERS } from '../base/roster.js'
 export const enum Phase {
   /** in use */
   live = 1,
-  /** freed, and in a slot of that thread or on the way from or to one */
+  /** freed, and cached by that thread */
   cached = 2,
-  /** in use by a thread that adopted it, on whose page its record is not */
-  adopted = 3,
+  /** freed by that thread, and on its way to the thread on whose page its record is */
+  sent = 3,
 }
 
 /** As a thread: nobody, a block that is being handed from one to another. */
@@ -33,9 +33,4 @@ export function workerOf(holder: number): number {
 
 export function phaseOf(holder: number): Phase {
   return holder & PHASE_MASK
-}
-
-/** Whether a holder word belongs to the generation of `tag`. */
-export function isGenerationOf(holder: number, tag: number): boolean {
-  return holder >> GENERATION_SHIFT === ((tag >> 3) << GENERATION_SHIFT) >> GENERATION_SHIFT
 }

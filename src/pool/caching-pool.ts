@@ -313,6 +313,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
     this.slots.clear()
+    this.records.words.fill(0)
     this.reserve.arenas.lose()
     if (!this.givenBack) {
       this.reserve.finishPeers()

@@ -4,7 +4,7 @@ import type { DeviceBuffer } from './buffer.js'
 import { TestDevice } from './pool-fixture.suite.js'
 import type { SharedPool } from './shared-pool.js'
 
-const KEPT = 16
+const KEPT = 64
 const PARCEL = 15
 const PARCELS = 128
 /** Blocks that an inbox has room for. */
@@ -78,14 +78,14 @@ describe('an inbox', () => {
     const { cacheMisses } = pool.stats()
     send(producer, consumer, ROOM)
     assert.deepEqual([inboxes.all().size, pool.stats().cacheMisses], [ROOM, cacheMisses])
-    const own = producer['slots'].inboxes
+    const own = producer['state'].slots.inboxes
     assert.equal(own.oldest, own.seen, 'nothing is looked at twice')
     pool.check()
   })
 
   it('is emptied into the heap by its thread when nothing in it fits', () => {
     const { pool, producer, consumer, inboxes } = twoThreads()
-    send(producer, consumer, 100)
+    send(producer, consumer, 2 * KEPT)
     producer.allocate(5000).free()
     assert.equal(inboxes.all().size, 0)
     assert.equal(pool.stats().cachedBytes, KEPT * 1024 + 5120)
@@ -107,10 +107,10 @@ describe('an inbox', () => {
   it('is left alone while its thread was stopped inside its door', () => {
     const { pool, producer, consumer, inboxes } = twoThreads()
     send(producer, consumer, 3)
-    producer['slots'].door.enter()
+    producer['state'].slots.door.enter()
     pool.trimTo(0)
     assert.equal(inboxes.all().size, 3)
-    producer['slots'].door.leave()
+    producer['state'].slots.door.leave()
     pool.trimTo(0)
     assert.deepEqual([inboxes.all().size, pool.stats().reservedBytes], [0, 0])
   })
@@ -167,7 +167,7 @@ describe('an inbox', () => {
         )
         adopted.pop()!.free() // has begun a parcel
         if (dies === 'frees') {
-          const own = consumer['slots'].inboxes
+          const own = consumer['state'].slots.inboxes
           const free = () => {
             for (const buffer of adopted) buffer.free()
           }
@@ -181,13 +181,12 @@ describe('an inbox', () => {
           )
         } else {
           for (const buffer of adopted) buffer.free()
-          const { slots } = producer as unknown as { slots: SharedPool['slots'] }
+          const cache = producer['cache']
           const arrays: [object, string][] = [
-            [slots, 'words'],
-            [slots, 'places'],
-            [slots.inboxes, 'words'],
+            [cache, 'words'],
+            [producer['state'].slots.inboxes, 'words'],
           ]
-          died = runUntil(count, arrays, () => slots.receive(0, 4, 4))
+          died = runUntil(count, arrays, () => cache.receive(0, 4, 4))
         }
         assert.ok(died || count >= 2 * (PARCEL - 1), `${count} stores`)
         const [dead, alive] = dies === 'frees' ? [consumer, producer] : [producer, consumer]

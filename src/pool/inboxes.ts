@@ -8,7 +8,7 @@
 
 import { publish } from '../base/publish.js'
 import { MOST_WORKERS } from '../base/roster.js'
-import { holderOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
+import { Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { type RecordTable, Word } from '../heap/records.js'
 import type { Region } from '../heap/region.js'
 
@@ -28,15 +28,13 @@ const LINE_WORDS = 32
 export class Inboxes {
   /** by thread, its parcels */
   readonly words: Int32Array
-  /** by thread: how many parcels were ever begun for it; wraps around */
+  /** by thread: how many parcels were ever begun for it, counting those that were passed over; wraps around */
   private readonly begun: Int32Array
   /** by thread: where this one puts the next block for it; at the first word of a parcel there is none that it fills */
   private readonly next = new Int32Array(MOST_WORKERS + 1)
   /** of the parcels begun for this thread, how many it has seen, and up to which one it is done with all; both wrap around */
   seen = 0
   oldest = 0
-  /** by parcel of this thread: which one it was when this thread was done with it last */
-  private readonly doneWith = new Int32Array(PARCELS)
   private readonly holders: Int32Array
   /** the number of this thread; 0 before it has one */
   private thread = 0
@@ -54,7 +52,7 @@ export class Inboxes {
     this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - PARCELS) | 0
   }
 
-  /** Sends a block, cached by this thread, to another one; false when its inbox is full. */
+  /** Sends a block, whose owner word says so, to another thread; false when its inbox is full. */
   send(record: number, thread: number): boolean {
     const { words, next } = this
     let entry = next[thread]
@@ -70,12 +68,29 @@ export class Inboxes {
 
   /** The first entry of an empty parcel of a thread, which this one fills from now on; 0 for none. */
   private begin(thread: number): number {
+    const { words } = this
+    const from = Atomics.load(this.begun, thread * LINE_WORDS)
     for (let looks = 0; looks < MOST_LOOKS; looks++) {
-      const place = Atomics.add(this.begun, thread * LINE_WORDS, 1) & (PARCELS - 1)
-      const parcel = thread * INBOX_WORDS + (place << PARCEL_SHIFT)
-      if (Atomics.compareExchange(this.words, parcel, 0, this.thread) === 0) return parcel + 1
+      const index = (from + looks) & (PARCELS - 1)
+      const parcel = thread * INBOX_WORDS + (index << PARCEL_SHIFT)
+      if (Atomics.compareExchange(words, parcel, 0, this.thread) !== 0) continue
+      this.announce(thread, index)
+      return parcel + 1
     }
     return 0
+  }
+
+  /**
+   * Counts on until the last parcel begun is the one at `index` of the ring. The receiver skips an empty parcel for good, so
+   * this comes after the parcel has got its number.
+   */
+  private announce(thread: number, index: number): void {
+    const { begun } = this
+    for (;;) {
+      const count = Atomics.load(begun, thread * LINE_WORDS)
+      const next = (count + ((index - count) & (PARCELS - 1)) + 1) | 0
+      if (Atomics.compareExchange(begun, thread * LINE_WORDS, count, next) === count) return
+    }
   }
 
   /** Takes out what this thread has just sent, if it is there still; the block is in no inbox then. Under the lock. */
@@ -88,6 +103,7 @@ export class Inboxes {
   look(): void {
     this.seen = Atomics.load(this.begun, this.thread * LINE_WORDS)
     if (((this.seen - this.oldest) | 0) > PARCELS) this.oldest = (this.seen - PARCELS) | 0
+    this.skipEmpty()
   }
 
   /** Where in `words` a parcel of this thread begins. */
@@ -100,27 +116,45 @@ export class Inboxes {
     return (this.words[parcel] & COMPLETE) !== 0
   }
 
-  /** This thread has taken everything out of a complete parcel, which anybody may begin anew. */
+  /** This thread has taken everything out of a complete parcel, which any thread may begin anew. */
   finish(position: number): void {
-    const { doneWith } = this
-    doneWith[position & (PARCELS - 1)] = position
     publish(this.words, this.parcelAt(position), 0)
-    while (this.oldest !== this.seen && doneWith[this.oldest & (PARCELS - 1)] === this.oldest) {
-      this.oldest = (this.oldest + 1) | 0
-    }
+    this.skipEmpty()
   }
 
-  /** Every block in the inbox of this thread; they are cached by it then. Under the lock, so that the keeper is not there. */
+  private skipEmpty(): void {
+    const { words, seen } = this
+    while (this.oldest !== seen && words[this.parcelAt(this.oldest)] === 0) this.oldest = (this.oldest + 1) | 0
+  }
+
+  /** Takes every block out of the inbox of this thread; they have no owner then. Under the lock, so that the keeper is not there. */
   takeAll(): number[] {
-    return this.takeFrom(this.thread, () => true, this.thread)
+    return this.drain(this.thread, () => true)
   }
 
   /**
-   * For the keeper, when the doors are shut and the thread is out: takes blocks that `isWanted` out of its inbox; they are
-   * nobody's then.
+   * Takes blocks that `isWanted` out of the inbox of a thread; they have no owner then. Under the lock, when the thread is
+   * outside its shut door or is the caller.
    */
   drain(thread: number, isWanted: (record: number) => boolean): number[] {
-    return this.takeFrom(thread, isWanted, NOBODY)
+    const { words, holders } = this
+    const records: number[] = []
+    for (const entry of this.filled(thread)) {
+      const record = words[entry]
+      const isSent = this.isSent(record)
+      if (isSent && !isWanted(record)) continue
+      if (isSent) {
+        Atomics.store(holders, (record << 4) | Word.holder, 0)
+        records.push(record)
+      }
+      Atomics.store(words, entry, 0)
+    }
+    return records
+  }
+
+  /** Whether the block of an entry is on its way. If not, its thread was stopped after it had taken the block out. */
+  isSent(record: number): boolean {
+    return phaseOf(Atomics.load(this.holders, (record << 4) | Word.holder)) === Phase.sent
   }
 
   /** A thread has ended, or is about to: what it has begun is complete. */
@@ -131,12 +165,12 @@ export class Inboxes {
     }
   }
 
-  /** Makes a block that a thread has cached, and that is in no inbox, nobody's; false when another one has it meanwhile. */
+  /** Takes a block that a thread has sent, and that is in no inbox; false when another thread has it meanwhile. */
   claim(record: number, thread: number): boolean {
     const { holders } = this
     const index = (record << 4) | Word.holder
     const held = holders[index]
-    const isIts = phaseOf(held) === Phase.cached && workerOf(held) === thread
+    const isIts = phaseOf(held) === Phase.sent && workerOf(held) === thread
     return isIts && Atomics.compareExchange(holders, index, held, 0) === held
   }
 
@@ -145,20 +179,6 @@ export class Inboxes {
     const records = new Set<number>()
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
       for (const entry of this.filled(thread)) records.add(this.words[entry])
-    }
-    return records
-  }
-
-  private takeFrom(thread: number, isWanted: (record: number) => boolean, holder: number): number[] {
-    const { words, holders } = this
-    const records: number[] = []
-    for (const entry of this.filled(thread)) {
-      const record = words[entry]
-      if (!isWanted(record)) continue
-      const next = holder === NOBODY ? 0 : holderOf(holders[record << 4], holder, Phase.cached)
-      Atomics.store(holders, (record << 4) | Word.holder, next)
-      Atomics.store(words, entry, 0)
-      records.push(record)
     }
     return records
   }

@@ -2,17 +2,16 @@
 // It finds memory and moves it, asks how far streams have come, and clears up behind threads that have ended. It
 // works with the reserve of a pool of one thread, under the lock, which each driver call leaves for as long as it takes.
 //
-// Whose a block is says its holder word. When a thread has died, what it had live stays until it is reclaimed. What it had
-// cached goes back: the blocks in its places; those in its inbox; and those that are in no place, which were on the way from
-// or to one, on a stream that nobody knows, and so wait for all streams.
+// The owner word of a block names its thread. When a thread has died, its live blocks stay until they are reclaimed. Blocks that
+// it cached or had sent go back to their heaps: their records say which work they wait for.
 
 import { assert } from '../base/assert.js'
 import { MiB } from '../base/bytes.js'
 import { openEnd } from '../base/channel-end.js'
 import { PoolError, type StreamMemory } from '../base/errors.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
-import { Double, State, Stride, Word } from '../heap/records.js'
-import { UNIT_BYTES } from '../heap/size-classes.js'
+import { Double, State, Word } from '../heap/records.js'
+import { classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Use, User } from './deferred.js'
 import type { PoolConfig } from './options.js'
@@ -267,10 +266,12 @@ export class Keeper {
   private bury(thread: number): void {
     const { slots } = this.state
     for (const record of slots.drainThread(thread)) this.giveToHeap(record)
-    const cached = this.held(thread, Phase.cached)
-    const sent = slots.inboxes.all() // after that: a block which somebody takes meanwhile is no longer this thread's
-    for (const record of cached) {
-      if (!sent.has(record) && slots.inboxes.claim(record, thread)) this.giveBackLate(record)
+    const sent = this.held(thread, Phase.sent)
+    const arrived = slots.inboxes.all() // read later: a block that another thread takes out meanwhile has another owner
+    for (const record of sent) {
+      if (arrived.has(record) || !slots.inboxes.claim(record, thread)) continue
+      slots.handBack(record)
+      this.giveToHeap(record)
     }
   }
 
@@ -303,18 +304,18 @@ export class Keeper {
     this.reserve.giveBackAfter(record, uses)
   }
 
-  /** The taken blocks of a thread in one phase; adopted ones are live. */
-  private held(thread: number, phase: Phase.live | Phase.cached): number[] {
+  /** The taken blocks of a thread in one phase. */
+  private held(thread: number, phase: Phase): number[] {
     const { words } = this.state.records
     return this.taken().filter(record => {
       const holder = words[(record << 4) | Word.holder]
-      return workerOf(holder) === thread && (phaseOf(holder) === Phase.cached) === (phase === Phase.cached)
+      return workerOf(holder) === thread && phaseOf(holder) === phase
     })
   }
 
   private live(): number[] {
     const { words } = this.state.records
-    return this.taken().filter(record => phaseOf(words[(record << 4) | Word.holder]) !== Phase.cached)
+    return this.taken().filter(record => phaseOf(words[(record << 4) | Word.holder]) === Phase.live)
   }
 
   private taken(): number[] {
@@ -330,28 +331,22 @@ export class Keeper {
     return { buffers: held.length, bytes }
   }
 
-  /** Asserts that heaps, backing and places tell one story; for when no other thread is in the middle of a call. */
+  /** Asserts that heaps, backing and owner words tell one story; for when no other thread is in the middle of a call. */
   private check(): void {
-    const { records, slots } = this.state
+    const { records, slots, roster } = this.state
+    const { words } = records
     this.reserve.check()
-    const placed = new Set<number>()
-    for (const { thread, sizeClass, record } of slots.entries()) {
-      const holder = records.words[record * Stride.words + Word.holder]
-      assert(!placed.has(record), 'a block is in one place')
-      assert(records.state(record) === State.live, 'a block in a place is none of the heap')
-      assert(
-        phaseOf(holder) === Phase.cached && workerOf(holder) === thread,
-        'a block in a place is cached by its thread',
-      )
-      assert(records.words[record * Stride.words + Word.sizeClass] === sizeClass, 'a block in a place has its class')
-      placed.add(record)
-    }
     const sent = slots.inboxes.all()
     for (const record of this.taken()) {
-      if (phaseOf(records.words[(record << 4) | Word.holder]) !== Phase.cached) continue
-      assert(placed.has(record) !== sent.has(record), 'a cached block is in a place or on its way, and not in both')
+      const base = record << 4
+      const phase = phaseOf(words[base | Word.holder])
+      const thread = workerOf(words[base | Word.holder])
+      assert(phase !== Phase.cached || roster.isAlive(thread) || roster.isDead(thread), 'a cached block has an owner')
+      assert((phase === Phase.sent) === sent.has(record), 'a block is in an inbox exactly if it was sent')
+      assert(words[base | Word.sizeClass] === classOf(words[base | Word.units]), 'a taken block has its class')
+      assert(words[base | Word.key] <= slots.slotLimit, 'the stream of a taken block is known')
     }
-    const units = this.taken().reduce((sum, record) => sum + records.words[(record << 4) | Word.units], 0)
+    const units = this.taken().reduce((sum, record) => sum + words[(record << 4) | Word.units], 0)
     assert(units === slots.handedUnits, 'taken blocks add up to the counter')
   }
 

@@ -48,34 +48,3 @@ export class RecordHome implements BufferHome {
     return this
   }
 }
-
-/** The home of a buffer of a pool that threads share, of which a record has one for all its uses. */
-export class SharedHome extends RecordHome {
-  override free(buffer: DeviceBuffer, stream?: Stream): void {
-    this.owner.release(buffer, stream)
-  }
-}
-
-/** The homes of a pool that threads share. */
-export class SharedHomes {
-  /** by record, once it was handed out */
-  private readonly homes: (SharedHome | undefined)[] = []
-
-  constructor(private readonly pool: RecordPool) {}
-
-  /** The home of a record that is handed out for `stream`. */
-  for(record: number, stream: Stream): SharedHome {
-    const home = this.homes[record]
-    // Most records go to the stream that had them before, without a wrapper.
-    if (home !== undefined && home.stream === stream && home.owner === this.pool) return home
-    return this.renew(record, stream)
-  }
-
-  private renew(record: number, stream: Stream): SharedHome {
-    const home = this.homes[record] ?? new SharedHome(this.pool, record, stream)
-    home.stream = stream
-    home.owner = this.pool
-    this.homes[record] = home
-    return home
-  }
-}

@@ -1,6 +1,6 @@
 // A block pool that several threads share: a shared pool (shared-pool.ts) of one size, on slabs that hold a whole number of
-// blocks and no more of them than the pool may have. Free blocks lie in the places of the threads that freed them; a thread
-// that has none gets those of the others, by way of the keeper.
+// blocks and no more of them than the pool may have. Threads cache the blocks that they freed; a thread that has none gets
+// those of the others, by way of the keeper.
 
 import { assert } from '../base/assert.js'
 import { checkByteCount } from '../base/bytes.js'
@@ -12,12 +12,14 @@ import { checkAlignment } from './alignment.js'
 import { alignmentOf, type BlockOptions, noBlock, parseBlockOptions } from './block-pool.js'
 import type { DeviceBuffer } from './buffer.js'
 import { newState } from './new-shared-pool.js'
+import type { PoolConfig } from './options.js'
 import { noRoomToBegin } from './out-of-memory.js'
 import type { PoolStats } from './pool.js'
 import { SharedPool } from './shared-pool.js'
 import type { SharedPoolState } from './shared-state.js'
 import type { SlabPlan } from './slab-source.js'
 import { classUnits } from './slot-cache.js'
+import { type CacheLimits, cacheLimits } from './thread-cache.js'
 
 /** Of the records of a pool, blocks may take half: threads have others on their way. */
 const MOST_BLOCKS = 2 ** 18
@@ -56,8 +58,8 @@ export function newSharedBlocks<D>(clocks: Clocks, options: BlockOptions, device
 
 /**
  * Blocks of one size for several threads. As `BlockPool`, but that a block is rounded up to a size class, which is at most a
- * sixteenth more, and that memory of slabs that are idle can be given back by `trimTo`, and is then obtained again. What is
- * free in another thread's places counts as cached.
+ * sixteenth more, and that memory of slabs that are idle can be given back by `trimTo`, and is then obtained again. What
+ * another thread caches counts as cached.
  */
 export class SharedBlockPool<D = unknown> extends SharedPool<D> {
   /** size of each block, a multiple of 256 */
@@ -79,7 +81,11 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     this.blockBytes = blockBytes
     this.maxCount = maxCount
     this.alignment = alignment
-    this.mostUnits = blockBytes / UNIT_BYTES
+  }
+
+  /** A thread may cache any block: another one that needs it gets it by way of the keeper. */
+  protected override cacheLimits(config: PoolConfig): CacheLimits {
+    return cacheLimits(config, 1, 1)
   }
 
   /** Returns when there are the first blocks; throws OutOfMemoryError where the device has no room for them. */
@@ -109,7 +115,7 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
       return null
     }
     const buffer = super.tryAllocate(this.blockBytes, stream)
-    if (buffer !== null) this.setRequested(buffer.record, bytes)
+    if (buffer !== null) this.shorten(buffer, bytes)
     return buffer
   }
 

@@ -1,7 +1,6 @@
 // A host pool that several threads share: host-pool.ts on a shared pool, whose keeper registers the memory. What a copy or a
 // kernel uses must be known to all threads, so that each use is told to the keeper.
 
-import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -10,13 +9,16 @@ import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-o
 import { HostPool } from './host-pool.js'
 import type { Reclaimed } from './keeper.js'
 import { newState } from './new-shared-pool.js'
+import type { PoolConfig } from './options.js'
 import { PinnedViews } from './pinned-views.js'
 import { type PoolThread, SharedPool } from './shared-pool.js'
 import type { SharedPoolState } from './shared-state.js'
+import { type CacheLimits, cacheLimits } from './thread-cache.js'
 import type { TransferredBuffer } from './transferred.js'
 
-/** A block larger than this share of what the pool may reserve is never kept in a place. */
+/** A thread caches no block larger than this share of what the pool may reserve, and no more than the other one for a stream. */
 const CACHED_BLOCK_SHARE = 1 / 64
+const CACHED_STREAM_SHARE = 1 / 16
 
 /** What makes a host pool one that threads share. */
 export type SharedHost = HostPoolOptions & { readonly shared: true }
@@ -35,18 +37,15 @@ export function newSharedHost<D>(clocks: Clocks, options: HostPoolOptions, devic
 
 /** The shared pool under it, of host addresses. */
 class HostBlocks<D> extends SharedPool<D> {
-  constructor(...parts: ConstructorParameters<typeof SharedPool<D>>) {
-    super(...parts)
-    this.mostUnits = Math.floor(
-      (Math.min(this.config.limitBytes, MAX_UNITS * UNIT_BYTES) * CACHED_BLOCK_SHARE) / UNIT_BYTES,
-    )
+  protected override cacheLimits(config: PoolConfig): CacheLimits {
+    return cacheLimits(config, CACHED_BLOCK_SHARE, CACHED_STREAM_SHARE)
   }
 
   /** Work submitted to a stream until `stamp`, Infinity for the free, uses a live block. */
   noteUse(record: number, stream: Stream, stamp: number): void {
     const [slot, last] = stream.covering
     const until = stream.closed ? last : stamp
-    this.ask({ ask: 'recordUse', record, slot, stamp: until === Infinity ? null : until })
+    this.askToRecord(record, slot, until === Infinity ? null : until)
   }
 
   sendMemory(channel: string): void {

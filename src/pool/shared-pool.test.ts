@@ -6,6 +6,7 @@ import { loadKoffi } from '../driver/native/koffi.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
 import { CLOSED, Figure } from './shared-state.js'
+import type { TransferredBuffer } from './transferred.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   poolSuite(`shared by threads, ${backing}`, () => {
@@ -52,12 +53,10 @@ describe('a pool that threads share', () => {
     assert.equal(pool.stats().insertedWaits, 1)
   })
 
-  it('has its records on pages and its places on cache lines', { skip: process.platform !== 'linux' }, () => {
+  it('has its records on pages', { skip: process.platform !== 'linux' }, () => {
     const { pool } = new TestDevice().createSharedPool()
-    const { records, slots } = pool['state']
-    const addressOf = ({ buffer, byteOffset }: Int32Array) =>
-      Number(loadKoffi().address(new Uint8Array(buffer, byteOffset)))
-    assert.deepEqual([addressOf(records.words) % 4096, addressOf(slots['places']) % 64], [0, 0])
+    const { buffer, byteOffset } = pool['state'].records.words
+    assert.equal(Number(loadKoffi().address(new Uint8Array(buffer, byteOffset))) % 4096, 0)
   })
 
   it('moves a block that another thread used to a record of its own', () => {
@@ -85,6 +84,104 @@ describe('a pool that threads share', () => {
       eighths.map(({ ptr }) => ptr).sort((one, other) => one - other),
       addresses.flatMap(ptr => [0, 1, 2, 3].map(index => ptr + (index * MiB) / 8)).sort((one, other) => one - other),
     )
+    pool.check()
+  })
+
+  for (const bytes of [4096, 100 * 1024]) {
+    it(`serves bursts of 64 blocks of ${bytes} bytes from what a thread caches`, () => {
+      const { pool } = new TestDevice().createSharedPool({ maxPoolBytes: 128 * MiB })
+      const burst = () => {
+        const held = Array.from({ length: 64 }, () => pool.allocate(bytes))
+        for (const buffer of held) buffer.free()
+      }
+      burst()
+      const { cacheMisses } = pool.stats()
+      burst()
+      assert.equal(pool.stats().cacheMisses, cacheMisses)
+      pool.check()
+    })
+  }
+
+  it('keeps a handle stale whose buffer was transferred and has come back', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    for (const back of [
+      (sent: TransferredBuffer) => pool.adopt(sent),
+      (sent: TransferredBuffer) => pool.adopt(other.adopt(sent).transfer()),
+      (sent: TransferredBuffer) => pool.adoptAll([other.adoptAll([sent])[0].transfer()])[0],
+    ]) {
+      const old = pool.allocate(1000)
+      const sent = old.transfer()
+      const adopted = back(sent)
+      assert.deepEqual([old.freed, adopted.freed], [true, false])
+      old[Symbol.dispose]()
+      assert.throws(() => old.free(), { name: 'PoolError', message: /already freed, or handed to another thread/ })
+      assert.throws(() => old.transfer(), { name: 'PoolError' })
+      assert.throws(() => other.adopt(sent), { name: 'PoolError', message: /not on its way/ })
+      assert.equal(adopted.freed, false)
+      adopted.free()
+    }
+    pool.check()
+  })
+
+  it('adopts a transferred buffer once, also when the same record was transferred again', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const first = pool.allocate(1000).transfer()
+    const second = other.adopt(first).transfer()
+    assert.throws(() => pool.adopt(first), { name: 'PoolError', message: /not on its way/ })
+    pool.adopt(second).free()
+    pool.check()
+  })
+
+  it('finds a block that a thread passed on from one stream to another and then freed', () => {
+    const device = new TestDevice()
+    const { pool, attach } = device.createSharedPool({ maxPoolBytes: 32 * MiB })
+    const other = attach()
+    const [first, second] = [device.createStream(), device.createStream()]
+    const buffer = pool.allocate(1000, first)
+    const { ptr } = buffer
+    buffer.free()
+    device.clocks.mark(first.slot)
+    first.synchronize()
+    const again = pool.allocate(1000, second) // out of what the thread caches for the first stream
+    assert.equal(again.ptr, ptr)
+    again.free()
+    pool.check()
+    assert.notEqual(other.tryAllocate(32 * MiB), null)
+    pool.check()
+  })
+
+  it('goes on with what is left when cached blocks were taken away, however often', () => {
+    const device = new TestDevice()
+    const { pool, attach } = device.createSharedPool({ maxPoolBytes: 32 * MiB })
+    const other = attach()
+    const take = (count: number, bytes: number) => Array.from({ length: count }, () => pool.allocate(bytes))
+    for (let round = 0; round < 4; round++) {
+      for (const buffer of [...take(70, 3000), ...take(3, 1 * MiB)]) buffer.free()
+      other.allocate(32 * MiB).free()
+      pool.check()
+      const held = [...take(round + 1, 3000), ...take(round, 1 * MiB)]
+      assert.equal(new Set(held.map(({ ptr }) => ptr)).size, held.length)
+      for (const buffer of held) buffer.free()
+      pool.check()
+      assert.ok(pool.stats().cachedBytes <= 32 * MiB)
+    }
+    pool.trimTo(0)
+    assert.equal(pool.stats().reservedBytes, 0)
+  })
+
+  it('frees by address what begins there, and nothing else', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const [own, foreign] = [pool.allocate(1000), other.allocate(1000)]
+    for (const ptr of [foreign.ptr, own.ptr + 256, 1, -1, Number.NaN])
+      assert.throws(() => pool.deallocate(ptr), { name: 'PoolError', message: /not the start of a live buffer/ })
+    pool.deallocate(own.ptr)
+    assert.equal(own.freed, true)
+    const adopted = pool.adopt(foreign.transfer())
+    pool.deallocate(adopted.ptr)
+    assert.equal(pool.stats().liveBuffers, 0)
     pool.check()
   })
 
@@ -119,7 +216,7 @@ describe('a pool that threads share', () => {
     const { pool, attach } = new TestDevice().createSharedPool()
     const other = attach()
     const held = Array.from({ length: 8 }, () => other.allocate(1000))
-    for (const buffer of held) buffer.free() // cached, which the keeper takes away in the middle of a look
+    for (const buffer of held) buffer.free()
     const { records } = pool['state']
     const looksLive = records.isLive.bind(records)
     const deeds: (() => unknown)[] = [
@@ -130,6 +227,8 @@ describe('a pool that threads share', () => {
     ]
     for (const deed of deeds) {
       let looks = 0
+      // Cached blocks, which the keeper takes away in the middle of a look.
+      for (const buffer of Array.from({ length: 8 }, () => other.allocate(1000))) buffer.free()
       records.isLive = record => {
         if (++looks === 3) {
           delete (records as Partial<typeof records>).isLive
@@ -252,7 +351,7 @@ describe('a pool that threads share', () => {
     stopped.allocate(3 * MiB).free()
     other.allocate(3 * MiB).free()
     const { cachedBytes } = pool.stats()
-    stopped['slots'].door.enter()
+    stopped['state'].slots.door.enter()
     pool.trimTo(0)
     assert.deepEqual([pool.stats().cachedBytes, pool.stats().liveBuffers], [cachedBytes / 2, 0])
     pool.check()

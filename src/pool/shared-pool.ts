@@ -1,9 +1,10 @@
 // A caching pool that several threads of a process share. Each has an object of this class over the same state: on the
-// cached path it takes a block out of its own places and puts it back there, which neither waits nor writes where another
-// thread does. Behind that stand the heaps, under a lock, and behind those the keeper (keeper.ts), which alone calls the driver.
+// cached path it takes a block from its own stacks and puts it back there (thread-cache.ts), which neither waits nor writes where
+// another thread does. Behind that stand the heaps, under a lock, and behind those the keeper (keeper.ts), which alone calls
+// the driver.
 //
-// A live block is one thread's, which alone uses and frees it; `transfer` and `adopt` hand it on. That spares the free an atomic
-// operation: nobody else changes the holder word of a block that is live.
+// One thread uses and frees a live block; `transfer` and `adopt` hand it on. A free needs no atomic operation, since no other
+// thread changes the owner word of a live block.
 //
 // The file is long because the hot path, the counters it keeps and the public verbs share private state.
 
@@ -14,30 +15,35 @@ import { MOST_WORKERS } from '../base/roster.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { holderOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Word } from '../heap/records.js'
-import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
+import { classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
-import { MOST_ALIGNMENT_BYTES, SMALL_CLASSES, SMALL_UNITS } from './backing.js'
+import { MOST_ALIGNMENT_BYTES, SMALL_CLASSES } from './backing.js'
+import type { Block, BlockKeeper } from './block.js'
 import { blockUnits } from './block-units.js'
 import { borrowed } from './borrowed.js'
-import { DeviceBuffer } from './buffer.js'
+import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from './caching-pool.js'
 import type { Question, Reclaimed, SharedShortage } from './keeper.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
-import { type RecordPool, type SharedHome, SharedHomes } from './record-home.js'
 import { seenBy } from './reserve.js'
-import type { SharedSlots } from './shared-slots.js'
 import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
+import { type CacheLimits, cacheLimits, ThreadCache } from './thread-cache.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from './transferred.js'
 
-/** A block larger than this share of what the pool may reserve is never kept in a place. */
+// A constant of this module costs less at each use than an imported binding.
+const DeviceBuffer = ImportedDeviceBuffer
+type DeviceBuffer = ImportedDeviceBuffer
+
+/** A thread caches no block larger than this share of what the pool may reserve, and no more than the other one for a stream. */
 const CACHED_BLOCK_SHARE = 1 / 512
+const CACHED_STREAM_SHARE = 1 / 64
 /** Large blocks given back to the heaps, by all threads, after which the keeper is woken to place marks. */
 const FREES_PER_RING = 32
 /** Milliseconds that a thread which is said to have ended may take until the system has forgotten it. */
@@ -45,7 +51,6 @@ const MOST_LOOKS = 200
 const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
 
 const enum Tag {
-  generation = 8,
   /** tags above this have no room for another generation */
   last = (2 ** 28 - 1) * 8,
 }
@@ -71,12 +76,11 @@ const enum Count {
   misses,
 }
 
-export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposable {
+export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Disposable {
   readonly context: Context
   readonly config: PoolConfig
   private readonly state: SharedState
-  private readonly slots: SharedSlots
-  private readonly homes = new SharedHomes(this)
+  private readonly cache: ThreadCache
   private readonly words: Int32Array
   private readonly doubles: Float64Array
   /** made at the first `deallocate` */
@@ -85,15 +89,10 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   private readonly counts: Float64Array
   private readonly roundingMask: number
   private readonly smallMask: number
-  /** larger blocks are never kept in a place */
-  protected mostUnits: number
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   private readonly seen: Float64Array
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
-  /** the holder words of blocks of this thread, of generation 0: of a live one, and of one whose record is on another thread's page */
-  private mine: number
-  private adopted: number
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
   /** nobody writes here: to wait for some time */
@@ -116,17 +115,14 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     this.seen = seenBy(clocks, config)
     this.state = new SharedState(descriptor, this.seen)
     const { records, slots, thread } = this.state
-    this.slots = slots
+    this.cache = new ThreadCache(this.state, this, this.cacheLimits(config))
     this.words = records.words
     this.doubles = records.doubles
     this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic, () => {})
     this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
-    this.mostUnits = Math.floor((Math.min(config.limitBytes, MAX_UNITS * UNIT_BYTES) * CACHED_BLOCK_SHARE) / UNIT_BYTES)
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(clocks.marked.length).fill(-1)
-    this.mine = holderOf(0, thread, Phase.live)
-    this.adopted = holderOf(0, thread, Phase.adopted)
     this.acceptedClocks = clocks
   }
 
@@ -146,94 +142,110 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     return this.descriptor
   }
 
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
-    const buffer = this.take(bytes, stream, alignment)
-    if (buffer === null) throw this.outOfMemory(bytes)
-    return buffer
+  /** What one thread may cache. */
+  protected cacheLimits(config: PoolConfig): CacheLimits {
+    return cacheLimits(config, CACHED_BLOCK_SHARE, CACHED_STREAM_SHARE)
+  }
+
+  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    // Two call sites: one variable for both streams would lose what V8 knows of each.
+    if (stream === undefined) return this.take(bytes, this.defaultStream, alignment, false)!
+    return this.take(bytes, stream, alignment, false)!
   }
 
   tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
-    return this.take(bytes, stream, alignment)
+    return this.take(bytes, stream, alignment, true)
   }
 
-  private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+  private take(bytes: number, stream: Stream, alignment: number | undefined, mayFail: boolean): DeviceBuffer | null {
     const { slot } = stream
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
       stream.clocks === this.acceptedClocks &&
       slot >= 0 &&
       (bytes & this.smallMask) === bytes &&
-      alignment === undefined &&
-      bytes > 0
+      alignment === undefined
     ) {
       const mask = this.roundingMask
-      const units = classUnits(((bytes + mask) & ~mask) >>> Shift.units)
-      const record = this.slots.pop(slot, classOf(units), units)
-      if (record !== 0) return this.handOut(record, bytes, stream)
+      const small = bytes | 0
+      const units = ((small + mask) & ~mask) >>> Shift.units
+      const { blocks } = this.cache
+      const stack = blocks.stackFor(slot, units)
+      const block = stack.top
+      if (blocks.take(stack, units)) {
+        if (this.cache.claim(block)) return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
+        this.cache.abandon(block)
+      }
+      return this.takeBelow(units, small, stream, mayFail)
     }
-    return this.takeSlowly(bytes, stream, alignment)
+    return this.takeSlowly(bytes, stream, alignment, mayFail)
   }
 
-  /** A block out of a place of this thread is live. */
-  private handOut(record: number, bytes: number, stream: Stream): DeviceBuffer {
-    const { words } = this
-    const tag = words[record << 4] + Tag.generation
-    words[(record << 4) | Word.holder] = ((tag >> 3) << 12) | this.mine
-    words[record << 4] = tag
-    return this.bufferOf(record, tag, bytes, stream)
+  /** A block of the stream that is not on top of its stack, or not cached. */
+  private takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
+    const block = this.cache.blocks.takeAny(stream.slot, classUnits(units))
+    if (block === null) return this.takeSlowly(bytes, stream, undefined, mayFail)
+    if (this.cache.claim(block)) return this.handOut(block, slackOf(block, bytes), stream)
+    this.cache.abandon(block)
+    return this.takeSlowly(bytes, stream, undefined, mayFail)
   }
 
-  private bufferOf(record: number, tag: number, bytes: number, stream: Stream): DeviceBuffer {
-    this.setRequested(record, bytes)
-    this.counts[Count.allocations]++
-    return new DeviceBuffer(this.homes.for(record, stream), tag)
-  }
-
-  protected setRequested(record: number, bytes: number): void {
-    const { doubles } = this
+  /** A live block of this thread, of whose bytes `slack` are not asked for. */
+  private handOut(block: Block, slack: number, stream: Stream): DeviceBuffer {
     // Most programs ask for what they asked for before.
-    if (doubles[(record << 3) | Double.requested] === bytes) return
-    doubles[(record << 3) | Double.requested] = bytes
+    if (slack !== block.slack) this.setSlack(block, slack)
+    // And for the stream that had it last, without a wrapper.
+    if (block.stream !== stream) block.stream = stream
+    if (block.wrapper !== null) block.wrapper = null
+    this.counts[Count.allocations]++
+    return new DeviceBuffer(block, block.tag)
+  }
+
+  /** Of a block's bytes so many are not asked for, which other threads can see. */
+  private setSlack(block: Block, slack: number): void {
+    this.cache.blocks.setSlack(block, slack)
+    this.doubles[(block.record << 3) | Double.requested] = block.units * UNIT_BYTES - slack
+  }
+
+  /** A buffer has fewer bytes than were asked of the pool for it. */
+  protected shorten(buffer: DeviceBuffer, bytes: number): void {
+    const block = buffer.home as Block
+    this.setSlack(block, block.units * UNIT_BYTES - bytes)
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const { tag } = buffer
-    const { record, stream: own } = buffer.home as SharedHome
-    const { words } = this
-    const base = record << 4
-    const { slot } = own
-    if (words[base] === tag && tag <= Tag.last && slot >= 0 && stream === undefined) {
-      const holder = words[base | Word.holder]
-      const generation = (tag >> 3) << 12
-      if (holder === (generation | this.mine)) {
-        const place = this.slots.placeFor(slot, words[base | Word.sizeClass])
-        if (place !== 0 && words[base | Word.units] <= this.mostUnits) {
-          this.doubles[(record << 3) | Double.stamp] = this.marked[slot] + 1
-          words[base | Word.holder] = holder ^ Phase.live ^ Phase.cached
-          this.slots.put(place, record)
-          return
-        }
-      } else if (holder === (generation | this.adopted) && this.returns(record, holder, slot)) return
+    const block = buffer.home as Block
+    const { tag } = block
+    const { slot } = block.stream
+    if (
+      tag !== buffer.tag ||
+      tag > Tag.last ||
+      slot < 0 ||
+      stream !== undefined ||
+      !this.cache.keep(block, this.marked[slot])
+    ) {
+      this.releaseSlowly(buffer, stream)
     }
-    this.releaseSlowly(buffer, stream)
   }
 
   /** Frees a block whose record is on another thread's page by sending it back there; false for one of another stream, or too large. */
-  private returns(record: number, holder: number, slot: number): boolean {
-    const { words } = this
+  private returns(block: Block, slot: number, stamp: number): boolean {
+    const { words, state, cache } = this
+    const { record } = block
     const base = record << 4
-    if (words[base | Word.key] !== slot + 1 || words[base | Word.units] > this.mostUnits) return false
-    const stamp = this.marked[slot] + 1
+    const home = state.records.ownerOf(record)
+    if (home === state.thread || words[base | Word.key] !== slot + 1 || !cache.isSmall(block)) return false
+    cache.give(block)
     this.doubles[(record << 3) | Double.stamp] = stamp
-    publish(words, base | Word.holder, holder ^ Phase.adopted ^ Phase.cached)
-    const home = this.state.records.ownerOf(record)
-    if (!this.slots.inboxes.send(record, home) || !this.arrives(record, home)) this.giveBack(record, slot, stamp)
+    publish(words, base | Word.holder, holderOf(words[base], state.thread, Phase.sent))
+    if (!state.slots.inboxes.send(record, home) || !this.arrives(record, home)) this.giveBack(record, slot, stamp)
     return true
   }
 
   /** Whether somebody looks after a block that was sent back: its thread, or the keeper when that has died. If not it is in no inbox. */
   private arrives(record: number, home: number): boolean {
-    const { state, slots } = this
+    const { state } = this
+    const { slots } = state
     if (state.roster.isAlive(home)) return true
     // Under the lock nobody else clears up, and no other thread gets that number.
     return state.locked(() => state.roster.isAlive(home) || !slots.inboxes.takeBack(record, home))
@@ -242,13 +254,20 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
-    const range = Number.isSafeInteger(ptr) ? this.rangeAt(ptr) : -1
-    const unit = range === -1 ? 0 : (ptr - this.state.bases[range]) / UNIT_BYTES
-    // Once all pages of records are taken, a block may come back to a thread that had none at that address before.
-    const record = this.liveAt(range, unit) || this.liveAt(range, unit, this.indexAddresses())
+    const index = this.addresses ?? this.indexAddresses()
+    this.addresses = index
+    // The first record of a range changes under the lock. Once all pages of records are taken, a block may come back to a
+    // thread that had none at that address before.
+    const record =
+      this.liveAt(ptr, index) ||
+      this.state.locked(() => {
+        this.addresses = this.indexAddresses()
+        return this.liveAt(ptr, this.addresses)
+      })
     if (record === 0) throw unknownAddress(ptr)
-    const owner = stream ?? this.streamAt(record)
-    this.release(new DeviceBuffer(this.homes.for(record, owner), this.words[record << 4] & ~1), stream)
+    const block = this.cache.blocks.blockOf(record)
+    block.stream = this.streamAt(record)
+    this.release(new DeviceBuffer(block, block.tag & ~1), stream)
   }
 
   /**
@@ -256,7 +275,9 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
    * submitted to its stream before this call may still use it. A buffer that is never adopted stays live.
    */
   transfer(record: number, tag: number): TransferredBuffer {
-    if (!this.isLive(record, tag)) this.refuseStale('transfer')
+    const block = this.cache.blocks.blockOf(record)
+    if (!block.isLive(record, tag)) this.refuseStale('transfer')
+    this.cache.give(block)
     this.giveUp(record, tag)
     return { pool: this.descriptor.number, record, tag }
   }
@@ -270,7 +291,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     checkTransferred('adopt', transferred, this.descriptor.number)
     if (!this.claim(transferred)) this.refuseAdoption('adopt')
     try {
-      return this.adoptedBuffer(transferred, this.streamAt(transferred.record))
+      return this.adoptedBuffer(transferred.record, this.streamAt(transferred.record))
     } catch (error) {
       this.giveUp(transferred.record, transferred.tag)
       throw error
@@ -313,7 +334,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
         stream = this.streamAt(one.record)
         key = words[(one.record << 4) | Word.key]
       }
-      buffers[index] = this.adoptedBuffer(one, stream)
+      buffers[index] = this.adoptedBuffer(one.record, stream)
     }
     return buffers
   }
@@ -322,30 +343,36 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     return record >= this.state.records.first && record < this.state.records.used
   }
 
-  /** Makes a buffer on its way this thread's; false for what is none. */
+  /** Makes a buffer on its way this thread's, in a new generation; false for what is none. */
   private claim({ record, tag }: TransferredBuffer): boolean {
     const { words } = this
     const index = (record << 4) | Word.holder
     const waiting = holderOf(tag, NOBODY, Phase.live)
-    const mine = holderOf(tag, this.state.thread, Phase.adopted)
+    // Handles from before the transfer are stale also in the thread that had the buffer before, should it come back there.
+    const next = nextGeneration(tag)
     // To look at the block before would fetch its line from the other thread twice.
+    const mine = holderOf(next, this.state.thread, Phase.live)
     if (!this.isKnown(record) || Atomics.compareExchange(words, index, waiting, mine) !== waiting) return false
     if ((words[record << 4] & ~1) !== tag) {
-      Atomics.store(words, index, waiting) // another generation, of which the holder word has not all bits
+      Atomics.store(words, index, waiting) // another generation, of which the owner word has not all bits
       return false
     }
-    if (this.state.records.ownerOf(record) === this.state.thread) words[index] = mine ^ Phase.adopted ^ Phase.live
+    words[record << 4] = next | (words[record << 4] & 1)
     return true
   }
 
-  /** A block of this thread is on its way to another one. */
+  /** A block of this thread is on its way to another one, in the generation of `tag`. */
   private giveUp(record: number, tag: number): void {
+    this.words[record << 4] = tag | (this.words[record << 4] & 1)
     publish(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
   }
 
-  private adoptedBuffer({ record, tag }: TransferredBuffer, stream: Stream): DeviceBuffer {
+  private adoptedBuffer(record: number, stream: Stream): DeviceBuffer {
     this.addresses?.note(record)
-    return new DeviceBuffer(this.homes.for(record, stream), tag)
+    const block = this.cache.admit(record)
+    block.stream = stream
+    block.wrapper = null
+    return new DeviceBuffer(block, block.tag & ~1)
   }
 
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
@@ -397,9 +424,9 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const blocks: (LiveBlock & { readonly thread: number })[] = []
     for (let record = records.first; record < records.used; record++) {
       const holder = words[(record << 4) | Word.holder]
-      if (!records.isLive(record) || phaseOf(holder) === Phase.cached) continue
+      if (!records.isLive(record) || phaseOf(holder) !== Phase.live) continue
       blocks.push({
-        ptr: this.address(record),
+        ptr: this.addressOfRecord(record),
         byteLength: doubles[(record << 3) | Double.requested],
         blockBytes: words[(record << 4) | Word.units] * UNIT_BYTES,
         stream: this.handleOf(words[(record << 4) | Word.key] - 1),
@@ -446,10 +473,11 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     return this.ask({ ask: 'reclaim', thread }) as Reclaimed
   }
 
-  /** Asserts that heaps, places, backing and counters tell one story; for when no other thread is in the middle of a call. */
+  /** Asserts that heaps, caches, backing and counters tell one story; for when no other thread is in the middle of a call. */
   check(): void {
     this.checkOpen('check')
     this.ask({ ask: 'check' })
+    this.cache.check()
   }
 
   get closed(): boolean {
@@ -466,7 +494,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     if (this.creator) this.clocks.checkNoCapture('close')
     const { buffers, bytes } = this.isLost ? this.leaveLost() : this.askToClose()
     this.acceptedClocks = null
-    this.mine = this.adopted = -1 // no block has such a holder
+    this.cache.blocks.clear()
     return { lostBuffers: buffers, lostBytes: bytes }
   }
 
@@ -474,73 +502,84 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     this.close()
   }
 
-  addressOf(record: number, tag: number, call: string): number {
-    if (!this.isLive(record, tag)) this.refuseStale(call)
-    return this.address(record)
-  }
-
-  requestedBytesOf(record: number, tag: number, call: string): number {
-    if (!this.isLive(record, tag)) this.refuseStale(call)
-    return this.doubles[(record << 3) | Double.requested]
-  }
-
-  /** Whether this thread holds the block. */
-  isLive(record: number, tag: number): boolean {
-    return !this.closed && (this.words[record << 4] & ~1) === tag && this.holds(record)
-  }
-
-  recordUse(record: number, tag: number, stream: Stream): void {
-    if (!this.isLive(record, tag)) this.refuseStale('recordUse')
+  announceUse(block: Block, stream: Stream): void {
     this.checkStream('recordUse', stream)
-    if (this.config.streamOrdered) this.ask({ ask: 'recordUse', record, slot: stream.slot, stamp: null })
+    if (!this.config.streamOrdered) return
+    this.askToRecord(block.record, stream.slot, null)
+  }
+
+  /** Work of a stream slot uses a live block: until `stamp` of it, null for until the free. */
+  protected askToRecord(record: number, slot: number, stamp: number | null): void {
+    this.ask({ ask: 'recordUse', record, slot, stamp })
+    this.cache.blocks.blockOf(record).state = State.shared
   }
 
   reachableFrom(context: Context): boolean {
     return context.sharesDevice(this.context)
   }
 
-  private address(record: number): number {
+  addressOfRecord(record: number): number {
     const base = record << 4
     return this.state.bases[this.words[base | Word.range]] + this.words[base | Word.offset] * UNIT_BYTES
   }
 
-  /** What the fast path leaves alone: a special wish, or a size of which this thread has no block at hand; null when nothing helps. */
-  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+  /** What the fast path leaves alone: a special wish, or a size that is not on top of its stack. */
+  private takeSlowly(
+    bytes: number,
+    stream: Stream,
+    alignment: number | undefined,
+    mayFail: boolean,
+  ): DeviceBuffer | null {
     this.checkStream('allocate', stream)
     const units = blockUnits(bytes, this.config)
     const { slot } = stream
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     else {
-      const sizeClass = classOf(units)
-      const { slots } = this.state
-      if (slots.door.isShut) this.state.locked(() => {}) // until the keeper has taken what it needs
-      slots.receive(slot, sizeClass, units)
-      const cached =
-        slots.pop(slot, sizeClass, units) ||
-        (units < SMALL_UNITS ? 0 : slots.pop(slot, sizeClass + 1, units)) ||
-        slots.takeTop(slot, sizeClass, units, this.clocks.known, this.seen)
-      if (cached !== 0) return this.handOut(cached, bytes, stream)
+      const block = this.takeCached(units, slot)
+      if (block !== null) return this.handOut(block, slackOf(block, bytes), stream)
     }
     this.counts[Count.misses]++
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
     const record = this.takeFromHeap(units, alignUnits, slot) || this.askFor(units, alignUnits, slot)
-    if (record === 0) return null
+    if (record === 0 && mayFail) return null
+    if (record === 0) throw this.outOfMemory(bytes)
     this.addresses?.note(record)
-    return this.bufferOf(record, this.words[record << 4], bytes, stream)
+    const block = this.cache.admit(record)
+    return this.handOut(block, slackOf(block, bytes), stream)
+  }
+
+  /** A block that this thread caches, or gets back from another thread, for the stream or one that it comes after; null for none. */
+  private takeCached(units: number, slot: number): Block | null {
+    const { cache } = this
+    const { blocks } = cache
+    const { slots } = this.state
+    const { known } = this.clocks
+    slots.meet(slot)
+    if (slots.door.isShut) this.state.locked(() => {}) // until the keeper has taken what it needs
+    cache.receive(slot, classOf(units), units)
+    for (;;) {
+      const block =
+        blocks.takeGiven(slot, units, known, this.seen) ??
+        blocks.takeAny(slot, units) ??
+        blocks.takeTop(slot, units, known, this.seen)
+      if (block === null || cache.claimFor(block, slot)) return block
+      cache.abandon(block)
+    }
   }
 
   /** A free block out of the heaps that the stream may use, as far as that is known, or a part of a larger one that this thread has cached; 0 for none. */
   private takeFromHeap(units: number, alignUnits: number, slot: number): number {
-    const { state, words, others } = this
+    const { state, words, others, cache } = this
     const { memory, slots } = state
     const heap = memory.heapFor(units)
     state.acquire()
-    if (slots.isCrowded) this.emptyInbox()
+    cache.look()
+    cache.emptyInbox()
     let record = 0
     if (state.hasRecords) {
       record = heap.allocate(units, alignUnits, slot + 1)
       // To have the keeper do it would take as long as a hundred of these.
-      if (record === 0 && heap === memory.small && this.breakLarger(units, slot)) {
+      if (record === 0 && heap === memory.small && cache.breakLarger(units, slot, SMALL_CLASSES)) {
         record = heap.allocate(units, alignUnits, slot + 1)
       }
       if (record === 0) {
@@ -558,35 +597,15 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     return record
   }
 
-  /** Blocks that other threads freed and that do not fit go back to the heaps. Under the lock. */
-  private emptyInbox(): void {
-    const { slots } = this.state
-    slots.isCrowded = false
-    for (const record of slots.inboxes.takeAll()) this.giveCached(record)
-  }
-
-  /** The smallest small block larger than `units` that this thread caches for the stream goes back to its heap; false when there is none. Under the lock. */
-  private breakLarger(units: number, slot: number): boolean {
-    const record = this.slots.popLarger(slot, classOf(units), SMALL_CLASSES)
-    if (record !== 0) this.giveCached(record)
-    return record !== 0
-  }
-
-  /** A block that this thread caches, and that is in no place any more, goes back to its heap. Under the lock. */
-  private giveCached(record: number): void {
-    const { slots, memory } = this.state
-    slots.handBack(record)
-    memory.giveToHeap(record, this.words[(record << 4) | Word.key] - 1, this.doubles[(record << 3) | Double.stamp])
-  }
-
   private askFor(units: number, alignUnits: number, slot: number): number {
     return this.ask({ ask: 'allocate', units, alignUnits, slot }) as number
   }
 
-  /** A free on a named or closed stream, of a block of another thread, or that other streams use, or that there is no place for. */
+  /** A free on a named or closed stream, of a block of another thread, or that other streams use, or that there is no room for. */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const { record } = buffer
-    if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
+    const block = buffer.home as Block
+    const { record } = block
+    if (!block.isLive(record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
     if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`)
@@ -594,36 +613,32 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const slot = open ? stream.slot : stream.lastSlot
     const covering = open ? this.marked[slot] + 1 : stream.lastStamp
     const stamp = this.config.streamOrdered ? covering : 0
-    if (this.state.records.state(record) === State.shared) this.ask({ ask: 'defer', record, slot, stamp })
-    else if (open && buffer.tag <= Tag.last) this.sendOrCache(record, slot, stamp)
-    else this.giveBack(record, slot, stamp)
+    if (block.state === State.shared) {
+      this.ask({ ask: 'defer', record, slot, stamp })
+      this.cache.give(block)
+    } else if (!open || buffer.tag > Tag.last || !this.sendOrCache(block, slot, stamp)) {
+      this.cache.give(block)
+      this.giveBack(record, slot, stamp)
+    }
   }
 
-  /** A block freed on an open stream goes to whose page its record is on, or into a place, or where there is none back to its heap. */
-  private sendOrCache(record: number, slot: number, stamp: number): void {
-    const holder = this.words[(record << 4) | Word.holder]
-    if (phaseOf(holder) === Phase.adopted && this.returns(record, holder, slot)) return
-    if (!this.cache(record, slot, stamp)) this.giveBack(record, slot, stamp)
-  }
-
-  /** Keeps a block for the stream; false when there is no place for it. */
-  private cache(record: number, slot: number, stamp: number): boolean {
-    const { words, slots, state } = this
-    const base = record << 4
-    if (words[base | Word.units] > this.mostUnits) return false
-    const place = slots.placeFor(slot, words[base | Word.sizeClass])
-    if (place === 0) return false
-    if (slot >= slots.slotLimit) state.locked(() => slots.meet(slot))
-    this.doubles[(record << 3) | Double.stamp] = stamp
+  /** A block freed on an open stream goes to the thread on whose page its record is, or into a stack; false when there is no room. */
+  private sendOrCache(block: Block, slot: number, stamp: number): boolean {
+    const { state, words, cache } = this
+    const base = block.record << 4
+    if (this.returns(block, slot, stamp)) return true
+    if (!cache.isSmall(block)) return false
+    state.slots.meet(slot)
+    cache.blocks.assign(block, slot, words[base | Word.sizeClass])
+    if (!cache.blocks.hasRoom(block)) return false
     words[base | Word.key] = slot + 1
-    publish(words, base | Word.holder, holderOf(words[base], state.thread, Phase.cached))
-    slots.put(place, record)
-    return true
+    return cache.keep(block, stamp - 1)
   }
 
   private giveBack(record: number, slot: number, stamp: number): void {
     const { state } = this
     state.acquire()
+    this.cache.look()
     state.slots.handBack(record)
     state.memory.giveToHeap(record, slot, stamp)
     state.release()
@@ -648,13 +663,13 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
 
   private holds(record: number): boolean {
     const holder = this.words[(record << 4) | Word.holder]
-    return workerOf(holder) === this.state.thread && phaseOf(holder) !== Phase.cached
+    return workerOf(holder) === this.state.thread && phaseOf(holder) === Phase.live
   }
 
-  /** The block of this thread that begins there, as far as the index knows; 0 for none. */
-  private liveAt(range: number, unit: number, index = this.addresses ?? this.indexAddresses()): number {
-    this.addresses = index
-    const record = range === -1 ? 0 : index.find(range, unit)
+  /** The block of this thread that begins at an address, as far as the index knows; 0 for none. */
+  private liveAt(ptr: number, index: AddressIndex): number {
+    const range = Number.isSafeInteger(ptr) ? this.rangeAt(ptr) : -1
+    const record = range === -1 ? 0 : index.find(range, (ptr - this.state.bases[range]) / UNIT_BYTES)
     return record !== 0 && this.holds(record) ? record : 0
   }
 
@@ -666,6 +681,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     return index
   }
 
+  /** The range that an address lies in; -1 for none. */
   private rangeAt(ptr: number): number {
     const { bases, memory } = this.state
     for (const heap of [memory.small, memory.large]) {
@@ -680,7 +696,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   protected ask(question: Question): unknown {
     const { mailbox, thread, figures, roster } = this.state
     let keeper = figures[Figure.keeper]
-    this.slots.door.leave() // where an exception, say for want of stack, has kept this thread inside
+    this.state.slots.door.leave() // where an exception, say for want of stack, has kept this thread inside
     return mailbox.ask(thread, question, slept => {
       this.meanwhile()
       keeper = Math.max(keeper, figures[Figure.keeper])
@@ -743,10 +759,20 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     )
   }
 
-  private refuseStale(call: string): never {
+  refuseStale(call: string): never {
     if (this.closed) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(
       `${call}: the buffer was already freed, or handed to another thread; keep no reference to it after that`,
     )
   }
+}
+
+/** The tag of a live block in its next generation, or in the same one where there is none left. */
+function nextGeneration(tag: number): number {
+  return tag > Tag.last ? tag : tag + 8
+}
+
+/** Bytes of a block that are not asked for: a small integer for V8 where it can be. */
+function slackOf({ units }: Block, bytes: number): number {
+  return units * UNIT_BYTES - (bytes < 2 ** 30 ? bytes | 0 : bytes)
 }

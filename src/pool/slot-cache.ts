@@ -77,6 +77,9 @@ export class SlotCache implements Slots {
     /** what the cache of one stream may hold */
     readonly mostUnits: number,
     private readonly pool: BlockKeeper,
+    /** most blocks in the stack of a small class, and of a large one */
+    private readonly smallPlaces: number = Limit.smallPlaces,
+    private readonly largePlaces: number = Limit.largePlaces,
   ) {
     this.bottom = new Block(pool, 0)
     this.bottom.units = MAX_UNITS // more than was ever live, and than a block has
@@ -190,20 +193,43 @@ export class SlotCache implements Slots {
     return true
   }
 
+  /** Whether `link` may keep the block for its stream: its class has a place left, and the stream's share is not full. */
+  hasRoom(block: Block): boolean {
+    const stack = block.stack!
+    return stack.top.height < stack.places && stack.share.cached + block.units <= this.mostUnits
+  }
+
+  /** Keeps a block for its stream that there is room for. */
+  link(block: Block): void {
+    const stack = block.stack!
+    const { share } = stack
+    const below = stack.top
+    block.below = below
+    block.height = (below.height + 1) | 0
+    share.cached = (share.cached + block.units) | 0
+    stack.top = block
+  }
+
   /** The stream that a live block comes to when it is freed, unless that is said otherwise. */
-  assign(block: Block, slot: number): void {
-    block.stack = this.stackOf(slot, block.stack!.sizeClass)
+  assign(block: Block, slot: number, sizeClass = block.stack!.sizeClass): void {
+    block.stack = this.stackOf(slot, sizeClass)
   }
 
   /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
   handOut(slot: number, record: number): void {
-    const { words } = this.records
-    this.blocks[record] ??= new Block(this.pool, record)
-    const block = this.blockOf(record)
-    block.stack = this.stackOf(slot, words[(record << 4) | Word.sizeClass])
     this.records.setState(record, State.live)
+    this.admit(slot, record).state = State.unused
+  }
+
+  /** The same of a block that its record says is live, or about to be cached; its buffer's bytes are those of the block. */
+  admit(slot: number, record: number, sizeClass = this.records.words[(record << 4) | Word.sizeClass]): Block {
+    const { words } = this.records
+    const known = this.blocks[record]
+    // A block that another thread took away may still be linked in a stack: that object is not used again.
+    const block = known === undefined || known.state === State.cached ? new Block(this.pool, record) : known
+    this.blocks[record] = block
+    block.stack = this.stackOf(slot, sizeClass)
     block.tag = words[(record << 4) | Word.tag]
-    block.state = State.unused
     block.units = words[(record << 4) | Word.units]
     block.slack = 0
     this.handedUnits += block.units
@@ -211,6 +237,7 @@ export class SlotCache implements Slots {
     const share = this.shares[slot]
     share.watched += block.units
     if (share.cached < share.watched) this.notePeak()
+    return block
   }
 
   /** How many bytes of a block that is handed out are not asked for. */
@@ -239,9 +266,29 @@ export class SlotCache implements Slots {
     return units
   }
 
+  /** A block is no longer this cache's, and its record is left as it is: it was taken away, or handed to another thread. */
+  forget(block: Block): void {
+    this.handedUnits -= block.units
+    block.stack!.share.watched -= block.units
+    this.handedBlocks--
+    this.slackBytes -= block.slack
+    block.state = State.unused
+  }
+
+  /** Forgets every cached block for which `isCached` no longer holds. */
+  purge(isCached: (block: Block) => boolean): void {
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      for (const block of [...this.entries(slot)]) {
+        if (isCached(block)) continue
+        this.remove(block.stack!, block)
+        this.shares[slot].cached -= block.units
+        if (block.state === State.cached) this.forget(block)
+      }
+    }
+  }
+
   /** Forgets everything, the blocks themselves included. */
   clear(): void {
-    this.records.words.fill(0)
     for (const block of this.blocks) if (block !== undefined) block.tag = 0
     for (const share of this.shares) {
       share.cached = 0
@@ -362,7 +409,7 @@ export class SlotCache implements Slots {
   cachesMany(slot: number, first: number, end: number): boolean {
     if (this.shares[slot].stacks.length < MANY_STACKS) return false
     const row = slot << Shift.stream
-    const many = MANY_STACKS * placesOf(first)
+    const many = MANY_STACKS * this.placesOf(first)
     let height = 0
     for (let sizeClass = first; sizeClass < end && height < many; sizeClass++)
       height += this.stacks[row | sizeClass].top.height
@@ -488,17 +535,17 @@ export class SlotCache implements Slots {
   private newStack(slot: number, sizeClass: number): Stack {
     this.meet(slot)
     const share = this.shares[slot]
-    const stack = new Stack(this.bottom, sizeClass, placesOf(sizeClass), share)
+    const stack = new Stack(this.bottom, sizeClass, this.placesOf(sizeClass), share)
     this.stacks[(slot << Shift.stream) | sizeClass] = stack
     const higher = share.stacks.findIndex(other => other.sizeClass > sizeClass)
     share.stacks.splice(higher === -1 ? share.stacks.length : higher, 0, stack)
     return stack
   }
-}
 
-function placesOf(sizeClass: number): number {
-  if (sizeClass === FULL_CLASS) return 0
-  return sizeClass < LARGE_CLASS ? Limit.smallPlaces : Limit.largePlaces
+  private placesOf(sizeClass: number): number {
+    if (sizeClass === FULL_CLASS) return 0
+    return sizeClass < LARGE_CLASS ? this.smallPlaces : this.largePlaces
+  }
 }
 
 /** Whether a block that the stream of `other` caches may go to that of `slot`. */
