@@ -128,9 +128,14 @@ export class Clocks extends KnownOrder {
     this.streams[slot] = stream
   }
 
-  /** Ends `lend`. */
+  /** Ends `lend`. The clock ticks, so that the next mark covers what was submitted here, and none of the past does. */
   giveUp(stream: Stream): void {
-    if (this.streams[stream.slot] === stream) this.streams[stream.slot] = null
+    const { slot } = stream
+    if (this.tickOpen(slot) === null) {
+      this.awaitClosing(slot)
+      this.tickOpen(slot) // it is open again where its owner could not end it
+    }
+    if (this.streams[slot] === stream) this.streams[slot] = null
   }
 
   /** A stream of this thread is about to be captured: a last mark covers all that was submitted to it. */
@@ -215,13 +220,16 @@ export class Clocks extends KnownOrder {
 
   /** The clock ticks; the reach of a mark that is placed now. To be called before the driver is. */
   override tick(slot: number): Reach {
-    this.slots.acquire()
-    const ticks = this.slots.me === 0 || this.slots.isTicking(slot)
-    if (ticks) this.marked[slot]++
-    const reach = this.reachOf(slot)
-    this.slots.release()
-    if (!ticks) throw this.notOpen('mark')
+    const reach = this.tickOpen(slot)
+    if (reach === null) throw this.notOpen('mark')
     return reach
+  }
+
+  /** The stamp of the first mark that covers all that was submitted to a slot's stream so far: the next one, or the last. */
+  covering(slot: number): number {
+    this.awaitClosing(slot)
+    const next = Number(this.slots.isOpen(slot)) // before the stamp is read: if another thread ends the stream now, that is too high
+    return this.marked[slot] + next
   }
 
   /**
@@ -483,12 +491,27 @@ export class Clocks extends KnownOrder {
     if (this.slots.isOpen(slot)) {
       if (watched >= this.marked[slot] || this.place(slot)) return
     } else {
-      while (!this.slots.awaitClosing(slot)) this.buryStreams()
+      this.awaitClosing(slot)
       const last = this.lastMark(slot)
       if (last !== null && last.event !== 0 && last.stamp > watched) this.marks[slot].push(last)
       if (last !== null) return
     }
     this.cover(slot) // it was closed or opened at this moment
+  }
+
+  /** Returns when no other thread is placing the last mark of a slot's stream. */
+  private awaitClosing(slot: number): void {
+    while (!this.slots.awaitClosing(slot)) this.buryStreams()
+  }
+
+  /** `tick` where the clock may tick; null for a stream that has ended or is about to. */
+  private tickOpen(slot: number): Reach | null {
+    this.slots.acquire()
+    const ticks = this.slots.me === 0 || this.slots.isTicking(slot)
+    if (ticks) this.marked[slot]++
+    const reach = ticks ? this.reachOf(slot) : null
+    this.slots.release()
+    return reach
   }
 
   /** The last mark of a stream that has ended; null when the slot is open. */

@@ -141,6 +141,23 @@ describe('shared order', () => {
     assert.equal(clocks.streamOf(next.slot), next)
   })
 
+  it('what was submitted to a lent stream before it is closed is covered by a mark to come', () => {
+    for (const end of [() => {}, (owned: Stream) => owned.close(), (owned: Stream) => owned.beginCapture()]) {
+      const { there, here, hold } = setUp()
+      const lent = borrow(there, here)
+      lent.synchronize()
+      hold()
+      const { slot } = lent
+      lent.close()
+      end(here)
+      assert.deepEqual([lent.closed, lent.lastSlot], [true, slot])
+      assert.equal(there.poll(slot), false)
+      assert.ok(there.completed[slot] < lent.lastStamp)
+      there.waitFor(slot, lent.lastStamp)
+      assert.ok(there.completed[slot] >= lent.lastStamp)
+    }
+  })
+
   it('a captured stream is not lent, takes no marks of others, and refuses where it was lent', () => {
     const { order, clocks, there, here, hold } = setUp()
     const lent = borrow(there, here)

@@ -104,7 +104,7 @@ export class Stream implements Disposable {
   /** Slot and stamp of the first mark that will cover everything submitted so far, or of a closed stream did. */
   get covering(): readonly [slot: number, stamp: number] {
     if (this.slot < 0) return [this.lastSlot, this.lastStamp]
-    return [this.slot, this.clocks.marked[this.slot] + (this.closed ? 0 : 1)]
+    return [this.slot, this.clocks.covering(this.slot)]
   }
 
   /**
@@ -171,7 +171,7 @@ export class Stream implements Disposable {
   /** Ends the stream; work already submitted still completes. A second close does nothing. An adopted stream stays open for its owner. */
   close(): void {
     if (this.slot === -1 && this.closed) return
-    if (this.lent !== undefined) {
+    if (this.lent !== undefined && this.slot !== -1) {
       this.clocks.giveUp(this)
       this.end()
       return

@@ -173,7 +173,7 @@ export class Deferred {
   /** Waits that cover the uses were submitted since the free: the mark to come is behind them, of a closed stream the last one. */
   private stampNow({ slot, stamp, uses }: DeferredBlock): number {
     if (uses.every(use => this.isSeen(use))) return stamp
-    return this.clocks.marked[slot] + (this.clocks.isOpen(slot) ? 1 : 0)
+    return this.clocks.covering(slot)
   }
 
   private awaitPeers(uses: readonly Use[]): void {
