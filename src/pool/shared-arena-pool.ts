@@ -125,7 +125,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
     stream.checkUncaptured('free')
-    if (stream.slot >= 0) this.state.turns.use(stream, tag)
+    this.state.turns.use(stream, tag)
     const bytes = this.state.requested[record] // another one's, if some thread resets the arena now
     this.giveUp('free', record, tag, 0)
     this.state.count(tag, Tally.freedBuffers, Math.ceil(bytes / UNIT_BYTES), bytes)
@@ -375,7 +375,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     const { clocks } = this
     const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
     if (stream !== null) return stream
-    clocks.waitFor(slot, clocks.marked[slot])
+    clocks.waitForAll(slot)
     return this.defaultStream
   }
 
