@@ -21,7 +21,7 @@
 // what has no part in that is beside it: the slots of streams (stream-slots.ts) and the algebra alone (known-order.ts).
 
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
-import { CU_EVENT_DISABLE_TIMING, FATAL_RESULTS } from '../driver/constants.js'
+import { CU_EVENT_DISABLE_TIMING, CU_STREAM_PER_THREAD, FATAL_RESULTS } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Capture } from './capture.js'
 import type { Graph } from './graph.js'
@@ -402,7 +402,7 @@ export class Clocks extends KnownOrder {
     this.slots.leave()
   }
 
-  /** Places a mark on the stream of a slot; false when that is not open. */
+  /** Places a mark on the stream of a slot; false when that is not open, or not reachable from this thread. */
   private place(slot: number): boolean {
     const driver = this.context.activate()
     const marks = this.marks[slot]
@@ -453,8 +453,9 @@ export class Clocks extends KnownOrder {
     const handle = this.handles[slot]
     const isOwned = this.state.owned[slot] === 1
     try {
-      // A captured stream has its last mark, and what was captured never runs.
-      if (was !== Life.suspended && !this.attempt(() => this.placeLast(slot))) this.synchronize()
+      // A captured stream has its last mark, and what was captured never runs. The dead thread's own default stream has no handle here.
+      const canMark = handle !== CU_STREAM_PER_THREAD
+      if (was !== Life.suspended && !(canMark && this.attempt(() => this.placeLast(slot)))) this.synchronize()
     } catch (error) {
       this.slots.disown(slot, dead)
       throw error
@@ -489,7 +490,7 @@ export class Clocks extends KnownOrder {
     this.prune(slot)
     const watched = this.marks[slot].at(-1)?.stamp ?? this.completed[slot]
     if (this.slots.isOpen(slot)) {
-      if (watched >= this.marked[slot] || this.place(slot)) return
+      if (watched >= this.marked[slot] || this.place(slot) || !this.slots.isReachable(slot)) return
     } else {
       this.awaitClosing(slot)
       const last = this.lastMark(slot)

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
@@ -156,6 +157,34 @@ describe('shared order', () => {
       there.waitFor(slot, lent.lastStamp)
       assert.ok(there.completed[slot] >= lent.lastStamp)
     }
+  })
+
+  it('the per-thread default stream gets marks of its own thread only, and is not lent', () => {
+    const { order, clocks, there } = setUp()
+    const perThread = new Stream(clocks, CU_STREAM_PER_THREAD, false)
+    const { slot } = perThread
+    assert.throws(() => perThread.share(), { name: 'PoolError', message: /share: .* another one in each thread/ })
+    clocks.tick(slot)
+    const records = order.calls('cuEventRecord')
+    assert.equal(there.poll(slot), false)
+    there.waitFor(slot, there.mark(slot))
+    assert.equal(order.calls('cuEventRecord'), records)
+    assert.ok(there.completed[slot] < clocks.marked[slot])
+    assert.equal(clocks.poll(slot), true)
+    assert.equal(there.completed[slot], clocks.marked[slot])
+  })
+
+  it('all work is waited for where a dead thread used its per-thread default stream', () => {
+    const { order, clocks, there } = setUp()
+    const perThread = new Stream(there, CU_STREAM_PER_THREAD, false)
+    order.hold(perThread)
+    clocks.slots.dead = () => [there.slots.me]
+    clocks.slots['roster'].isDead = worker => worker === there.slots.me
+    const records = order.calls('cuEventRecord')
+    assert.equal(clocks.buryStreams(), 1)
+    assert.equal(order.calls('cuEventRecord'), records)
+    assert.ok(clocks.completed[perThread.slot] >= clocks.marked[perThread.slot])
+    assert.equal(order.driver.cuStreamQuery(CU_STREAM_PER_THREAD), true)
   })
 
   it('a captured stream is not lent, takes no marks of others, and refuses where it was lent', () => {

@@ -1,6 +1,6 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
-import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING } from '../driver/constants.js'
+import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { Capture, type CaptureMode } from './capture.js'
 import type { Clocks } from './clocks.js'
@@ -19,6 +19,8 @@ export interface SharedStream {
 /** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
 export class Stream implements Disposable {
   readonly context: Context
+  /** its clocks where any thread may place marks on it; undefined for the per-thread default stream, which is another one in each thread */
+  readonly shareable: Clocks | undefined
   /** the driver's handle, for any other library; a float64 from the start, so that all streams have one shape */
   readonly handle: number = Number.NaN
   /** which of the streams that had its slot, one after another, it is */
@@ -44,6 +46,7 @@ export class Stream implements Disposable {
     private readonly lent?: SharedStream,
   ) {
     this.context = clocks.context
+    this.shareable = handle === CU_STREAM_PER_THREAD ? undefined : clocks
     this.handle = handle
     if (lent !== undefined) clocks.lend(this, lent.slot)
     this.slot = lent?.slot ?? clocks.open(this)
@@ -77,10 +80,11 @@ export class Stream implements Disposable {
   /**
    * A small descriptor, to be sent to another thread that has the device attached, where `device.adoptStream(descriptor)`
    * makes a stream of it. It stays this one's: it is closed here, after which it refuses there. Throws PoolError for a closed
-   * or captured stream.
+   * or captured stream, and for the per-thread default stream.
    */
   share(): SharedStream {
     this.checkOpen('share')
+    this.checkShareable('share')
     this.clocks.share()
     return { device: this.clocks.identity, slot: this.slot, generation: this.generation }
   }
@@ -231,6 +235,14 @@ export class Stream implements Disposable {
     if (this.capture === null) return
     const fact = 'the stream is being captured, and only ordinary caching pools keep memory for a graph'
     throw new PoolError(`${call}: ${fact}; do it when the capture has ended`)
+  }
+
+  /** Refuses, in the name of `call`, the per-thread default stream, for what other threads place marks on. */
+  checkShareable(call: string): void {
+    if (this.shareable !== undefined) return
+    const fact =
+      'the per-thread default stream is another one in each thread, and cannot be used with what threads share'
+    throw new PoolError(`${call}: ${fact}; use a stream of device.createStream()`)
   }
 
   private refusal(call: string): PoolError {

@@ -104,7 +104,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     alignment: number = DEFAULT_ALIGNMENT,
   ): DeviceBuffer | null {
     const { slot } = stream
-    if (stream.clocks === this.acceptedClocks && slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
+    if (stream.shareable === this.acceptedClocks && slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
       // This holds for whole numbers from 1 to 2^30 - 1 only.
       if ((bytes & SMALL_MASK) === bytes && bytes > 0) {
         const { bump } = this.state
@@ -124,6 +124,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     if (!this.isLive(record, tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
+    stream.checkShareable('free')
     stream.checkUncaptured('free')
     this.state.turns.use(stream, tag)
     const bytes = this.state.requested[record] // another one's, if some thread resets the arena now
@@ -406,6 +407,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
   private checkStream(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
+    stream.checkShareable(call)
     stream.checkOpen(call)
   }
 

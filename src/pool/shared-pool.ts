@@ -160,7 +160,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     const { slot } = stream
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
-      stream.clocks === this.acceptedClocks &&
+      stream.shareable === this.acceptedClocks &&
       slot >= 0 &&
       (bytes & this.smallMask) === bytes &&
       alignment === undefined &&
@@ -589,6 +589,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     if (!this.isLive(record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
+    stream.checkShareable('free')
     if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`)
     const open = stream.slot >= 0
     const slot = open ? stream.slot : stream.lastSlot
@@ -733,6 +734,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   protected checkStream(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
+    stream.checkShareable(call)
     if (stream.capture !== null) throw new PoolError(`${call}: ${NO_CAPTURES}`)
     stream.checkOpen(call)
   }
