@@ -359,7 +359,8 @@ export class Device implements Disposable {
    * Records what `work` submits to `stream`, and to streams that it makes wait for it and joins again, as a graph to be
    * launched: kernels, fills and copies between buffers. Nothing of it runs now. Memory that caching pools give it stays where
    * it is until the graph is closed; buffers that are still held stay valid. What `work` throws is thrown on, and nothing is
-   * left. Throws TypeError for an asynchronous `work`, CudaError for a capture that a call has broken.
+   * left; where the driver refuses to end the capture, the stream stays captured until `stream.abortCapture()`. Throws
+   * TypeError for an asynchronous `work`, CudaError for a capture that a call has broken.
    */
   capture(stream: Stream, work: () => void, mode?: CaptureMode): Graph {
     this.open('capture')
@@ -374,8 +375,13 @@ export class Device implements Disposable {
         )
       }
       return stream.endCapture()
-    } finally {
-      if (stream.capture?.origin === stream) stream.abortCapture()
+    } catch (error) {
+      try {
+        if (stream.capture?.origin === stream) stream.abortCapture()
+      } catch (second) {
+        if (!(second instanceof CudaError)) throw second // the first tells more, and the stream says that it is still captured
+      }
+      throw error
     }
   }
 
@@ -582,6 +588,7 @@ export class Device implements Disposable {
     for (const part of [...this.imports, ...this.pools, ...streams, ...last]) {
       this.context.giveBack(() => part.close())
     }
+    this.context.destroyRest()
     this.clocks.slots.leave() // of a lost device
     attachments.delete(this.clocks.identity)
     this.context.release()

@@ -240,6 +240,19 @@ describe('a capture', () => {
     }
   })
 
+  it('goes on where the driver refuses to abort it, and can be aborted then', () => {
+    const { driver, clocks, a, fill, first } = setUp()
+    a.beginCapture()
+    driver.failCall({ call: 'cuStreamEndCapture', code: 999 })
+    assert.throws(() => a.abortCapture(), { name: 'CudaError', code: 999 })
+    assert.equal(clocks.captures.size, 1)
+    assert.throws(() => a.synchronize(), { name: 'PoolError', message: /is being captured; end the capture first/ })
+    a.abortCapture()
+    assert.equal(clocks.captures.size, 0)
+    fill(3, a)
+    assert.equal(first(), 3)
+  })
+
   it('runs our calls in relaxed mode while one is open, and the thread as before afterwards', () => {
     const { a, b, driver } = setUp()
     const mode = () => {

@@ -202,9 +202,9 @@ export class Clocks extends KnownOrder {
         this.bury(slot, was, dead)
         buried++
       }
-      const driver = this.context.activate()
       for (let event = this.slots.takeEvent(dead); event !== 0; event = this.slots.takeEvent(dead)) {
-        driver.cuEventDestroy(event)
+        const taken = event
+        this.context.destroy(driver => driver.cuEventDestroy(taken))
       }
       this.slots.forget(dead)
     }
@@ -461,7 +461,7 @@ export class Clocks extends KnownOrder {
       throw error
     }
     this.vacate(slot)
-    if (isOwned) this.attempt(() => this.context.activate().cuStreamDestroy(handle))
+    if (isOwned) this.context.discard(driver => driver.cuStreamDestroy(handle))
   }
 
   /** For streams of the dead, of which nobody knows what became of them: another library's may be destroyed, one may be captured for ever. */

@@ -60,7 +60,7 @@ export class Stream implements Disposable {
     try {
       return new Stream(clocks, handle, true, onClose)
     } catch (error) {
-      driver.cuStreamDestroy(handle)
+      clocks.context.discard(() => driver.cuStreamDestroy(handle))
       throw error
     }
   }
@@ -139,7 +139,7 @@ export class Stream implements Disposable {
     return this.originated('endCapture').end()
   }
 
-  /** Ends the capture that began on this stream without making anything of it. */
+  /** Ends the capture that began on this stream without making anything of it. Throws CudaError where the driver refuses that: do it again. */
   abortCapture(): void {
     this.originated('abortCapture').abort()
   }
@@ -172,9 +172,15 @@ export class Stream implements Disposable {
     })
   }
 
-  /** Ends the stream; work already submitted still completes. A second close does nothing. An adopted stream stays open for its owner. */
+  /**
+   * Ends the stream; work already submitted still completes. A second close does nothing but what the driver refused at the
+   * first. An adopted stream stays open for its owner.
+   */
   close(): void {
-    if (this.slot === -1 && this.closed) return
+    if (this.slot === -1 && this.closed) {
+      this.context.destroyRest()
+      return
+    }
     if (this.lent !== undefined && this.slot !== -1) {
       this.clocks.giveUp(this)
       this.end()
@@ -185,7 +191,7 @@ export class Stream implements Disposable {
     try {
       this.end()
     } finally {
-      if (this.owned) this.context.giveBack(driver => driver.cuStreamDestroy(this.handle))
+      if (this.owned) this.context.destroy(driver => driver.cuStreamDestroy(this.handle))
     }
   }
 
