@@ -595,7 +595,7 @@ describe('pools of one stream', () => {
     device.poolFor(stream, { maxPoolBytes: 4 * MiB }).allocate(1)
   })
 
-  it('that the driver will not close leave the stream closed there, and are closed with the device', () => {
+  it('that the driver will not close are closed by a second close of the stream, which leaves nothing behind', () => {
     for (let nth = 1; nth < 12; nth++) {
       const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
       const device = openDevice(driver)
@@ -614,6 +614,28 @@ describe('pools of one stream', () => {
       device.close()
       assert.equal(driver.usedBytes(), 0)
     }
+  })
+})
+
+describe('a stream with a pool of its own', () => {
+  it('stays open while another stream is captured, since the pool cannot be closed then', () => {
+    const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+    const device = openDevice(driver)
+    const captured = device.createStream()
+    const adopted = driver.cuStreamCreate(1)
+    for (const stream of [device.createStream(), device.adoptStream(adopted)]) {
+      const used = driver.usedBytes()
+      const pool = device.poolFor(stream)
+      pool.allocate(1 * MiB).free()
+      captured.beginCapture()
+      assert.throws(() => stream.close(), { name: 'PoolError', message: /close: a stream is being captured/ })
+      assert.deepEqual([stream.closed, pool.closed, device.poolFor(stream)], [false, false, pool])
+      captured.abortCapture()
+      stream.close()
+      assert.deepEqual([stream.closed, pool.closed, driver.usedBytes()], [true, true, used])
+    }
+    assert.equal(device.adoptStream(adopted).closed, false)
+    device.close()
   })
 })
 

@@ -306,7 +306,7 @@ export class Device implements Disposable {
   /** A stream of its own, not ordered with the default stream. */
   createStream(): Stream {
     this.open('createStream')
-    return Stream.create(this.clocks, closed => this.closePoolOf(closed))
+    return Stream.create(this.clocks, this.beforeClose)
   }
 
   /**
@@ -329,13 +329,12 @@ export class Device implements Disposable {
       throw new PoolError('adoptStream: the stream belongs to another device or context')
     }
     const id = driver.cuStreamGetId(handle)
-    const known = this.adopted.get(id)
-    if (known !== undefined) return known
-    for (const stale of this.adopted.values()) if (stale.handle === handle) stale.abandon()
-    const stream = new Stream(this.clocks, handle, false, closed => {
-      this.adopted.delete(id)
-      this.closePoolOf(closed)
-    })
+    for (const [known, stream] of this.adopted) {
+      if (!stream.closed && known === id) return stream
+      if (!stream.closed && stream.handle === handle) stream.abandon()
+      if (stream.closed) this.adopted.delete(known)
+    }
+    const stream = new Stream(this.clocks, handle, false, this.beforeClose)
     this.adopted.set(id, stream)
     return stream
   }
@@ -666,7 +665,7 @@ export class Device implements Disposable {
     const known = this.clocks.streamOf(slot)
     if (known?.generation === generation) return known
     const lent = { device: this.clocks.identity, slot, generation }
-    const stream = Stream.borrow(this.clocks, lent, closed => this.closePoolOf(closed))
+    const stream = Stream.borrow(this.clocks, lent, this.beforeClose)
     if (stream === null) throw new PoolError(`${call}: the stream was closed by the thread that made it`)
     return stream
   }
@@ -676,10 +675,10 @@ export class Device implements Disposable {
     throw new PoolError(`${what} belongs to another device; adopt it on the one that attachDevice() gives for that`)
   }
 
-  private closePoolOf(stream: Stream): void {
-    const pool = this.streamPools.get(stream)
+  /** A stream's own pool goes first: while it cannot be closed, the stream stays open. */
+  private readonly beforeClose = (stream: Stream): void => {
+    this.streamPools.get(stream)?.close()
     this.streamPools.delete(stream)
-    pool?.close()
   }
 
   private open(call: string): Driver {

@@ -41,7 +41,7 @@ export class Stream implements Disposable {
     handle: number,
     /** made here: ended by `close`, and ordered with other streams by nothing but our calls; else adopted */
     readonly owned: boolean,
-    private readonly onClose: (stream: Stream) => void = () => {},
+    private readonly beforeClose: (stream: Stream) => void = () => {},
     /** the open slot of a stream of another thread, which ends it */
     private readonly lent?: SharedStream,
   ) {
@@ -54,11 +54,11 @@ export class Stream implements Disposable {
   }
 
   /** A stream of its own, not ordered with the default stream; nothing stays behind when that fails. */
-  static create(clocks: Clocks, onClose?: (stream: Stream) => void): Stream {
+  static create(clocks: Clocks, beforeClose?: (stream: Stream) => void): Stream {
     const driver = clocks.context.activate()
     const handle = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
     try {
-      return new Stream(clocks, handle, true, onClose)
+      return new Stream(clocks, handle, true, beforeClose)
     } catch (error) {
       clocks.context.discard(() => driver.cuStreamDestroy(handle))
       throw error
@@ -66,10 +66,10 @@ export class Stream implements Disposable {
   }
 
   /** The open stream of another thread that has a slot; null when it was closed there. */
-  static borrow(clocks: Clocks, lent: SharedStream, onClose?: (stream: Stream) => void): Stream | null {
+  static borrow(clocks: Clocks, lent: SharedStream, beforeClose?: (stream: Stream) => void): Stream | null {
     const handle = clocks.handles[lent.slot]
     if (!clocks.slots.isCurrent(lent.slot, lent.generation)) return null
-    return new Stream(clocks, handle, false, onClose, lent)
+    return new Stream(clocks, handle, false, beforeClose, lent)
   }
 
   get closed(): boolean {
@@ -181,18 +181,13 @@ export class Stream implements Disposable {
       this.context.destroyRest()
       return
     }
-    if (this.lent !== undefined && this.slot !== -1) {
-      this.clocks.giveUp(this)
-      this.end()
-      return
-    }
-    this.checkOpen('close')
-    this.context.giveBack(() => this.clocks.retire(this.slot))
-    try {
-      this.end()
-    } finally {
-      if (this.owned) this.context.destroy(driver => driver.cuStreamDestroy(this.handle))
-    }
+    const isLent = this.lent !== undefined && this.slot !== -1
+    if (!isLent) this.checkOpen('close')
+    this.beforeClose(this)
+    if (isLent) this.clocks.giveUp(this)
+    else this.context.giveBack(() => this.clocks.retire(this.slot))
+    this.leaveSlot()
+    if (this.owned) this.context.destroy(driver => driver.cuStreamDestroy(this.handle))
   }
 
   /**
@@ -200,17 +195,13 @@ export class Stream implements Disposable {
    * nothing can be asked of it any more, and all work on the device is waited for.
    */
   abandon(): void {
+    this.beforeClose(this)
     this.clocks.abandon(this.slot)
-    this.end()
+    this.leaveSlot()
   }
 
   [Symbol.dispose](): void {
     this.close()
-  }
-
-  private end(): void {
-    this.leaveSlot()
-    this.onClose(this)
   }
 
   /** For captures: this stream gets no marks until it is resumed. */
