@@ -200,6 +200,20 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
+    it('a buffer of a closed stream freed by address is no memory of the graph of the next stream in its slot', () => {
+      const { device, pool, a, b } = setUp({ backing })
+      const { ptr } = pool.allocate(LIMIT, a)
+      a.close()
+      device.clocks.synchronize()
+      const next = device.createStream()
+      assert.equal(next.slot, a.lastSlot)
+      assert.deepEqual([pool.live()[0].stream, pool.live().length], [null, 1])
+      const graph = capture(next, () => pool.deallocate(ptr))
+      device.clocks.synchronize()
+      pool.allocate(LIMIT, b).free()
+      graph.close()
+    })
+
     it('a buffer whose use by a graph was announced waits for the launches also when it is freed after the close', () => {
       const { device, pool, a, b } = setUp({ backing })
       const buffer = pool.allocate(20 * MiB, a)
