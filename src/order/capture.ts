@@ -75,6 +75,7 @@ export class Capture extends KnownOrder {
     stream.capture = this
     this.streams.add(stream)
     this.meet(stream.lastSlot)
+    for (const notice of stream.clocks.onCapture) notice(stream)
   }
 
   /** The wait of `join` was refused. */

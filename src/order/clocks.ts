@@ -63,6 +63,8 @@ export class Clocks extends KnownOrder {
   /** captures that are under way, and graphs that can be launched, of this thread */
   readonly captures = new Set<Capture>()
   readonly graphs = new Set<Graph>()
+  /** told of each stream of this thread that becomes part of a capture */
+  readonly onCapture = new Set<(stream: Stream) => void>()
   /** this thread's open stream that has a slot, unless it is being captured */
   readonly streams: (Stream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
   private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
@@ -228,8 +230,13 @@ export class Clocks extends KnownOrder {
   /** The stamp of the first mark that covers all that was submitted to a slot's stream so far: the next one, or the last. */
   covering(slot: number): number {
     this.awaitClosing(slot)
-    const next = Number(this.slots.isOpen(slot)) // before the stamp is read: if another thread ends the stream now, that is too high
-    return this.marked[slot] + next
+    return this.coveringSoon(slot)
+  }
+
+  /** The same without waiting for another thread that is placing the last mark: one too high where that has just been done. */
+  coveringSoon(slot: number): number {
+    const life = this.state.lives[slot] // read first, since another thread may end the stream before the clock is read
+    return this.marked[slot] + Number(life === Life.open || life === Life.closing)
   }
 
   /**

@@ -187,6 +187,17 @@ describe('shared order', () => {
     assert.equal(order.driver.cuStreamQuery(CU_STREAM_PER_THREAD), true)
   })
 
+  it('a stream that another thread is about to end is covered by a mark to come', () => {
+    const { clocks, there, here } = setUp()
+    const { slot } = here
+    const before = there.marked[slot]
+    clocks.slots.stop(slot)
+    assert.equal(there.coveringSoon(slot), before + 1)
+    clocks.slots.reopen(slot)
+    here.close()
+    assert.deepEqual([there.covering(slot), there.coveringSoon(slot)], [before + 1, before + 1])
+  })
+
   it('a captured stream is not lent, takes no marks of others, and refuses where it was lent', () => {
     const { order, clocks, there, here, hold } = setUp()
     const lent = borrow(there, here)

@@ -214,6 +214,80 @@ for (const backing of ['virtual', 'segments'] as const) {
       graph.close()
     })
 
+    for (const freed of ['in the capture', 'after it', 'after the close of the graph']) {
+      it(`a buffer that was announced before the capture, and is freed ${freed}, waits for the graph`, () => {
+        for (const debug of [false, true]) {
+          const { device, a, b, c } = setUp({ backing })
+          const pool = debug
+            ? device.createPool({ maxPoolBytes: LIMIT, backing, debug: true })
+            : device.createPool({ maxPoolBytes: LIMIT, backing })
+          const buffer = pool.allocate(8 * MiB, a)
+          buffer.recordUse(c) // which joins the capture of b
+          const graph = capture(b, () => {
+            signal(b, c)
+            signal(c, b)
+            if (freed === 'in the capture') buffer.free()
+          })
+          if (freed === 'after it') buffer.free()
+          device.clocks.synchronize()
+          pool.trimTo(0)
+          assert.ok(device.freeBytes() <= LIMIT - 8 * MiB, 'the graph may use it')
+          const release = device.hold(a)
+          graph.launch(a)
+          graph.close()
+          if (freed === 'after the close of the graph') buffer.free(b)
+          pool.trimTo(0)
+          assert.ok(device.freeBytes() <= LIMIT - 8 * MiB, 'its launch may use it')
+          release()
+          assert.equal(idleBytes(device, pool), LIMIT)
+        }
+      })
+    }
+
+    it('a use that is announced in a capture lasts until the free, over work that is not captured', () => {
+      const { device, pool, a, b } = setUp({ backing })
+      const buffer = pool.allocate(20 * MiB, a)
+      const graph = capture(b, () => buffer.recordUse(b))
+      graph.close()
+      device.clocks.synchronize()
+      const release = device.hold(b)
+      buffer.free()
+      pool.trimTo(0)
+      assert.ok(device.freeBytes() <= LIMIT - 20 * MiB)
+      release()
+      assert.equal(idleBytes(device, pool), LIMIT)
+    })
+
+    it('host memory that was announced before the capture waits for the graph', () => {
+      const { device, a, b } = setUp({ backing })
+      const pool = device.createHostPool({ maxPoolBytes: 1 * MiB, segmentBytes: 1 * MiB })
+      const buffer = pool.allocate(1 * MiB)
+      buffer.recordUse(a)
+      const graph = capture(a, () => {})
+      buffer.free()
+      device.clocks.synchronize()
+      assert.equal(pool.tryAllocate(1 * MiB), null)
+      device.hold(b)
+      graph.launch(b)
+      graph.close()
+      pool.processDeferred()
+      assert.equal(pool.stats().pendingBytes, 1 * MiB)
+      pool.allocate(1 * MiB)
+      assert.equal(b.query(), true, 'the host waited for the launch')
+    })
+
+    it('a stream that is captured again and again leaves nothing behind', () => {
+      const { device, pool, a, b } = setUp({ backing })
+      const buffer = pool.allocate(20 * MiB, a)
+      buffer.recordUse(b)
+      for (let round = 0; round < 5; round++) capture(b, () => {}).close()
+      assert.ok(pool.reserve.arenas['arenas'].size <= 1)
+      buffer.free()
+      assert.equal(idleBytes(device, pool), LIMIT)
+      pool.close()
+      assert.equal(device.clocks.onCapture.size, 0)
+    })
+
     it('a buffer whose use by a graph was announced waits for the launches also when it is freed after the close', () => {
       const { device, pool, a, b } = setUp({ backing })
       const buffer = pool.allocate(20 * MiB, a)
