@@ -86,6 +86,20 @@ describe('a capture', () => {
     a.abortCapture()
   })
 
+  it('teaches the first stream of the device nothing either', () => {
+    const order = new TestOrder()
+    const [first, other] = [order.createStream(), order.createStream()]
+    assert.equal(first.slot, 0)
+    const before = Float64Array.from(order.clocks.known)
+    other.beginCapture()
+    const event = new Event(order.context)
+    event.record(other)
+    first.wait(event)
+    assert.deepEqual(order.clocks.known, before)
+    other.abortCapture()
+    assert.deepEqual(order.clocks.known, before)
+  })
+
   it('gets no marks, no queries and no waits of ours', () => {
     const { a, b, mark, clocks, order } = setUp()
     a.beginCapture()

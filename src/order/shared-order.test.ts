@@ -198,6 +198,23 @@ describe('shared order', () => {
     assert.deepEqual([there.covering(slot), there.coveringSoon(slot)], [before + 1, before + 1])
   })
 
+  it('a last mark that is watched gives its place to no other, since its event is every thread’s', () => {
+    const { order, clocks, there, here, hold } = setUp()
+    const { slot } = here
+    hold()
+    for (let count = 0; count < 65; count++) there.mark(slot)
+    here.close()
+    assert.equal(there.poll(slot), false)
+    clocks.synchronize()
+    const next = Stream.create(clocks)
+    assert.equal(next.slot, slot)
+    there.mark(slot)
+    next.close()
+    there.close()
+    clocks.close()
+    assert.equal(order.calls('cuEventDestroy'), order.calls('cuEventCreate'))
+  })
+
   it('a captured stream is not lent, takes no marks of others, and refuses where it was lent', () => {
     const { order, clocks, there, here, hold } = setUp()
     const lent = borrow(there, here)

@@ -149,6 +149,20 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(idleBytes(device, pool), LIMIT)
     })
 
+    it('memory goes back only when the launches on all streams have completed', () => {
+      const { device, pool, a, b } = setUp({ backing })
+      const graph = capture(a, () => pool.allocate(20 * MiB, a).free())
+      graph.launch(a)
+      graph.launch(b) // comes after the first launch, but not after the third
+      const release = device.hold(a)
+      graph.launch(a)
+      graph.close()
+      pool.trimTo(0)
+      assert.ok(device.freeBytes() <= LIMIT - 20 * MiB)
+      release()
+      assert.equal(idleBytes(device, pool), LIMIT)
+    })
+
     it('a buffer held at the end stays valid, also after the graph was closed, and goes back to the graph when freed before', () => {
       for (const early of [true, false]) {
         const { device, pool, a, b } = setUp({ backing })
