@@ -106,10 +106,8 @@ export const GRAPH_CANARIES = {
         'announceUse',
         original =>
           function (this: GraphArenas, record: number, stream: Stream): void {
-            const { lastStamp } = stream
-            stream.lastStamp = 0
-            original.call(this, record, stream)
-            stream.lastStamp = lastStamp
+            if (stream.capture === null) original.call(this, record, stream)
+            else this['lend'](record, stream.capture)
           },
       ),
   },

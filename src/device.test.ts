@@ -400,6 +400,43 @@ describe('a device', () => {
     module.close()
   })
 
+  it('what the driver refuses to destroy is destroyed by a second close, or with the device', () => {
+    const makers = [
+      ['cuStreamDestroy', (device: Device) => device.createStream()],
+      ['cuEventDestroy', (device: Device) => device.createEvent()],
+      ['cuModuleUnload', (device: Device) => device.loadModule(PTX)],
+      ['cuGraphExecDestroy', (device: Device) => device.capture(device.createStream(), () => {})],
+    ] as const
+    for (const [call, make] of makers) {
+      for (const again of [true, false]) {
+        const driver = new SimulatedDriver()
+        const device = openDevice(driver)
+        const part = make(device)
+        driver.failCall({ call, code: 999 })
+        assert.throws(() => part.close(), { name: 'CudaError' })
+        const refused = driver.calls.get(call)!
+        if (again) part.close()
+        else device.close()
+        assert.ok(driver.calls.get(call)! > refused, call)
+        const destroyed = driver.calls.get(call)!
+        part.close()
+        assert.equal(driver.calls.get(call), destroyed, call)
+        device.close()
+      }
+    }
+  })
+
+  it('a captured graph that the driver refuses to destroy is destroyed with the device', () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const stream = device.createStream()
+    driver.failCall({ call: 'cuGraphDestroy', code: 999 })
+    device.capture(stream, () => {}).close()
+    assert.equal(driver.calls.get('cuGraphDestroy'), 1)
+    device.close()
+    assert.equal(driver.calls.get('cuGraphDestroy'), 2)
+  })
+
   it('a close that the driver refuses is finished by the next one, whichever call it was', () => {
     let refused = 0
     for (let done = false; !done; refused++) {
@@ -558,7 +595,7 @@ describe('pools of one stream', () => {
     device.poolFor(stream, { maxPoolBytes: 4 * MiB }).allocate(1)
   })
 
-  it('that the driver will not close leave the stream closed there, and are closed with the device', () => {
+  it('that the driver will not close are closed by a second close of the stream, which leaves nothing behind', () => {
     for (let nth = 1; nth < 12; nth++) {
       const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
       const device = openDevice(driver)
@@ -573,12 +610,32 @@ describe('pools of one stream', () => {
       }
       driver.clearFaults()
       assert.equal(stream.closed, true)
+      assert.throws(() => driver.cuStreamGetId(stream.handle), { name: 'CudaError', code: 400 })
       device.close()
       assert.equal(driver.usedBytes(), 0)
-      const { calls } = driver
-      // A destroy that the driver refuses is not tried again.
-      assert.equal(calls.get('cuStreamDestroy'), calls.get('cuStreamCreate'))
     }
+  })
+})
+
+describe('a stream with a pool of its own', () => {
+  it('stays open while another stream is captured, since the pool cannot be closed then', () => {
+    const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+    const device = openDevice(driver)
+    const captured = device.createStream()
+    const adopted = driver.cuStreamCreate(1)
+    for (const stream of [device.createStream(), device.adoptStream(adopted)]) {
+      const used = driver.usedBytes()
+      const pool = device.poolFor(stream)
+      pool.allocate(1 * MiB).free()
+      captured.beginCapture()
+      assert.throws(() => stream.close(), { name: 'PoolError', message: /close: a stream is being captured/ })
+      assert.deepEqual([stream.closed, pool.closed, device.poolFor(stream)], [false, false, pool])
+      captured.abortCapture()
+      stream.close()
+      assert.deepEqual([stream.closed, pool.closed, driver.usedBytes()], [true, true, used])
+    }
+    assert.equal(device.adoptStream(adopted).closed, false)
+    device.close()
   })
 })
 
@@ -666,6 +723,24 @@ describe('captures on a device', () => {
     stream.synchronize()
     pool.trimTo(0)
     assert.equal(device.memoryInfo().freeBytes, device.totalBytes)
+    device.close()
+  })
+
+  it('throw what the function throws, also where the driver refuses to end the capture, which can be ended then', () => {
+    const driver = new SimulatedDriver({ progress: 'eager' })
+    const device = openDevice(driver)
+    const stream = device.createStream()
+    driver.failCall({ call: 'cuStreamEndCapture', code: 999 })
+    assert.throws(
+      () =>
+        device.capture(stream, () => {
+          throw new Error('of the function')
+        }),
+      /of the function/,
+    )
+    assert.deepEqual([stream.capture !== null, driver.cuStreamIsCapturing(stream.handle)], [true, true])
+    stream.abortCapture()
+    assert.deepEqual([stream.capture, driver.cuStreamIsCapturing(stream.handle)], [null, false])
     device.close()
   })
 

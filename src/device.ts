@@ -306,7 +306,7 @@ export class Device implements Disposable {
   /** A stream of its own, not ordered with the default stream. */
   createStream(): Stream {
     this.open('createStream')
-    return Stream.create(this.clocks, closed => this.closePoolOf(closed))
+    return Stream.create(this.clocks, this.beforeClose)
   }
 
   /**
@@ -329,13 +329,12 @@ export class Device implements Disposable {
       throw new PoolError('adoptStream: the stream belongs to another device or context')
     }
     const id = driver.cuStreamGetId(handle)
-    const known = this.adopted.get(id)
-    if (known !== undefined) return known
-    for (const stale of this.adopted.values()) if (stale.handle === handle) stale.abandon()
-    const stream = new Stream(this.clocks, handle, false, closed => {
-      this.adopted.delete(id)
-      this.closePoolOf(closed)
-    })
+    for (const [known, stream] of this.adopted) {
+      if (!stream.closed && known === id) return stream
+      if (!stream.closed && stream.handle === handle) stream.abandon()
+      if (stream.closed) this.adopted.delete(known)
+    }
+    const stream = new Stream(this.clocks, handle, false, this.beforeClose)
     this.adopted.set(id, stream)
     return stream
   }
@@ -359,7 +358,8 @@ export class Device implements Disposable {
    * Records what `work` submits to `stream`, and to streams that it makes wait for it and joins again, as a graph to be
    * launched: kernels, fills and copies between buffers. Nothing of it runs now. Memory that caching pools give it stays where
    * it is until the graph is closed; buffers that are still held stay valid. What `work` throws is thrown on, and nothing is
-   * left. Throws TypeError for an asynchronous `work`, CudaError for a capture that a call has broken.
+   * left; where the driver refuses to end the capture, the stream stays captured until `stream.abortCapture()`. Throws
+   * TypeError for an asynchronous `work`, CudaError for a capture that a call has broken.
    */
   capture(stream: Stream, work: () => void, mode?: CaptureMode): Graph {
     this.open('capture')
@@ -374,8 +374,13 @@ export class Device implements Disposable {
         )
       }
       return stream.endCapture()
-    } finally {
-      if (stream.capture?.origin === stream) stream.abortCapture()
+    } catch (error) {
+      try {
+        if (stream.capture?.origin === stream) stream.abortCapture()
+      } catch (second) {
+        if (!(second instanceof CudaError)) throw second // the first tells more, and the stream says that it is still captured
+      }
+      throw error
     }
   }
 
@@ -582,6 +587,7 @@ export class Device implements Disposable {
     for (const part of [...this.imports, ...this.pools, ...streams, ...last]) {
       this.context.giveBack(() => part.close())
     }
+    this.context.destroyRest()
     this.clocks.slots.leave() // of a lost device
     attachments.delete(this.clocks.identity)
     this.context.release()
@@ -659,7 +665,7 @@ export class Device implements Disposable {
     const known = this.clocks.streamOf(slot)
     if (known?.generation === generation) return known
     const lent = { device: this.clocks.identity, slot, generation }
-    const stream = Stream.borrow(this.clocks, lent, closed => this.closePoolOf(closed))
+    const stream = Stream.borrow(this.clocks, lent, this.beforeClose)
     if (stream === null) throw new PoolError(`${call}: the stream was closed by the thread that made it`)
     return stream
   }
@@ -669,10 +675,10 @@ export class Device implements Disposable {
     throw new PoolError(`${what} belongs to another device; adopt it on the one that attachDevice() gives for that`)
   }
 
-  private closePoolOf(stream: Stream): void {
-    const pool = this.streamPools.get(stream)
+  /** A stream's own pool goes first: while it cannot be closed, the stream stays open. */
+  private readonly beforeClose = (stream: Stream): void => {
+    this.streamPools.get(stream)?.close()
     this.streamPools.delete(stream)
-    pool?.close()
   }
 
   private open(call: string): Driver {

@@ -104,6 +104,17 @@ describe('a device arena', () => {
     arena.check()
   })
 
+  it('leaves no event behind where the driver refuses to order what is read', () => {
+    const driver = new SimulatedDriver()
+    const own = openDevice(driver)
+    const region = own.createPool().allocate(64 * KiB)
+    own.createDeviceArena(region)
+    driver.failCall({ call: 'cuStreamWaitEvent', code: 999 })
+    assert.throws(() => own.createDeviceArena(region), { name: 'CudaError', call: 'cuStreamWaitEvent' })
+    own.close()
+    assert.equal(driver.calls.get('cuEventDestroy'), driver.calls.get('cuEventCreate'))
+  })
+
   it('is reset in stream order', () => {
     const { take } = kernels()
     const arena = device.createDeviceArena(device.createPool().allocate(64 * KiB))

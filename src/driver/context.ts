@@ -13,6 +13,8 @@ export class Context {
   /** those whose ordinary allocations work of this context may use, and those whose work may use those of this one */
   private readonly owners = new Set<Context>()
   private readonly users = new Set<Context>()
+  /** what the driver has refused to destroy */
+  private readonly undestroyed: ((driver: Driver) => void)[] = []
 
   private constructor(
     readonly driver: Driver,
@@ -46,6 +48,33 @@ export class Context {
       work(this.activate())
     } catch (error) {
       if (!(error instanceof DeviceLostError)) throw error
+    }
+  }
+
+  /** As `giveBack`, for an object that nothing refers to afterwards: where that is refused, `destroyRest` tries again. */
+  destroy(work: (driver: Driver) => void): void {
+    try {
+      this.giveBack(work)
+    } catch (error) {
+      this.undestroyed.push(work)
+      throw error
+    }
+  }
+
+  /** The same beside a result, or an error that tells more: a refusal is not thrown. */
+  discard(work: (driver: Driver) => void): void {
+    try {
+      this.destroy(work)
+    } catch (error) {
+      if (!(error instanceof CudaError)) throw error
+    }
+  }
+
+  /** Destroys what the driver has refused to destroy before. */
+  destroyRest(): void {
+    for (let work = this.undestroyed.at(-1); work !== undefined; work = this.undestroyed.at(-1)) {
+      this.giveBack(work)
+      this.undestroyed.pop()
     }
   }
 

@@ -45,9 +45,12 @@ export class MemoryControl {
   /** Lets what is read from now on be seen as of the work submitted to `stream` so far, or later. */
   readAfter(stream: Stream): void {
     const event = new Event(this.context)
-    event.record(stream)
-    this.readingStream().wait(event)
-    event.close()
+    try {
+      event.record(stream)
+      this.readingStream().wait(event)
+    } finally {
+      event.close()
+    }
   }
 
   /** A copy of device memory as it is now, whatever runs, without blocking Node. */

@@ -61,12 +61,12 @@ export class Module implements Disposable {
     return new Kernel(this, this.asDeclared(signature, name), entry, this.defaultStream)
   }
 
-  /** Unloads the code; its kernels cannot be launched any more. A second close does nothing, nor does one after the device's. */
+  /** Unloads the code; its kernels cannot be launched any more. A second close does nothing but what the driver refused at the first. */
   close(): void {
-    if (this.handle === 0 || this.context.released) return
-    const handle = this.handle
+    const { handle, context } = this
     this.handle = 0
-    this.context.giveBack(driver => driver.cuModuleUnload(handle))
+    if (handle === 0) context.destroyRest()
+    else if (!context.released) context.destroy(driver => driver.cuModuleUnload(handle))
   }
 
   [Symbol.dispose](): void {

@@ -86,6 +86,20 @@ describe('a capture', () => {
     a.abortCapture()
   })
 
+  it('teaches the first stream of the device nothing either', () => {
+    const order = new TestOrder()
+    const [first, other] = [order.createStream(), order.createStream()]
+    assert.equal(first.slot, 0)
+    const before = Float64Array.from(order.clocks.known)
+    other.beginCapture()
+    const event = new Event(order.context)
+    event.record(other)
+    first.wait(event)
+    assert.deepEqual(order.clocks.known, before)
+    other.abortCapture()
+    assert.deepEqual(order.clocks.known, before)
+  })
+
   it('gets no marks, no queries and no waits of ours', () => {
     const { a, b, mark, clocks, order } = setUp()
     a.beginCapture()
@@ -238,6 +252,19 @@ describe('a capture', () => {
       fill(6, b)
       assert.equal(first(), 6)
     }
+  })
+
+  it('goes on where the driver refuses to abort it, and can be aborted then', () => {
+    const { driver, clocks, a, fill, first } = setUp()
+    a.beginCapture()
+    driver.failCall({ call: 'cuStreamEndCapture', code: 999 })
+    assert.throws(() => a.abortCapture(), { name: 'CudaError', code: 999 })
+    assert.equal(clocks.captures.size, 1)
+    assert.throws(() => a.synchronize(), { name: 'PoolError', message: /is being captured; end the capture first/ })
+    a.abortCapture()
+    assert.equal(clocks.captures.size, 0)
+    fill(3, a)
+    assert.equal(first(), 3)
   })
 
   it('runs our calls in relaxed mode while one is open, and the thread as before afterwards', () => {

@@ -75,6 +75,7 @@ export class Capture extends KnownOrder {
     stream.capture = this
     this.streams.add(stream)
     this.meet(stream.lastSlot)
+    for (const notice of stream.clocks.onCapture) notice(stream)
   }
 
   /** The wait of `join` was refused. */
@@ -96,21 +97,24 @@ export class Capture extends KnownOrder {
       this.finish(false)
       throw error
     } finally {
-      quietly(() => driver.cuGraphDestroy(graph))
+      clocks.context.discard(() => driver.cuGraphDestroy(graph))
     }
     this.finish(true)
     return new Graph(clocks, executable, new GraphMemory(clocks, this.holdings))
   }
 
-  /** Ends it without a graph. */
+  /** Ends it without a graph. Throws CudaError where the driver refuses that, and goes on: it can be ended once more. */
   abort(): void {
     if (this.ended) return
     if (!this.announced) {
-      quietly(() => {
-        const graph = this.endOnDriver()
-        this.origin.context.activate().cuGraphDestroy(graph)
-      })
-      if (this.ended) return
+      let graph: number
+      try {
+        graph = this.endOnDriver()
+      } catch (error) {
+        if (this.ended) return // it was broken before
+        throw error
+      }
+      this.origin.context.discard(driver => driver.cuGraphDestroy(graph))
     }
     this.finish(false)
   }
@@ -195,14 +199,5 @@ export class Capture extends KnownOrder {
     if (legacy === null || legacy === undefined) return
     legacy.suspend()
     legacy.blockedBy = this
-  }
-}
-
-/** Runs what gives something back, of which the driver may think what it likes. */
-function quietly(work: () => void): void {
-  try {
-    work()
-  } catch (error) {
-    if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
   }
 }

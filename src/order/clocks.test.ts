@@ -319,6 +319,31 @@ describe('clocks', () => {
     assert.ok(order.clocks.marked[slot] + 1 > knownBefore, 'what the new stream frees is not covered')
   })
 
+  it('who comes after a closed stream whose work is done comes after all that it came after', () => {
+    const { order, streams } = setUpMany(3)
+    const [a, b, c] = streams
+    signal(order, a, b)
+    const stamp = order.clocks.marked[a.slot]
+    b.close()
+    order.clocks.waitFor(b.lastSlot, b.lastStamp)
+    assert.equal(order.clocks.order(c.slot, b.lastSlot, b.lastStamp, false), false)
+    assert.equal(knownBySlot(order.clocks, c.slot, a.slot), stamp)
+  })
+
+  it('the last of 64 streams is known like any other, on the device and on the host', () => {
+    const { order, streams, known } = setUpMany(MOST_STREAMS)
+    const [first, second] = streams
+    const last = streams[MOST_STREAMS - 1]
+    const { clocks } = order
+    assert.equal(last.slot, MOST_STREAMS - 1)
+    signal(order, last, first)
+    signal(order, first, second)
+    const stamp = clocks.marked[last.slot]
+    assert.deepEqual([known(first, last), known(second, last)], [stamp, stamp])
+    second.synchronize()
+    assert.equal(clocks.completed[last.slot], stamp)
+  })
+
   it('thousands of streams over time', () => {
     const order = new TestOrder()
     for (let round = 0; round < 1000; round++) {

@@ -21,7 +21,7 @@
 // what has no part in that is beside it: the slots of streams (stream-slots.ts) and the algebra alone (known-order.ts).
 
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
-import { CU_EVENT_DISABLE_TIMING, FATAL_RESULTS } from '../driver/constants.js'
+import { CU_EVENT_DISABLE_TIMING, CU_STREAM_PER_THREAD, FATAL_RESULTS } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Capture } from './capture.js'
 import type { Graph } from './graph.js'
@@ -63,6 +63,8 @@ export class Clocks extends KnownOrder {
   /** captures that are under way, and graphs that can be launched, of this thread */
   readonly captures = new Set<Capture>()
   readonly graphs = new Set<Graph>()
+  /** told of each stream of this thread that becomes part of a capture */
+  readonly onCapture = new Set<(stream: Stream) => void>()
   /** this thread's open stream that has a slot, unless it is being captured */
   readonly streams: (Stream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
   private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
@@ -128,9 +130,14 @@ export class Clocks extends KnownOrder {
     this.streams[slot] = stream
   }
 
-  /** Ends `lend`. */
+  /** Ends `lend`. The clock ticks, so that the next mark covers what was submitted here, and none of the past does. */
   giveUp(stream: Stream): void {
-    if (this.streams[stream.slot] === stream) this.streams[stream.slot] = null
+    const { slot } = stream
+    if (this.tickOpen(slot) === null) {
+      this.awaitClosing(slot)
+      this.tickOpen(slot) // it is open again where its owner could not end it
+    }
+    if (this.streams[slot] === stream) this.streams[slot] = null
   }
 
   /** A stream of this thread is about to be captured: a last mark covers all that was submitted to it. */
@@ -197,9 +204,9 @@ export class Clocks extends KnownOrder {
         this.bury(slot, was, dead)
         buried++
       }
-      const driver = this.context.activate()
       for (let event = this.slots.takeEvent(dead); event !== 0; event = this.slots.takeEvent(dead)) {
-        driver.cuEventDestroy(event)
+        const taken = event
+        this.context.destroy(driver => driver.cuEventDestroy(taken))
       }
       this.slots.forget(dead)
     }
@@ -215,13 +222,21 @@ export class Clocks extends KnownOrder {
 
   /** The clock ticks; the reach of a mark that is placed now. To be called before the driver is. */
   override tick(slot: number): Reach {
-    this.slots.acquire()
-    const ticks = this.slots.me === 0 || this.slots.isTicking(slot)
-    if (ticks) this.marked[slot]++
-    const reach = this.reachOf(slot)
-    this.slots.release()
-    if (!ticks) throw this.notOpen('mark')
+    const reach = this.tickOpen(slot)
+    if (reach === null) throw this.notOpen('mark')
     return reach
+  }
+
+  /** The stamp of the first mark that covers all that was submitted to a slot's stream so far: the next one, or the last. */
+  covering(slot: number): number {
+    this.awaitClosing(slot)
+    return this.coveringSoon(slot)
+  }
+
+  /** The same without waiting for another thread that is placing the last mark: one too high where that has just been done. */
+  coveringSoon(slot: number): number {
+    const life = this.state.lives[slot] // read first, since another thread may end the stream before the clock is read
+    return this.marked[slot] + Number(life === Life.open || life === Life.closing)
   }
 
   /**
@@ -394,7 +409,7 @@ export class Clocks extends KnownOrder {
     this.slots.leave()
   }
 
-  /** Places a mark on the stream of a slot; false when that is not open. */
+  /** Places a mark on the stream of a slot; false when that is not open, or not reachable from this thread. */
   private place(slot: number): boolean {
     const driver = this.context.activate()
     const marks = this.marks[slot]
@@ -445,14 +460,15 @@ export class Clocks extends KnownOrder {
     const handle = this.handles[slot]
     const isOwned = this.state.owned[slot] === 1
     try {
-      // A captured stream has its last mark, and what was captured never runs.
-      if (was !== Life.suspended && !this.attempt(() => this.placeLast(slot))) this.synchronize()
+      // A captured stream has its last mark, and what was captured never runs. The dead thread's own default stream has no handle here.
+      const canMark = handle !== CU_STREAM_PER_THREAD
+      if (was !== Life.suspended && !(canMark && this.attempt(() => this.placeLast(slot)))) this.synchronize()
     } catch (error) {
       this.slots.disown(slot, dead)
       throw error
     }
     this.vacate(slot)
-    if (isOwned) this.attempt(() => this.context.activate().cuStreamDestroy(handle))
+    if (isOwned) this.context.discard(driver => driver.cuStreamDestroy(handle))
   }
 
   /** For streams of the dead, of which nobody knows what became of them: another library's may be destroyed, one may be captured for ever. */
@@ -481,14 +497,29 @@ export class Clocks extends KnownOrder {
     this.prune(slot)
     const watched = this.marks[slot].at(-1)?.stamp ?? this.completed[slot]
     if (this.slots.isOpen(slot)) {
-      if (watched >= this.marked[slot] || this.place(slot)) return
+      if (watched >= this.marked[slot] || this.place(slot) || !this.slots.isReachable(slot)) return
     } else {
-      while (!this.slots.awaitClosing(slot)) this.buryStreams()
+      this.awaitClosing(slot)
       const last = this.lastMark(slot)
       if (last !== null && last.event !== 0 && last.stamp > watched) this.marks[slot].push(last)
       if (last !== null) return
     }
     this.cover(slot) // it was closed or opened at this moment
+  }
+
+  /** Returns when no other thread is placing the last mark of a slot's stream. */
+  private awaitClosing(slot: number): void {
+    while (!this.slots.awaitClosing(slot)) this.buryStreams()
+  }
+
+  /** `tick` where the clock may tick; null for a stream that has ended or is about to. */
+  private tickOpen(slot: number): Reach | null {
+    this.slots.acquire()
+    const ticks = this.slots.me === 0 || this.slots.isTicking(slot)
+    if (ticks) this.marked[slot]++
+    const reach = ticks ? this.reachOf(slot) : null
+    this.slots.release()
+    return reach
   }
 
   /** The last mark of a stream that has ended; null when the slot is open. */

@@ -94,12 +94,12 @@ export class Event implements Disposable {
     await untilDone(() => this.query())
   }
 
-  /** A second close does nothing, nor does one after the device was closed. */
+  /** A second close does nothing but what the driver refused at the first, and one after the device was closed nothing at all. */
   close(): void {
-    if (this.handle === 0 || this.context.released) return
-    const handle = this.handle
+    const { handle, context } = this
     this.handle = 0
-    this.context.giveBack(driver => driver.cuEventDestroy(handle))
+    if (handle === 0) context.destroyRest()
+    else if (!context.released) context.destroy(driver => driver.cuEventDestroy(handle))
   }
 
   [Symbol.dispose](): void {

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
@@ -139,6 +140,79 @@ describe('shared order', () => {
     assert.throws(() => again.synchronize(), /closed by the thread that made it/)
     again.close()
     assert.equal(clocks.streamOf(next.slot), next)
+  })
+
+  it('what was submitted to a lent stream before it is closed is covered by a mark to come', () => {
+    for (const end of [() => {}, (owned: Stream) => owned.close(), (owned: Stream) => owned.beginCapture()]) {
+      const { there, here, hold } = setUp()
+      const lent = borrow(there, here)
+      lent.synchronize()
+      hold()
+      const { slot } = lent
+      lent.close()
+      end(here)
+      assert.deepEqual([lent.closed, lent.lastSlot], [true, slot])
+      assert.equal(there.poll(slot), false)
+      assert.ok(there.completed[slot] < lent.lastStamp)
+      there.waitFor(slot, lent.lastStamp)
+      assert.ok(there.completed[slot] >= lent.lastStamp)
+    }
+  })
+
+  it('the per-thread default stream gets marks of its own thread only, and is not lent', () => {
+    const { order, clocks, there } = setUp()
+    const perThread = new Stream(clocks, CU_STREAM_PER_THREAD, false)
+    const { slot } = perThread
+    assert.throws(() => perThread.share(), { name: 'PoolError', message: /share: .* another one in each thread/ })
+    clocks.tick(slot)
+    const records = order.calls('cuEventRecord')
+    assert.equal(there.poll(slot), false)
+    there.waitFor(slot, there.mark(slot))
+    assert.equal(order.calls('cuEventRecord'), records)
+    assert.ok(there.completed[slot] < clocks.marked[slot])
+    assert.equal(clocks.poll(slot), true)
+    assert.equal(there.completed[slot], clocks.marked[slot])
+  })
+
+  it('all work is waited for where a dead thread used its per-thread default stream', () => {
+    const { order, clocks, there } = setUp()
+    const perThread = new Stream(there, CU_STREAM_PER_THREAD, false)
+    order.hold(perThread)
+    clocks.slots.dead = () => [there.slots.me]
+    clocks.slots['roster'].isDead = worker => worker === there.slots.me
+    const records = order.calls('cuEventRecord')
+    assert.equal(clocks.buryStreams(), 1)
+    assert.equal(order.calls('cuEventRecord'), records)
+    assert.ok(clocks.completed[perThread.slot] >= clocks.marked[perThread.slot])
+    assert.equal(order.driver.cuStreamQuery(CU_STREAM_PER_THREAD), true)
+  })
+
+  it('a stream that another thread is about to end is covered by a mark to come', () => {
+    const { clocks, there, here } = setUp()
+    const { slot } = here
+    const before = there.marked[slot]
+    clocks.slots.stop(slot)
+    assert.equal(there.coveringSoon(slot), before + 1)
+    clocks.slots.reopen(slot)
+    here.close()
+    assert.deepEqual([there.covering(slot), there.coveringSoon(slot)], [before + 1, before + 1])
+  })
+
+  it('a last mark that is watched gives its place to no other, since its event is every thread’s', () => {
+    const { order, clocks, there, here, hold } = setUp()
+    const { slot } = here
+    hold()
+    for (let count = 0; count < 65; count++) there.mark(slot)
+    here.close()
+    assert.equal(there.poll(slot), false)
+    clocks.synchronize()
+    const next = Stream.create(clocks)
+    assert.equal(next.slot, slot)
+    there.mark(slot)
+    next.close()
+    there.close()
+    clocks.close()
+    assert.equal(order.calls('cuEventDestroy'), order.calls('cuEventCreate'))
   })
 
   it('a captured stream is not lent, takes no marks of others, and refuses where it was lent', () => {

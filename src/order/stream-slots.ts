@@ -7,7 +7,7 @@
 import { PoolError } from '../base/errors.js'
 import { RobustLock } from '../base/robust-lock.js'
 import { MOST_WORKERS, Roster } from '../base/roster.js'
-import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
+import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { serveWaiting } from '../driver/simulated/served-driver.js'
 import { MOST_STREAMS } from './known-order.js'
 import { Life, newIdentity, type OrderState, takeEvent } from './shared-order.js'
@@ -131,10 +131,16 @@ export class StreamSlots {
     return slot
   }
 
-  /** Keeps an open stream from being ended by others until `unpin`; false when it is not open. One slot at a time. */
+  /** Whether the handle of a slot means the same stream in this thread: that of the per-thread default stream does in its own only. */
+  isReachable(slot: number): boolean {
+    return this.state.handles[slot] !== CU_STREAM_PER_THREAD || this.state.owners[slot] === this.me
+  }
+
+  /** Keeps an open stream from being ended by others until `unpin`; false when it is not open, or not reachable. One slot at a time. */
   pin(slot: number): boolean {
     const { state, me } = this
     if (state.owners[slot] === me) return this.isOpen(slot)
+    if (!this.isReachable(slot)) return false
     this.acquire()
     const isOpen = this.isOpen(slot)
     if (isOpen) Atomics.store(state.pins, me, slot + 1)

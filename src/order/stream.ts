@@ -1,6 +1,6 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
-import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING } from '../driver/constants.js'
+import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { Capture, type CaptureMode } from './capture.js'
 import type { Clocks } from './clocks.js'
@@ -19,6 +19,8 @@ export interface SharedStream {
 /** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
 export class Stream implements Disposable {
   readonly context: Context
+  /** its clocks where any thread may place marks on it; undefined for the per-thread default stream, which is another one in each thread */
+  readonly shareable: Clocks | undefined
   /** the driver's handle, for any other library; a float64 from the start, so that all streams have one shape */
   readonly handle: number = Number.NaN
   /** which of the streams that had its slot, one after another, it is */
@@ -39,11 +41,12 @@ export class Stream implements Disposable {
     handle: number,
     /** made here: ended by `close`, and ordered with other streams by nothing but our calls; else adopted */
     readonly owned: boolean,
-    private readonly onClose: (stream: Stream) => void = () => {},
+    private readonly beforeClose: (stream: Stream) => void = () => {},
     /** the open slot of a stream of another thread, which ends it */
     private readonly lent?: SharedStream,
   ) {
     this.context = clocks.context
+    this.shareable = handle === CU_STREAM_PER_THREAD ? undefined : clocks
     this.handle = handle
     if (lent !== undefined) clocks.lend(this, lent.slot)
     this.slot = lent?.slot ?? clocks.open(this)
@@ -51,22 +54,22 @@ export class Stream implements Disposable {
   }
 
   /** A stream of its own, not ordered with the default stream; nothing stays behind when that fails. */
-  static create(clocks: Clocks, onClose?: (stream: Stream) => void): Stream {
+  static create(clocks: Clocks, beforeClose?: (stream: Stream) => void): Stream {
     const driver = clocks.context.activate()
     const handle = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
     try {
-      return new Stream(clocks, handle, true, onClose)
+      return new Stream(clocks, handle, true, beforeClose)
     } catch (error) {
-      driver.cuStreamDestroy(handle)
+      clocks.context.discard(() => driver.cuStreamDestroy(handle))
       throw error
     }
   }
 
   /** The open stream of another thread that has a slot; null when it was closed there. */
-  static borrow(clocks: Clocks, lent: SharedStream, onClose?: (stream: Stream) => void): Stream | null {
+  static borrow(clocks: Clocks, lent: SharedStream, beforeClose?: (stream: Stream) => void): Stream | null {
     const handle = clocks.handles[lent.slot]
     if (!clocks.slots.isCurrent(lent.slot, lent.generation)) return null
-    return new Stream(clocks, handle, false, onClose, lent)
+    return new Stream(clocks, handle, false, beforeClose, lent)
   }
 
   get closed(): boolean {
@@ -77,10 +80,11 @@ export class Stream implements Disposable {
   /**
    * A small descriptor, to be sent to another thread that has the device attached, where `device.adoptStream(descriptor)`
    * makes a stream of it. It stays this one's: it is closed here, after which it refuses there. Throws PoolError for a closed
-   * or captured stream.
+   * or captured stream, and for the per-thread default stream.
    */
   share(): SharedStream {
     this.checkOpen('share')
+    this.checkShareable('share')
     this.clocks.share()
     return { device: this.clocks.identity, slot: this.slot, generation: this.generation }
   }
@@ -104,7 +108,7 @@ export class Stream implements Disposable {
   /** Slot and stamp of the first mark that will cover everything submitted so far, or of a closed stream did. */
   get covering(): readonly [slot: number, stamp: number] {
     if (this.slot < 0) return [this.lastSlot, this.lastStamp]
-    return [this.slot, this.clocks.marked[this.slot] + (this.closed ? 0 : 1)]
+    return [this.slot, this.clocks.covering(this.slot)]
   }
 
   /**
@@ -135,7 +139,7 @@ export class Stream implements Disposable {
     return this.originated('endCapture').end()
   }
 
-  /** Ends the capture that began on this stream without making anything of it. */
+  /** Ends the capture that began on this stream without making anything of it. Throws CudaError where the driver refuses that: do it again. */
   abortCapture(): void {
     this.originated('abortCapture').abort()
   }
@@ -168,21 +172,22 @@ export class Stream implements Disposable {
     })
   }
 
-  /** Ends the stream; work already submitted still completes. A second close does nothing. An adopted stream stays open for its owner. */
+  /**
+   * Ends the stream; work already submitted still completes. A second close does nothing but what the driver refused at the
+   * first. An adopted stream stays open for its owner.
+   */
   close(): void {
-    if (this.slot === -1 && this.closed) return
-    if (this.lent !== undefined) {
-      this.clocks.giveUp(this)
-      this.end()
+    if (this.slot === -1 && this.closed) {
+      this.context.destroyRest()
       return
     }
-    this.checkOpen('close')
-    this.context.giveBack(() => this.clocks.retire(this.slot))
-    try {
-      this.end()
-    } finally {
-      if (this.owned) this.context.giveBack(driver => driver.cuStreamDestroy(this.handle))
-    }
+    const isLent = this.lent !== undefined && this.slot !== -1
+    if (!isLent) this.checkOpen('close')
+    this.beforeClose(this)
+    if (isLent) this.clocks.giveUp(this)
+    else this.context.giveBack(() => this.clocks.retire(this.slot))
+    this.leaveSlot()
+    if (this.owned) this.context.destroy(driver => driver.cuStreamDestroy(this.handle))
   }
 
   /**
@@ -190,17 +195,13 @@ export class Stream implements Disposable {
    * nothing can be asked of it any more, and all work on the device is waited for.
    */
   abandon(): void {
+    this.beforeClose(this)
     this.clocks.abandon(this.slot)
-    this.end()
+    this.leaveSlot()
   }
 
   [Symbol.dispose](): void {
     this.close()
-  }
-
-  private end(): void {
-    this.leaveSlot()
-    this.onClose(this)
   }
 
   /** For captures: this stream gets no marks until it is resumed. */
@@ -231,6 +232,14 @@ export class Stream implements Disposable {
     if (this.capture === null) return
     const fact = 'the stream is being captured, and only ordinary caching pools keep memory for a graph'
     throw new PoolError(`${call}: ${fact}; do it when the capture has ended`)
+  }
+
+  /** Refuses, in the name of `call`, the per-thread default stream, for what other threads place marks on. */
+  checkShareable(call: string): void {
+    if (this.shareable !== undefined) return
+    const fact =
+      'the per-thread default stream is another one in each thread, and cannot be used with what threads share'
+    throw new PoolError(`${call}: ${fact}; use a stream of device.createStream()`)
   }
 
   private refusal(call: string): PoolError {

@@ -45,7 +45,7 @@ export function openArenaMemory(context: Context, bytes: number, maxBytes: numbe
     try {
       grown = memory.growTo(bytes)
     } finally {
-      if (!grown) memory.close()
+      if (!grown) context.discard(() => memory.close())
     }
     if (grown) return memory
   } catch (error) {
@@ -111,7 +111,7 @@ class GrowingMemory implements ArenaMemory {
   }
 
   get reservedBytes(): number {
-    return this.range.mappedBytes
+    return this.range.heldBytes
   }
 
   growTo(bytes: number): boolean {

@@ -125,6 +125,16 @@ describe('arena: stream order', () => {
     assert.equal(a.query(), true)
   })
 
+  it('work of a closed stream that a buffer was freed on is waited for', () => {
+    const { device, arena, a, b } = setUp()
+    const buffer = arena.allocate(1000, a)
+    device.hold(b)
+    b.close()
+    buffer.free(b)
+    arena.reset(a)
+    assert.equal(a.query(), false)
+  })
+
   it('the point of a reset is known after its stream was closed', () => {
     const { device, arena, a, b } = setUp()
     arena.allocate(1000, a)

@@ -128,7 +128,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
     stream.checkUncaptured('free')
-    if (stream.slot >= 0 || stream.clocks !== this.clocks) this.turns.use(stream)
+    this.turns.use(stream)
     this.bump.free(buffer.tag)
   }
 

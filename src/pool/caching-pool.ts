@@ -53,7 +53,7 @@ export interface LiveBlock {
   readonly byteLength: number
   /** bytes of the block that serves it */
   readonly blockBytes: number
-  /** the driver's handle of the stream it was allocated on; once that is closed null, or the stream that took over its slot */
+  /** the driver's handle of the stream it was allocated on; null once that is closed */
   readonly stream: number | null
 }
 
@@ -168,11 +168,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) throw unknownAddress(ptr)
     const block = this.slots.blockOf(record)
-    const { slot } = block
-    const owner = stream ?? this.clocks.streamOf(slot)
-    // The last mark of a closed stream covers all that was submitted to it.
-    if (owner === null) this.takeBack(block, slot, this.clocks.marked[slot], false)
-    else this.release(new DeviceBuffer(block, block.tag & ~1), owner)
+    this.release(new DeviceBuffer(block, block.tag & ~1), stream)
   }
 
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
@@ -252,7 +248,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
         ptr: this.addressOfRecord(record),
         byteLength: block.requestedBytes,
         blockBytes: block.units * UNIT_BYTES,
-        stream: this.clocks.streamOf(block.slot)?.handle ?? null,
+        stream: block.stream.closed ? null : block.stream.handle,
       })
     }
     return blocks

@@ -286,6 +286,57 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
+    it('each of several users of a block is waited for', () => {
+      for (const held of [0, 1, 2]) {
+        const { device, pool, a, b, c } = setUp({ backing })
+        const users = [b, c, device.createStream()]
+        const later = device.createStream()
+        const buffer = pool.allocate(64 * MiB, a)
+        const release = device.hold(users[held])
+        for (const user of users) buffer.recordUse(user)
+        buffer.free()
+        assert.equal(pool.processDeferred(), 0)
+        pool.allocate(64 * MiB, later)
+        assert.equal(pool.stats().insertedWaits, 1)
+        assert.equal(later.query(), false)
+        release()
+        assert.equal(later.query(), true)
+      }
+    })
+
+    it('a use is not over for what the next stream in the slot of a closed one has waited for', () => {
+      const { device, pool, a, b, c } = setUp({ backing })
+      const { clocks } = device
+      const buffer = pool.allocate(64 * MiB, a)
+      device.hold(b)
+      buffer.recordUse(b)
+      b.close()
+      a.close()
+      clocks.waitFor(a.lastSlot, a.lastStamp)
+      const next = device.createStream()
+      assert.equal(next.slot, a.lastSlot)
+      clocks.order(next.slot, b.lastSlot, b.lastStamp, false)
+      buffer.free()
+      pool.allocate(64 * MiB, c)
+      assert.deepEqual([pool.stats().insertedWaits, c.query()], [1, false])
+    })
+
+    it('a block that waits for its users is of the stream that it was freed on', () => {
+      for (const freedOn of ['its own', 'another'] as const) {
+        const { device, pool, a, b, c } = setUp({ backing })
+        const buffer = pool.allocate(4 * MiB, a)
+        const { ptr } = buffer
+        device.hold(b)
+        buffer.recordUse(b)
+        buffer.free(freedOn === 'another' ? c : undefined)
+        const block = pool
+          .snapshot()
+          .ranges.flatMap(({ blocks }) => blocks)
+          .find(candidate => candidate.ptr === ptr)
+        assert.equal(block?.stream, (freedOn === 'another' ? c : a).handle)
+      }
+    })
+
     it('a wait that the driver refuses changes nothing', () => {
       for (const call of ['cuStreamWaitEvent', 'cuEventRecord'] as const) {
         const { device, pool, a, b } = setUp({ backing, deterministic: true })

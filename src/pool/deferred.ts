@@ -49,6 +49,11 @@ export class Deferred {
     this.announced.set(record, uses)
   }
 
+  /** The live blocks that a stream uses until they are freed. */
+  announcedTo(user: User): number[] {
+    return [...this.announced].filter(([, uses]) => uses.get(user) === Infinity).map(([record]) => record)
+  }
+
   /**
    * Whether the announced uses of a live block, about to be freed on `slot`, are known to come before `stamp` of it; they are
    * forgotten then. What the slot knows comes before its next mark alone: a past one may be of a stream that is closed, and
@@ -173,7 +178,7 @@ export class Deferred {
   /** Waits that cover the uses were submitted since the free: the mark to come is behind them, of a closed stream the last one. */
   private stampNow({ slot, stamp, uses }: DeferredBlock): number {
     if (uses.every(use => this.isSeen(use))) return stamp
-    return this.clocks.marked[slot] + (this.clocks.isOpen(slot) ? 1 : 0)
+    return this.clocks.coveringSoon(slot) // a keeper holds its pool's lock here, and so waits for nobody
   }
 
   private awaitPeers(uses: readonly Use[]): void {

@@ -22,6 +22,8 @@ interface IdleMemory {
 
 export class GraphArenas implements ArenaSource {
   private readonly arenas = new Set<CaptureArena>()
+  /** of this device, and of others that streams of use blocks */
+  private readonly clocksOfUsers = new Set<Clocks>()
 
   constructor(
     private readonly records: RecordTable,
@@ -61,13 +63,12 @@ export class GraphArenas implements ArenaSource {
     return this.records.words[(record << 4) | Word.sizeClass] === FULL_CLASS
   }
 
+  /** A stream uses a live block until that is freed: by work that runs, and by what is captured until then. */
   announceUse(record: number, stream: Stream): void {
-    const arena = stream.capture === null ? null : this.arenaOf(stream.capture)
-    if (arena === null || arena.owns(record)) this.deferred.announce(record, stream, Infinity)
-    else {
-      this.deferred.announce(record, stream, stream.lastStamp) // work that was submitted before the capture
-      arena.borrowed.add(record)
-    }
+    this.deferred.announce(record, stream, Infinity)
+    stream.clocks.onCapture.add(this.lendAll)
+    this.clocksOfUsers.add(stream.clocks)
+    if (stream.capture !== null) this.lend(record, stream.capture)
   }
 
   takeIdle(units: number): number {
@@ -82,7 +83,7 @@ export class GraphArenas implements ArenaSource {
     if (borrower !== undefined) borrower.keep(record, all)
     else if (owner !== undefined) owner.free(record, all)
     else this.memory.giveBackAfter(record, all)
-    for (const arena of this.arenas) if (arena.empty) this.arenas.delete(arena)
+    this.forgetEmpty()
   }
 
   /** The heap inside a captured block; undefined for one that is kept whole. */
@@ -93,6 +94,7 @@ export class GraphArenas implements ArenaSource {
   /** The memory goes away, and no graph that has some of it can be launched any more. */
   lose(): void {
     for (const arena of this.arenas) arena.lost = true
+    for (const clocks of this.clocksOfUsers) clocks.onCapture.delete(this.lendAll)
   }
 
   check(): void {
@@ -102,9 +104,25 @@ export class GraphArenas implements ArenaSource {
   private arenaOf(capture: Capture): CaptureArena {
     const known = this.find(arena => arena.capture === capture)
     if (known !== undefined) return known
+    this.forgetEmpty()
     const arena = new CaptureArena(capture, this.records, this.slots, this)
     this.arenas.add(arena)
     return arena
+  }
+
+  /** A stream is captured from now on: its graph may use all blocks that were announced to it. */
+  private readonly lendAll = (stream: Stream): void => {
+    for (const record of this.deferred.announcedTo(stream)) this.lend(record, stream.capture!)
+  }
+
+  /** A live block is used by captured work. */
+  private lend(record: number, capture: Capture): void {
+    const arena = this.arenaOf(capture)
+    if (!arena.owns(record)) arena.borrowed.add(record)
+  }
+
+  private forgetEmpty(): void {
+    for (const arena of this.arenas) if (arena.empty) this.arenas.delete(arena)
   }
 
   private borrowerOf(record: number): CaptureArena | undefined {

@@ -149,6 +149,20 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(idleBytes(device, pool), LIMIT)
     })
 
+    it('memory goes back only when the launches on all streams have completed', () => {
+      const { device, pool, a, b } = setUp({ backing })
+      const graph = capture(a, () => pool.allocate(20 * MiB, a).free())
+      graph.launch(a)
+      graph.launch(b) // comes after the first launch, but not after the third
+      const release = device.hold(a)
+      graph.launch(a)
+      graph.close()
+      pool.trimTo(0)
+      assert.ok(device.freeBytes() <= LIMIT - 20 * MiB)
+      release()
+      assert.equal(idleBytes(device, pool), LIMIT)
+    })
+
     it('a buffer held at the end stays valid, also after the graph was closed, and goes back to the graph when freed before', () => {
       for (const early of [true, false]) {
         const { device, pool, a, b } = setUp({ backing })
@@ -198,6 +212,94 @@ for (const backing of ['virtual', 'segments'] as const) {
         graph.close()
         assert.equal(idleBytes(device, pool), LIMIT)
       }
+    })
+
+    it('a buffer of a closed stream freed by address is no memory of the graph of the next stream in its slot', () => {
+      const { device, pool, a, b } = setUp({ backing })
+      const { ptr } = pool.allocate(LIMIT, a)
+      a.close()
+      device.clocks.synchronize()
+      const next = device.createStream()
+      assert.equal(next.slot, a.lastSlot)
+      assert.deepEqual([pool.live()[0].stream, pool.live().length], [null, 1])
+      const graph = capture(next, () => pool.deallocate(ptr))
+      device.clocks.synchronize()
+      pool.allocate(LIMIT, b).free()
+      graph.close()
+    })
+
+    for (const freed of ['in the capture', 'after it', 'after the close of the graph']) {
+      it(`a buffer that was announced before the capture, and is freed ${freed}, waits for the graph`, () => {
+        for (const debug of [false, true]) {
+          const { device, a, b, c } = setUp({ backing })
+          const pool = debug
+            ? device.createPool({ maxPoolBytes: LIMIT, backing, debug: true })
+            : device.createPool({ maxPoolBytes: LIMIT, backing })
+          const buffer = pool.allocate(8 * MiB, a)
+          buffer.recordUse(c) // which joins the capture of b
+          const graph = capture(b, () => {
+            signal(b, c)
+            signal(c, b)
+            if (freed === 'in the capture') buffer.free()
+          })
+          if (freed === 'after it') buffer.free()
+          device.clocks.synchronize()
+          pool.trimTo(0)
+          assert.ok(device.freeBytes() <= LIMIT - 8 * MiB, 'the graph may use it')
+          const release = device.hold(a)
+          graph.launch(a)
+          graph.close()
+          if (freed === 'after the close of the graph') buffer.free(b)
+          pool.trimTo(0)
+          assert.ok(device.freeBytes() <= LIMIT - 8 * MiB, 'its launch may use it')
+          release()
+          assert.equal(idleBytes(device, pool), LIMIT)
+        }
+      })
+    }
+
+    it('a use that is announced in a capture lasts until the free, over work that is not captured', () => {
+      const { device, pool, a, b } = setUp({ backing })
+      const buffer = pool.allocate(20 * MiB, a)
+      const graph = capture(b, () => buffer.recordUse(b))
+      graph.close()
+      device.clocks.synchronize()
+      const release = device.hold(b)
+      buffer.free()
+      pool.trimTo(0)
+      assert.ok(device.freeBytes() <= LIMIT - 20 * MiB)
+      release()
+      assert.equal(idleBytes(device, pool), LIMIT)
+    })
+
+    it('host memory that was announced before the capture waits for the graph', () => {
+      const { device, a, b } = setUp({ backing })
+      const pool = device.createHostPool({ maxPoolBytes: 1 * MiB, segmentBytes: 1 * MiB })
+      const buffer = pool.allocate(1 * MiB)
+      buffer.recordUse(a)
+      const graph = capture(a, () => {})
+      buffer.free()
+      device.clocks.synchronize()
+      assert.equal(pool.tryAllocate(1 * MiB), null)
+      device.hold(b)
+      graph.launch(b)
+      graph.close()
+      pool.processDeferred()
+      assert.equal(pool.stats().pendingBytes, 1 * MiB)
+      pool.allocate(1 * MiB)
+      assert.equal(b.query(), true, 'the host waited for the launch')
+    })
+
+    it('a stream that is captured again and again leaves nothing behind', () => {
+      const { device, pool, a, b } = setUp({ backing })
+      const buffer = pool.allocate(20 * MiB, a)
+      buffer.recordUse(b)
+      for (let round = 0; round < 5; round++) capture(b, () => {}).close()
+      assert.ok(pool.reserve.arenas['arenas'].size <= 1)
+      buffer.free()
+      assert.equal(idleBytes(device, pool), LIMIT)
+      pool.close()
+      assert.equal(device.clocks.onCapture.size, 0)
     })
 
     it('a buffer whose use by a graph was announced waits for the launches also when it is freed after the close', () => {

@@ -211,6 +211,32 @@ describe('driver failures: growable buffer', () => {
     }
   })
 
+  it('what a buffer that cannot be made could not give back is given back with the device', () => {
+    for (const call of ['cuMemRelease', 'cuMemAddressFree'] as const) {
+      const device = new TestDevice({ capacityBytes: CAPACITY })
+      const { home, ptr } = device.createGrowableBuffer({ bytes: 20 * MiB }) // the probe of virtual memory is done
+      home.close()
+      device.driver.failCall({ call: 'cuMemMap', code: 999 })
+      device.driver.failCall({ call, code: 999, onwards: true })
+      assert.throws(() => device.createGrowableBuffer({ bytes: 20 * MiB }), { name: 'CudaError', call: 'cuMemMap' })
+      device.driver.clearFaults()
+      device.context.destroyRest()
+      assertAllBack(device, ptr)
+    }
+  })
+
+  it('memory that the driver does not take back counts as mapped', () => {
+    const { device, buffer } = open()
+    buffer.grow(32 * MiB)
+    device.driver.failCall({ call: 'cuMemRelease', code: 999, onwards: true })
+    buffer.shrink(0)
+    assert.ok(buffer.mappedBytes > 0)
+    assert.equal(device.freeBytes(), CAPACITY - buffer.mappedBytes)
+    device.driver.clearFaults()
+    buffer.settleSync()
+    assert.deepEqual([buffer.mappedBytes, device.freeBytes()], [0, CAPACITY])
+  })
+
   it('a free succeeds whatever the driver says, and waiting or closing goes on where it stopped', () => {
     const freeing = countCalls(({ buffer }) => {
       buffer.grow(30 * MiB)

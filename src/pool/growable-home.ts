@@ -119,7 +119,7 @@ export class GrowableHome implements BufferHome, RecordPool {
   discard(): void {
     this.users.clear()
     this.end()
-    this.settleInBackground()
+    this.context.discard(() => this.settle())
   }
 
   /** Gives back what was let go and is no longer in use; true when nothing is left of it. */
@@ -264,16 +264,16 @@ export class GrowableHome implements BufferHome, RecordPool {
   private outOfMemory(bytes: number): OutOfMemoryError {
     const { byteLength, range } = this
     const deviceFreeBytes = this.context.activate().cuMemGetInfo().freeBytes
-    const largestFreeBytes = Math.min(range.capacityBytes, range.mappedBytes + deviceFreeBytes)
+    const largestFreeBytes = Math.min(range.capacityBytes, range.heldBytes + deviceFreeBytes)
     const wish = byteLength === 0 ? 'for' : `to grow from ${formatBytes(byteLength)} to`
     return new OutOfMemoryError(
-      `no room ${wish} ${formatBytes(bytes)}: ${formatBytes(range.mappedBytes)} are mapped, ` +
+      `no room ${wish} ${formatBytes(bytes)}: ${formatBytes(range.heldBytes)} are mapped, ` +
         `${formatBytes(deviceFreeBytes)} free on the device; free memory, here or in other programs`,
       {
         requestedBytes: bytes,
         liveBytes: byteLength,
-        pendingBytes: this.leaving === null ? 0 : Math.max(0, range.mappedBytes - this.leaving.keepBytes),
-        reservedBytes: range.mappedBytes,
+        pendingBytes: this.leaving === null ? 0 : Math.max(0, range.heldBytes - this.leaving.keepBytes),
+        reservedBytes: range.heldBytes,
         largestFreeBytes: largestFreeBytes - (largestFreeBytes % range.granuleBytes),
         limitBytes: range.capacityBytes,
         deviceFreeBytes,

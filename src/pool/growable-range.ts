@@ -17,11 +17,14 @@ import { MappedAccess } from './mapped-access.js'
 const PIECE_SHARE = 1 / 4
 const MOST_PIECE_BYTES = 64 * MiB
 
-interface Piece {
-  readonly offset: number
+interface Memory {
   readonly bytes: number
-  /** the driver's handle of the memory */
+  /** the driver's */
   readonly handle: number
+}
+
+interface Piece extends Memory {
+  readonly offset: number
 }
 
 export class GrowableRange {
@@ -33,8 +36,8 @@ export class GrowableRange {
   /** who may use it */
   readonly access: MappedAccess
   protected readonly pieces: Piece[] = []
-  /** handles that are mapped nowhere: on their way in or out */
-  private readonly unmapped: number[] = []
+  /** memory that is mapped nowhere: on its way in or out */
+  private readonly unmapped: Memory[] = []
 
   /** Reserves `capacityBytes` of addresses, a multiple of `granuleBytes`. */
   constructor(
@@ -46,6 +49,11 @@ export class GrowableRange {
     this.access = new MappedAccess(context, (device, flags) => {
       if (this.usableBytes > 0) context.activate().cuMemSetAccess(this.base, this.usableBytes, [device], flags)
     })
+  }
+
+  /** bytes of memory that it has: what is mapped, and what the driver has not taken back yet */
+  get heldBytes(): number {
+    return this.unmapped.reduce((sum, { bytes }) => sum + bytes, this.mappedBytes)
   }
 
   /** Puts memory behind the first `bytes`. When the driver refuses that, its error is thrown and all is as before. */
@@ -78,7 +86,7 @@ export class GrowableRange {
       const last = this.pieces[this.pieces.length - 1]
       driver.cuMemUnmap(this.base + last.offset, last.bytes)
       this.pieces.pop()
-      this.unmapped.push(last.handle)
+      this.unmapped.push(last)
       this.mappedBytes = last.offset
       this.usableBytes = Math.min(this.usableBytes, last.offset)
       this.releaseUnmapped()
@@ -124,7 +132,7 @@ export class GrowableRange {
     const { mappedBytes: offset } = this
     const bytes = Math.min(this.pieceBytes(offset), target - offset)
     const handle = this.obtain(bytes)
-    this.unmapped.push(handle)
+    this.unmapped.push({ bytes, handle })
     this.context.activate().cuMemMap(this.base + offset, bytes, handle)
     this.unmapped.pop()
     this.pieces.push({ offset, bytes, handle })
@@ -143,7 +151,7 @@ export class GrowableRange {
   private releaseUnmapped(): void {
     const { unmapped } = this
     while (unmapped.length > 0) {
-      this.context.activate().cuMemRelease(unmapped[unmapped.length - 1])
+      this.context.activate().cuMemRelease(unmapped[unmapped.length - 1].handle)
       unmapped.pop()
     }
   }

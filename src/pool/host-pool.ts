@@ -135,7 +135,13 @@ export abstract class HostPool implements Disposable {
     checkStreamOf('allocate', stream, this.clocks)
     stream.checkOpen('allocate')
     const block = this.blocks.tryAllocate(bytes, undefined, alignment)
-    if (block !== null) this.note(block, stream, Infinity)
+    if (block === null) return null
+    try {
+      this.note(block, stream, Infinity)
+    } catch (error) {
+      block.free()
+      throw error
+    }
     return block
   }
 

@@ -19,7 +19,7 @@ export abstract class MappedBuffer extends DeviceBuffer {
 
   /** Device memory that it has: at least its length, and what has not been given back yet. */
   get mappedBytes(): number {
-    return this.home.range.mappedBytes
+    return this.home.range.heldBytes
   }
 
   /**

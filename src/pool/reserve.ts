@@ -100,7 +100,7 @@ export class Reserve {
 
   /** A stream other than its own uses a live block: until `stamp` of its clock, or until the free. */
   announceUse(record: number, stream: Stream, stamp = Infinity): void {
-    if (stream.capture === null) this.deferred.announce(record, stream, stamp)
+    if (stream.capture === null && stamp !== Infinity) this.deferred.announce(record, stream, stamp)
     else this.arenas.announceUse(record, stream)
   }
 
@@ -122,7 +122,7 @@ export class Reserve {
 
   /** Whether all announced uses of a live block, about to be freed on `slot`, come before `stamp` of it; they are forgotten then. */
   forgetUses(record: number, slot: number, stamp: number): boolean {
-    return this.deferred.forgetCompleted(record, slot, stamp)
+    return !this.arenas.isCaptured(record) && this.deferred.forgetCompleted(record, slot, stamp)
   }
 
   /** Takes back a block that other streams use: it goes to the heap once those uses have completed. */

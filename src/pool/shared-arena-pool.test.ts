@@ -51,6 +51,16 @@ describe('an arena that threads share', () => {
     assert.equal(device.freeBytes(), device.totalBytes)
   })
 
+  it('a reset waits for a closed stream that a buffer was freed on', () => {
+    const { device, pool, other, a, b } = setUp()
+    const buffer = pool.allocate(1000, a)
+    device.hold(b)
+    b.close()
+    buffer.free(b)
+    other.reset(a)
+    assert.equal(a.query(), false)
+  })
+
   it('counts no more than there was, and never less than none, while others come and go', () => {
     const { pool, other } = setUp()
     const state = pool['state']

@@ -104,7 +104,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     alignment: number = DEFAULT_ALIGNMENT,
   ): DeviceBuffer | null {
     const { slot } = stream
-    if (stream.clocks === this.acceptedClocks && slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
+    if (stream.shareable === this.acceptedClocks && slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
       // This holds for whole numbers from 1 to 2^30 - 1 only.
       if ((bytes & SMALL_MASK) === bytes && bytes > 0) {
         const { bump } = this.state
@@ -124,8 +124,9 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     if (!this.isLive(record, tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
+    stream.checkShareable('free')
     stream.checkUncaptured('free')
-    if (stream.slot >= 0) this.state.turns.use(stream, tag)
+    this.state.turns.use(stream, tag)
     const bytes = this.state.requested[record] // another one's, if some thread resets the arena now
     this.giveUp('free', record, tag, 0)
     this.state.count(tag, Tally.freedBuffers, Math.ceil(bytes / UNIT_BYTES), bytes)
@@ -375,7 +376,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     const { clocks } = this
     const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
     if (stream !== null) return stream
-    clocks.waitFor(slot, clocks.marked[slot])
+    clocks.waitForAll(slot)
     return this.defaultStream
   }
 
@@ -406,6 +407,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
   private checkStream(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
+    stream.checkShareable(call)
     stream.checkOpen(call)
   }
 

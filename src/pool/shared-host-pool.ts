@@ -124,6 +124,7 @@ export class SharedHostPool<D = unknown> extends HostPool {
   }
 
   protected override note(block: DeviceBuffer, stream: Stream, stamp: number): void {
+    stream.checkShareable('recordUse')
     stream.checkUncaptured('recordUse')
     this.blocks.noteUse(block.record, stream, stamp)
   }

@@ -161,7 +161,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     const { slot } = stream
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
-      stream.clocks === this.acceptedClocks &&
+      stream.shareable === this.acceptedClocks &&
       slot >= 0 &&
       (bytes & this.smallMask) === bytes &&
       alignment === undefined
@@ -608,6 +608,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     if (!block.isLive(record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
+    stream.checkShareable('free')
     if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`)
     const open = stream.slot >= 0
     const slot = open ? stream.slot : stream.lastSlot
@@ -749,6 +750,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
   protected checkStream(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
+    stream.checkShareable(call)
     if (stream.capture !== null) throw new PoolError(`${call}: ${NO_CAPTURES}`)
     stream.checkOpen(call)
   }

@@ -43,18 +43,15 @@ export class SharedTurns {
     return true
   }
 
-  /** An open stream uses memory of an epoch that another one got. */
+  /** A stream, open or closed, uses memory of an epoch that another one got. */
   use(stream: Stream, epoch: number): void {
-    raise(this.known.used, stream.slot, epoch)
+    raise(this.known.used, stream.covering[0], epoch)
   }
 
   /** Memory of an epoch is about to be given back on `stream`, where the next one begins. */
   end(epoch: number, stream: Stream): void {
     const { clocks } = this
-    for (const slot of this.users(epoch)) {
-      // Nothing more comes to a closed stream, and its last mark covers all that did.
-      this.order(slot, clocks.marked[slot] + (clocks.isOpen(slot) ? 1 : 0), stream)
-    }
+    for (const slot of this.users(epoch)) this.order(slot, clocks.covering(slot), stream)
     this.known.stamps[(epoch + 1) & 1] = clocks.marked[stream.slot] + 1
     this.known.slots[(epoch + 1) & 1] = stream.slot + 1
   }

@@ -28,20 +28,16 @@ export class Turns {
     this.users.add(stream.slot)
   }
 
-  /** An open stream, or one of another device, uses memory that another one got. */
+  /** A stream uses memory that another one got: an open or closed one, or one of another device. */
   use(stream: Stream): void {
-    if (stream.clocks === this.clocks) this.users.add(stream.slot)
+    if (stream.clocks === this.clocks) this.users.add(stream.covering[0])
     else this.peers.add(stream)
   }
 
   /** Memory is given back on `stream`: all of it, or with `all` false only a part, so that earlier users may go on. */
   begin(stream: Stream, all: boolean): void {
     const { clocks, users } = this
-    for (const slot of users) {
-      // Nothing more comes to a closed stream, and its last mark covers all that did.
-      const stamp = clocks.streams[slot] === null ? clocks.marked[slot] : clocks.marked[slot] + 1
-      this.order(slot, stamp, stream)
-    }
+    for (const slot of users) this.order(slot, clocks.covering(slot), stream)
     for (const peer of this.peers) peer.clocks.orderPeer(...peer.covering, stream)
     this.turn++
     this.slot = stream.slot
