@@ -21,8 +21,8 @@ export class Quarantine {
   private readonly blocks = new Set<Quarantined>()
 
   constructor(
-    /** an open stream that comes after all work of another one, which may be closed */
-    private readonly openStream: (stream: Stream) => Stream,
+    /** a stream for work that comes after all of another one, which may take none now */
+    private readonly inspectorFor: (stream: Stream) => Stream,
     private readonly letGo: (block: Quarantined) => void,
   ) {}
 
@@ -55,7 +55,7 @@ export class Quarantine {
   }
 
   private inspect({ allocation, stream }: Quarantined, call: string): DebugError | null {
-    const changed = firstChange(allocation.ptr, allocation.byteLength, Pattern.freed, this.openStream(stream))
+    const changed = firstChange(allocation.ptr, allocation.byteLength, Pattern.freed, this.inspectorFor(stream))
     return changed === -1 ? null : allocation.damage('writeAfterFree', call, changed)
   }
 
