@@ -169,9 +169,11 @@ export class DebugAllocation implements BufferHome {
     return this.pool.clocks.completed[slot] >= stamp
   }
 
+  /** Known to, or perhaps by way of another device. */
   private comesAfter(stream: Stream, { slot, stamp }: Use): boolean {
-    const later = stream.closed ? stream.lastSlot : stream.slot
-    return this.pool.clocks.known[later * MOST_STREAMS + slot] >= stamp
+    const { known, orderedElsewhere } = this.pool.clocks
+    const [later] = stream.covering // a captured or idle stream has left its slot
+    return known[later * MOST_STREAMS + slot] >= stamp || orderedElsewhere[slot] >= stamp
   }
 
   private here(): CallSite | null {

@@ -404,6 +404,38 @@ describe('debug mode: uses on another stream', () => {
     faultOf(() => poke2(pool2.allocate(100, a2), 0, device2.defaultStream), 'useBeforeAllocation', /the default stream/)
   })
 
+  it('may be ordered by way of another device, which those before its wait alone can be', () => {
+    const [device, peer] = twoDevices()
+    const pool = device.createPool({ debug: true })
+    const [a, b] = [device.createStream(), device.createStream()]
+    const there = peer.createStream()
+    const buffer = pool.allocate(1000, a)
+    buffer.fill(1)
+    using first = new Event(device.context)
+    first.record(a)
+    there.wait(first)
+    using second = new Event(peer.context)
+    second.record(there)
+    faultOf(() => buffer.noteUse(b, 'kernel'), 'useBeforeAllocation')
+    b.wait(second)
+    buffer.noteUse(b, 'kernel')
+    buffer.free(b)
+    const later = pool.allocate(1000, a)
+    faultOf(() => later.noteUse(b, 'kernel'), 'useBeforeAllocation')
+    later.free()
+  })
+
+  it('of a stream that a capture keeps idle are judged by what came before', () => {
+    const { device, pool, a } = setUp()
+    const blocking = new Stream(device.clocks, device.driver.cuStreamCreate(0), false)
+    const buffer = pool.allocate(1000, a)
+    signal(a, device.defaultStream)
+    buffer.noteUse(device.defaultStream, 'kernel')
+    blocking.beginCapture()
+    buffer.free(device.defaultStream)
+    blocking.endCapture().close()
+  })
+
   it('a pool that is not stream-ordered wants the host to have seen every use complete', () => {
     const device = new TestDevice()
     const pool = device.createPool({ debug: true, streamOrdered: false })
