@@ -215,6 +215,49 @@ describe('debug mode: writes after a free', () => {
     }
   })
 
+  it('are found in a block larger than the whole quarantine, before it is used again, and cost the others nothing', () => {
+    const { pool, a, poke } = setUp({ quarantineBytes: 1 * MiB })
+    const small = pool.allocate(1000, a)
+    const smallPtr = small.ptr
+    small.free()
+    const large = pool.allocate(8 * MiB, a)
+    const { ptr } = large
+    large.free()
+    poke({ ptr }, 5 * MiB, a)
+    faultOf(() => pool.allocate(1000, a), 'writeAfterFree', /byte 5242880 was written after the free/)
+    poke({ ptr: smallPtr }, 10, a)
+    pool.allocate(8 * MiB, a).free()
+    pool.allocate(1000, a).free()
+    faultOf(() => pool.trimTo(0), 'writeAfterFree', /byte 10 was written after the free/)
+    assertConsistent(pool)
+  })
+
+  it('are found in the redzones, on both sides', () => {
+    for (const [offset, message] of [
+      [-1, /byte -1 was written, 1 before the start, after the free/],
+      [-256, /byte -256 was written, 256 before the start, after the free/],
+      [1000, /byte 1000 was written, 1 past the end, after the free/],
+      [1255, /byte 1255 was written, 256 past the end, after the free/],
+    ] as const) {
+      const { pool, a, poke } = setUp()
+      const buffer = pool.allocate(1000, a)
+      const { ptr } = buffer
+      buffer.free()
+      poke({ ptr: ptr + offset }, 0, a)
+      faultOf(() => pool.trimTo(0), 'writeAfterFree', message)
+    }
+  })
+
+  it('are not given up for a request that cannot be served', () => {
+    const { pool, a } = setUp()
+    pool.allocate(1 * MiB, a).free()
+    const held = pool.allocate(40 * MiB, a)
+    const { pendingBytes } = pool.stats()
+    for (const bytes of [2 ** 53 - 1, 65 * MiB, 30 * MiB]) assert.equal(pool.tryAllocate(bytes, a), null)
+    assert.equal(pool.stats().pendingBytes, pendingBytes)
+    held.free()
+  })
+
   it('quarantine is pending memory, which is had again before memory runs out', () => {
     const { pool, a, b } = setUp({ quarantineBytes: Infinity }, 16 * MiB)
     for (let count = 0; count < 3; count++) {

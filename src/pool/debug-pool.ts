@@ -70,8 +70,9 @@ export class DebugPool extends CachingPool {
     const frontBytes = this.frontBytes(alignment)
     const blockBytes = this.redzonedBytes(bytes, alignment)
     let block = super.tryAllocate(blockBytes, stream, alignment)
-    if (block === null && this.quarantine.shrinkTo(0, 'allocate'))
+    if (block === null && this.hasRoomFor(blockBytes) && this.quarantine.shrinkTo(0, 'allocate')) {
       block = super.tryAllocate(blockBytes, stream, alignment)
+    }
     if (block === null) return null
     const isSampled = sites > 0 && this.served++ % sites === 0
     const allocation = new DebugAllocation(this, block, frontBytes, bytes, isSampled)
@@ -184,16 +185,16 @@ export class DebugPool extends CachingPool {
       super.release(block, stream === block.stream ? undefined : stream)
   }
 
-  /** Into quarantine with what was freed; false where it is too large for that, or its uses are not known to be over. */
+  /** Into quarantine with what was freed; false where its uses are not known to be over. */
   private setAside(allocation: DebugAllocation, stream: Stream): boolean {
     const { block } = allocation
     const { record } = block
     const blockBytes = this.blockBytes(block)
     const [slot, covering] = stream.covering
-    if (blockBytes > this.debug.quarantineBytes) return false
     if (this.slots.state(record) === State.shared && !this.reserve.forgetUses(record, slot, covering)) return false
     this.reserve.setAside(record)
-    this.quarantine.add({ allocation, blockBytes, slot, stamp: this.config.streamOrdered ? covering : 0, stream })
+    const stamp = this.config.streamOrdered ? covering : 0
+    this.quarantine.add({ allocation, blockBytes, filledBytes: this.filledBytes(allocation), slot, stamp, stream })
     return true
   }
 
@@ -214,9 +215,10 @@ export class DebugPool extends CachingPool {
     return allocation.damage('outOfBounds', call, before === -1 ? byteLength + behind : before - frontBytes)
   }
 
-  private fillFreed({ ptr, byteLength }: DebugAllocation, stream: Stream): void {
+  /** The redzones, too: nothing may write there any more. */
+  private fillFreed(allocation: DebugAllocation, stream: Stream): void {
     const open = this.inspectorFor(stream)
-    fillPattern(ptr, byteLength, Pattern.freed, open)
+    fillPattern(allocation.block.ptr, this.filledBytes(allocation), Pattern.freed, open)
     // No stamp covers it, so that it must be over before anybody else gets the memory.
     if (open !== stream || !this.config.streamOrdered) waitUnnoticed(open)
   }
@@ -247,6 +249,16 @@ export class DebugPool extends CachingPool {
 
   private tailBytes({ block, frontBytes, byteLength }: DebugAllocation): number {
     return Math.min(this.blockBytes(block) - frontBytes - byteLength, this.debug.redzoneBytes + UNIT_BYTES)
+  }
+
+  /** Of the block, the buffer and its redzones. */
+  private filledBytes(allocation: DebugAllocation): number {
+    return allocation.frontBytes + allocation.byteLength + this.tailBytes(allocation)
+  }
+
+  /** Whether a block fits beside what is live, so that it may help to let quarantined memory go. */
+  private hasRoomFor(blockBytes: number): boolean {
+    return this.stats().liveBytes + blockBytes <= this.reserve.backing.limitBytes
   }
 
   private blockBytes({ record }: DeviceBuffer): number {
