@@ -7,6 +7,7 @@ import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import {
+  CudaError,
   type Device,
   type DeviceArena,
   type DeviceHeap,
@@ -421,6 +422,29 @@ describe('memory for kernels', () => {
     region.free()
     assert.notEqual(pool.allocate(4 * MiB, stream).ptr, ptr)
     assert.equal((await pending).failures, 0)
+  })
+
+  it('can be made after any call of the driver was refused while it was made first', () => {
+    const callsOf = ({ calls }: SimulatedDriver) => [...calls.values()].reduce((sum, count) => sum + count, 0)
+    let refused = true
+    for (let nth = 1; refused; nth++) {
+      const driver = new SimulatedDriver()
+      using other = openDevice(driver)
+      const region = other.createPool().allocate(1 * MiB)
+      const before = callsOf(driver)
+      driver.failCall({ call: '*', nth, code: 999 })
+      try {
+        other.createDeviceHeap(region)
+        refused = callsOf(driver) - before >= nth
+      } catch (error) {
+        assert.ok(error instanceof CudaError, `call ${nth}: ${error}`)
+      }
+      driver.clearFaults()
+      const heap = other.createDeviceHeap(region)
+      other.createDeviceArena(other.createPool().allocate(1 * MiB))
+      assert.equal(heap.statsSync().liveBytes, 0)
+      heap.check()
+    }
   })
 
   it('has counters from the beginning, in whatever stream it is made', () => {

@@ -13,7 +13,7 @@ import {
 import type { Driver } from '../driver/driver.js'
 import type { FunctionName } from '../driver/native/table.js'
 import { SHIPPED_PTX } from '../kernel/device-code.js'
-import { virtualMemoryObstacle } from '../pool/backing.js'
+import { virtualMemoryObstacle } from '../pool/virtual-memory.js'
 import { SCALE_PTX } from './scale-kernel.js'
 
 const BYTES = 4096

@@ -14,6 +14,8 @@ export class Staging {
   private readonly registered = new Set<Uint8Array>()
   private readonly spare: Uint8Array[] = []
   private keptBytes = 0
+  /** given back while a copy may still be to come */
+  private awaited: { memory: Uint8Array; isOver: () => boolean }[] = []
 
   private constructor(private readonly context: Context) {}
 
@@ -25,6 +27,10 @@ export class Staging {
 
   /** Registered memory of at least `bytes`, to be given back. */
   take(bytes: number): Uint8Array {
+    for (const each of this.awaited.filter(({ isOver }) => isOver())) {
+      this.giveBack(each.memory)
+      this.awaited = this.awaited.filter(other => other !== each)
+    }
     const size = 2 ** Math.ceil(Math.log2(Math.max(bytes, LEAST_BYTES)))
     const index = this.spare.findIndex(memory => memory.byteLength === size)
     if (index !== -1) {
@@ -48,9 +54,15 @@ export class Staging {
     this.spare.push(memory)
   }
 
+  /** Takes memory back as soon as `isOver` says that no copy uses it any more; that is asked when memory is taken. */
+  giveBackOnce(memory: Uint8Array, isOver: () => boolean): void {
+    this.awaited.push({ memory, isOver })
+  }
+
   /** Unregisters everything, also what was not given back; no copy may be under way. */
   close(): void {
     this.spare.length = 0
+    this.awaited.length = 0
     this.keptBytes = 0
     for (const memory of this.registered) this.unregister(memory)
   }

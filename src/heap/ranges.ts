@@ -35,6 +35,11 @@ export class Ranges {
     return this.pairs[range * 2]
   }
 
+  /** Whether a range is one of this heap. */
+  has(range: number): boolean {
+    return this.pairs[range * 2] > 0
+  }
+
   unitsOf(range: number): number {
     return this.pairs[range * 2 + 1]
   }

@@ -2,9 +2,9 @@
 // and reads its counters. Those are read on a stream of their own, so that they can be seen while kernels run.
 
 import type { Context } from '../driver/context.js'
-import { Staging } from '../driver/staging.js'
 import type { Clocks } from '../order/clocks.js'
-import { Event } from '../order/event.js'
+import { relaxed } from '../order/relaxed.js'
+import { StagedCopy } from '../order/staged-copy.js'
 import { Stream } from '../order/stream.js'
 import { shippedPtx } from './device-code.js'
 import type { DeviceRegion } from './device-region.js'
@@ -44,36 +44,25 @@ export class MemoryControl {
 
   /** Lets what is read from now on be seen as of the work submitted to `stream` so far, or later. */
   readAfter(stream: Stream): void {
-    const event = new Event(this.context)
-    try {
-      event.record(stream)
-      this.readingStream().wait(event)
-    } finally {
-      event.close()
-    }
+    this.clocks.order(this.readingStream().slot, ...stream.covering, false)
   }
 
   /** A copy of device memory as it is now, whatever runs, without blocking Node. */
   async read(region: DeviceRegion, address: number, bytes: number): Promise<Uint8Array> {
     const stream = this.readingStream()
-    const staging = Staging.of(this.context)
-    const memory = staging.take(bytes)
-    try {
-      this.context.activate().cuMemcpyDtoHAsync(memory.subarray(0, bytes), address, stream.handle)
-      region.recordUse?.(stream)
-      await stream.finished()
-      return memory.slice(0, bytes)
-    } finally {
-      staging.giveBack(memory)
-    }
+    using copy = new StagedCopy(stream, bytes)
+    region.recordUse?.(stream)
+    copy.start(address, bytes)
+    await stream.finished()
+    return copy.arrived(bytes).slice()
   }
 
   /** The same, blocking for as long as the copy takes. */
   readSync(region: DeviceRegion, address: number, bytes: number): Uint8Array {
     const stream = this.readingStream()
     const copy = new Uint8Array(bytes)
-    this.context.activate().cuMemcpyDtoHAsync(copy, address, stream.handle)
     region.recordUse?.(stream)
+    this.context.activate().cuMemcpyDtoHAsync(copy, address, stream.handle)
     stream.synchronize()
     return copy
   }
@@ -85,15 +74,19 @@ export class MemoryControl {
   }
 
   private kernel(name: ControlKernel): Kernel {
-    if (this.module === null) {
-      this.module = new Module(this.context, this.defaultStream, shippedPtx('control'))
-      for (const each of CONTROL_KERNELS) {
-        const kernel = this.module.kernel(each)
-        kernel.resources() // loads the code now: later that could wait for kernels that run
-        this.kernels.set(each, kernel)
-      }
-    }
+    // What the driver refused in a former call is missing still.
+    if (this.kernels.size < CONTROL_KERNELS.length) relaxed(this.context.activate(), () => this.load())
     return this.kernels.get(name)!
+  }
+
+  private load(): void {
+    this.module ??= new Module(this.context, this.defaultStream, shippedPtx('control'))
+    for (const each of CONTROL_KERNELS) {
+      if (this.kernels.has(each)) continue
+      const kernel = this.module.kernel(each)
+      kernel.resources() // loads the code now: later that could wait for kernels that run
+      this.kernels.set(each, kernel)
+    }
   }
 
   /** Made at the first need, ended with the device. */

@@ -67,6 +67,8 @@ export class Clocks extends KnownOrder {
   readonly onCapture = new Set<(stream: Stream) => void>()
   /** this thread's open stream that has a slot, unless it is being captured */
   readonly streams: (Stream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
+  /** by slot: the latest mark that work submitted since may come after by way of another device, whose order is not followed */
+  readonly orderedElsewhere = new Float64Array(MOST_STREAMS)
   private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
   private placed = 0
   /** by slot: before this stamp is not asked whether there is room for a further mark */
@@ -355,7 +357,13 @@ export class Clocks extends KnownOrder {
     })
     if (event === undefined) return false
     stream.context.activate().cuStreamWaitEvent(stream.handle, event)
+    stream.clocks.notePeerWait()
     return true
+  }
+
+  /** A stream of this device was made to wait for work of another one. */
+  notePeerWait(): void {
+    this.orderedElsewhere.set(this.marked)
   }
 
   /** For another device: asks whether `stamp`, which was reached or comes next, is complete, or waits for it on the host. */

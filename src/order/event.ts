@@ -115,7 +115,10 @@ export class Event implements Disposable {
     }
     stream.checkOpen('wait: the event was recorded outside of the capture')
     if (this.clocks === stream.clocks) stream.clocks.delay(stream.slot, handle, this.reach)
-    else stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
+    else {
+      stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
+      stream.clocks.notePeerWait()
+    }
   }
 
   private delayCaptured(capture: Capture, handle: number, stream: Stream): void {

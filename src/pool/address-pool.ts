@@ -111,10 +111,7 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
     }
     stream.checkUncaptured('free')
     // A closed stream's work is ordered before the default stream's by nothing: let the host wait for it.
-    if (stream.closed) {
-      this.clocks.checkNoCapture('free')
-      this.context.activate().cuCtxSynchronize()
-    }
+    if (stream.closed) this.clocks.catchUp(...stream.covering, true)
     this.drop(buffer.record, stream.closed ? this.defaultStream : stream)
   }
 

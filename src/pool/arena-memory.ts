@@ -4,9 +4,10 @@
 import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { changePlainAccess, type PoolAccess } from './access.js'
-import { isOutOfMemory, virtualMemoryObstacle } from './backing.js'
+import { isOutOfMemory } from './backing.js'
 import { GrowableRange } from './growable-range.js'
 import { noRoomToBegin } from './out-of-memory.js'
+import { virtualMemoryObstacle } from './virtual-memory.js'
 
 export interface ArenaMemory {
   /** the address of its first byte */

@@ -3,7 +3,7 @@
 
 import { formatBytes, MiB } from '../base/bytes.js'
 import { CudaError } from '../base/errors.js'
-import { CU_MEM_HANDLE_TYPE_NONE, DEVICE_ATTRIBUTE, RESULT } from '../driver/constants.js'
+import { RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { SegregatedFit } from '../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
@@ -96,46 +96,4 @@ export function mostReservedBytes({ limitBytes }: GrowthLimits, stepBytes: numbe
 /** What the driver may answer when it has no memory left. */
 export function isOutOfMemory(error: unknown): boolean {
   return error instanceof CudaError && error.code === RESULT.CUDA_ERROR_OUT_OF_MEMORY
-}
-
-const probed = new WeakMap<Context, string | null>()
-
-/** Why virtual memory cannot be used on this device, found by using it once; null when it can. */
-export function virtualMemoryObstacle(context: Context): string | null {
-  let obstacle = probed.get(context)
-  if (obstacle === undefined) {
-    obstacle = probeVirtualMemory(context)
-    probed.set(context, obstacle)
-  }
-  return obstacle
-}
-
-function probeVirtualMemory(context: Context): string | null {
-  const driver = context.activate()
-  const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-  try {
-    if (driver.cuDeviceGetAttribute(attribute, context.device) !== 1) return 'the device does not offer it'
-    const granule = driver.cuMemGetAllocationGranularity(context.device)
-    const ptr = driver.cuMemAddressReserve(granule, 0)
-    try {
-      const handle = driver.cuMemCreate(granule, context.device, CU_MEM_HANDLE_TYPE_NONE)
-      try {
-        driver.cuMemMap(ptr, granule, handle)
-        try {
-          driver.cuMemSetAccess(ptr, granule, [context.device])
-        } finally {
-          driver.cuMemUnmap(ptr, granule)
-        }
-      } finally {
-        driver.cuMemRelease(handle)
-      }
-    } finally {
-      driver.cuMemAddressFree(ptr, granule)
-    }
-    return null
-  } catch (error) {
-    if (!(error instanceof CudaError)) throw error
-    // A full device says nothing about virtual memory: the pool will say so when it is asked for memory.
-    return isOutOfMemory(error) ? null : error.message
-  }
 }

@@ -3,8 +3,7 @@ import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
-import { Staging } from '../driver/staging.js'
-import { untilDone } from '../order/polling.js'
+import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { BufferHome, BufferOwner } from './home.js'
 import type { Pool } from './pool.js'
@@ -137,25 +136,13 @@ export class DeviceBuffer implements Disposable {
    */
   async read(byteOffset = 0, byteLength = this.rest('read', byteOffset)): Promise<Uint8Array<ArrayBuffer>> {
     const source = this.rangeOf('read', byteOffset, byteLength)
-    const driver = this.driver('read')
+    this.driver('read')
     const result = new Uint8Array(byteLength)
     if (byteLength === 0) return result
-    const staging = Staging.of(this.stream.context)
-    const memory = staging.take(byteLength)
-    const { clocks, slot } = this.stream
-    try {
-      driver.cuMemcpyDtoHAsync(memory.subarray(0, byteLength), source, this.stream.handle)
-    } catch (error) {
-      staging.giveBack(memory)
-      throw error
-    }
-    const stamp = clocks.mark(slot)
-    await untilDone(() => {
-      clocks.poll(slot)
-      return clocks.completed[slot] >= stamp
-    })
-    result.set(memory.subarray(0, byteLength))
-    staging.giveBack(memory)
+    using copy = new StagedCopy(this.stream, byteLength)
+    copy.start(source, byteLength)
+    await this.stream.finished()
+    result.set(copy.arrived(byteLength))
     return result
   }
 

@@ -1,11 +1,12 @@
 import { PoolError } from '../base/errors.js'
 import type { Clocks } from '../order/clocks.js'
-import { type Backing, type Heaps, virtualMemoryObstacle } from './backing.js'
+import type { Backing, Heaps } from './backing.js'
 import type { PoolConfig } from './options.js'
 import { SegmentBacking } from './segment-backing.js'
 import { sourceOf } from './segment-plan.js'
 import { deviceSegments, managedSegments, type SegmentSource } from './segment-source.js'
 import { VirtualBacking } from './virtual-backing.js'
+import { virtualMemoryObstacle } from './virtual-memory.js'
 
 /** What a pool of this configuration stands on; throws PoolError where a backing that was asked for cannot be had. */
 export function chooseBacking(clocks: Clocks, heaps: Heaps, config: PoolConfig): Backing {

@@ -131,11 +131,13 @@ export class DebugAllocation implements BufferHome {
 
   /** The error for a byte found changed; `offset` is counted from the start of the buffer. */
   damage(fault: 'outOfBounds' | 'writeAfterFree', call: string, offset: number): DebugError {
+    const isInside = offset >= 0 && offset < this.byteLength
     const side = offset < 0 ? `${-offset} before the start` : `${offset - this.byteLength + 1} past the end`
+    const place = isInside ? `byte ${offset} was written` : `byte ${offset} was written, ${side}`
     const what =
       fault === 'writeAfterFree'
-        ? `byte ${offset} was written after the free`
-        : `byte ${offset} was written, ${side}; the buffer is left as it is, free it again to let it go`
+        ? `${place}${isInside ? '' : ','} after the free`
+        : `${place}; the buffer is left as it is, free it again to let it go`
     const freedAt = fault === 'writeAfterFree' ? this.freedAt : call === 'free' ? thisCall() : undefined
     return this.fault(fault, `${call}: ${what}`, { freedAt })
   }
@@ -169,9 +171,11 @@ export class DebugAllocation implements BufferHome {
     return this.pool.clocks.completed[slot] >= stamp
   }
 
+  /** Known to, or perhaps by way of another device. */
   private comesAfter(stream: Stream, { slot, stamp }: Use): boolean {
-    const later = stream.closed ? stream.lastSlot : stream.slot
-    return this.pool.clocks.known[later * MOST_STREAMS + slot] >= stamp
+    const { known, orderedElsewhere } = this.pool.clocks
+    const [later] = stream.covering // a captured or idle stream has left its slot
+    return known[later * MOST_STREAMS + slot] >= stamp || orderedElsewhere[slot] >= stamp
   }
 
   private here(): CallSite | null {

@@ -215,6 +215,49 @@ describe('debug mode: writes after a free', () => {
     }
   })
 
+  it('are found in a block larger than the whole quarantine, before it is used again, and cost the others nothing', () => {
+    const { pool, a, poke } = setUp({ quarantineBytes: 1 * MiB })
+    const small = pool.allocate(1000, a)
+    const smallPtr = small.ptr
+    small.free()
+    const large = pool.allocate(8 * MiB, a)
+    const { ptr } = large
+    large.free()
+    poke({ ptr }, 5 * MiB, a)
+    faultOf(() => pool.allocate(1000, a), 'writeAfterFree', /byte 5242880 was written after the free/)
+    poke({ ptr: smallPtr }, 10, a)
+    pool.allocate(8 * MiB, a).free()
+    pool.allocate(1000, a).free()
+    faultOf(() => pool.trimTo(0), 'writeAfterFree', /byte 10 was written after the free/)
+    assertConsistent(pool)
+  })
+
+  it('are found in the redzones, on both sides', () => {
+    for (const [offset, message] of [
+      [-1, /byte -1 was written, 1 before the start, after the free/],
+      [-256, /byte -256 was written, 256 before the start, after the free/],
+      [1000, /byte 1000 was written, 1 past the end, after the free/],
+      [1255, /byte 1255 was written, 256 past the end, after the free/],
+    ] as const) {
+      const { pool, a, poke } = setUp()
+      const buffer = pool.allocate(1000, a)
+      const { ptr } = buffer
+      buffer.free()
+      poke({ ptr: ptr + offset }, 0, a)
+      faultOf(() => pool.trimTo(0), 'writeAfterFree', message)
+    }
+  })
+
+  it('are not given up for a request that cannot be served', () => {
+    const { pool, a } = setUp()
+    pool.allocate(1 * MiB, a).free()
+    const held = pool.allocate(40 * MiB, a)
+    const { pendingBytes } = pool.stats()
+    for (const bytes of [2 ** 53 - 1, 65 * MiB, 30 * MiB]) assert.equal(pool.tryAllocate(bytes, a), null)
+    assert.equal(pool.stats().pendingBytes, pendingBytes)
+    held.free()
+  })
+
   it('quarantine is pending memory, which is had again before memory runs out', () => {
     const { pool, a, b } = setUp({ quarantineBytes: Infinity }, 16 * MiB)
     for (let count = 0; count < 3; count++) {
@@ -402,6 +445,38 @@ describe('debug mode: uses on another stream', () => {
     other.free(unjudged.c)
     const { pool: pool2, device: device2, a: a2, poke: poke2 } = setUp()
     faultOf(() => poke2(pool2.allocate(100, a2), 0, device2.defaultStream), 'useBeforeAllocation', /the default stream/)
+  })
+
+  it('may be ordered by way of another device, which those before its wait alone can be', () => {
+    const [device, peer] = twoDevices()
+    const pool = device.createPool({ debug: true })
+    const [a, b] = [device.createStream(), device.createStream()]
+    const there = peer.createStream()
+    const buffer = pool.allocate(1000, a)
+    buffer.fill(1)
+    using first = new Event(device.context)
+    first.record(a)
+    there.wait(first)
+    using second = new Event(peer.context)
+    second.record(there)
+    faultOf(() => buffer.noteUse(b, 'kernel'), 'useBeforeAllocation')
+    b.wait(second)
+    buffer.noteUse(b, 'kernel')
+    buffer.free(b)
+    const later = pool.allocate(1000, a)
+    faultOf(() => later.noteUse(b, 'kernel'), 'useBeforeAllocation')
+    later.free()
+  })
+
+  it('of a stream that a capture keeps idle are judged by what came before', () => {
+    const { device, pool, a } = setUp()
+    const blocking = new Stream(device.clocks, device.driver.cuStreamCreate(0), false)
+    const buffer = pool.allocate(1000, a)
+    signal(a, device.defaultStream)
+    buffer.noteUse(device.defaultStream, 'kernel')
+    blocking.beginCapture()
+    buffer.free(device.defaultStream)
+    blocking.endCapture().close()
   })
 
   it('a pool that is not stream-ordered wants the host to have seen every use complete', () => {

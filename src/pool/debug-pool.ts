@@ -7,7 +7,7 @@ import { type DebugError, PoolError } from '../base/errors.js'
 import { State, Word } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
-import { checkIsStream, type Stream } from '../order/stream.js'
+import { checkIsStream, Stream } from '../order/stream.js'
 import { checkUser } from './access.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
@@ -43,12 +43,14 @@ export class DebugPool extends CachingPool {
   /** tells of buffers that the garbage collector took */
   private readonly registry: FinalizationRegistry<DebugAllocation> | null
   private served = 0
+  /** for memory of streams that take no work; made at the first need, ended with the pool */
+  private inspector: Stream | null = null
 
   constructor(clocks: Clocks, defaultStream: Stream, config: PoolConfig & { readonly debug: DebugConfig }) {
     super(clocks, defaultStream, config)
     this.debug = config.debug
     this.quarantine = new Quarantine(
-      stream => this.openStream(stream),
+      stream => this.inspectorFor(stream),
       ({ allocation, slot, stamp }) => this.reserve.giveToHeap(allocation.block.record, slot, stamp),
     )
     this.registry = config.debug.warnOnLeak ? new FinalizationRegistry(warnOfLoss) : null
@@ -68,8 +70,9 @@ export class DebugPool extends CachingPool {
     const frontBytes = this.frontBytes(alignment)
     const blockBytes = this.redzonedBytes(bytes, alignment)
     let block = super.tryAllocate(blockBytes, stream, alignment)
-    if (block === null && this.quarantine.shrinkTo(0, 'allocate'))
+    if (block === null && this.hasRoomFor(blockBytes) && this.quarantine.shrinkTo(0, 'allocate')) {
       block = super.tryAllocate(blockBytes, stream, alignment)
+    }
     if (block === null) return null
     const isSampled = sites > 0 && this.served++ % sites === 0
     const allocation = new DebugAllocation(this, block, frontBytes, bytes, isSampled)
@@ -140,6 +143,7 @@ export class DebugPool extends CachingPool {
     } finally {
       this.forgetAll()
       report = super.close()
+      this.inspector?.close()
     }
     for (const fault of faults) process.emitWarning(fault)
     if (this.debug.warnOnLeak && lost.length > 0) warnOfHeld(lost)
@@ -181,16 +185,16 @@ export class DebugPool extends CachingPool {
       super.release(block, stream === block.stream ? undefined : stream)
   }
 
-  /** Into quarantine with what was freed; false where it is too large for that, or its uses are not known to be over. */
+  /** Into quarantine with what was freed; false where its uses are not known to be over. */
   private setAside(allocation: DebugAllocation, stream: Stream): boolean {
     const { block } = allocation
     const { record } = block
     const blockBytes = this.blockBytes(block)
     const [slot, covering] = stream.covering
-    if (blockBytes > this.debug.quarantineBytes) return false
     if (this.slots.state(record) === State.shared && !this.reserve.forgetUses(record, slot, covering)) return false
     this.reserve.setAside(record)
-    this.quarantine.add({ allocation, blockBytes, slot, stamp: this.config.streamOrdered ? covering : 0, stream })
+    const stamp = this.config.streamOrdered ? covering : 0
+    this.quarantine.add({ allocation, blockBytes, filledBytes: this.filledBytes(allocation), slot, stamp, stream })
     return true
   }
 
@@ -203,7 +207,7 @@ export class DebugPool extends CachingPool {
   private redzoneFault(allocation: DebugAllocation, call: string, stream: Stream): DebugError | null {
     if (allocation.isReported) return null
     const { ptr, frontBytes, byteLength } = allocation
-    const open = this.openStream(stream)
+    const open = this.inspectorFor(stream)
     const before = firstChange(ptr - frontBytes, frontBytes, Pattern.redzone, open)
     const behind = firstChange(ptr + byteLength, this.tailBytes(allocation), Pattern.redzone, open)
     if (before === -1 && behind === -1) return null
@@ -211,9 +215,10 @@ export class DebugPool extends CachingPool {
     return allocation.damage('outOfBounds', call, before === -1 ? byteLength + behind : before - frontBytes)
   }
 
-  private fillFreed({ ptr, byteLength }: DebugAllocation, stream: Stream): void {
-    const open = this.openStream(stream)
-    fillPattern(ptr, byteLength, Pattern.freed, open)
+  /** The redzones, too: nothing may write there any more. */
+  private fillFreed(allocation: DebugAllocation, stream: Stream): void {
+    const open = this.inspectorFor(stream)
+    fillPattern(allocation.block.ptr, this.filledBytes(allocation), Pattern.freed, open)
     // No stamp covers it, so that it must be over before anybody else gets the memory.
     if (open !== stream || !this.config.streamOrdered) waitUnnoticed(open)
   }
@@ -225,11 +230,12 @@ export class DebugPool extends CachingPool {
     return [...held.filter(fault => fault !== null), ...this.quarantine.faults('close')]
   }
 
-  /** An open stream whose work comes after that of a closed one, or the open one itself. */
-  private openStream(stream: Stream): Stream {
-    if (!stream.closed) return stream
-    stream.clocks.waitFor(stream.lastSlot, stream.lastStamp)
-    return this.defaultStream
+  /** A stream for work that comes after all of `stream`, which may be closed, captured or kept idle by a capture. */
+  private inspectorFor(stream: Stream): Stream {
+    if (!stream.closed && stream.slot !== -1 && this.clocks.isOpen(stream.slot)) return stream
+    this.clocks.catchUp(...stream.covering, true)
+    this.inspector ??= Stream.create(this.clocks)
+    return this.inspector
   }
 
   /** The redzone before a buffer, which keeps the buffer aligned. */
@@ -243,6 +249,16 @@ export class DebugPool extends CachingPool {
 
   private tailBytes({ block, frontBytes, byteLength }: DebugAllocation): number {
     return Math.min(this.blockBytes(block) - frontBytes - byteLength, this.debug.redzoneBytes + UNIT_BYTES)
+  }
+
+  /** Of the block, the buffer and its redzones. */
+  private filledBytes(allocation: DebugAllocation): number {
+    return allocation.frontBytes + allocation.byteLength + this.tailBytes(allocation)
+  }
+
+  /** Whether a block fits beside what is live, so that it may help to let quarantined memory go. */
+  private hasRoomFor(blockBytes: number): boolean {
+    return this.stats().liveBytes + blockBytes <= this.reserve.backing.limitBytes
   }
 
   private blockBytes({ record }: DeviceBuffer): number {

@@ -27,11 +27,11 @@ describe('driver pool: stream order', () => {
     assert.equal(a.query(), true, 'the next buffer waits for nothing')
     assert.throws(() => pool.allocate(1).recordUse(new TestDevice().createStream()), PoolError)
     pool.close()
-    const { calls } = device.driver
-    assert.deepEqual([calls.get('cuEventCreate'), calls.get('cuEventDestroy')], [1, 1])
+    device.clocks.close()
+    assert.equal(device.calls('cuEventCreate'), device.calls('cuEventDestroy'), 'no event is left')
   })
 
-  it('work on streams that were closed meanwhile is waited for on the host', () => {
+  it('work on streams that were closed meanwhile is waited for by the stream of the free, not by the host', () => {
     const device = new TestDevice()
     const pool = device.defaultDriverPool()
     const [a, b, c] = [device.createStream(), device.createStream(), device.createStream()]
@@ -42,7 +42,38 @@ describe('driver pool: stream order', () => {
     }
     b.close()
     buffer.free()
+    assert.deepEqual([a.query(), c.query()], [false, false])
+    a.synchronize()
     assert.equal(c.query(), true)
+  })
+
+  it('a free beside a capture waits for what the captured stream did before, and takes no part in the capture', () => {
+    const device = new TestDevice()
+    const pool = device.createDriverPool()
+    const [a, captured] = [device.createStream(), device.createStream()]
+    const buffer = pool.allocate(1 * MiB, a)
+    buffer.recordUse(captured)
+    const release = device.hold(captured)
+    captured.beginCapture()
+    buffer.free()
+    assert.equal(a.capture, null)
+    assert.equal(a.query(), false)
+    captured.endCapture().close()
+    release()
+    assert.equal(a.query(), true)
+  })
+
+  it('a buffer of a closed stream is freed beside a capture, when the work there is over', () => {
+    const device = new TestDevice()
+    const pool = device.createDriverPool()
+    const [a, captured] = [device.createStream(), device.createStream()]
+    const buffer = pool.allocate(1 * MiB, a)
+    device.hold(a)
+    a.close()
+    captured.beginCapture()
+    buffer.free()
+    captured.endCapture().close()
+    assert.equal(pool.usedBytes, 0)
   })
 
   it('a refused wait frees nothing, and a refused close is finished by the next', () => {

@@ -55,14 +55,19 @@ export class FreeMemory implements Heaps {
     return this.uses[range]
   }
 
-  /** The heap that blocks of a size come from and go back to. */
+  /** The heap that blocks of a size come from, while there is room in it. */
   heapFor(units: number): SegregatedFit {
     return units < SMALL_UNITS ? this.small : this.large
   }
 
-  /** Gives a block back to its heap, to be used again after `stamp` of the stream slot, without asking the driver for anything. */
-  giveToHeap(record: number, slot: number, stamp: number): void {
-    const heap = this.heapFor(this.records.words[(record << 4) | Word.units])
+  /** The heap that a block lies in, which where room was short is not that of its size. */
+  heapOf(record: number): SegregatedFit {
+    return this.small.firstRecords.has(this.records.words[(record << 4) | Word.range]) ? this.small : this.large
+  }
+
+  /** Gives a block back to its heap, to be used again after `stamp` of the stream slot, without asking the driver for anything; returns the heap. */
+  giveToHeap(record: number, slot: number, stamp: number): SegregatedFit {
+    const heap = this.heapOf(record)
     // What is seen may go back: of two threads that learn of a stream, the one that knows less may write last.
     const settled = stamp <= this.seen[slot] || stamp <= this.settled[slot]
     if (!settled) this.await(slot, stamp)
@@ -72,6 +77,7 @@ export class FreeMemory implements Heaps {
     }
     heap.free(record, key, settled ? 0 : stamp)
     if (heap === this.large) this.unmarked[0]++
+    return heap
   }
 
   /** A block waits for `stamp` of a stream slot. */

@@ -3,10 +3,11 @@ import { PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import type { Clocks } from '../order/clocks.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
-import { isOutOfMemory, virtualMemoryObstacle } from './backing.js'
+import { isOutOfMemory } from './backing.js'
 import { checkLength, GrowableHome } from './growable-home.js'
 import { GrowableRange } from './growable-range.js'
 import { MappedBuffer } from './mapped-buffer.js'
+import { virtualMemoryObstacle } from './virtual-memory.js'
 
 /** How a growable buffer begins. */
 export interface GrowableOptions {

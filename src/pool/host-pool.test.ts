@@ -3,6 +3,7 @@ import { describe, it } from 'node:test'
 import { MessageChannel } from 'node:worker_threads'
 import { KiB, MiB } from '../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../base/errors.js'
+import { Stream } from '../order/stream.js'
 import type { HostBuffer } from './host-buffer.js'
 import type { HostPoolOptions } from './host-options.js'
 import { TestDevice } from './pool-fixture.suite.js'
@@ -169,6 +170,29 @@ describe('host pool', () => {
     assert.deepEqual([pool.stats().reservedBytes, pool.stats().peakReservedBytes], [0, 4 * MiB])
     pool.allocate(1).free()
     pool.check()
+  })
+
+  it('hands out memory of no stream while a capture keeps the default stream idle', () => {
+    const device = new TestDevice()
+    const blocking = new Stream(device.clocks, device.driver.cuStreamCreate(0), false)
+    for (const pool of [device.createHostPool(), device.createSharedHost().pool]) {
+      const before = pool.allocate(1000)
+      blocking.beginCapture()
+      before.free()
+      for (let count = 0; count < 2; count++) {
+        using beside = pool.allocate(1000)
+        beside.bytes.fill(1)
+      }
+      blocking.endCapture().close()
+      pool.allocate(1000).free()
+      pool.check()
+      pool.close()
+    }
+    assert.deepEqual(
+      device.clocks.streams.filter(stream => stream !== null),
+      [device.defaultStream, blocking],
+      'no stream is left open',
+    )
   })
 
   it('memory stays the pool’s when an array is transferred', () => {

@@ -11,7 +11,7 @@ import { OutOfMemoryError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { State } from '../heap/records.js'
 import type { Clocks } from '../order/clocks.js'
-import { checkStreamOf, type Stream } from '../order/stream.js'
+import { checkStreamOf, Stream } from '../order/stream.js'
 import { byteLengthOf, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import type { DeviceBuffer } from './buffer.js'
 import { CachingPool, type CloseReport } from './caching-pool.js'
@@ -33,6 +33,8 @@ export abstract class HostPool implements Disposable {
   /** where the memory of a buffer is */
   readonly memory: PinnedMemory
   protected readonly blocks: CachingPool | SharedPool
+  /** in whose name blocks are had while a capture keeps the default stream idle; made at the first need */
+  private standIn: Stream | null = null
 
   protected constructor(
     private readonly clocks: Clocks,
@@ -102,7 +104,9 @@ export abstract class HostPool implements Disposable {
    * buffers stay readable: their memory is ordinary from now on. A second close does nothing.
    */
   close(): CloseReport {
-    return this.blocks.close()
+    const report = this.blocks.close()
+    this.standIn?.close()
+    return report
   }
 
   [Symbol.dispose](): void {
@@ -131,11 +135,12 @@ export abstract class HostPool implements Disposable {
   }
 
   private tryTake(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
-    if (stream === undefined) return this.blocks.tryAllocate(bytes, undefined, alignment)
-    checkStreamOf('allocate', stream, this.clocks)
-    stream.checkOpen('allocate')
-    const block = this.blocks.tryAllocate(bytes, undefined, alignment)
-    if (block === null) return null
+    if (stream !== undefined) {
+      checkStreamOf('allocate', stream, this.clocks)
+      stream.checkOpen('allocate')
+    }
+    const block = this.blocks.tryAllocate(bytes, this.anyStream(), alignment)
+    if (block === null || stream === undefined) return block
     try {
       this.note(block, stream, Infinity)
     } catch (error) {
@@ -143,6 +148,14 @@ export abstract class HostPool implements Disposable {
       throw error
     }
     return block
+  }
+
+  /** The memory is of no stream, but the blocks are cached by stream. */
+  private anyStream(): Stream {
+    const { defaultStream } = this.blocks
+    if (this.closed || defaultStream.slot >= 0) return defaultStream
+    this.standIn ??= Stream.create(this.clocks)
+    return this.standIn
   }
 
   private outOfMemory(bytes: number): OutOfMemoryError {

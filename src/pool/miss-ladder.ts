@@ -1,7 +1,7 @@
 // What is tried for a request that the slot cache and the heap could not serve, one step after another: a cached block of
 // another stream; a larger cached block; blocks of other streams that are known to be safe; what has completed meanwhile; the
-// slot caches given back; idle memory moved and new memory; making the stream wait for another one's block; waiting on the
-// host. No step that a former one makes needless is taken.
+// slot caches given back; idle memory moved and new memory; room in the heap of the other sizes; making the stream wait for
+// another one's block; waiting on the host. No step that a former one makes needless is taken.
 
 import { MiB } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
@@ -115,12 +115,23 @@ export class MissLadder {
       record = this.grow(miss)
     }
     if (record === 0 && !this.slots.isEmpty) record = this.takeDrained(miss, false) || this.grow(miss)
+    const elsewhere = { ...miss, heap: heap === reserve.small ? reserve.large : reserve.small }
+    if (record === 0) record = this.takeAnywhere(elsewhere)
     if (record === 0 && crossStreamReuse === 'wait-before-oom') {
       record = this.takeByWaiting(miss)
       if (record === 0 && others.waitForWindow(reserve.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
+      if (record === 0) record = this.takeByWaiting(elsewhere)
     }
-    while (record === 0 && this.host.waitFor(miss)) record = this.takeKnown(miss) || this.grow(miss)
+    while (record === 0 && this.host.waitFor(miss)) {
+      record = this.takeKnown(miss) || this.grow(miss) || this.takeAnywhere(elsewhere)
+    }
     return record
+  }
+
+  /** A free block that the stream may use now, or a part of neighbouring ones. */
+  private takeAnywhere(miss: Miss): number {
+    const { heap, units, alignUnits } = miss
+    return this.takeKnown(miss) || this.reserve.others.takeStretch(heap, units, alignUnits)
   }
 
   /**
@@ -173,8 +184,8 @@ export class MissLadder {
       else others.waitForPeer(slot, use)
     }
     deferred.remove(block)
-    this.reserve.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
-    return heap.allocate(units, alignUnits, slot + 1)
+    const home = this.reserve.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
+    return home.allocate(units, alignUnits, slot + 1)
   }
 
   /** Grows as long as that leaves little slack, and waits on the host as long as it would leave much; 0 when that does not help. */

@@ -1,11 +1,11 @@
 import { openProcessBarrier } from '../driver/native/process-barrier.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
-import { virtualMemoryObstacle } from './backing.js'
 import { type PoolConfig, type PoolOptions, parsePoolOptions } from './options.js'
 import { LAYOUT_VERSION, MOST_RANGES, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
 import { newPoolNumber } from './transferred.js'
 import { granulesOfRange } from './virtual-backing.js'
+import { virtualMemoryObstacle } from './virtual-memory.js'
 
 /** What makes a caching pool one that threads share. */
 export type Shared = PoolOptions & { readonly shared: true }

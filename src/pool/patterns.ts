@@ -2,7 +2,8 @@
 // for every kind of float, and freed memory NaN or huge, and far beyond any array when taken for an index.
 
 import { MiB } from '../base/bytes.js'
-import { Staging } from '../driver/staging.js'
+import { relaxed } from '../order/relaxed.js'
+import { StagedCopy } from '../order/staged-copy.js'
 import type { Stream } from '../order/stream.js'
 
 export const enum Pattern {
@@ -21,24 +22,20 @@ export function fillPattern(ptr: number, bytes: number, pattern: Pattern, stream
 
 /** Waits on the host for `stream`, of which the clocks are told nothing: the program has not waited. */
 export function waitUnnoticed(stream: Stream): void {
-  stream.context.activate().cuStreamSynchronize(stream.handle)
+  const driver = stream.context.activate()
+  relaxed(driver, () => driver.cuStreamSynchronize(stream.handle))
 }
 
 /** The offset of the first byte that is not the pattern's, -1 for none, as of now in the order of `stream`; waits for it. */
 export function firstChange(ptr: number, bytes: number, pattern: Pattern, stream: Stream): number {
-  const driver = stream.context.activate()
-  const staging = Staging.of(stream.context)
-  const memory = staging.take(Math.min(bytes, CHUNK_BYTES))
-  try {
-    for (let done = 0; done < bytes; done += CHUNK_BYTES) {
-      const part = memory.subarray(0, Math.min(CHUNK_BYTES, bytes - done))
-      driver.cuMemcpyDtoHAsync(part, ptr + done, stream.handle)
-      waitUnnoticed(stream)
-      const same = Buffer.alloc(part.byteLength, pattern)
-      if (same.compare(part) !== 0) return done + part.findIndex(byte => byte !== Number(pattern))
-    }
-    return -1
-  } finally {
-    staging.giveBack(memory)
+  using copy = new StagedCopy(stream, Math.min(bytes, CHUNK_BYTES))
+  for (let done = 0; done < bytes; done += CHUNK_BYTES) {
+    const partBytes = Math.min(CHUNK_BYTES, bytes - done)
+    copy.start(ptr + done, partBytes)
+    waitUnnoticed(stream)
+    const part = copy.arrived(partBytes)
+    const same = Buffer.alloc(partBytes, pattern)
+    if (same.compare(part) !== 0) return done + part.findIndex(byte => byte !== Number(pattern))
   }
+  return -1
 }

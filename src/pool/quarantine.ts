@@ -1,5 +1,6 @@
 // Freed memory that nobody gets yet, so that a write to it is noticed. It is let go, the oldest first, when there is too much of
-// it or memory runs out, and only after it was found as it was left.
+// it or memory runs out, and only after it was found as it was left. A block larger than all that is kept goes first: it is
+// looked at before the next allocation, and costs the others nothing.
 
 import type { DebugError } from '../base/errors.js'
 import type { Stream } from '../order/stream.js'
@@ -9,6 +10,8 @@ import { firstChange, Pattern } from './patterns.js'
 export interface Quarantined {
   readonly allocation: DebugAllocation
   readonly blockBytes: number
+  /** from its start on, that hold the pattern of freed memory */
+  readonly filledBytes: number
   /** where it was freed, and the stamp there */
   readonly slot: number
   readonly stamp: number
@@ -21,8 +24,8 @@ export class Quarantine {
   private readonly blocks = new Set<Quarantined>()
 
   constructor(
-    /** an open stream that comes after all work of another one, which may be closed */
-    private readonly openStream: (stream: Stream) => Stream,
+    /** a stream for work that comes after all of another one, which may take none now */
+    private readonly inspectorFor: (stream: Stream) => Stream,
     private readonly letGo: (block: Quarantined) => void,
   ) {}
 
@@ -32,17 +35,19 @@ export class Quarantine {
     this.bytes += block.blockBytes
   }
 
-  /** Lets the oldest blocks go until at most `bytes` are left; returns whether any went. Throws what it finds, once for each block. */
+  /** Lets blocks go until at most `bytes` are left; returns whether any went. Throws what it finds, once for each block. */
   shrinkTo(bytes: number, call: string): boolean {
-    const before = this.bytes
-    for (const block of this.blocks) {
+    if (this.bytes <= bytes) return false
+    const isTooLarge = (block: Quarantined) => block.blockBytes > bytes
+    const blocks = [...this.blocks]
+    for (const block of [...blocks.filter(isTooLarge), ...blocks.filter(block => !isTooLarge(block))]) {
       if (this.bytes <= bytes) break
       const fault = this.inspect(block, call)
       this.remove(block)
       this.letGo(block)
       if (fault !== null) throw fault
     }
-    return this.bytes < before
+    return true
   }
 
   /** What is wrong with what is left. */
@@ -54,9 +59,10 @@ export class Quarantine {
     for (const block of this.blocks) this.remove(block)
   }
 
-  private inspect({ allocation, stream }: Quarantined, call: string): DebugError | null {
-    const changed = firstChange(allocation.ptr, allocation.byteLength, Pattern.freed, this.openStream(stream))
-    return changed === -1 ? null : allocation.damage('writeAfterFree', call, changed)
+  private inspect({ allocation, filledBytes, stream }: Quarantined, call: string): DebugError | null {
+    const { frontBytes, ptr } = allocation
+    const changed = firstChange(ptr - frontBytes, filledBytes, Pattern.freed, this.inspectorFor(stream))
+    return changed === -1 ? null : allocation.damage('writeAfterFree', call, changed - frontBytes)
   }
 
   private remove(block: Quarantined): void {

@@ -64,7 +64,7 @@ export class Reserve {
     let record = heap.allocate(units, alignUnits, key)
     if (record === 0) record = this.ladder.take({ heap, units, alignUnits, slot })
     if (record === 0) return 0
-    if (this.records.isSpent(record)) record = heap.rehouse(record)
+    if (this.records.isSpent(record)) record = this.memory.heapOf(record).rehouse(record)
     const { words } = this.records
     words[(record << 4) | Word.key] = key
     words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
@@ -223,9 +223,9 @@ export class Reserve {
     this.arenas.check()
   }
 
-  /** Gives a block back to its heap without asking the driver for anything. */
-  giveToHeap(record: number, slot: number, stamp: number): void {
-    this.memory.giveToHeap(record, slot, stamp)
+  /** Gives a block back to its heap without asking the driver for anything; returns the heap. */
+  giveToHeap(record: number, slot: number, stamp: number): SegregatedFit {
+    return this.memory.giveToHeap(record, slot, stamp)
   }
 
   /** Slots of streams that blocks wait for. */

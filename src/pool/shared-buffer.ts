@@ -8,12 +8,12 @@ import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, DEVICE_ATTRIBUTE } from '../d
 import type { Context } from '../driver/context.js'
 import type { Clocks } from '../order/clocks.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
-import { virtualMemoryObstacle } from './backing.js'
 import { GrowableHome } from './growable-home.js'
 import { GrowableRange } from './growable-range.js'
 import { asGone, checkShare, handOver, type PassOptions, type Taken, takeOver } from './handover.js'
 import { MappedBuffer } from './mapped-buffer.js'
 import { asUnsupported } from './unsupported.js'
+import { virtualMemoryObstacle } from './virtual-memory.js'
 
 const FILE = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 const INSTEAD = "share a driver pool, if there is one: createDriverPool({ handleTypes: 'posixFileDescriptor' })"

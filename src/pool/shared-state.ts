@@ -198,7 +198,7 @@ export class SharedState {
     const stays = records.ownerOf(record) === thread || !hasRecords
     if (stays && !records.isSpent(record)) return record
     records.owner = thread
-    const moved = memory.heapFor(records.words[(record << 4) | Word.units]).rehouse(record)
+    const moved = memory.heapOf(record).rehouse(record)
     records.owner = this.thread
     return moved
   }

@@ -456,6 +456,7 @@ export class SlotCache implements Slots {
   private search(index: number, units: number): Block | null {
     if (units === 0) return null
     const stack = this.stacks[index]
+    if (units === 1) return this.pop(stack) // the next larger block is twice as large
     if (units < Limit.large) return this.pop(stack) ?? this.popNext(index, units)
     let found: Block | null = null
     for (let block = stack.top; block !== this.bottom; block = block.below!) {

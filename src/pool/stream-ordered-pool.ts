@@ -1,5 +1,4 @@
 import { type Context, unreachable } from '../driver/context.js'
-import { Event } from '../order/event.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { AccessLocation, PoolAccess } from './access.js'
 import { AddressPool } from './address-pool.js'
@@ -12,8 +11,6 @@ export abstract class StreamOrderedPool extends AddressPool {
   private readonly users = new Map<number, Set<Stream>>()
   /** other devices that were told that they can use the memory */
   private readonly peers = new Set<Context>()
-  /** moved to where one stream waits for another; a wait stays where the event was */
-  private event: Event | null = null
   private ended = false
 
   /** The driver's handle. */
@@ -33,14 +30,11 @@ export abstract class StreamOrderedPool extends AddressPool {
   protected override takeBack(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
     checkIsStream('free', stream)
-    if (stream.clocks !== this.clocks) {
-      super.takeBack(buffer, stream) // makes it a use by that stream, and comes back
-      return
-    }
-    stream.checkUncaptured('free')
-    for (const user of this.users.get(buffer.record) ?? []) if (user !== stream) this.order(user, stream)
-    super.takeBack(buffer, stream)
-    this.users.delete(buffer.record)
+    const isOurs = stream.clocks === this.clocks
+    this.checkTakesFrees(isOurs ? stream : buffer.stream)
+    if (isOurs) for (const user of this.users.get(buffer.record) ?? []) if (user !== stream) this.order(user, stream)
+    super.takeBack(buffer, stream) // makes one of another device a use by that stream, and comes back
+    if (isOurs) this.users.delete(buffer.record)
   }
 
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
@@ -73,7 +67,6 @@ export abstract class StreamOrderedPool extends AddressPool {
     if (this.ended) return
     this.context.giveBack(driver => {
       driver.cuCtxSynchronize() // what was freed now goes back to the device, as far as the threshold says so
-      this.event?.close()
       this.end()
     })
     this.ended = true
@@ -91,20 +84,19 @@ export abstract class StreamOrderedPool extends AddressPool {
     for (const peer of this.peers) peer.finishWork()
   }
 
+  /** Refuses a stream on which the driver's free would break a capture. */
+  private checkTakesFrees(stream: Stream): void {
+    stream.checkUncaptured('free')
+    const submitsTo = stream.closed ? this.defaultStream : stream
+    submitsTo.checkOpen('free')
+  }
+
+  /** Records nothing in a capture: the last mark of a captured stream covers its work of before. */
   private order(earlier: Stream, later: Stream): void {
-    if (earlier.clocks !== this.clocks) {
-      if (later.closed) earlier.clocks.catchUp(...earlier.covering, true)
-      else earlier.clocks.orderPeer(...earlier.covering, later)
-      return
-    }
-    if (later.closed) return // the free itself waits for all work then
-    if (earlier.closed) {
-      this.clocks.checkNoCapture('free')
-      this.context.activate().cuCtxSynchronize()
-      return
-    }
-    this.event ??= new Event(this.context)
-    this.event.record(earlier)
-    later.wait(this.event)
+    const { clocks } = earlier
+    const [slot, stamp] = earlier.covering
+    if (later.closed) clocks.catchUp(slot, stamp, true)
+    else if (clocks === this.clocks) clocks.order(later.slot, slot, stamp, false)
+    else clocks.orderPeer(slot, stamp, later)
   }
 }

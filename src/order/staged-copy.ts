@@ -1,0 +1,51 @@
+// A copy from the device through registered host memory (driver/staging.ts). The memory must outlive the copy: where the host
+// could not wait, because the driver refused that, the copy may still be to come, and the memory goes back later.
+
+import { CudaError, DeviceLostError } from '../base/errors.js'
+import { Staging } from '../driver/staging.js'
+import { relaxed } from './relaxed.js'
+import type { Stream } from './stream.js'
+
+export class StagedCopy implements Disposable {
+  private readonly memory: Uint8Array
+  private readonly staging: Staging
+  /** slot and stamp that cover a copy not known to be over */
+  private pending: readonly [slot: number, stamp: number] | null = null
+
+  /** For copies of at most `bytes` on an open `stream`, one at a time. */
+  constructor(
+    private readonly stream: Stream,
+    bytes: number,
+  ) {
+    this.staging = Staging.of(stream.context)
+    this.memory = relaxed(stream.context.activate(), () => this.staging.take(bytes))
+  }
+
+  /** Submits a copy, behind all that was submitted to the stream so far. */
+  start(ptr: number, bytes: number): void {
+    const { stream } = this
+    const { covering } = stream
+    stream.context.activate().cuMemcpyDtoHAsync(this.memory.subarray(0, bytes), ptr, stream.handle)
+    this.pending = covering
+  }
+
+  /** The first `bytes` of what was copied; the host has waited for the copy. */
+  arrived(bytes: number): Uint8Array {
+    this.pending = null
+    return this.memory.subarray(0, bytes)
+  }
+
+  [Symbol.dispose](): void {
+    const { staging, memory, stream } = this
+    const [slot, stamp] = this.pending ?? [0, 0]
+    const { context, clocks } = stream
+    const isOver = () => clocks.completed[slot] >= stamp
+    try {
+      if (isOver()) relaxed(context.driver, () => staging.giveBack(memory))
+      else staging.giveBackOnce(memory, isOver)
+    } catch (error) {
+      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+      staging.giveBackOnce(memory, isOver) // the driver did not unregister it
+    }
+  }
+}

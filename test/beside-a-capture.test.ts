@@ -1,0 +1,271 @@
+// No call of the library breaks a capture: each is made beside one, and either does its work or is refused with nothing
+// changed. The table runs over kinds of pools, over histories of a buffer, and over captures of two kinds of stream.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../src/base/bytes.js'
+import { PoolError } from '../src/base/errors.js'
+import { type Device, openDevices } from '../src/device.js'
+import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import type { Event } from '../src/order/event.js'
+import type { Stream } from '../src/order/stream.js'
+import type { DeviceBuffer } from '../src/pool/buffer.js'
+import { withFallback } from '../src/pool/fallback.js'
+import type { HostBuffer } from '../src/pool/host-buffer.js'
+
+/** A device with a stream that is captured later, and others: two of its own, a closed one, one of another device. */
+interface World {
+  readonly device: Device
+  readonly captured: Stream
+  readonly other: Stream
+  readonly closed: Stream
+  readonly peer: Stream
+  readonly event: Event
+}
+
+interface SomePool {
+  allocate(bytes: number, stream?: Stream): DeviceBuffer
+  free?(buffer: DeviceBuffer): void
+  check?(): void
+  stats(): { liveBuffers: number }
+  trimTo?(bytes: number): number
+  processDeferred?(): number
+  setAccess?(device: Device, access: 'readWrite' | 'none'): void
+  close?(): unknown
+}
+
+const KINDS: Record<string, (world: World) => SomePool> = {
+  'caching pool': ({ device }) => device.createPool({ backing: 'virtual' }),
+  'caching pool of segments': ({ device }) => device.createPool({ backing: 'segments' }),
+  'caching pool that is not stream-ordered': ({ device }) => device.createPool({ streamOrdered: false }),
+  'debug pool': ({ device }) => device.createPool({ debug: true, maxPoolBytes: 32 * MiB }),
+  'debug pool with small quarantine': ({ device }) =>
+    device.createPool({ debug: { quarantineBytes: 0 }, maxPoolBytes: 32 * MiB }),
+  'block pool': ({ device }) => device.createBlockPool({ blockBytes: 64 * KiB, count: 4, maxCount: 1000 }),
+  'arena pool': ({ device }) => device.createArenaPool({ bytes: 1 * MiB, maxBytes: 32 * MiB }),
+  'plain pool': ({ device }) => device.createPlainPool(),
+  'driver pool': ({ device }) => device.createDriverPool(),
+  'pool with a fallback': ({ device }) =>
+    withFallback(device.createPool({ maxPoolBytes: 2 * MiB }), device.createPool()),
+}
+
+/** What was done with a buffer before the capture begins; each stream named comes after the allocation. */
+const HISTORIES: Record<string, (pool: SomePool, world: World) => DeviceBuffer> = {
+  'of the default stream': pool => pool.allocate(1000),
+  'of another stream': (pool, { other }) => pool.allocate(1000, other),
+  'of the stream that is captured': (pool, { captured }) => pool.allocate(1000, captured),
+  'of a stream that is closed': (pool, { closed }) => pool.allocate(1000, closed),
+  'of the default stream, announced to the captured one': (pool, { captured }) =>
+    announced(pool.allocate(1000), captured),
+  'of another stream, announced to the captured one': (pool, { other, captured }) =>
+    announced(pool.allocate(1000, other), captured),
+  'of another stream, announced to the default one': (pool, { device, other }) =>
+    announced(pool.allocate(1000, other), device.defaultStream),
+  'of another stream, announced to a closed one': (pool, { other, closed }) =>
+    announced(pool.allocate(1000, other), closed),
+  'of the captured stream, announced to another': (pool, { other, captured }) =>
+    announced(pool.allocate(1000, captured), other),
+  'of the default stream, announced to another device': (pool, { peer }) => announced(pool.allocate(1000), peer),
+  'of another stream, announced to another device': (pool, { other, peer }) =>
+    announced(pool.allocate(1000, other), peer),
+}
+
+/** What is called beside the capture, with another buffer for copies; a promise is waited for when the capture has ended. */
+const CALLS: Record<string, (pool: SomePool, buffer: DeviceBuffer, world: World, target: DeviceBuffer) => unknown> = {
+  free: (_, buffer) => buffer.free(),
+  'free on another stream': (_, buffer, { other }) => buffer.free(other),
+  'free on the default stream': (_, buffer, { device }) => buffer.free(device.defaultStream),
+  'free on the captured stream': (_, buffer, { captured }) => buffer.free(captured),
+  'free on a closed stream': (_, buffer, { closed }) => buffer.free(closed),
+  'free on a stream of another device': (_, buffer, { peer }) => buffer.free(peer),
+  recordUse: (_, buffer, { other }) => buffer.recordUse(other),
+  'recordUse of the captured stream': (_, buffer, { captured }) => buffer.recordUse(captured),
+  'a small allocation': pool => pool.allocate(1000),
+  'a large allocation on another stream': (pool, _, { other }) => pool.allocate(64 * KiB, other),
+  'an allocation on the captured stream': (pool, _, { captured }) => pool.allocate(1000, captured),
+  'an allocation that finds no room': (pool, _, { other }) => pool.allocate(2 ** 40, other),
+  'free and trimTo': (pool, buffer) => {
+    buffer.free()
+    pool.trimTo?.(0)
+  },
+  'processDeferred, stats and check': pool => {
+    pool.processDeferred?.()
+    pool.stats()
+    pool.check?.()
+  },
+  setAccess: (pool, _, { peer }) => pool.setAccess?.(peer as unknown as Device, 'readWrite'),
+  close: pool => pool.close?.(),
+  read: (_, buffer) => buffer.read(),
+  readSync: (_, buffer) => buffer.readSync(),
+  write: (_, buffer) => buffer.write(new Uint8Array(10)),
+  writeSync: (_, buffer) => buffer.writeSync(new Uint8Array(10)),
+  fill: (_, buffer) => buffer.fill(1),
+  copyFrom: (_, buffer, _world, target) => target.copyFrom(buffer),
+  copyFromSync: (_, buffer, _world, target) => target.copyFromSync(buffer),
+}
+
+/** Calls that need no pool. */
+const ALONE: Record<string, (world: World) => unknown> = {
+  'a pool is made and used': ({ device, other }) =>
+    device
+      .createPool()
+      .allocate(5 * MiB, other)
+      .free(),
+  'a driver pool is made, used, trimmed and closed': ({ device, other }) => {
+    const pool = device.createDriverPool()
+    pool.allocate(1000, other).free()
+    pool.trimTo(0)
+    pool.close()
+  },
+  'host memory on no stream': ({ device }) => usedAndFreed(device.createHostPool().allocate(1000)),
+  'host memory on another stream': ({ device, other }) =>
+    usedAndFreed(device.createHostPool().allocate(1000, other), other),
+  'host memory trimmed': ({ device }) => {
+    const pool = device.createHostPool()
+    pool.allocate(1 * MiB).free()
+    pool.trimTo(0)
+    pool.check()
+  },
+  'a device heap, its counters and reset': ({ device, other }) => {
+    const heap = device.createDeviceHeap(device.createPool().allocate(1 * MiB, other), { stream: other })
+    heap.statsSync()
+    heap.reset()
+    heap.close()
+  },
+  'a growable buffer': ({ device, other }) => {
+    const buffer = device.createGrowableBuffer({ bytes: 1000, stream: other })
+    buffer.grow(8 * MiB)
+    buffer.shrink(10)
+    buffer.free()
+  },
+  'stream.query': ({ other }) => other.query(),
+  'stream.synchronize': ({ other }) => other.synchronize(),
+  'stream.finished': ({ other }) => other.finished(),
+  'stream.close': ({ other }) => other.close(),
+  'query of the default stream': ({ device }) => device.defaultStream.query(),
+  'synchronize of the default stream': ({ device }) => device.defaultStream.synchronize(),
+  'query of the captured stream': ({ captured }) => captured.query(),
+  'synchronize of the captured stream': ({ captured }) => captured.synchronize(),
+  'close of the captured stream': ({ captured }) => captured.close(),
+  'a wait of the captured stream for an event of before': ({ captured, event }) => captured.wait(event),
+  'event.query': ({ event }) => event.query(),
+  'event.synchronize': ({ event }) => event.synchronize(),
+  'event.record on another stream': ({ event, other }) => event.record(other),
+  'event.record on the default stream': ({ event, device }) => event.record(device.defaultStream),
+  'event.close': ({ event }) => event.close(),
+  'a wait of the default stream': ({ device, event }) => device.defaultStream.wait(event),
+  'streams made and closed': ({ device }) => device.createStream().close(),
+  'device.memoryInfo': ({ device }) => device.memoryInfo(),
+  'device.synchronize': ({ device }) => device.synchronize(),
+}
+
+const CAPTURES: Record<string, (device: Device, driver: SimulatedDriver) => Stream> = {
+  'a stream of the library': device => device.createStream(),
+  'a stream that is ordered with the default stream': (device, driver) => {
+    device.memoryInfo() // makes its context current
+    return device.adoptStream(driver.cuStreamCreate(0))
+  },
+}
+
+function announced(buffer: DeviceBuffer, stream: Stream): DeviceBuffer {
+  buffer.recordUse(stream)
+  return buffer
+}
+
+function usedAndFreed(buffer: HostBuffer, stream?: Stream): void {
+  buffer.bytes[0] = 1
+  buffer.free(stream)
+}
+
+/** All streams have waited for all others, so that each comes after what is allocated then. */
+function makeWorld(capturable: (device: Device, driver: SimulatedDriver) => Stream): World {
+  const driver = new SimulatedDriver({ devices: 2, progress: 'eager', capacityBytes: 128 * MiB })
+  const [device, second] = openDevices(driver)
+  const captured = capturable(device, driver)
+  const [other, closed] = [device.createStream(), device.createStream()]
+  const event = device.createEvent()
+  event.record(other)
+  return { device, captured, other, closed, peer: second.createStream(), event }
+}
+
+function orderAll(world: World): void {
+  const { device, captured, other, closed } = world
+  const streams = [device.defaultStream, captured, other, closed]
+  for (const stream of streams) {
+    using event = device.createEvent()
+    event.record(stream)
+    for (const later of streams) if (later !== stream) later.wait(event)
+  }
+}
+
+/** Runs `call` while the world's stream is captured, and asserts that the capture ends well. */
+async function beside(world: World, call: (world: World) => unknown): Promise<Error | null> {
+  const { captured } = world
+  captured.beginCapture()
+  let refusal: Error | null = null
+  let pending: Promise<unknown> = Promise.resolve()
+  try {
+    pending = Promise.resolve(call(world))
+    pending.catch(() => {}) // a refusal is looked at below
+  } catch (error) {
+    assert.ok(error instanceof Error)
+    refusal = error
+  }
+  captured.endCapture().close()
+  await pending.catch(error => {
+    refusal = error
+  })
+  return refusal
+}
+
+for (const [capture, capturable] of Object.entries(CAPTURES)) {
+  describe(`calls beside a capture of ${capture} leave it whole`, () => {
+    for (const [kind, makePool] of Object.entries(KINDS)) {
+      it(`${kind}: each call on a buffer of each history does its work or changes nothing`, async () => {
+        for (const [history, makeBuffer] of Object.entries(HISTORIES)) {
+          for (const [name, call] of Object.entries(CALLS)) {
+            const world = makeWorld(capturable)
+            const pool = makePool(world)
+            const buffer = historyOf(pool, world, makeBuffer)
+            if (buffer === null) continue
+            const target = pool.allocate(1000, world.other)
+            orderAll(world)
+            world.closed.close()
+            const live = pool.stats().liveBuffers
+            try {
+              const refusal = await beside(world, () => call(pool, buffer, world, target))
+              if (refusal === null) continue
+              assert.ok(!/CudaError|TypeError|Assertion/.test(refusal.name), `${refusal}`)
+              assert.equal(pool.stats().liveBuffers, live, 'a refused call changes nothing')
+              pool.check?.()
+              buffer.free()
+            } catch (error) {
+              throw new Error(`${name}, of a buffer ${history}`, { cause: error })
+            }
+          }
+        }
+      })
+    }
+
+    for (const [name, call] of Object.entries(ALONE)) {
+      it(name, async () => {
+        const error = await beside(makeWorld(capturable), call)
+        assert.ok(error === null || error instanceof PoolError, `${error}`)
+      })
+    }
+  })
+}
+
+/** The buffer of a history; null where a pool does not lend its memory to another device. */
+function historyOf(
+  pool: SomePool,
+  world: World,
+  makeBuffer: (pool: SomePool, world: World) => DeviceBuffer,
+): DeviceBuffer | null {
+  try {
+    return makeBuffer(pool, world)
+  } catch (error) {
+    if (!(error instanceof PoolError) || !/another device/.test(error.message)) throw error
+    return null
+  }
+}
