@@ -1,9 +1,12 @@
 // The front door: opens a device, and makes everything that lives on it. Long because that list is; each entry is a few lines
 // of hand-over to the layer that does the work.
 
+import { existsSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { describe } from './base/bytes.js'
 import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
+import { ThreadStart } from './base/thread-start.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
 import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
@@ -37,6 +40,7 @@ import type { PassOptions } from './pool/handover.js'
 import type { HostPoolOptions } from './pool/host-options.js'
 import { HostPool } from './pool/host-pool.js'
 import { ImportedPool } from './pool/imported-pool.js'
+import type { KeeperData } from './pool/keep-pool.js'
 import { makeCachingPool, type WithDebug } from './pool/make-caching-pool.js'
 import type { MappedBuffer } from './pool/mapped-buffer.js'
 import { newSharedPool, type Shared } from './pool/new-shared-pool.js'
@@ -165,6 +169,8 @@ export function attachDevice(shared: SharedDevice): Device {
 
 /** Pools of which a keeper's thread is in charge. */
 type KeptPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
+
+const CREATES = { caching: 'createPool', block: 'createBlockPool', host: 'createHostPool' } as const
 
 /** What another thread needs to use a pool; made by `pool.share()`, and can be sent to the thread as it is. */
 export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
@@ -612,11 +618,27 @@ export class Device implements Disposable {
   private createShared(state: SharedHostDescriptor): SharedHostPool<SharedDevice>
   private createShared(state: SharedPoolDescriptor): SharedPool<SharedDevice>
   private createShared(state: SharedPoolDescriptor): KeptPool {
-    const keeper = new Worker(new URL('./keeper-thread.js', import.meta.url), { workerData: state, execArgv: [] })
-    keeper.unref()
+    const call = CREATES[state.kind]
+    const start = this.startKeeper(call, state)
     const pool = this.front(state, true)
+    start.await(call, serveWaiting)
     pool.begin()
     return this.keep(pool)
+  }
+
+  /** Throws PoolError where the file of the keeper's thread is not beside this one. */
+  private startKeeper(call: string, state: SharedPoolDescriptor): ThreadStart {
+    const url = new URL('./keeper-thread.js', import.meta.url)
+    if (!existsSync(url)) {
+      const fact = `${fileURLToPath(url)} is missing, the file of the thread that keeps a shared pool`
+      throw new PoolError(`${call}: ${fact}; a bundler must leave this package external`)
+    }
+    const start = new ThreadStart()
+    const data: KeeperData = { state, start: start.buffer }
+    const keeper = new Worker(url, { workerData: data, execArgv: [] })
+    keeper.on('error', () => {}) // it comes when no event loop runs; the start tells the reason
+    keeper.unref()
+    return start
   }
 
   /** For `attachPool`. */

@@ -288,6 +288,29 @@ describe('a pool in several threads', () => {
     pool.check()
   })
 
+  it('is not made, and leaves nothing, where its keeper cannot attach the device', () => {
+    for (const call of ['cuDeviceGet', 'cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent'] as const) {
+      const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
+      const device = openDevice(driver)
+      device.createPool().close()
+      driver.failCall({ call, code: 999 })
+      const refused = { name: 'CudaError', message: new RegExp(`^${call} failed`) }
+      assert.throws(() => device.createPool({ shared: true }), refused)
+      device.createPool({ shared: true }).close()
+      device.close()
+      assert.equal(driver.usedBytes(), 0)
+    }
+  })
+
+  it('is not made, and leaves nothing, where the device does not have what its options ask for', () => {
+    const device = openDevice(new SimulatedDriver({ virtualMemory: false }))
+    for (let time = 0; time < 2; time++) {
+      const refused = { name: 'PoolError', message: /backing 'virtual' is not possible here/ }
+      assert.throws(() => device.createPool({ shared: true, backing: 'virtual' }), refused)
+    }
+    device.close()
+  })
+
   it('is lost with the thread that made it, for a clear error', async () => {
     const { device, pool } = open()
     const thread = new PoolThread()

@@ -53,6 +53,11 @@ export class RobustLock {
     this.leave(BROKEN)
   }
 
+  /** Lets go of the lock where an earlier call of this thread was cut short: before waiting for another thread, which may need it. */
+  dropStale(): void {
+    if (this.owner === this.me) this.releaseBroken()
+  }
+
   /** The number of the thread that holds the lock, dead or alive; 0 for none. */
   get owner(): number {
     const owner = Atomics.load(this.words, this.index) & OWNER

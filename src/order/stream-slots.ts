@@ -80,6 +80,11 @@ export class StreamSlots {
     this.lock?.release()
   }
 
+  /** See RobustLock. */
+  dropStale(): void {
+    this.lock?.dropStale()
+  }
+
   /** The slot of an open stream with this handle that a thread of this device made; -1 for none. */
   ownedBy(handle: number): number {
     const slot = this.state.handles.indexOf(handle)

@@ -9,7 +9,7 @@
 import { assert } from '../base/assert.js'
 import { MiB } from '../base/bytes.js'
 import { openEnd } from '../base/channel-end.js'
-import { PoolError, type StreamMemory } from '../base/errors.js'
+import { CudaError, PoolError, type StreamMemory } from '../base/errors.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Stride, Word } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
@@ -81,31 +81,36 @@ export class Keeper {
     state.figures[Figure.keeper] = state.thread
   }
 
-  /** Keeps a pool in this thread until it is closed. Where it cannot be made, whoever asks first is told why. */
-  static run(...of: ConstructorParameters<typeof Keeper>): void {
-    const { mailbox } = of[0]
+  /** Serves until the pool is closed, or cannot be served any more: then every thread that asks is told why. */
+  run(): void {
+    const { mailbox } = this.state
     try {
-      const keeper = new Keeper(...of)
-      for (let { rings } = mailbox; !keeper.closed; { rings } = mailbox) {
-        if (keeper.serve() === 0) mailbox.sleep(rings, SWEEP_MS)
+      for (let { rings } = mailbox; !this.closed; { rings } = mailbox) {
+        if (this.serve() === 0) mailbox.sleep(rings, SWEEP_MS)
       }
     } catch (error) {
-      const refuse = () => {
-        throw error
-      }
-      while (mailbox.answer(refuse) === 0) mailbox.sleep(mailbox.rings, SWEEP_MS)
+      mailbox.fail(error)
     }
   }
 
   /** Answers whoever waits; returns how many that were. */
   serve(): number {
     const now = performance.now()
-    if (now - this.sweptAt > SWEEP_MS) this.sweep()
-    if (this.reserve.wantsMarks) this.within(() => this.reserve.placeMarks())
+    if (now - this.sweptAt > SWEEP_MS) this.unlessRefused(() => this.sweep())
+    if (this.reserve.wantsMarks) this.unlessRefused(() => this.within(() => this.reserve.placeMarks()))
     const { mailbox, roster, thread } = this.state
     const answers = mailbox.answer((question, asker) => this.within(() => this.reply(question as Question, asker)))
     if (this.closed) roster.forget(thread)
     return answers
+  }
+
+  /** Work that no thread has asked for: a call that the driver refuses is tried again in the next round. A lost device is the end. */
+  private unlessRefused(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      if (!(error instanceof CudaError)) throw error
+    }
   }
 
   /** Clears up behind threads that have ended. */
@@ -219,13 +224,12 @@ export class Keeper {
     }
   }
 
-  /** A thread is done: what it still has goes back, each block after the work of the stream it is for. */
+  /** A thread is done: what it still has goes back, each block after the work of the stream it is for. It gives its number up itself. */
   private leave(thread: number): Reclaimed {
     const held = this.held(thread, Phase.live)
     const sum = this.sumOf(held)
     for (const record of held) this.takeBack(record)
     this.bury(thread)
-    this.state.roster.forget(thread)
     return sum
   }
 
@@ -259,7 +263,6 @@ export class Keeper {
       throw error
     }
     this.closed = true
-    this.state.roster.forget(asker)
     return sum
   }
 

@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { runInNewContext } from 'node:vm'
 import { MiB } from '../base/bytes.js'
+import { CudaError, DeviceLostError } from '../base/errors.js'
 import { MOST_WORKERS } from '../base/roster.js'
 import { loadKoffi } from '../driver/native/koffi.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
+import type { SharedPool } from './shared-pool.js'
 import { CLOSED, Figure } from './shared-state.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
@@ -50,6 +53,41 @@ describe('a pool that threads share', () => {
     }
     assert.equal(other.tryAllocate(4 * MiB, asking)?.ptr, ptr)
     assert.equal(pool.stats().insertedWaits, 1)
+  })
+
+  it('is repaired after a call was cut short in the middle of a change, by the same thread or by another one', () => {
+    const { pool, attach } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB })
+    const other = attach()
+    pool.allocate(1000).free()
+    for (const next of [pool, other]) {
+      const { memory } = pool['state']
+      const handOut = memory.small.allocate.bind(memory.small)
+      memory.small.allocate = (...of) => {
+        handOut(...of)
+        throw new RangeError('Maximum call stack size exceeded')
+      }
+      assert.throws(() => pool.allocate(4000), RangeError)
+      memory.small.allocate = handOut
+      next.allocate(5000).free()
+      next.check()
+    }
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+
+  it('is repaired by a thread whose script was stopped while it held the lock', () => {
+    const { pool } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB })
+    const hold = () => {
+      pool['state'].acquire()
+      for (;;);
+    }
+    // No `finally` runs when a script is stopped.
+    assert.throws(() => runInNewContext('hold()', { hold }, { timeout: 5 }), { code: 'ERR_SCRIPT_EXECUTION_TIMEOUT' })
+    pool.allocate(5000).free()
+    pool.check()
+    assert.equal(pool['state'].repairs, 1)
+    assert.throws(() => runInNewContext('hold()', { hold }, { timeout: 5 }))
+    pool.processDeferred() // of the keeper, which needs the lock
+    pool.check()
   })
 
   it('has its records on pages and its places on cache lines', { skip: process.platform !== 'linux' }, () => {
@@ -227,6 +265,82 @@ describe('a pool that threads share', () => {
       return 0
     }
     assert.throws(() => pool.close(), { name: 'PoolError', message: /the thread that made it has ended/ })
+  })
+
+  it('gives the number of a thread that closes it away only after that has read the answer', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const leaving = attach()
+    leaving.allocate(1000)
+    const serve = keeper.serve.bind(keeper)
+    const late: SharedPool[] = []
+    keeper.serve = () => {
+      keeper.serve = serve
+      const answers = serve()
+      late.push(attach())
+      return answers
+    }
+    assert.deepEqual(leaving.close(), { lostBuffers: 1, lostBytes: 1000 })
+    assert.notEqual(late[0].thread, leaving.thread)
+    assert.equal(attach().thread, leaving.thread, 'now it is free')
+    pool.check()
+  })
+
+  it('survives a refused driver call that no thread has asked for', () => {
+    const { pool, keeper } = new TestDevice().createSharedPool()
+    const refused = new CudaError('cuEventRecord', 2, 'CUDA_ERROR_OUT_OF_MEMORY')
+    let refusals = 0
+    keeper['clocks'].buryStreams = () => {
+      refusals++
+      throw refused
+    }
+    keeper['sweptAt'] = -Infinity
+    pool.processDeferred()
+    assert.equal(refusals, 1)
+    pool.check()
+  })
+
+  it('tells every thread that asks, and each that comes, why its keeper has ended', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const lost = new DeviceLostError(new CudaError('cuEventQuery', 700, 'CUDA_ERROR_ILLEGAL_ADDRESS'))
+    keeper.serve = () => {
+      throw lost
+    }
+    keeper.run()
+    keeper.serve = () => 0
+    for (const ask of [() => pool.processDeferred(), () => other.trimTo(0), () => pool.allocate(8 * MiB), attach]) {
+      assert.throws(ask, { name: 'DeviceLostError', message: lost.message })
+    }
+    assert.deepEqual(other.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  })
+
+  it('gives no late answer to the next request of a thread whose call was cut short, and loses no block by it', () => {
+    const { pool, keeper } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB })
+    const serve = keeper.serve.bind(keeper)
+    keeper.serve = () => {
+      for (;;);
+    }
+    const cut = (call: () => unknown) =>
+      assert.throws(() => runInNewContext('call()', { call }, { timeout: 5 }), { code: 'ERR_SCRIPT_EXECUTION_TIMEOUT' })
+    cut(() => pool.allocate(24 * MiB))
+    keeper.serve = serve
+    assert.equal(pool.processDeferred(), 1, 'the block of the call that was cut short')
+    assert.equal(pool.stats().liveBuffers, 0)
+    pool.allocate(24 * MiB).free()
+    pool.check()
+  })
+
+  it('reports what was lost by a close that was cut short once it is closed again', () => {
+    const { pool, keeper } = new TestDevice().createSharedPool()
+    pool.allocate(1000)
+    const serve = keeper.serve.bind(keeper)
+    keeper.serve = () => {
+      serve()
+      for (;;);
+    }
+    assert.throws(() => runInNewContext('close()', { close: () => pool.close() }, { timeout: 50 }))
+    assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 1000 })
   })
 
   it('is not closed when somebody comes before the keeper has begun to', () => {

@@ -11,6 +11,7 @@ import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import { publish } from '../base/publish.js'
 import { MOST_WORKERS } from '../base/roster.js'
+import { checkStack } from '../base/stack.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { holderOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Word } from '../heap/records.js'
@@ -25,6 +26,7 @@ import { borrowed } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from './caching-pool.js'
 import type { Question, Reclaimed, SharedShortage } from './keeper.js'
+import { KeeperWatch } from './keeper-watch.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import { outOfMemory } from './out-of-memory.js'
@@ -32,7 +34,7 @@ import { Pool, type PoolStats } from './pool.js'
 import { type RecordPool, type SharedHome, SharedHomes } from './record-home.js'
 import { seenBy } from './reserve.js'
 import type { SharedSlots } from './shared-slots.js'
-import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
+import { COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from './transferred.js'
 
@@ -96,6 +98,8 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   private adopted: number
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
+  /** the last request to the keeper */
+  private asked: Question | null = null
   /** nobody writes here: to wait for some time */
   private readonly patience = new Int32Array(new SharedArrayBuffer(4))
 
@@ -465,6 +469,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
     if (this.creator) this.clocks.checkNoCapture('close')
     const { buffers, bytes } = this.isLost ? this.leaveLost() : this.askToClose()
+    this.state.roster.forget(this.state.thread) // not before the answer is here: the next thread of this number asks in the same place
     this.acceptedClocks = null
     this.mine = this.adopted = -1 // no block has such a holder
     return { lostBuffers: buffers, lostBytes: bytes }
@@ -531,31 +536,39 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
 
   /** A free block out of the heaps that the stream may use, as far as that is known, or a part of a larger one that this thread has cached; 0 for none. */
   private takeFromHeap(units: number, alignUnits: number, slot: number): number {
-    const { state, words, others } = this
-    const { memory, slots } = state
-    const heap = memory.heapFor(units)
+    const { state } = this
     state.acquire()
-    if (slots.isCrowded) this.emptyInbox()
-    let record = 0
-    if (state.hasRecords) {
-      record = heap.allocate(units, alignUnits, slot + 1)
-      // To have the keeper do it would take as long as a hundred of these.
-      if (record === 0 && heap === memory.small && this.breakLarger(units, slot)) {
-        record = heap.allocate(units, alignUnits, slot + 1)
-      }
-      if (record === 0) {
-        others.look(slot)
-        record = others.takeFree(heap, units, alignUnits)
-      }
-    }
-    if (record !== 0) {
-      slots.handOut(slot, record)
-      words[(record << 4) | Word.key] = slot + 1
-      words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
-      record = state.handOver(record, state.thread)
+    let record: number
+    try {
+      record = this.takeLocked(units, alignUnits, slot)
+    } catch (error) {
+      state.releaseBroken()
+      throw error
     }
     state.release()
     return record
+  }
+
+  private takeLocked(units: number, alignUnits: number, slot: number): number {
+    const { state, words, others } = this
+    const { memory, slots } = state
+    const heap = memory.heapFor(units)
+    if (slots.isCrowded) this.emptyInbox()
+    if (!state.hasRecords) return 0
+    let record = heap.allocate(units, alignUnits, slot + 1)
+    // To have the keeper do it would take as long as a hundred of these.
+    if (record === 0 && heap === memory.small && this.breakLarger(units, slot)) {
+      record = heap.allocate(units, alignUnits, slot + 1)
+    }
+    if (record === 0) {
+      others.look(slot)
+      record = others.takeFree(heap, units, alignUnits)
+    }
+    if (record === 0) return 0
+    slots.handOut(slot, record)
+    words[(record << 4) | Word.key] = slot + 1
+    words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
+    return state.handOver(record, state.thread)
   }
 
   /** Blocks that other threads freed and that do not fit go back to the heaps. Under the lock. */
@@ -623,10 +636,10 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
 
   private giveBack(record: number, slot: number, stamp: number): void {
     const { state } = this
-    state.acquire()
-    state.slots.handBack(record)
-    state.memory.giveToHeap(record, slot, stamp)
-    state.release()
+    state.locked(() => {
+      state.slots.handBack(record)
+      state.memory.giveToHeap(record, slot, stamp)
+    })
     if (state.memory.unmarkedFrees >= FREES_PER_RING) state.mailbox.ring()
   }
 
@@ -678,24 +691,35 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   }
 
   protected ask(question: Question): unknown {
-    const { mailbox, thread, figures, roster } = this.state
-    let keeper = figures[Figure.keeper]
-    this.slots.door.leave() // where an exception, say for want of stack, has kept this thread inside
-    return mailbox.ask(thread, question, slept => {
-      this.meanwhile()
-      keeper = Math.max(keeper, figures[Figure.keeper])
-      const isClosed = figures[Figure.keeper] === CLOSED && question.ask !== 'close' // who closes waits for the end of that
-      if (isClosed || (slept && keeper > 0 && roster.look(keeper))) {
-        return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
-      }
-      return null
-    })
+    const { state } = this
+    checkStack()
+    // Where an earlier call was cut short, this thread may still hold what the keeper needs.
+    this.slots.door.leave()
+    state.lock.dropStale()
+    this.clocks.slots.dropStale()
+    const keeper = new KeeperWatch(state, question, this.meanwhile)
+    const meanwhile = (slept: boolean) => keeper.look(slept)
+    if (state.mailbox.isLate(state.thread)) {
+      const answer = state.mailbox.takeLate(state.thread, meanwhile)
+      const { asked } = this
+      if ((asked?.ask === 'close' || asked?.ask === 'leave') && answer !== null) return answer
+      if (asked?.ask === 'allocate') this.giveBackUnseen(answer as number, asked.slot)
+    }
+    this.asked = question
+    return state.mailbox.ask(state.thread, question, meanwhile)
   }
 
-  /** Whether the keeper has ended, with the thread that made the pool: nobody gives anything back any more. */
+  /** A block that the keeper handed to a call which was cut short: no buffer of it was made. */
+  private giveBackUnseen(record: number, slot: number): void {
+    const { clocks, marked } = this
+    if (record !== 0) this.giveBack(record, slot, marked[slot] + (clocks.isOpen(slot) ? 1 : 0))
+  }
+
+  /** Whether the keeper has ended, of itself or with the thread that made the pool: no memory is given back any more. */
   private get isLost(): boolean {
-    const keeper = this.state.figures[Figure.keeper]
-    return keeper > 0 && this.state.roster.look(keeper)
+    const { figures, roster, mailbox } = this.state
+    const keeper = figures[Figure.keeper]
+    return keeper > 0 && (mailbox.failure !== null || roster.look(keeper))
   }
 
   private askToClose(): Reclaimed {
@@ -703,10 +727,8 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
   }
 
   private leaveLost(): Reclaimed {
-    const { roster, thread } = this.state
-    if (this.creator) this.state.checkAlone(thread)
-    const held = this.live().filter(block => block.thread === thread)
-    roster.forget(thread)
+    if (this.creator) this.state.checkAlone(this.state.thread)
+    const held = this.live().filter(block => block.thread === this.state.thread)
     return { buffers: held.length, bytes: held.reduce((sum, { byteLength }) => sum + byteLength, 0) }
   }
 

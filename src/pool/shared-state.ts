@@ -158,9 +158,11 @@ export class SharedState {
     this.records.owner = this.thread
     this.lock = new RobustLock(lockWords, 0, this.roster, this.thread)
     // Under the lock: either the keeper that is about to close has seen this thread, or this thread sees that it has closed.
-    if (this.locked(() => this.figures[Figure.keeper]) !== CLOSED) return
+    const isClosed = this.locked(() => this.figures[Figure.keeper]) === CLOSED
+    const { failure } = this.mailbox
+    if (!isClosed && failure === null) return
     this.roster.forget(this.thread)
-    throw new PoolError('attachPool: the pool is closed; make another')
+    throw failure ?? new PoolError('attachPool: the pool is closed; make another')
   }
 
   /** Throws PoolError while threads other than `closer` and the keeper use the pool. */
@@ -203,13 +205,18 @@ export class SharedState {
     return moved
   }
 
-  /** Waits for the lock, and mends what its last holder left when it died. The driver is never called before it is released. */
+  /** Waits for the lock, and mends what its last holder left when it died or failed. The driver is never called before it is released. */
   acquire(): void {
     if (this.lock.acquire() === 0) return
-    this.repairs++
-    rebuild([this.memory.small, this.memory.large])
-    this.slots.recount()
-    this.slots.door.mend()
+    try {
+      this.repairs++
+      rebuild([this.memory.small, this.memory.large])
+      this.slots.recount()
+      this.slots.door.mend()
+    } catch (error) {
+      this.releaseBroken()
+      throw error
+    }
   }
 
   release(): void {
@@ -217,13 +224,22 @@ export class SharedState {
     this.lock.release()
   }
 
+  /** Releases the lock after an exception, say for want of stack, which may have left the heaps half changed: the next holder repairs them. */
+  releaseBroken(): void {
+    this.lock.releaseBroken()
+  }
+
   /** Does `work` under the lock. */
   locked<R>(work: () => R): R {
     this.acquire()
+    let result: R
     try {
-      return work()
-    } finally {
-      this.release()
+      result = work()
+    } catch (error) {
+      this.releaseBroken()
+      throw error
     }
+    this.release()
+    return result
   }
 }
