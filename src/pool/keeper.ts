@@ -10,6 +10,7 @@ import { assert } from '../base/assert.js'
 import { MiB } from '../base/bytes.js'
 import { openEnd } from '../base/channel-end.js'
 import { CudaError, PoolError, type StreamMemory } from '../base/errors.js'
+import { Roster } from '../base/roster.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Stride, Word } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
@@ -52,8 +53,9 @@ export interface Reclaimed {
 /** New memory is taken so much at a time at most, where the pool may be that large. */
 const MOST_AHEAD_BYTES = 32 * MiB
 const AHEAD_SHARE = 1 / 64
-/** How often the keeper looks for threads that have ended, at least. */
+/** How often the keeper looks for threads that have ended: while it is asked, and at least, since an idle pool should cost next to nothing. */
 const SWEEP_MS = 50
+const MOST_SWEEP_MS = 2000
 
 export class Keeper {
   private readonly reserve: Reserve
@@ -61,6 +63,8 @@ export class Keeper {
   private readonly users: SlotUser[] = []
   /** how much is taken beyond what was asked for: at least a granule, or nothing */
   private readonly aheadUnits: number
+  /** dead threads that still hold buffers, and nothing else */
+  private readonly buried = new Set<number>()
   private closed = false
   private sweptAt = 0
 
@@ -85,8 +89,10 @@ export class Keeper {
   run(): void {
     const { mailbox } = this.state
     try {
-      for (let { rings } = mailbox; !this.closed; { rings } = mailbox) {
-        if (this.serve() === 0) mailbox.sleep(rings, SWEEP_MS)
+      for (let idleMs = SWEEP_MS; !this.closed; ) {
+        const { rings } = mailbox
+        if (this.serve() === 0) mailbox.sleep(rings, idleMs)
+        idleMs = mailbox.rings === rings ? Math.min(2 * idleMs, MOST_SWEEP_MS) : SWEEP_MS
       }
     } catch (error) {
       mailbox.fail(error)
@@ -97,6 +103,7 @@ export class Keeper {
   serve(): number {
     const now = performance.now()
     if (now - this.sweptAt > SWEEP_MS) this.unlessRefused(() => this.sweep())
+    else this.unlessRefused(() => this.buryDead()) // those that another thread has noticed
     if (this.reserve.wantsMarks) this.unlessRefused(() => this.within(() => this.reserve.placeMarks()))
     const { mailbox, roster, thread } = this.state
     const answers = mailbox.answer((question, asker) => this.within(() => this.reply(question as Question, asker)))
@@ -116,15 +123,29 @@ export class Keeper {
   /** Clears up behind threads that have ended. */
   sweep(): void {
     this.sweptAt = performance.now()
-    for (const thread of this.state.roster.lookAtAll()) {
-      this.within(() => {
-        this.state.mailbox.forget(thread)
-        this.bury(thread)
-        if (this.held(thread, Phase.live).length === 0) this.state.roster.forget(thread)
-      })
-    }
+    this.state.roster.lookAtAll()
+    this.buryDead()
     this.clocks.buryStreams()
     this.state.slots.look()
+  }
+
+  /** Takes back what the dead had cached. Those that had nothing live are forgotten; the others keep their numbers until they are reclaimed. */
+  private buryDead(): void {
+    const { roster, mailbox } = this.state
+    for (const thread of roster.dead()) {
+      if (this.buried.has(thread)) continue
+      this.within(() => {
+        mailbox.forget(thread)
+        this.bury(thread)
+        if (this.held(thread, Phase.live).length === 0) this.forget(thread)
+        else this.buried.add(thread)
+      })
+    }
+  }
+
+  private forget(thread: number): void {
+    this.buried.delete(thread)
+    this.state.roster.forget(thread)
   }
 
   private reply(question: Question, asker: number): unknown {
@@ -172,7 +193,7 @@ export class Keeper {
       throw new PoolError(`allocate: the pool has ${most} blocks, which is the limit; make another, or larger blocks`)
     }
     const { growths } = this.reserve
-    const taken = this.reserve.allocate(units, alignUnits, slot)
+    const taken = this.reserve.allocate(units, alignUnits, slot) || this.retryAfterSweep(units, alignUnits, slot)
     const { mostPieces } = this.reserve.backing
     if (taken === 0 && mostPieces > 0) {
       const fact = `the pool has ${mostPieces} driver allocations, which is the limit`
@@ -185,6 +206,14 @@ export class Keeper {
       this.reserve.growAhead(this.state.memory.heapFor(units), this.aheadUnits)
     }
     return record
+  }
+
+  /** Once more, if a thread has died that nothing was taken back from yet. */
+  private retryAfterSweep(units: number, alignUnits: number, slot: number): number {
+    const { roster } = this.state
+    const dead = roster.lookAtAll().filter(thread => !this.buried.has(thread))
+    for (const thread of dead) this.bury(thread)
+    return dead.length === 0 ? 0 : this.reserve.allocate(units, alignUnits, slot)
   }
 
   /** Obtains memory for a block, if there is none free; false when there is no room for it. */
@@ -233,17 +262,19 @@ export class Keeper {
     return sum
   }
 
-  /** Gives back what a dead thread had live, after all work that may be using it. */
-  private reclaim(thread: number): Reclaimed {
-    if (thread !== NOBODY && !this.state.roster.look(thread)) return { buffers: 0, bytes: 0 }
+  /** Gives back what a dead thread had live, after all work that may be using it; nothing for a name that is no dead thread's. */
+  private reclaim(name: number): Reclaimed {
+    const { roster, mailbox } = this.state
+    const thread = Roster.numberIn(name)
     if (thread !== NOBODY) {
-      this.state.mailbox.forget(thread) // an answer would give another block to its number
+      if (roster.nameOf(thread) !== name || !roster.look(thread)) return { buffers: 0, bytes: 0 }
+      mailbox.forget(thread) // an answer would give another block to its number
       this.bury(thread)
     }
     const held = this.held(thread, Phase.live)
     const sum = this.sumOf(held)
     for (const record of held) this.giveBackLate(record)
-    if (thread !== NOBODY) this.state.roster.forget(thread)
+    if (thread !== NOBODY) this.forget(thread)
     return sum
   }
 

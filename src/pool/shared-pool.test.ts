@@ -8,7 +8,7 @@ import { loadKoffi } from '../driver/native/koffi.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
 import type { SharedPool } from './shared-pool.js'
-import { CLOSED, Figure } from './shared-state.js'
+import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   poolSuite(`shared by threads, ${backing}`, () => {
@@ -280,8 +280,9 @@ describe('a pool that threads share', () => {
       return answers
     }
     assert.deepEqual(leaving.close(), { lostBuffers: 1, lostBytes: 1000 })
-    assert.notEqual(late[0].thread, leaving.thread)
-    assert.equal(attach().thread, leaving.thread, 'now it is free')
+    const number = leaving['state'].thread
+    assert.notEqual(late[0]['state'].thread, number)
+    assert.equal(attach()['state'].thread, number, 'now it is free')
     pool.check()
   })
 
@@ -341,6 +342,60 @@ describe('a pool that threads share', () => {
     }
     assert.throws(() => runInNewContext('close()', { close: () => pool.close() }, { timeout: 50 }))
     assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 1000 })
+  })
+
+  it('is attached in the place of dead threads, unless they still hold buffers', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const others = Array.from({ length: MOST_WORKERS - 2 }, attach)
+    const { roster } = pool['state']
+    for (const { state } of others.map(other => other as unknown as { state: SharedState })) roster.bury(state.thread)
+    const late = Array.from({ length: MOST_WORKERS - 2 }, attach)
+    for (const other of late) other.allocate(256)
+    for (const { state } of late.map(other => other as unknown as { state: SharedState })) roster.bury(state.thread)
+    const full = /^64 threads use this pool, which is the limit; 62 of them have ended: .*pool\.reclaim\(thread\)/
+    assert.throws(attach, { name: 'PoolError', message: full })
+    assert.deepEqual(pool.reclaim(late[5].thread), { buffers: 1, bytes: 256 })
+    attach()
+  })
+
+  it('reclaims nothing by the name of a thread whose number another one had since', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const first = attach()
+    first.close()
+    const second = attach()
+    assert.equal(second['state'].thread, first['state'].thread)
+    second.allocate(1000)
+    pool['state'].roster.bury(second['state'].thread)
+    assert.deepEqual(pool.reclaim(first.thread), { buffers: 0, bytes: 0 })
+    assert.deepEqual(pool.reclaim(second.thread), { buffers: 1, bytes: 1000 })
+  })
+
+  it('takes back what a thread had cached whose death is noticed only when there is no memory', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB, backing: 'segments' })
+    const other = attach()
+    const held = Array.from({ length: 12 }, () => other.allocate(2 * MiB))
+    for (const buffer of held) buffer.free()
+    other['slots'].door.enter() // it was stopped there: its places are left alone while it lives
+    keeper['sweptAt'] = Infinity
+    const { roster } = keeper['state']
+    roster.lookAtAll = () => {
+      roster.bury(other['state'].thread)
+      return roster.dead()
+    }
+    assert.notEqual(pool.tryAllocate(24 * MiB), null)
+  })
+
+  it('is looked after less and less often while nothing happens', () => {
+    const { keeper } = new TestDevice().createSharedPool()
+    const { mailbox } = keeper['state']
+    const naps: number[] = []
+    mailbox.sleep = (_, milliseconds) => {
+      naps.push(milliseconds)
+      if (naps.length === 4) mailbox.ring()
+      keeper['closed'] = naps.length === 12
+    }
+    keeper.run()
+    assert.deepEqual(naps, [50, 100, 200, 400, 50, 100, 200, 400, 800, 1600, 2000, 2000])
   })
 
   it('is not closed when somebody comes before the keeper has begun to', () => {

@@ -10,7 +10,7 @@
 import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import { publish } from '../base/publish.js'
-import { MOST_WORKERS } from '../base/roster.js'
+import { MOST_WORKERS, Roster } from '../base/roster.js'
 import { checkStack } from '../base/stack.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { holderOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
@@ -76,6 +76,8 @@ const enum Count {
 export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposable {
   readonly context: Context
   readonly config: PoolConfig
+  /** the pool's number of this thread, which no later thread gets */
+  readonly thread: number
   private readonly state: SharedState
   private readonly slots: SharedSlots
   private readonly homes = new SharedHomes(this)
@@ -118,8 +120,9 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     this.config = config
     this.context = clocks.context
     this.seen = seenBy(clocks, config)
-    this.state = new SharedState(descriptor, this.seen)
+    this.state = new SharedState(descriptor, this.seen, meanwhile)
     const { records, slots, thread } = this.state
+    this.thread = this.state.roster.nameOf(thread)
     this.slots = slots
     this.words = records.words
     this.doubles = records.doubles
@@ -132,11 +135,6 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     this.mine = holderOf(0, thread, Phase.live)
     this.adopted = holderOf(0, thread, Phase.adopted)
     this.acceptedClocks = clocks
-  }
-
-  /** The pool's number of this thread. */
-  get thread(): number {
-    return this.state.thread
   }
 
   /** Returns when the keeper is there; throws what kept it from making the pool. */
@@ -407,7 +405,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
         byteLength: doubles[(record << 3) | Double.requested],
         blockBytes: words[(record << 4) | Word.units] * UNIT_BYTES,
         stream: this.handleOf(words[(record << 4) | Word.key] - 1),
-        thread: workerOf(holder),
+        thread: workerOf(holder) === NOBODY ? NOBODY : this.state.roster.nameOf(workerOf(holder)),
       })
     }
     return blocks
@@ -421,9 +419,10 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
       const alive = roster.isAlive(thread) && !roster.look(thread)
       if (!alive && !roster.isDead(thread)) continue
-      const held = live.filter(block => block.thread === thread)
+      const name = roster.nameOf(thread)
+      const held = live.filter(block => block.thread === name)
       threads.push({
-        thread,
+        thread: name,
         threadId: thread === figures[Figure.keeper] ? -1 : threadIds[thread],
         alive,
         liveBuffers: held.length,
@@ -440,11 +439,13 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
    */
   reclaim(thread: number): Reclaimed {
     this.checkOpen('reclaim')
-    if (!Number.isInteger(thread) || thread < 0 || thread > MOST_WORKERS) {
+    const worker = Roster.numberIn(thread)
+    if (!Number.isInteger(thread) || thread < 0 || worker > MOST_WORKERS) {
       throw new RangeError(`reclaim: thread must be a number of threads(), not ${describe(thread)}`)
     }
     const { roster } = this.state
-    for (let looks = 0; looks < MOST_LOOKS && roster.isAlive(thread) && !roster.look(thread); looks++) {
+    const isThere = () => roster.isAlive(worker) && roster.nameOf(worker) === thread
+    for (let looks = 0; looks < MOST_LOOKS && isThere() && !roster.look(worker); looks++) {
       Atomics.wait(this.patience, 0, 0, 1)
     }
     return this.ask({ ask: 'reclaim', thread }) as Reclaimed
@@ -728,7 +729,7 @@ export class SharedPool<D = unknown> extends Pool implements RecordPool, Disposa
 
   private leaveLost(): Reclaimed {
     if (this.creator) this.state.checkAlone(this.state.thread)
-    const held = this.live().filter(block => block.thread === this.state.thread)
+    const held = this.live().filter(block => block.thread === this.thread)
     return { buffers: held.length, bytes: held.reduce((sum, { byteLength }) => sum + byteLength, 0) }
   }
 
