@@ -3,15 +3,15 @@
 // given away again only after somebody has cleaned up behind it.
 
 import { PoolError } from './errors.js'
-import { isOver, threadNumber, threadStart } from './os-thread.js'
+import { isGone, isOver, lifeSign, threadNumber, threadStart } from './os-thread.js'
 
 /** Threads that one roster can have at a time; their numbers are 1 to this. */
 export const MOST_WORKERS = 64
 /**
  * int32 words of a roster. From 1 on, for each number: the system's number of its thread, negative once the thread is dead; then the
- * time at which each thread started; then how many threads had the number before.
+ * time at which each thread started; then how many threads had the number before; then descriptor and inode of each life sign.
  */
-export const ROSTER_WORDS = 3 * MOST_WORKERS + 1
+export const ROSTER_WORDS = 5 * MOST_WORKERS + 1
 /** Between two names of one number. */
 const NAMES = 128
 const MOST_NAMES = 2 ** 24
@@ -29,8 +29,7 @@ export class Roster {
     if (id === 0) throw new PoolError('sharing between threads needs Linux, whose /proc tells which threads have ended')
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
       if (Atomics.compareExchange(this.words, this.first + worker, 0, id) !== 0) continue
-      // A thread that dies before this is known by its number alone.
-      Atomics.store(this.words, this.startOf(worker), threadStart(id))
+      this.describe(worker, id)
       return worker
     }
     return 0
@@ -45,10 +44,10 @@ export class Roster {
     for (const worker of this.lookAtAll()) {
       const dead = Atomics.load(this.words, this.first + worker)
       if (dead >= 0) continue // another thread has cleared up
-      Atomics.store(this.words, this.startOf(worker), 0)
+      this.clear(worker)
       if (Atomics.compareExchange(this.words, this.first + worker, dead, id) !== dead) continue
       Atomics.add(this.words, this.namesOf(worker), 1)
-      Atomics.store(this.words, this.startOf(worker), threadStart(id))
+      this.describe(worker, id)
       return worker
     }
     return 0
@@ -79,7 +78,9 @@ export class Roster {
     const id = Atomics.load(this.words, this.first + worker)
     if (id <= 0) return id < 0
     const started = Atomics.load(this.words, this.startOf(worker))
-    if (!isOver(id, started)) return false
+    const descriptor = Atomics.load(this.words, this.signOf(worker))
+    const inode = Atomics.load(this.words, this.signOf(worker) + 1)
+    if (!isGone({ descriptor, inode }) && !isOver(id, started)) return false
     return Atomics.compareExchange(this.words, this.first + worker, id, -id) === id || this.isDead(worker)
   }
 
@@ -98,7 +99,7 @@ export class Roster {
 
   /** Nothing is left of a thread, by its own doing or after its death: its number may be given away. */
   forget(worker: number): void {
-    Atomics.store(this.words, this.startOf(worker), 0) // first: the next thread of the number began at another time
+    this.clear(worker) // first: the next thread of the number is another one
     Atomics.add(this.words, this.namesOf(worker), 1)
     Atomics.store(this.words, this.first + worker, 0)
   }
@@ -109,6 +110,23 @@ export class Roster {
 
   isDead(worker: number): boolean {
     return Atomics.load(this.words, this.first + worker) < 0
+  }
+
+  /** Notes all by which others see whether the thread lives. A thread that dies before this is known by its number alone. */
+  private describe(worker: number, id: number): void {
+    const { descriptor, inode } = lifeSign()
+    Atomics.store(this.words, this.startOf(worker), threadStart(id))
+    Atomics.store(this.words, this.signOf(worker) + 1, inode)
+    Atomics.store(this.words, this.signOf(worker), descriptor)
+  }
+
+  private clear(worker: number): void {
+    Atomics.store(this.words, this.signOf(worker), 0)
+    Atomics.store(this.words, this.startOf(worker), 0)
+  }
+
+  private signOf(worker: number): number {
+    return this.first + 3 * MOST_WORKERS + 2 * worker - 1
   }
 
   private startOf(worker: number): number {
