@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { describe } from './base/bytes.js'
 import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
+import { sharingObstacle } from './base/os-thread.js'
 import { ThreadStart } from './base/thread-start.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
 import { Context } from './driver/context.js'
@@ -180,7 +181,7 @@ export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
 
 /**
  * The pool that another thread of this process made with `shared: true` and shares, of the same kind, on the device that
- * `attachDevice(shared.device)` gives. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
+ * `attachDevice(shared.device)` gives; until it is closed here, the same object each time. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
  * what is no descriptor, PoolError for one of another process or version, of a closed pool, or when too many threads use it.
  */
 export function attachPool(shared: SharedArenaDescriptor): SharedArenaPool<SharedDevice>
@@ -262,6 +263,8 @@ export class Device implements Disposable {
   private readonly pools = new Set<Closable>()
   /** pools of other processes, which must be closed before those that they were made of */
   private readonly imports = new Set<Closable>()
+  /** by number: this thread's objects of pools that threads share */
+  private readonly sharedPools = new Map<number, Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
   private readonly compiler: Compiler
   private readonly memoryControl: MemoryControl
@@ -303,6 +306,8 @@ export class Device implements Disposable {
    */
   share(): SharedDevice {
     this.open('share')
+    const obstacle = sharingObstacle()
+    if (obstacle !== null) throw new PoolError(`share: ${obstacle}`)
     const driver = shareDriver(this.driver)
     const order = this.clocks.share()
     attachments.set(this.clocks.identity, this)
@@ -408,6 +413,9 @@ export class Device implements Disposable {
       if (options === undefined) return known
       throw new PoolError('poolFor: the stream has its pool already; give options at the first call only')
     }
+    if (options?.shared === true) {
+      throw new PoolError("poolFor: a stream's own pool is of one thread; make one with createPool({ shared: true })")
+    }
     const pool = this.keep(makeCachingPool(this.clocks, stream, options ?? {}, this.totalBytes))
     this.streamPools.set(stream, pool)
     return pool
@@ -432,7 +440,7 @@ export class Device implements Disposable {
     this.open('createArenaPool')
     if (options?.shared === true) {
       const state = newSharedArena(this.clocks, options, this.share())
-      return this.keep(new SharedArenaPool(this.clocks, this.defaultStream, state, true, serveWaiting))
+      return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, true, serveWaiting))
     }
     return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
   }
@@ -623,7 +631,7 @@ export class Device implements Disposable {
     const pool = this.front(state, true)
     start.await(call, serveWaiting)
     pool.begin()
-    return this.keep(pool)
+    return this.keepShared(state, pool)
   }
 
   /** Throws PoolError where the file of the keeper's thread is not beside this one. */
@@ -644,7 +652,18 @@ export class Device implements Disposable {
   /** For `attachPool`. */
   attachPool(state: SharedPoolDescriptor): KeptPool {
     this.open('attachPool')
-    return this.keep(this.front(state, false))
+    return this.knownPool<KeptPool>(state) ?? this.keepShared(state, this.front(state, false))
+  }
+
+  /** This thread's open object of a shared pool. */
+  private knownPool<P extends Closable>({ number }: { readonly number: number }): P | undefined {
+    const known = this.sharedPools.get(number)
+    return known?.closed === false ? (known as P) : undefined
+  }
+
+  private keepShared<P extends Closable>({ number }: { readonly number: number }, pool: P): P {
+    this.sharedPools.set(number, pool)
+    return this.keep(pool)
   }
 
   /** What this thread has of a shared pool. */
@@ -663,8 +682,10 @@ export class Device implements Disposable {
   /** For `attachPool`. */
   attachArena(state: SharedArenaDescriptor): SharedArenaPool<SharedDevice> {
     this.open('attachPool')
+    const known = this.knownPool<SharedArenaPool<SharedDevice>>(state)
+    if (known !== undefined) return known
     this.clocks.buryStreams() // an arena has no keeper that would do so
-    return this.keep(new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
+    return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
   }
 
   private adoptShared(shared: SharedStream): Stream {

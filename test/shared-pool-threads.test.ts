@@ -89,6 +89,15 @@ describe('a pool in several threads', () => {
     pool.close()
   })
 
+  it('is one object in each thread until it is closed there', () => {
+    const { device, pool } = open()
+    const shared = pool.share()
+    for (let time = 0; time < 2 * MOST_WORKERS; time++) assert.equal(attachPool(structuredClone(shared)), pool)
+    const refused = { name: 'PoolError', message: /^poolFor: .*createPool\({ shared: true }\)/ }
+    assert.throws(() => device.poolFor(device.createStream(), { shared: true }), refused)
+    device.close()
+  })
+
   it('has room for so many blocks, and says so', () => {
     const { device, pool } = open()
     const { records, roster, thread } = new SharedState(pool.share(), new Float64Array(64))

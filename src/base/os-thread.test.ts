@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
-import { hasEnded, isOver, markOfThread } from './os-thread.js'
+import { hasEnded, isOver, markOfThread, sharingObstacle } from './os-thread.js'
 
 const skip = markOfThread() === '' && 'this system does not tell which threads have ended'
 
@@ -50,6 +50,11 @@ test('a terminated thread has ended though a pending file operation keeps it wit
   closeSync(openSync(fifo, 'w'))
   await terminated
   rmSync(directory, { recursive: true })
+})
+
+test('other runtimes than Node are refused by name', () => {
+  assert.match(sharingObstacle({ node: '22.0.0', bun: '1.2.0' })!, /needs Node, not Bun/)
+  assert.match(sharingObstacle({ node: '22.0.0', deno: '2.1.0' })!, /needs Node, not Deno/)
 })
 
 test('where the system tells nothing, no thread has ended', () => {

@@ -55,6 +55,19 @@ export function isGone({ descriptor, inode }: LifeSign): boolean {
   }
 }
 
+/** The reason why threads cannot share anything in this process; null where they can. */
+export function sharingObstacle(
+  versions: Readonly<Record<string, string | undefined>> = process.versions,
+): string | null {
+  if (versions['bun'] !== undefined) return 'sharing between threads needs Node, not Bun'
+  if (versions['deno'] !== undefined) return 'sharing between threads needs Node, not Deno'
+  if (process.platform !== 'linux') {
+    return 'sharing between threads needs Linux, whose /proc tells which threads have ended'
+  }
+  if (threadNumber() !== 0) return null
+  return 'sharing between threads needs to read /proc; under the permission model start Node with --allow-fs-read=/proc'
+}
+
 /** The system's number of the calling thread, which no other thread has while it lives; 0 where the system does not tell. */
 export function threadNumber(): number {
   try {

@@ -3,7 +3,7 @@
 // given away again only after somebody has cleaned up behind it.
 
 import { PoolError } from './errors.js'
-import { isGone, isOver, lifeSign, threadNumber, threadStart } from './os-thread.js'
+import { isGone, isOver, lifeSign, sharingObstacle, threadNumber, threadStart } from './os-thread.js'
 
 /** Threads that one roster can have at a time; their numbers are 1 to this. */
 export const MOST_WORKERS = 64
@@ -23,10 +23,11 @@ export class Roster {
     private readonly first: number,
   ) {}
 
-  /** A number for the calling thread, one more at each call; 0 when all are taken. Throws PoolError on other systems than Linux. */
+  /** A number for the calling thread, one more at each call; 0 when all are taken. Throws PoolError where threads cannot share anything. */
   enter(): number {
+    const obstacle = sharingObstacle()
+    if (obstacle !== null) throw new PoolError(obstacle)
     const id = threadNumber()
-    if (id === 0) throw new PoolError('sharing between threads needs Linux, whose /proc tells which threads have ended')
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
       if (Atomics.compareExchange(this.words, this.first + worker, 0, id) !== 0) continue
       this.describe(worker, id)
