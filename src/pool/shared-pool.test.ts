@@ -398,6 +398,46 @@ describe('a pool that threads share', () => {
     assert.notEqual(pool.tryAllocate(24 * MiB), null)
   })
 
+  it('keeps no request of a thread that has ended for the next one of its number', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const { mailbox, roster, thread } = attach()['state']
+    const died = new RangeError('as it asked')
+    const die = () => {
+      throw died
+    }
+    assert.throws(() => mailbox.ask(thread, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 }, die), died)
+    roster.bury(thread)
+    keeper.sweep()
+    const next = attach()
+    assert.deepEqual([next['state'].thread, mailbox.isLate(thread)], [thread, false])
+    next.processDeferred()
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+
+  it('counts what is handed out anew after it was taken over from a dead thread', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const buffer = other.allocate(3 * MiB)
+    const { lock, slots, roster, thread } = other['state']
+    lock.acquire()
+    slots.handBack(buffer.record) // and it dies, with the block still taken
+    roster.bury(thread)
+    pool.check()
+  })
+
+  it('tells what the backing knows before the next thread has the lock', () => {
+    const { pool, keeper } = new TestDevice().createSharedPool()
+    const { state } = keeper as unknown as { state: SharedState }
+    const release = state.release.bind(state)
+    state.release = () => {
+      assert.equal(state.figures[Figure.reservedBytes], keeper['reserve'].backing.reservedBytes)
+      release()
+    }
+    pool.allocate(3 * MiB)
+    pool.trimTo(0)
+    assert.ok(pool.stats().reservedBytes > 0)
+  })
+
   it('is looked after less and less often while nothing happens', () => {
     const { keeper } = new TestDevice().createSharedPool()
     const { mailbox } = keeper['state']
