@@ -1,9 +1,13 @@
 // The front door: opens a device, and makes everything that lives on it. Long because that list is; each entry is a few lines
 // of hand-over to the layer that does the work.
 
+import { existsSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { describe } from './base/bytes.js'
 import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
+import { sharingObstacle } from './base/os-thread.js'
+import { ThreadStart } from './base/thread-start.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
 import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
@@ -37,6 +41,7 @@ import type { PassOptions } from './pool/handover.js'
 import type { HostPoolOptions } from './pool/host-options.js'
 import { HostPool } from './pool/host-pool.js'
 import { ImportedPool } from './pool/imported-pool.js'
+import type { KeeperData } from './pool/keep-pool.js'
 import { makeCachingPool, type WithDebug } from './pool/make-caching-pool.js'
 import type { MappedBuffer } from './pool/mapped-buffer.js'
 import { newSharedPool, type Shared } from './pool/new-shared-pool.js'
@@ -166,6 +171,8 @@ export function attachDevice(shared: SharedDevice): Device {
 /** Pools of which a keeper's thread is in charge. */
 type KeptPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
 
+const CREATES = { caching: 'createPool', block: 'createBlockPool', host: 'createHostPool' } as const
+
 /** What another thread needs to use a pool; made by `pool.share()`, and can be sent to the thread as it is. */
 export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
 export type SharedBlockDescriptor = SharedBlockState<SharedDevice>
@@ -174,7 +181,7 @@ export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
 
 /**
  * The pool that another thread of this process made with `shared: true` and shares, of the same kind, on the device that
- * `attachDevice(shared.device)` gives. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
+ * `attachDevice(shared.device)` gives; until it is closed here, the same object each time. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
  * what is no descriptor, PoolError for one of another process or version, of a closed pool, or when too many threads use it.
  */
 export function attachPool(shared: SharedArenaDescriptor): SharedArenaPool<SharedDevice>
@@ -256,6 +263,8 @@ export class Device implements Disposable {
   private readonly pools = new Set<Closable>()
   /** pools of other processes, which must be closed before those that they were made of */
   private readonly imports = new Set<Closable>()
+  /** by number: this thread's objects of pools that threads share */
+  private readonly sharedPools = new Map<number, Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
   private readonly compiler: Compiler
   private readonly memoryControl: MemoryControl
@@ -297,6 +306,8 @@ export class Device implements Disposable {
    */
   share(): SharedDevice {
     this.open('share')
+    const obstacle = sharingObstacle()
+    if (obstacle !== null) throw new PoolError(`share: ${obstacle}`)
     const driver = shareDriver(this.driver)
     const order = this.clocks.share()
     attachments.set(this.clocks.identity, this)
@@ -407,6 +418,9 @@ export class Device implements Disposable {
       if (options === undefined) return known
       throw new PoolError('poolFor: the stream has its pool already; give options at the first call only')
     }
+    if (options?.shared === true) {
+      throw new PoolError("poolFor: a stream's own pool is of one thread; make one with createPool({ shared: true })")
+    }
     const pool = this.keep(makeCachingPool(this.clocks, stream, options ?? {}, this.totalBytes))
     this.streamPools.set(stream, pool)
     return pool
@@ -431,7 +445,7 @@ export class Device implements Disposable {
     this.open('createArenaPool')
     if (options?.shared === true) {
       const state = newSharedArena(this.clocks, options, this.share())
-      return this.keep(new SharedArenaPool(this.clocks, this.defaultStream, state, true, serveWaiting))
+      return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, true, serveWaiting))
     }
     return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
   }
@@ -618,17 +632,44 @@ export class Device implements Disposable {
   private createShared(state: SharedHostDescriptor): SharedHostPool<SharedDevice>
   private createShared(state: SharedPoolDescriptor): SharedPool<SharedDevice>
   private createShared(state: SharedPoolDescriptor): KeptPool {
-    const keeper = new Worker(new URL('./keeper-thread.js', import.meta.url), { workerData: state, execArgv: [] })
-    keeper.unref()
+    const call = CREATES[state.kind]
+    const start = this.startKeeper(call, state)
     const pool = this.front(state, true)
+    start.await(call, serveWaiting)
     pool.begin()
-    return this.keep(pool)
+    return this.keepShared(state, pool)
+  }
+
+  /** Throws PoolError where the file of the keeper's thread is not beside this one. */
+  private startKeeper(call: string, state: SharedPoolDescriptor): ThreadStart {
+    const url = new URL('./keeper-thread.js', import.meta.url)
+    if (!existsSync(url)) {
+      const fact = `${fileURLToPath(url)} is missing, the file of the thread that keeps a shared pool`
+      throw new PoolError(`${call}: ${fact}; a bundler must leave this package external`)
+    }
+    const start = new ThreadStart()
+    const data: KeeperData = { state, start: start.buffer }
+    const keeper = new Worker(url, { workerData: data, execArgv: [] })
+    keeper.on('error', () => {}) // it comes when no event loop runs; the start tells the reason
+    keeper.unref()
+    return start
   }
 
   /** For `attachPool`. */
   attachPool(state: SharedPoolDescriptor): KeptPool {
     this.open('attachPool')
-    return this.keep(this.front(state, false))
+    return this.knownPool<KeptPool>(state) ?? this.keepShared(state, this.front(state, false))
+  }
+
+  /** This thread's open object of a shared pool. */
+  private knownPool<P extends Closable>({ number }: { readonly number: number }): P | undefined {
+    const known = this.sharedPools.get(number)
+    return known?.closed === false ? (known as P) : undefined
+  }
+
+  private keepShared<P extends Closable>({ number }: { readonly number: number }, pool: P): P {
+    this.sharedPools.set(number, pool)
+    return this.keep(pool)
   }
 
   /** What this thread has of a shared pool. */
@@ -647,8 +688,10 @@ export class Device implements Disposable {
   /** For `attachPool`. */
   attachArena(state: SharedArenaDescriptor): SharedArenaPool<SharedDevice> {
     this.open('attachPool')
+    const known = this.knownPool<SharedArenaPool<SharedDevice>>(state)
+    if (known !== undefined) return known
     this.clocks.buryStreams() // an arena has no keeper that would do so
-    return this.keep(new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
+    return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
   }
 
   private adoptShared(shared: SharedStream): Stream {

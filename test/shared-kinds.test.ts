@@ -80,7 +80,10 @@ describe('pools of other kinds in several threads', () => {
     const { driver, device, arena } = open()
     const used = driver.usedBytes()
     // A front that stands for the last thread, beside the one of a thread that ended: this one, as the roster is told.
-    const last = attachPool(structuredClone(arena.share()))
+    const shared = structuredClone(arena.share())
+    assert.equal(attachPool(shared), arena)
+    device['sharedPools'].clear()
+    const last = attachPool(shared)
     const { state } = arena as unknown as { state: { roster: { bury(thread: number): boolean } } }
     state.roster.bury(arena.thread)
     last.close()

@@ -6,7 +6,7 @@ import { after, describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { KiB, MiB } from '../src/base/bytes.js'
-import { MOST_WORKERS } from '../src/base/roster.js'
+import { MOST_WORKERS, Roster } from '../src/base/roster.js'
 import { attachPool, openDevice, type SharedPoolDescriptor } from '../src/device.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { PoolOptions } from '../src/pool/options.js'
@@ -83,10 +83,19 @@ describe('a pool in several threads', () => {
     const full = { name: 'PoolError', message: /^64 threads use this pool, which is the limit; close the pool in one/ }
     await assert.rejects(thread.do('attachOther', shared), full)
     others[0].roster.forget(others[0].thread)
-    assert.equal(await thread.do('attach', shared), others[0].thread)
+    assert.equal(Roster.numberIn(await thread.do('attach', shared)), others[0].thread)
     for (const { roster, thread: number } of others.slice(1)) roster.forget(number)
     await thread.do('close')
     pool.close()
+  })
+
+  it('is one object in each thread until it is closed there', () => {
+    const { device, pool } = open()
+    const shared = pool.share()
+    for (let time = 0; time < 2 * MOST_WORKERS; time++) assert.equal(attachPool(structuredClone(shared)), pool)
+    const refused = { name: 'PoolError', message: /^poolFor: .*createPool\({ shared: true }\)/ }
+    assert.throws(() => device.poolFor(device.createStream(), { shared: true }), refused)
+    device.close()
   })
 
   it('has room for so many blocks, and says so', () => {
@@ -286,6 +295,29 @@ describe('a pool in several threads', () => {
     copy.free()
     again.free()
     pool.check()
+  })
+
+  it('is not made, and leaves nothing, where its keeper cannot attach the device', () => {
+    for (const call of ['cuDeviceGet', 'cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent'] as const) {
+      const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
+      const device = openDevice(driver)
+      device.createPool().close()
+      driver.failCall({ call, code: 999 })
+      const refused = { name: 'CudaError', message: new RegExp(`^${call} failed`) }
+      assert.throws(() => device.createPool({ shared: true }), refused)
+      device.createPool({ shared: true }).close()
+      device.close()
+      assert.equal(driver.usedBytes(), 0)
+    }
+  })
+
+  it('is not made, and leaves nothing, where the device does not have what its options ask for', () => {
+    const device = openDevice(new SimulatedDriver({ virtualMemory: false }))
+    for (let time = 0; time < 2; time++) {
+      const refused = { name: 'PoolError', message: /backing 'virtual' is not possible here/ }
+      assert.throws(() => device.createPool({ shared: true, backing: 'virtual' }), refused)
+    }
+    device.close()
   })
 
   it('is lost with the thread that made it, for a clear error', async () => {

@@ -1,5 +1,8 @@
-// Questions of many threads to one, which answers them one after another: a place in shared memory for each thread that
-// asks, and a bell for the one that answers. Nobody needs an event loop. What is sent is JSON, since questions are rare.
+// Requests of many threads to one, which answers them one after another: a place in shared memory for each thread that
+// asks, and a bell for the thread that answers. No event loop is needed. Messages are JSON, since requests are rare.
+//
+// A call that asks can be cut short while its request is under way: by the timeout of a vm script, or for want of stack. The
+// next call of that thread takes the late answer first, and so never gets it for its own.
 
 import { type CarriedError, carry, uncarry } from './carried-error.js'
 
@@ -11,9 +14,10 @@ const enum Status {
 
 /** int32 words of a place: its status, the length of the text in bytes, and the text. */
 const PLACE_WORDS = 4096
+const LENGTH = 1
 const TEXT = 16
 const TEXT_BYTES = (PLACE_WORDS - TEXT) * 4
-/** How long a thread sleeps before it looks around: whether it has something else to do, and who answers still lives. */
+/** How long a thread sleeps before it looks whether it has something else to do, and whether the answering thread lives. */
 const PATIENCE_MS = 1
 
 type Answer = { readonly value: unknown } | { readonly error: CarriedError }
@@ -24,29 +28,57 @@ export function mailboxWords(most: number): number {
 }
 
 export class Mailbox {
-  /** `words` are the mailbox's alone; those of place 0 are the bell. */
+  /** `words` are the mailbox's alone. Place 0 has the bell, and later the reason why no request is answered any more. */
   constructor(private readonly words: Int32Array) {}
 
   /**
    * Asks as thread `me` and sleeps until the answer is there. `meanwhile` runs at once and then every millisecond, told whether
-   * it slept; an error that it returns ends the wait if there is no answer then. Throws what answering threw.
+   * it slept; an error that it returns ends the wait if there is no answer then. Throws what answering threw, and the reason
+   * given to `fail`.
    */
   ask(me: number, question: unknown, meanwhile: (slept: boolean) => Error | null): unknown {
     const { words } = this
     const place = me * PLACE_WORDS
     this.write(place, question)
     Atomics.store(words, place, Status.asked)
-    Atomics.add(words, 0, 1)
-    Atomics.notify(words, 0)
+    this.ring()
+    const answer = this.await(place, meanwhile)
+    if ('error' in answer) throw uncarry(answer.error)
+    return answer.value
+  }
+
+  /** Whether the answer to a request of thread `me` was never taken, since the call that asked was cut short. */
+  isLate(me: number): boolean {
+    return Atomics.load(this.words, me * PLACE_WORDS) !== Status.idle
+  }
+
+  /** Waits for that answer as `ask` does; null where answering threw. */
+  takeLate(me: number, meanwhile: (slept: boolean) => Error | null): unknown {
+    const answer = this.await(me * PLACE_WORDS, meanwhile)
+    return 'error' in answer ? null : answer.value
+  }
+
+  private await(place: number, meanwhile: (slept: boolean) => Error | null): Answer {
+    const { words } = this
     for (let slept = false; Atomics.load(words, place) === Status.asked; ) {
-      const obstacle = meanwhile(slept)
+      const obstacle = this.failure ?? meanwhile(slept)
       if (obstacle !== null && Atomics.load(words, place) === Status.asked) throw obstacle
       slept = Atomics.wait(words, place, Status.asked, PATIENCE_MS) === 'timed-out'
     }
     const answer = this.read(place) as Answer
     Atomics.store(words, place, Status.idle)
-    if ('error' in answer) throw uncarry(answer.error)
-    return answer.value
+    return answer
+  }
+
+  /** Nothing is answered from now on; every thread that asks is told this reason. */
+  fail(reason: unknown): void {
+    this.write(0, carry(reason))
+    this.ring()
+  }
+
+  /** The reason given to `fail`; null while requests are answered. */
+  get failure(): Error | null {
+    return Atomics.load(this.words, LENGTH) === 0 ? null : uncarry(this.read(0) as CarriedError)
   }
 
   /** Wakes the thread that answers, without a question. */
@@ -55,7 +87,7 @@ export class Mailbox {
     Atomics.notify(this.words, 0)
   }
 
-  /** Answers whoever waits; returns how many that were. */
+  /** Answers every thread that asks; returns how many did. */
   answer(work: (question: unknown, asker: number) => unknown): number {
     const { words } = this
     let answers = 0
@@ -93,15 +125,15 @@ export class Mailbox {
   }
 
   private write(place: number, message: unknown): void {
-    const bytes = this.text(place)
-    const length = Buffer.byteLength(JSON.stringify(message))
+    const text = JSON.stringify(message)
+    const length = Buffer.byteLength(text)
     if (length > TEXT_BYTES) throw new RangeError(`a message of ${length} bytes is longer than ${TEXT_BYTES}`)
-    bytes.write(JSON.stringify(message))
-    this.words[place + 1] = length
+    this.text(place).write(text)
+    Atomics.store(this.words, place + LENGTH, length)
   }
 
   private read(place: number): unknown {
-    return JSON.parse(this.text(place).toString('utf8', 0, this.words[place + 1]))
+    return JSON.parse(this.text(place).toString('utf8', 0, this.words[place + LENGTH]))
   }
 
   private text(place: number): Buffer {

@@ -1,11 +1,72 @@
 // Whether another thread of the process has ended, also when it was terminated and could say nothing. The operating system
 // knows, under the number of the thread and the moment it began, since numbers come round again. Only Linux is asked.
+//
+// Node keeps the system's thread of a terminated worker for as long as one of its file or name look-ups is pending, though no
+// JavaScript of it runs any more. But it closes the worker's sockets first. So each worker keeps one open, by which it is known to live.
 
 import { readFileSync, readlinkSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { basename } from 'node:path'
+import { isMainThread } from 'node:worker_threads'
 
 const TASKS = '/proc/self/task'
+const DESCRIPTORS = '/proc/self/fd'
 const START_TIME = 19 // behind the name of the thread, which may hold anything
+/** States of a thread that has ended, and that a debugger has not let go of yet. */
+const ENDED = ['Z', 'X']
+
+/** A socket that is open while a worker lives; zeros where there is none, as in the main thread. */
+export interface LifeSign {
+  readonly descriptor: number
+  readonly inode: number
+}
+
+const NO_SIGN: LifeSign = { descriptor: 0, inode: 0 }
+let sign: LifeSign | null = null
+
+/** The life sign of the calling thread, opened by the first call. */
+export function lifeSign(): LifeSign {
+  sign ??= isMainThread ? NO_SIGN : openSign()
+  return sign
+}
+
+function openSign(): LifeSign {
+  const server = createServer().on('error', () => {}) // no descriptor is left, say: the thread is known by its number alone
+  server.listen({ path: `\0cuda-mempool ${process.pid} ${threadNumber()}`, exclusive: true })
+  server.unref()
+  const { _handle } = server as unknown as { _handle: { fd: number } | null } // which the types do not know
+  const inode = _handle === null ? 0 : inodeOf(_handle.fd)
+  return _handle === null || inode === 0 ? NO_SIGN : { descriptor: _handle.fd, inode }
+}
+
+/** As an int32; 0 for a descriptor that is closed, or no socket. */
+function inodeOf(descriptor: number): number {
+  const link = readlinkSync(`${DESCRIPTORS}/${descriptor}`)
+  return Number(/^socket:\[(\d+)\]$/.exec(link)?.[1] ?? 0) | 0
+}
+
+/** Whether a life sign is gone; not as long as the system does not tell. */
+export function isGone({ descriptor, inode }: LifeSign): boolean {
+  if (descriptor === 0) return false
+  try {
+    return inodeOf(descriptor) !== inode
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'ENOENT'
+  }
+}
+
+/** The reason why threads cannot share anything in this process; null where they can. */
+export function sharingObstacle(
+  versions: Readonly<Record<string, string | undefined>> = process.versions,
+): string | null {
+  if (versions['bun'] !== undefined) return 'sharing between threads needs Node, not Bun'
+  if (versions['deno'] !== undefined) return 'sharing between threads needs Node, not Deno'
+  if (process.platform !== 'linux') {
+    return 'sharing between threads needs Linux, whose /proc tells which threads have ended'
+  }
+  if (threadNumber() !== 0) return null
+  return 'sharing between threads needs to read /proc; under the permission model start Node with --allow-fs-read=/proc'
+}
 
 /** The system's number of the calling thread, which no other thread has while it lives; 0 where the system does not tell. */
 export function threadNumber(): number {
@@ -26,20 +87,22 @@ export function threadStart(thread: number): number {
     if (code === 'ENOENT' || code === 'ESRCH') return 0
     throw error // say for want of file descriptors, which means nothing
   }
-  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[START_TIME]) | 0 || 1
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return ENDED.includes(fields[0]) ? 0 : Number(fields[START_TIME]) | 0 || 1
 }
 
 /** What the calling thread is known by for `hasEnded`; empty where the system does not tell. */
 export function markOfThread(): string {
   const thread = threadNumber()
-  return thread === 0 ? '' : `${thread} ${threadStart(thread)}`
+  const { descriptor, inode } = lifeSign()
+  return thread === 0 ? '' : `${thread} ${threadStart(thread)} ${descriptor} ${inode}`
 }
 
 /** Whether the thread of a mark has ended; not as long as the system does not tell. */
 export function hasEnded(mark: string): boolean {
   if (mark === '') return false
-  const [thread, start] = mark.split(' ').map(Number)
-  return isOver(thread, start)
+  const [thread, start, descriptor, inode] = mark.split(' ').map(Number)
+  return isOver(thread, start) || isGone({ descriptor, inode })
 }
 
 /** The same of a number and when its thread began, 0 for not known. */

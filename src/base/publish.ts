@@ -1,8 +1,13 @@
-/** Stores of one thread are seen by the others in their order, and a plain one is enough to publish what was written before. */
-const STORES_IN_ORDER = process.arch === 'x64'
+/** Processors that keep the order of a thread's loads, and of its stores: plain ones are enough to hand data over. */
+const IN_ORDER = process.arch === 'x64'
 
-/** Stores so that whoever sees the value sees all that was written before. */
+/** Stores so that a thread which sees the value sees all that was written before. */
 export function publish(words: Int32Array, index: number, value: number): void {
-  if (STORES_IN_ORDER) words[index] = value
+  if (IN_ORDER) words[index] = value
   else Atomics.store(words, index, value)
+}
+
+/** Loads a published value so that later loads see all that was written before it. */
+export function seen(words: Int32Array, index: number): number {
+  return IN_ORDER ? words[index] : Atomics.load(words, index)
 }

@@ -1,17 +1,26 @@
-// A lock in shared memory that outlives its holder (a robust mutex, as POSIX has it). The word holds the number of the thread
-// that has the lock, so that a waiter can ask the roster whether that thread still lives; from a dead one it takes the lock
-// over, and knows that what the lock protects was left in the middle of something.
+// A lock in shared memory that outlives its holder (a robust mutex, as POSIX has it). Its word has the number of the thread
+// that holds it, so a waiter can ask the roster whether that thread still lives. A waiter takes the lock over from a dead
+// holder, and knows that the data behind the lock was left in the middle of a change.
 //
-// A wake-up costs a call even when nobody waits, so whoever waits says so in a bit beside the number. A wake-up can be lost
-// with the thread that was to pass it on; waiters look again by themselves after a while, and at the same time at whether the
-// holder still lives: nobody else needs to say so, and the waiter may be the main thread.
+// A thread that finds itself as the holder takes the lock over in the same way. No section is entered twice, so an earlier call of
+// this thread was cut short: by the timeout of a vm script, by Ctrl-C in a REPL, or for want of stack.
+//
+// The word also counts acquisitions. The number of a dead thread is given to another thread in the end; without the count, a
+// waiter that was stopped between its look at the word and its exchange would take the lock from a living thread.
+//
+// Waiters set a bit in the word, so that a release without waiters makes no system call. A wake-up is lost with the thread that
+// was to pass it on; therefore waiters look again after some milliseconds, and ask then whether the holder lives.
 
 import { assert } from './assert.js'
-import type { Roster } from './roster.js'
+import { MOST_WORKERS, type Roster } from './roster.js'
 
-const WAITERS = 1 << 30
-const OWNER = WAITERS - 1
-/** Looks at a held lock before sleeping: some tens of microseconds, since to sleep and to be woken takes longer than many short sections. */
+const OWNER = 127
+const WAITERS = 128
+const ACQUISITION = 256
+/** In place of the owner: the holder failed in the middle of a change. */
+const BROKEN = 127
+assert(MOST_WORKERS < BROKEN, 'the number of a thread fits into its bits')
+/** Looks at a held lock before sleeping: some tens of microseconds. Many sections are shorter than a sleep and a wake-up. */
 const SPINS = 3000
 const PATIENCE_MS = 5
 
@@ -25,36 +34,57 @@ export class RobustLock {
   ) {}
 
   /**
-   * Waits for the lock. The result is 0, or the number of the dead thread that it was taken over from; whoever dies before
-   * all is repaired leaves that to the next one, who gets such a number again.
+   * Waits for the lock. The result is 0 when the data behind it is whole. Otherwise it is not: the last holder died, failed or was
+   * cut short, and the caller repairs the data. A caller that dies meanwhile leaves the repair to the next one.
    */
   acquire(): number {
-    return Atomics.compareExchange(this.words, this.index, 0, this.me) === 0 ? 0 : this.wait()
+    const { words, index } = this
+    const seen = Atomics.load(words, index)
+    if ((seen & OWNER) !== 0) return this.wait()
+    return Atomics.compareExchange(words, index, seen, (seen + ACQUISITION) | this.me) === seen ? 0 : this.wait()
   }
 
   release(): void {
-    const { words, index } = this
-    assert((words[index] & OWNER) === this.me, 'a lock is released by the thread that holds it')
-    if ((Atomics.exchange(words, index, 0) & WAITERS) !== 0) Atomics.notify(words, index, 1)
+    this.leave(0)
+  }
+
+  /** Releases the lock after a failure in the middle of a change; the next holder repairs the data. */
+  releaseBroken(): void {
+    this.leave(BROKEN)
+  }
+
+  /** Lets go of the lock where an earlier call of this thread was cut short: before waiting for another thread, which may need it. */
+  dropStale(): void {
+    if (this.owner === this.me) this.releaseBroken()
   }
 
   /** The number of the thread that holds the lock, dead or alive; 0 for none. */
   get owner(): number {
-    return Atomics.load(this.words, this.index) & OWNER
+    const owner = Atomics.load(this.words, this.index) & OWNER
+    return owner === BROKEN ? 0 : owner
+  }
+
+  private leave(owner: 0 | typeof BROKEN): void {
+    const { words, index, me } = this
+    assert((words[index] & OWNER) === me, 'a lock is released by the thread that holds it')
+    // Others only set the bit of the waiters meanwhile.
+    const before = owner === 0 ? Atomics.and(words, index, ~(OWNER | WAITERS)) : Atomics.or(words, index, BROKEN)
+    if ((before & WAITERS) !== 0) Atomics.notify(words, index, 1)
   }
 
   private wait(): number {
     const { words, index, roster, me } = this
-    let bits = 0 // whoever has waited cannot know whether others still do
+    let bits = 0 // a thread that has waited cannot know whether others still do
     for (let spins = 0; ; spins++) {
       const seen = Atomics.load(words, index)
       const owner = seen & OWNER
-      assert(owner !== me, 'a thread that holds a lock does not wait for it')
-      if (owner === 0 || roster.isDead(owner)) {
-        if (Atomics.compareExchange(words, index, seen, me | bits | (seen & WAITERS)) === seen) return owner
+      if (owner === 0 || owner === BROKEN || owner === me || roster.isDead(owner)) {
+        const mine = ((seen & ~OWNER) + ACQUISITION) | me | bits
+        if (Atomics.compareExchange(words, index, seen, mine) === seen) return owner
       } else if (spins > SPINS) {
-        if (seen !== owner || Atomics.compareExchange(words, index, seen, seen | WAITERS) === seen) {
-          if (Atomics.wait(words, index, owner | WAITERS, PATIENCE_MS) === 'timed-out') roster.look(owner)
+        const waiting = seen | WAITERS
+        if (seen === waiting || Atomics.compareExchange(words, index, seen, waiting) === seen) {
+          if (Atomics.wait(words, index, waiting, PATIENCE_MS) === 'timed-out') roster.look(owner)
           bits = WAITERS
         }
       }

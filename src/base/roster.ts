@@ -3,12 +3,18 @@
 // given away again only after somebody has cleaned up behind it.
 
 import { PoolError } from './errors.js'
-import { isOver, threadNumber, threadStart } from './os-thread.js'
+import { isGone, isOver, lifeSign, sharingObstacle, threadNumber, threadStart } from './os-thread.js'
 
 /** Threads that one roster can have at a time; their numbers are 1 to this. */
 export const MOST_WORKERS = 64
-/** int32 words of a roster: from 1 on for each number the system's of its thread, negative once that is dead, and then when each started. */
-export const ROSTER_WORDS = 2 * MOST_WORKERS + 1
+/**
+ * int32 words of a roster. From 1 on, for each number: the system's number of its thread, negative once the thread is dead; then the
+ * time at which each thread started; then how many threads had the number before; then descriptor and inode of each life sign.
+ */
+export const ROSTER_WORDS = 5 * MOST_WORKERS + 1
+/** Between two names of one number. */
+const NAMES = 128
+const MOST_NAMES = 2 ** 24
 
 export class Roster {
   /** Words `first` to before `first + ROSTER_WORDS` are the roster's. */
@@ -17,17 +23,46 @@ export class Roster {
     private readonly first: number,
   ) {}
 
-  /** A number for the calling thread, one more at each call; 0 when all are taken. Throws PoolError on other systems than Linux. */
+  /** A number for the calling thread, one more at each call; 0 when all are taken. Throws PoolError where threads cannot share anything. */
   enter(): number {
+    const obstacle = sharingObstacle()
+    if (obstacle !== null) throw new PoolError(obstacle)
     const id = threadNumber()
-    if (id === 0) throw new PoolError('sharing between threads needs Linux, whose /proc tells which threads have ended')
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
       if (Atomics.compareExchange(this.words, this.first + worker, 0, id) !== 0) continue
-      // A thread that dies before this is known by its number alone.
-      Atomics.store(this.words, this.startOf(worker), threadStart(id))
+      this.describe(worker, id)
       return worker
     }
     return 0
+  }
+
+  /**
+   * The number of a dead thread for the calling one, with all that is left of the dead thread, which is cleared up under that number
+   * then; 0 when no thread is dead. For a full roster.
+   */
+  takeOver(): number {
+    const id = threadNumber()
+    for (const worker of this.lookAtAll()) {
+      const dead = Atomics.load(this.words, this.first + worker)
+      if (dead >= 0) continue // another thread has cleared up
+      this.clear(worker)
+      if (Atomics.compareExchange(this.words, this.first + worker, dead, id) !== dead) continue
+      Atomics.add(this.words, this.namesOf(worker), 1)
+      this.describe(worker, id)
+      return worker
+    }
+    return 0
+  }
+
+  /** What a thread is called outside: its number, and how many threads had that before. So no later thread is taken for it. */
+  nameOf(worker: number): number {
+    const before = Atomics.load(this.words, this.namesOf(worker)) & (MOST_NAMES - 1)
+    return before * NAMES + worker
+  }
+
+  /** The number in a name, whether its thread is there or not. */
+  static numberIn(name: number): number {
+    return name % NAMES
   }
 
   /**
@@ -44,29 +79,30 @@ export class Roster {
     const id = Atomics.load(this.words, this.first + worker)
     if (id <= 0) return id < 0
     const started = Atomics.load(this.words, this.startOf(worker))
-    if (!isOver(id, started)) return false
+    const descriptor = Atomics.load(this.words, this.signOf(worker))
+    const inode = Atomics.load(this.words, this.signOf(worker) + 1)
+    if (!isGone({ descriptor, inode }) && !isOver(id, started)) return false
     return Atomics.compareExchange(this.words, this.first + worker, id, -id) === id || this.isDead(worker)
   }
 
   /** Looks at all threads. Returns the numbers of the dead, also those that were known. */
   lookAtAll(): number[] {
-    return Array.from({ length: MOST_WORKERS }, (_, index) => index + 1).filter(worker => this.look(worker))
+    for (let worker = 1; worker <= MOST_WORKERS; worker++) this.look(worker)
+    return this.dead()
+  }
+
+  /** The numbers of the dead, as far as they are known. */
+  dead(): number[] {
+    const dead: number[] = []
+    for (let worker = 1; worker <= MOST_WORKERS; worker++) if (this.isDead(worker)) dead.push(worker)
+    return dead
   }
 
   /** Nothing is left of a thread, by its own doing or after its death: its number may be given away. */
   forget(worker: number): void {
-    Atomics.store(this.words, this.startOf(worker), 0)
+    this.clear(worker) // first: the next thread of the number is another one
+    Atomics.add(this.words, this.namesOf(worker), 1)
     Atomics.store(this.words, this.first + worker, 0)
-  }
-
-  /** The numbers of all dead may be given away: for where nothing of them needs to be cleaned up, so that anybody may say so. */
-  forgetDead(): void {
-    for (const worker of this.lookAtAll()) {
-      const id = Atomics.load(this.words, this.first + worker)
-      if (id >= 0) continue // somebody else has said so
-      Atomics.store(this.words, this.startOf(worker), 0)
-      Atomics.compareExchange(this.words, this.first + worker, id, 0)
-    }
   }
 
   isAlive(worker: number): boolean {
@@ -77,7 +113,28 @@ export class Roster {
     return Atomics.load(this.words, this.first + worker) < 0
   }
 
+  /** Notes all by which others see whether the thread lives. A thread that dies before this is known by its number alone. */
+  private describe(worker: number, id: number): void {
+    const { descriptor, inode } = lifeSign()
+    Atomics.store(this.words, this.startOf(worker), threadStart(id))
+    Atomics.store(this.words, this.signOf(worker) + 1, inode)
+    Atomics.store(this.words, this.signOf(worker), descriptor)
+  }
+
+  private clear(worker: number): void {
+    Atomics.store(this.words, this.signOf(worker), 0)
+    Atomics.store(this.words, this.startOf(worker), 0)
+  }
+
+  private signOf(worker: number): number {
+    return this.first + 3 * MOST_WORKERS + 2 * worker - 1
+  }
+
   private startOf(worker: number): number {
     return this.first + MOST_WORKERS + worker
+  }
+
+  private namesOf(worker: number): number {
+    return this.first + 2 * MOST_WORKERS + worker
   }
 }

@@ -28,7 +28,12 @@ export class Context {
   /** Retains the primary context of device `ordinal` and makes it current in this thread. */
   static open(driver: Driver, ordinal: number): Context {
     const context = new Context(driver, driver.cuDeviceGet(ordinal), ordinal)
-    context.activate()
+    try {
+      context.activate()
+    } catch (error) {
+      context.release()
+      throw error
+    }
     return context
   }
 

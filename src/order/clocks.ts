@@ -91,7 +91,14 @@ export class Clocks extends KnownOrder {
     this.waited = state.waited
     this.handles = state.handles
     this.slots = new StreamSlots(state)
-    if (attached !== null) this.slots.join()
+    if (attached === null) return
+    this.slots.join()
+    try {
+      if (this.slots.hasEstate) this.buryStreams()
+    } catch (error) {
+      this.slots.resign()
+      throw error
+    }
   }
 
   /** What another thread needs to attach to this order. From the first call on ticks take a lock. */

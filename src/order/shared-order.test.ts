@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { MOST_WORKERS } from '../base/roster.js'
 import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
@@ -21,6 +22,30 @@ function setUp() {
 const borrow = (clocks: Clocks, stream: Stream) => Stream.borrow(clocks, structuredClone(stream.share()))!
 
 describe('shared order', () => {
+  it('is attached in the place of a dead thread where the roster is full, and the streams of that thread are ended', () => {
+    const { order, clocks } = setUp()
+    const attach = () => new Clocks(Context.open(order.driver, 0), clocks.share())
+    const others = Array.from({ length: MOST_WORKERS - 2 }, attach)
+    assert.throws(attach, { name: 'PoolError', message: /^64 threads share this device, which is the limit/ })
+    const { me } = others[9].slots
+    const stream = Stream.create(others[9])
+    const { slot, handle } = stream
+    others[9].mark(slot)
+    others[9].slots.pin(clocks.slots.ownedBy(handle)) // it died while it called the driver
+    clocks.slots['roster'].bury(me)
+    order.driver.failCall({ call: 'cuEventRecord' })
+    order.driver.failCall({ call: 'cuCtxSynchronize' })
+    assert.throws(attach, { name: 'CudaError' })
+    assert.equal(clocks.slots['roster'].isDead(me), true, 'another thread will clear up')
+    const heir = attach()
+    assert.equal(heir.slots.me, me)
+    assert.deepEqual([heir.slots.isOpen(slot), order.driver.calls.get('cuStreamDestroy')], [false, 1])
+    const own = Stream.create(heir)
+    heir.buryStreams()
+    assert.equal(heir.slots.isOpen(own.slot), true)
+    assert.throws(attach, { name: 'PoolError', message: /64 threads/ })
+  })
+
   it('a stream is marked, asked and waited for by any thread', () => {
     const { order, clocks, there, here, hold } = setUp()
     const other = Stream.create(there)

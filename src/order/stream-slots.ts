@@ -20,14 +20,17 @@ export class StreamSlots {
   me = 0
   private readonly roster: Roster
   private lock: RobustLock | null = null
+  /** This thread has the number of a dead one, whose streams and events are not cleared up yet. */
+  hasEstate = false
 
   constructor(private readonly state: OrderState) {
     this.roster = new Roster(state.roster, 0)
   }
 
-  /** This thread enters the roster. Throws PoolError for a closed device, a full roster, or where nothing can be shared. */
+  /** This thread enters the roster; where that is full, in the place of a dead thread. Throws PoolError for a closed device, for too many threads, or where nothing can be shared. */
   join(): void {
-    const me = this.roster.enter()
+    const free = this.roster.enter()
+    const me = free || this.roster.takeOver()
     if (me === 0) throw new PoolError(`${MOST_WORKERS} threads share this device, which is the limit; close it in one`)
     this.lock = new RobustLock(this.state.lock, 0, this.roster, me)
     this.acquire()
@@ -35,6 +38,8 @@ export class StreamSlots {
     if (isClosed) this.roster.forget(me)
     else {
       this.me = me
+      this.hasEstate = free === 0
+      if (this.hasEstate) Atomics.store(this.state.pins, me, 0)
       if (this.state.identity[0] === 0) this.begin(me)
     }
     this.release()
@@ -48,6 +53,13 @@ export class StreamSlots {
     this.state.eventCounts[this.me] = 0
     this.release()
     this.roster.forget(this.me)
+    this.me = 0
+    this.lock = null
+  }
+
+  /** Takes `join` back where the estate that came with the number could not be cleared up: another thread will. */
+  resign(): void {
+    this.roster.bury(this.me)
     this.me = 0
     this.lock = null
   }
@@ -78,6 +90,11 @@ export class StreamSlots {
 
   release(): void {
     this.lock?.release()
+  }
+
+  /** See RobustLock. */
+  dropStale(): void {
+    this.lock?.dropStale()
   }
 
   /** The slot of an open stream with this handle that a thread of this device made; -1 for none. */
@@ -202,9 +219,15 @@ export class StreamSlots {
     return false
   }
 
-  /** Numbers of threads that died and were not forgotten. */
+  /** Numbers under which streams or events of dead threads may be left. */
   dead(): number[] {
-    return this.me === 0 ? [] : this.roster.lookAtAll()
+    if (this.me === 0) return []
+    const dead = this.roster.lookAtAll()
+    return this.hasEstate ? [this.me, ...dead] : dead
+  }
+
+  private isDead(worker: number): boolean {
+    return this.roster.isDead(worker) || (worker === this.me && this.hasEstate)
   }
 
   /** Takes over a slot of a dead thread, to end its stream; what it was, or null when there is nothing to end. */
@@ -213,7 +236,7 @@ export class StreamSlots {
     this.acquire()
     const was: Life = lives[slot]
     // Another thread may have cleaned up, and the number may be a new one's.
-    let inherits = this.roster.isDead(dead) && owners[slot] === dead && was !== Life.free && was !== Life.retired
+    let inherits = this.isDead(dead) && owners[slot] === dead && was !== Life.free && was !== Life.retired
     if (inherits && handles[slot] === CU_STREAM_LEGACY_DEFAULT) {
       inherits = false
       owners[slot] = 0
@@ -231,7 +254,7 @@ export class StreamSlots {
   /** Takes one of the events that a dead thread made for its marks; 0 for none. */
   takeEvent(dead: number): number {
     this.acquire()
-    const event = this.roster.isDead(dead) ? takeEvent(this.state, dead) : 0
+    const event = this.isDead(dead) ? takeEvent(this.state, dead) : 0
     this.release()
     return event
   }
@@ -249,10 +272,11 @@ export class StreamSlots {
     const isEmpty = !owners.some(
       (owner, slot) => owner === dead && lives[slot] !== Life.free && lives[slot] !== Life.retired,
     )
-    if (isEmpty && this.roster.isDead(dead)) {
+    if (isEmpty && this.isDead(dead)) {
       pins[dead] = 0
       this.state.eventCounts[dead] = 0
-      this.roster.forget(dead)
+      if (dead === this.me) this.hasEstate = false
+      else this.roster.forget(dead)
     }
     this.release()
   }

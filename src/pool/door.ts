@@ -4,7 +4,7 @@
 // make one in all threads at once, the keeper asks for that, and the thread just stores and loads.
 
 import { PoolError } from '../base/errors.js'
-import { publish } from '../base/publish.js'
+import { publish, seen } from '../base/publish.js'
 import { MOST_WORKERS, type Roster } from '../base/roster.js'
 import { openProcessBarrier } from '../driver/native/process-barrier.js'
 import type { Region } from '../heap/region.js'
@@ -61,7 +61,7 @@ export class Door {
       if (Atomics.load(words, 0) === 0) return true
     } else {
       words[index] = 1
-      if (words[0] === 0) return true
+      if (seen(words, 0) === 0) return true // the places are looked at after that
     }
     this.leave()
     return false

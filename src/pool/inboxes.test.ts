@@ -96,7 +96,7 @@ describe('an inbox', () => {
     const { pool, keeper, producer, consumer, inboxes } = twoThreads()
     const adopted = consumer.adopt(producer.allocate(5000).transfer())
     send(producer, consumer, 3)
-    keeper['state'].roster.bury(producer.thread)
+    keeper['state'].roster.bury(producer['state'].thread)
     adopted.free()
     assert.equal(inboxes.all().size, 3)
     keeper.sweep()
@@ -118,12 +118,12 @@ describe('an inbox', () => {
   it('serves the next thread that has its number', () => {
     const { pool, producer, consumer, attach, inboxes } = twoThreads()
     send(producer, consumer, 2 * ROOM)
-    const { thread } = producer
+    const { thread } = producer['state']
     const kept = consumer.adopt(producer.allocate(1000).transfer())
     producer.close()
     assert.equal(inboxes.all().size, 0)
     const next = attach()
-    assert.equal(next.thread, thread)
+    assert.equal(next['state'].thread, thread)
     kept.free()
     assert.equal(inboxes.all().size, 1)
     const { cacheMisses } = pool.stats()
@@ -139,7 +139,7 @@ describe('an inbox', () => {
       send(producer, consumer)
       assert.equal(inboxes.all().size, 1)
       if (round % 2 === 0) consumer.close()
-      else keeper['state'].roster.bury(consumer.thread)
+      else keeper['state'].roster.bury(consumer['state'].thread)
       keeper.sweep()
     }
   })
@@ -190,7 +190,7 @@ describe('an inbox', () => {
         }
         assert.ok(died || count >= 2 * (PARCEL - 1), `${count} stores`)
         const [dead, alive] = dies === 'frees' ? [consumer, producer] : [producer, consumer]
-        keeper['state'].roster.bury(dead.thread)
+        keeper['state'].roster.bury(dead['state'].thread)
         keeper.sweep()
         pool.reclaim(dead.thread)
         pool.check()

@@ -6,7 +6,7 @@
 // (door.ts), and so may the keeper of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
 // each block in an entry, or in none and cached by one thread, which is where the keeper looks for it.
 
-import { publish } from '../base/publish.js'
+import { publish, seen } from '../base/publish.js'
 import { MOST_WORKERS } from '../base/roster.js'
 import { Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { type RecordTable, Word } from '../heap/records.js'
@@ -113,7 +113,7 @@ export class Inboxes {
 
   /** Whether nothing more comes into a parcel. */
   isComplete(parcel: number): boolean {
-    return (this.words[parcel] & COMPLETE) !== 0
+    return (seen(this.words, parcel) & COMPLETE) !== 0
   }
 
   /** This thread has taken everything out of a complete parcel, which any thread may begin anew. */

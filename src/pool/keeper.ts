@@ -8,7 +8,8 @@
 import { assert } from '../base/assert.js'
 import { MiB } from '../base/bytes.js'
 import { openEnd } from '../base/channel-end.js'
-import { PoolError, type StreamMemory } from '../base/errors.js'
+import { CudaError, PoolError, type StreamMemory } from '../base/errors.js'
+import { Roster } from '../base/roster.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Word } from '../heap/records.js'
 import { classOf, UNIT_BYTES } from '../heap/size-classes.js'
@@ -51,8 +52,9 @@ export interface Reclaimed {
 /** New memory is taken so much at a time at most, where the pool may be that large. */
 const MOST_AHEAD_BYTES = 32 * MiB
 const AHEAD_SHARE = 1 / 64
-/** How often the keeper looks for threads that have ended, at least. */
+/** How often the keeper looks for threads that have ended: while it is asked, and at least, since an idle pool should cost next to nothing. */
 const SWEEP_MS = 50
+const MOST_SWEEP_MS = 2000
 
 export class Keeper {
   private readonly reserve: Reserve
@@ -60,6 +62,8 @@ export class Keeper {
   private readonly users: SlotUser[] = []
   /** how much is taken beyond what was asked for: at least a granule, or nothing */
   private readonly aheadUnits: number
+  /** dead threads that still hold buffers, and nothing else */
+  private readonly buried = new Set<number>()
   private closed = false
   private sweptAt = 0
 
@@ -80,45 +84,67 @@ export class Keeper {
     state.figures[Figure.keeper] = state.thread
   }
 
-  /** Keeps a pool in this thread until it is closed. Where it cannot be made, whoever asks first is told why. */
-  static run(...of: ConstructorParameters<typeof Keeper>): void {
-    const { mailbox } = of[0]
+  /** Serves until the pool is closed, or cannot be served any more: then every thread that asks is told why. */
+  run(): void {
+    const { mailbox } = this.state
     try {
-      const keeper = new Keeper(...of)
-      for (let { rings } = mailbox; !keeper.closed; { rings } = mailbox) {
-        if (keeper.serve() === 0) mailbox.sleep(rings, SWEEP_MS)
+      for (let idleMs = SWEEP_MS; !this.closed; ) {
+        const { rings } = mailbox
+        if (this.serve() === 0) mailbox.sleep(rings, idleMs)
+        idleMs = mailbox.rings === rings ? Math.min(2 * idleMs, MOST_SWEEP_MS) : SWEEP_MS
       }
     } catch (error) {
-      const refuse = () => {
-        throw error
-      }
-      while (mailbox.answer(refuse) === 0) mailbox.sleep(mailbox.rings, SWEEP_MS)
+      mailbox.fail(error)
     }
   }
 
   /** Answers whoever waits; returns how many that were. */
   serve(): number {
     const now = performance.now()
-    if (now - this.sweptAt > SWEEP_MS) this.sweep()
-    if (this.reserve.wantsMarks) this.within(() => this.reserve.placeMarks())
+    if (now - this.sweptAt > SWEEP_MS) this.unlessRefused(() => this.sweep())
+    else this.unlessRefused(() => this.buryDead()) // those that another thread has noticed
+    if (this.reserve.wantsMarks) this.unlessRefused(() => this.within(() => this.reserve.placeMarks()))
     const { mailbox, roster, thread } = this.state
     const answers = mailbox.answer((question, asker) => this.within(() => this.reply(question as Question, asker)))
     if (this.closed) roster.forget(thread)
     return answers
   }
 
+  /** Work that no thread has asked for: a call that the driver refuses is tried again in the next round. A lost device is the end. */
+  private unlessRefused(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      if (!(error instanceof CudaError)) throw error
+    }
+  }
+
   /** Clears up behind threads that have ended. */
   sweep(): void {
     this.sweptAt = performance.now()
-    for (const thread of this.state.roster.lookAtAll()) {
-      this.within(() => {
-        this.state.mailbox.forget(thread)
-        this.bury(thread)
-        if (this.held(thread, Phase.live).length === 0) this.state.roster.forget(thread)
-      })
-    }
+    this.state.roster.lookAtAll()
+    this.buryDead()
     this.clocks.buryStreams()
     this.state.slots.look()
+  }
+
+  /** Takes back what the dead had cached. Those that had nothing live are forgotten; the others keep their numbers until they are reclaimed. */
+  private buryDead(): void {
+    const { roster, mailbox } = this.state
+    for (const thread of roster.dead()) {
+      if (this.buried.has(thread)) continue
+      this.within(() => {
+        mailbox.forget(thread)
+        this.bury(thread)
+        if (this.held(thread, Phase.live).length === 0) this.forget(thread)
+        else this.buried.add(thread)
+      })
+    }
+  }
+
+  private forget(thread: number): void {
+    this.buried.delete(thread)
+    this.state.roster.forget(thread)
   }
 
   private reply(question: Question, asker: number): unknown {
@@ -166,7 +192,7 @@ export class Keeper {
       throw new PoolError(`allocate: the pool has ${most} blocks, which is the limit; make another, or larger blocks`)
     }
     const { growths } = this.reserve
-    const taken = this.reserve.allocate(units, alignUnits, slot)
+    const taken = this.reserve.allocate(units, alignUnits, slot) || this.retryAfterSweep(units, alignUnits, slot)
     const { mostPieces } = this.reserve.backing
     if (taken === 0 && mostPieces > 0) {
       const fact = `the pool has ${mostPieces} driver allocations, which is the limit`
@@ -179,6 +205,14 @@ export class Keeper {
       this.reserve.growAhead(this.state.memory.heapFor(units), this.aheadUnits)
     }
     return record
+  }
+
+  /** Once more, if a thread has died that nothing was taken back from yet. */
+  private retryAfterSweep(units: number, alignUnits: number, slot: number): number {
+    const { roster } = this.state
+    const dead = roster.lookAtAll().filter(thread => !this.buried.has(thread))
+    for (const thread of dead) this.bury(thread)
+    return dead.length === 0 ? 0 : this.reserve.allocate(units, alignUnits, slot)
   }
 
   /** Obtains memory for a block, if there is none free; false when there is no room for it. */
@@ -218,27 +252,28 @@ export class Keeper {
     }
   }
 
-  /** A thread is done: what it still has goes back, each block after the work of the stream it is for. */
+  /** A thread is done: what it still has goes back, each block after the work of the stream it is for. It gives its number up itself. */
   private leave(thread: number): Reclaimed {
     const held = this.held(thread, Phase.live)
     const sum = this.sumOf(held)
     for (const record of held) this.takeBack(record)
     this.bury(thread)
-    this.state.roster.forget(thread)
     return sum
   }
 
-  /** Gives back what a dead thread had live, after all work that may be using it. */
-  private reclaim(thread: number): Reclaimed {
-    if (thread !== NOBODY && !this.state.roster.look(thread)) return { buffers: 0, bytes: 0 }
+  /** Gives back what a dead thread had live, after all work that may be using it; nothing for a name that is no dead thread's. */
+  private reclaim(name: number): Reclaimed {
+    const { roster, mailbox } = this.state
+    const thread = Roster.numberIn(name)
     if (thread !== NOBODY) {
-      this.state.mailbox.forget(thread) // an answer would give another block to its number
+      if (roster.nameOf(thread) !== name || !roster.look(thread)) return { buffers: 0, bytes: 0 }
+      mailbox.forget(thread) // an answer would give another block to its number
       this.bury(thread)
     }
     const held = this.held(thread, Phase.live)
     const sum = this.sumOf(held)
     for (const record of held) this.giveBackLate(record)
-    if (thread !== NOBODY) this.state.roster.forget(thread)
+    if (thread !== NOBODY) this.forget(thread)
     return sum
   }
 
@@ -258,7 +293,6 @@ export class Keeper {
       throw error
     }
     this.closed = true
-    this.state.roster.forget(asker)
     return sum
   }
 

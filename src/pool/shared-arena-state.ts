@@ -118,12 +118,7 @@ export class ArenaState {
   constructor(state: SharedArenaState, clocks: Clocks) {
     const parts = layOut(new Region(state.buffer), state)
     this.roster = new Roster(parts.rosterWords, 0)
-    let thread = this.roster.enter()
-    if (thread === 0) {
-      this.roster.forgetDead()
-      thread = this.roster.enter()
-    }
-    this.thread = thread
+    this.thread = this.roster.enter() || this.roster.takeOver()
     if (this.thread === 0) {
       throw new PoolError(
         `${MOST_WORKERS} threads use this pool, which is the limit; close the pool in one of them first`,

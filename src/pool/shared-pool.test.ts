@@ -1,11 +1,14 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { runInNewContext } from 'node:vm'
 import { MiB } from '../base/bytes.js'
+import { CudaError, DeviceLostError } from '../base/errors.js'
 import { MOST_WORKERS } from '../base/roster.js'
 import { loadKoffi } from '../driver/native/koffi.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
-import { CLOSED, Figure } from './shared-state.js'
+import type { SharedPool } from './shared-pool.js'
+import { CLOSED, Figure, type SharedState } from './shared-state.js'
 import type { TransferredBuffer } from './transferred.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
@@ -14,6 +17,13 @@ for (const backing of ['virtual', 'segments'] as const) {
     const { pool } = device.createSharedPool({ backing })
     return { device, pool, check: () => pool.check(), close: () => pool.close() }
   })
+}
+
+/** Stops a call that does not end, without any `finally` of it, once it has come so far. */
+function cutShort(call: () => unknown, isSoFar: () => boolean): void {
+  while (!isSoFar()) {
+    assert.throws(() => runInNewContext('call()', { call }, { timeout: 5 }), { code: 'ERR_SCRIPT_EXECUTION_TIMEOUT' })
+  }
 }
 
 describe('a pool that threads share', () => {
@@ -51,6 +61,41 @@ describe('a pool that threads share', () => {
     }
     assert.equal(other.tryAllocate(4 * MiB, asking)?.ptr, ptr)
     assert.equal(pool.stats().insertedWaits, 1)
+  })
+
+  it('is repaired after a call was cut short in the middle of a change, by the same thread or by another one', () => {
+    const { pool, attach } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB })
+    const other = attach()
+    pool.allocate(1000).free()
+    for (const next of [pool, other]) {
+      const { memory } = pool['state']
+      const handOut = memory.small.allocate.bind(memory.small)
+      memory.small.allocate = (...of) => {
+        handOut(...of)
+        throw new RangeError('Maximum call stack size exceeded')
+      }
+      assert.throws(() => pool.allocate(4000), RangeError)
+      memory.small.allocate = handOut
+      next.allocate(5000).free()
+      next.check()
+    }
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+
+  it('is repaired by a thread whose script was stopped while it held the lock', () => {
+    const { pool } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB })
+    const hold = () => {
+      pool['state'].acquire()
+      for (;;);
+    }
+    const { lock, thread } = pool['state']
+    cutShort(hold, () => lock.owner === thread)
+    pool.allocate(5000).free()
+    pool.check()
+    assert.equal(pool['state'].repairs, 1)
+    cutShort(hold, () => lock.owner === thread)
+    pool.processDeferred() // of the keeper, which needs the lock
+    pool.check()
   })
 
   it('has its records on pages', { skip: process.platform !== 'linux' }, () => {
@@ -326,6 +371,183 @@ describe('a pool that threads share', () => {
       return 0
     }
     assert.throws(() => pool.close(), { name: 'PoolError', message: /the thread that made it has ended/ })
+  })
+
+  it('gives the number of a thread that closes it away only after that has read the answer', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const leaving = attach()
+    leaving.allocate(1000)
+    const serve = keeper.serve.bind(keeper)
+    const late: SharedPool[] = []
+    keeper.serve = () => {
+      keeper.serve = serve
+      const answers = serve()
+      late.push(attach())
+      return answers
+    }
+    assert.deepEqual(leaving.close(), { lostBuffers: 1, lostBytes: 1000 })
+    const number = leaving['state'].thread
+    assert.notEqual(late[0]['state'].thread, number)
+    assert.equal(attach()['state'].thread, number, 'now it is free')
+    pool.check()
+  })
+
+  it('survives a refused driver call that no thread has asked for', () => {
+    const { pool, keeper } = new TestDevice().createSharedPool()
+    const refused = new CudaError('cuEventRecord', 2, 'CUDA_ERROR_OUT_OF_MEMORY')
+    let refusals = 0
+    keeper['clocks'].buryStreams = () => {
+      refusals++
+      throw refused
+    }
+    keeper['sweptAt'] = -Infinity
+    pool.processDeferred()
+    assert.equal(refusals, 1)
+    pool.check()
+  })
+
+  it('tells every thread that asks, and each that comes, why its keeper has ended', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const lost = new DeviceLostError(new CudaError('cuEventQuery', 700, 'CUDA_ERROR_ILLEGAL_ADDRESS'))
+    keeper.serve = () => {
+      throw lost
+    }
+    keeper.run()
+    keeper.serve = () => 0
+    for (const ask of [() => pool.processDeferred(), () => other.trimTo(0), () => pool.allocate(8 * MiB), attach]) {
+      assert.throws(ask, { name: 'DeviceLostError', message: lost.message })
+    }
+    assert.deepEqual(other.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  })
+
+  it('gives no late answer to the next request of a thread whose call was cut short, and loses no block by it', () => {
+    const { pool, keeper } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB })
+    const serve = keeper.serve.bind(keeper)
+    keeper.serve = () => {
+      for (;;);
+    }
+    const { mailbox, thread } = pool['state']
+    cutShort(
+      () => pool.allocate(24 * MiB),
+      () => mailbox.isLate(thread),
+    )
+    keeper.serve = serve
+    assert.equal(pool.processDeferred(), 1, 'the block of the call that was cut short')
+    assert.equal(pool.stats().liveBuffers, 0)
+    pool.allocate(24 * MiB).free()
+    pool.check()
+  })
+
+  it('reports what was lost by a close that was cut short once it is closed again', () => {
+    const { pool, keeper } = new TestDevice().createSharedPool()
+    pool.allocate(1000)
+    const serve = keeper.serve.bind(keeper)
+    keeper.serve = () => {
+      serve()
+      for (;;);
+    }
+    const { mailbox, thread } = pool['state']
+    cutShort(
+      () => pool.close(),
+      () => mailbox.isLate(thread),
+    )
+    assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 1000 })
+  })
+
+  it('is attached in the place of dead threads, unless they still hold buffers', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const others = Array.from({ length: MOST_WORKERS - 2 }, attach)
+    const { roster } = pool['state']
+    for (const { state } of others.map(other => other as unknown as { state: SharedState })) roster.bury(state.thread)
+    const late = Array.from({ length: MOST_WORKERS - 2 }, attach)
+    for (const other of late) other.allocate(256)
+    for (const { state } of late.map(other => other as unknown as { state: SharedState })) roster.bury(state.thread)
+    const full = /^64 threads use this pool, which is the limit; 62 of them have ended: .*pool\.reclaim\(thread\)/
+    assert.throws(attach, { name: 'PoolError', message: full })
+    assert.deepEqual(pool.reclaim(late[5].thread), { buffers: 1, bytes: 256 })
+    attach()
+  })
+
+  it('reclaims nothing by the name of a thread whose number another one had since', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const first = attach()
+    first.close()
+    const second = attach()
+    assert.equal(second['state'].thread, first['state'].thread)
+    second.allocate(1000)
+    pool['state'].roster.bury(second['state'].thread)
+    assert.deepEqual(pool.reclaim(first.thread), { buffers: 0, bytes: 0 })
+    assert.deepEqual(pool.reclaim(second.thread), { buffers: 1, bytes: 1000 })
+  })
+
+  it('takes back what a thread had cached whose death is noticed only when there is no memory', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB, backing: 'segments' })
+    const other = attach()
+    const held = Array.from({ length: 12 }, () => other.allocate(2 * MiB))
+    for (const buffer of held) buffer.free()
+    other['state'].slots.door.enter() // it was stopped there: its places are left alone while it lives
+    keeper['sweptAt'] = Infinity
+    const { roster } = keeper['state']
+    roster.lookAtAll = () => {
+      roster.bury(other['state'].thread)
+      return roster.dead()
+    }
+    assert.notEqual(pool.tryAllocate(24 * MiB), null)
+  })
+
+  it('keeps no request of a thread that has ended for the next one of its number', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const { mailbox, roster, thread } = attach()['state']
+    const died = new RangeError('as it asked')
+    const die = () => {
+      throw died
+    }
+    assert.throws(() => mailbox.ask(thread, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 }, die), died)
+    roster.bury(thread)
+    keeper.sweep()
+    const next = attach()
+    assert.deepEqual([next['state'].thread, mailbox.isLate(thread)], [thread, false])
+    next.processDeferred()
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+
+  it('counts what is handed out anew after it was taken over from a dead thread', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const buffer = other.allocate(3 * MiB)
+    const { lock, slots, roster, thread } = other['state']
+    lock.acquire()
+    slots.handBack(buffer.record) // and it dies, with the block still taken
+    roster.bury(thread)
+    pool.check()
+  })
+
+  it('tells what the backing knows before the next thread has the lock', () => {
+    const { pool, keeper } = new TestDevice().createSharedPool()
+    const { state } = keeper as unknown as { state: SharedState }
+    const release = state.release.bind(state)
+    state.release = () => {
+      assert.equal(state.figures[Figure.reservedBytes], keeper['reserve'].backing.reservedBytes)
+      release()
+    }
+    pool.allocate(3 * MiB)
+    pool.trimTo(0)
+    assert.ok(pool.stats().reservedBytes > 0)
+  })
+
+  it('is looked after less and less often while nothing happens', () => {
+    const { keeper } = new TestDevice().createSharedPool()
+    const { mailbox } = keeper['state']
+    const naps: number[] = []
+    mailbox.sleep = (_, milliseconds) => {
+      naps.push(milliseconds)
+      if (naps.length === 4) mailbox.ring()
+      keeper['closed'] = naps.length === 12
+    }
+    keeper.run()
+    assert.deepEqual(naps, [50, 100, 200, 400, 50, 100, 200, 400, 800, 1600, 2000, 2000])
   })
 
   it('is not closed when somebody comes before the keeper has begun to', () => {

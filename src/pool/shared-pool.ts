@@ -11,7 +11,8 @@
 import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import { publish } from '../base/publish.js'
-import { MOST_WORKERS } from '../base/roster.js'
+import { MOST_WORKERS, Roster } from '../base/roster.js'
+import { checkStack } from '../base/stack.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { holderOf, NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Word } from '../heap/records.js'
@@ -27,12 +28,13 @@ import { borrowed } from './borrowed.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from './caching-pool.js'
 import type { Question, Reclaimed, SharedShortage } from './keeper.js'
+import { KeeperWatch } from './keeper-watch.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import { outOfMemory } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
 import { seenBy } from './reserve.js'
-import { CLOSED, COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
+import { COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { classUnits } from './slot-cache.js'
 import { type CacheLimits, cacheLimits, ThreadCache } from './thread-cache.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from './transferred.js'
@@ -79,6 +81,8 @@ const enum Count {
 export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Disposable {
   readonly context: Context
   readonly config: PoolConfig
+  /** the pool's number of this thread, which no later thread gets */
+  readonly thread: number
   private readonly state: SharedState
   private readonly cache: ThreadCache
   private readonly words: Int32Array
@@ -95,6 +99,8 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
   private readonly marked: Float64Array
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
+  /** the last request to the keeper */
+  private asked: Question | null = null
   /** nobody writes here: to wait for some time */
   private readonly patience = new Int32Array(new SharedArrayBuffer(4))
 
@@ -113,8 +119,9 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     this.config = config
     this.context = clocks.context
     this.seen = seenBy(clocks, config)
-    this.state = new SharedState(descriptor, this.seen)
+    this.state = new SharedState(descriptor, this.seen, meanwhile)
     const { records, slots, thread } = this.state
+    this.thread = this.state.roster.nameOf(thread)
     this.cache = new ThreadCache(this.state, this, this.cacheLimits(config))
     this.words = records.words
     this.doubles = records.doubles
@@ -124,11 +131,6 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(clocks.marked.length).fill(-1)
     this.acceptedClocks = clocks
-  }
-
-  /** The pool's number of this thread. */
-  get thread(): number {
-    return this.state.thread
   }
 
   /** Returns when the keeper is there; throws what kept it from making the pool. */
@@ -430,7 +432,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
         byteLength: doubles[(record << 3) | Double.requested],
         blockBytes: words[(record << 4) | Word.units] * UNIT_BYTES,
         stream: this.handleOf(words[(record << 4) | Word.key] - 1),
-        thread: workerOf(holder),
+        thread: workerOf(holder) === NOBODY ? NOBODY : this.state.roster.nameOf(workerOf(holder)),
       })
     }
     return blocks
@@ -444,9 +446,10 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
       const alive = roster.isAlive(thread) && !roster.look(thread)
       if (!alive && !roster.isDead(thread)) continue
-      const held = live.filter(block => block.thread === thread)
+      const name = roster.nameOf(thread)
+      const held = live.filter(block => block.thread === name)
       threads.push({
-        thread,
+        thread: name,
         threadId: thread === figures[Figure.keeper] ? -1 : threadIds[thread],
         alive,
         liveBuffers: held.length,
@@ -463,11 +466,13 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
    */
   reclaim(thread: number): Reclaimed {
     this.checkOpen('reclaim')
-    if (!Number.isInteger(thread) || thread < 0 || thread > MOST_WORKERS) {
+    const worker = Roster.numberIn(thread)
+    if (!Number.isInteger(thread) || thread < 0 || worker > MOST_WORKERS) {
       throw new RangeError(`reclaim: thread must be a number of threads(), not ${describe(thread)}`)
     }
     const { roster } = this.state
-    for (let looks = 0; looks < MOST_LOOKS && roster.isAlive(thread) && !roster.look(thread); looks++) {
+    const isThere = () => roster.isAlive(worker) && roster.nameOf(worker) === thread
+    for (let looks = 0; looks < MOST_LOOKS && isThere() && !roster.look(worker); looks++) {
       Atomics.wait(this.patience, 0, 0, 1)
     }
     return this.ask({ ask: 'reclaim', thread }) as Reclaimed
@@ -493,6 +498,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
     if (this.creator) this.clocks.checkNoCapture('close')
     const { buffers, bytes } = this.isLost ? this.leaveLost() : this.askToClose()
+    this.state.roster.forget(this.state.thread) // not before the answer is here: the next thread of this number asks in the same place
     this.acceptedClocks = null
     this.cache.blocks.clear()
     return { lostBuffers: buffers, lostBytes: bytes }
@@ -569,32 +575,40 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
 
   /** A free block out of the heaps that the stream may use, as far as that is known, or a part of a larger one that this thread has cached; 0 for none. */
   private takeFromHeap(units: number, alignUnits: number, slot: number): number {
-    const { state, words, others, cache } = this
-    const { memory, slots } = state
-    const heap = memory.heapFor(units)
+    const { state } = this
     state.acquire()
-    cache.look()
-    cache.emptyInbox()
-    let record = 0
-    if (state.hasRecords) {
-      record = heap.allocate(units, alignUnits, slot + 1)
-      // To have the keeper do it would take as long as a hundred of these.
-      if (record === 0 && heap === memory.small && cache.breakLarger(units, slot, SMALL_CLASSES)) {
-        record = heap.allocate(units, alignUnits, slot + 1)
-      }
-      if (record === 0) {
-        others.look(slot)
-        record = others.takeFree(heap, units, alignUnits)
-      }
-    }
-    if (record !== 0) {
-      slots.handOut(slot, record)
-      words[(record << 4) | Word.key] = slot + 1
-      words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
-      record = state.handOver(record, state.thread)
+    let record: number
+    try {
+      record = this.takeLocked(units, alignUnits, slot)
+    } catch (error) {
+      state.releaseBroken()
+      throw error
     }
     state.release()
     return record
+  }
+
+  private takeLocked(units: number, alignUnits: number, slot: number): number {
+    const { state, words, others, cache } = this
+    const { memory, slots } = state
+    const heap = memory.heapFor(units)
+    cache.look()
+    cache.emptyInbox()
+    if (!state.hasRecords) return 0
+    let record = heap.allocate(units, alignUnits, slot + 1)
+    // To have the keeper do it would take as long as a hundred of these.
+    if (record === 0 && heap === memory.small && cache.breakLarger(units, slot, SMALL_CLASSES)) {
+      record = heap.allocate(units, alignUnits, slot + 1)
+    }
+    if (record === 0) {
+      others.look(slot)
+      record = others.takeFree(heap, units, alignUnits)
+    }
+    if (record === 0) return 0
+    slots.handOut(slot, record)
+    words[(record << 4) | Word.key] = slot + 1
+    words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
+    return state.handOver(record, state.thread)
   }
 
   private askFor(units: number, alignUnits: number, slot: number): number {
@@ -638,11 +652,11 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
 
   private giveBack(record: number, slot: number, stamp: number): void {
     const { state } = this
-    state.acquire()
-    this.cache.look()
-    state.slots.handBack(record)
-    state.memory.giveToHeap(record, slot, stamp)
-    state.release()
+    state.locked(() => {
+      this.cache.look()
+      state.slots.handBack(record)
+      state.memory.giveToHeap(record, slot, stamp)
+    })
     if (state.memory.unmarkedFrees >= FREES_PER_RING) state.mailbox.ring()
   }
 
@@ -695,24 +709,35 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
   }
 
   protected ask(question: Question): unknown {
-    const { mailbox, thread, figures, roster } = this.state
-    let keeper = figures[Figure.keeper]
-    this.state.slots.door.leave() // where an exception, say for want of stack, has kept this thread inside
-    return mailbox.ask(thread, question, slept => {
-      this.meanwhile()
-      keeper = Math.max(keeper, figures[Figure.keeper])
-      const isClosed = figures[Figure.keeper] === CLOSED && question.ask !== 'close' // who closes waits for the end of that
-      if (isClosed || (slept && keeper > 0 && roster.look(keeper))) {
-        return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
-      }
-      return null
-    })
+    const { state } = this
+    checkStack()
+    // Where an earlier call was cut short, this thread may still hold what the keeper needs.
+    state.slots.door.leave()
+    state.lock.dropStale()
+    this.clocks.slots.dropStale()
+    const keeper = new KeeperWatch(state, question, this.meanwhile)
+    const meanwhile = (slept: boolean) => keeper.look(slept)
+    if (state.mailbox.isLate(state.thread)) {
+      const answer = state.mailbox.takeLate(state.thread, meanwhile)
+      const { asked } = this
+      if ((asked?.ask === 'close' || asked?.ask === 'leave') && answer !== null) return answer
+      if (asked?.ask === 'allocate') this.giveBackUnseen(answer as number, asked.slot)
+    }
+    this.asked = question
+    return state.mailbox.ask(state.thread, question, meanwhile)
   }
 
-  /** Whether the keeper has ended, with the thread that made the pool: nobody gives anything back any more. */
+  /** A block that the keeper handed to a call which was cut short: no buffer of it was made. */
+  private giveBackUnseen(record: number, slot: number): void {
+    const { clocks, marked } = this
+    if (record !== 0) this.giveBack(record, slot, marked[slot] + (clocks.isOpen(slot) ? 1 : 0))
+  }
+
+  /** Whether the keeper has ended, of itself or with the thread that made the pool: no memory is given back any more. */
   private get isLost(): boolean {
-    const keeper = this.state.figures[Figure.keeper]
-    return keeper > 0 && this.state.roster.look(keeper)
+    const { figures, roster, mailbox } = this.state
+    const keeper = figures[Figure.keeper]
+    return keeper > 0 && (mailbox.failure !== null || roster.look(keeper))
   }
 
   private askToClose(): Reclaimed {
@@ -720,10 +745,8 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
   }
 
   private leaveLost(): Reclaimed {
-    const { roster, thread } = this.state
-    if (this.creator) this.state.checkAlone(thread)
-    const held = this.live().filter(block => block.thread === thread)
-    roster.forget(thread)
+    if (this.creator) this.state.checkAlone(this.state.thread)
+    const held = this.live().filter(block => block.thread === this.thread)
     return { buffers: held.length, bytes: held.reduce((sum, { byteLength }) => sum + byteLength, 0) }
   }
 

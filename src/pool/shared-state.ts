@@ -26,6 +26,8 @@ const MOST_RECORDS = 2 ** 19 - 1
 /** Records kept for the keeper, which moves and gives back memory, and for blocks that are cut out of others. */
 const SPARE_RECORDS = 1024
 export const MOST_RANGES = 4096
+/** Milliseconds that a thread waits for the keeper to clear up behind the dead. */
+const MOST_WAITS = 200
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 export const COUNT_LINE = 16
 
@@ -135,8 +137,11 @@ export class SharedState {
   /** heaps repaired after a death, by this thread */
   repairs = 0
 
-  /** Enters the roster. Throws PoolError when there is no place, or when the pool is closed. `seen` is what the host has seen complete, of the clocks. */
-  constructor({ buffer, room }: Pick<SharedPoolState, 'buffer' | 'room'>, seen: Float64Array) {
+  /**
+   * Enters the roster. Throws PoolError when there is no place, or when the pool is closed. `seen` is what the host has seen complete, of
+   * the clocks; `meanwhile` runs every millisecond while the keeper clears up behind the dead.
+   */
+  constructor({ buffer, room }: Pick<SharedPoolState, 'buffer' | 'room'>, seen: Float64Array, meanwhile = () => {}) {
     const { lockWords, ...parts } = layOut(Region.ofPages(buffer), room, seen)
     this.roster = parts.roster
     this.threadIds = parts.threadIds
@@ -147,20 +152,35 @@ export class SharedState {
     this.records = parts.records
     this.slots = parts.slots
     this.memory = parts.memory
-    this.thread = this.roster.enter()
-    if (this.thread === 0) {
-      throw new PoolError(
-        `${MOST_WORKERS} threads use this pool, which is the limit; close the pool in one of them first`,
-      )
-    }
+    this.thread = this.roster.enter() || this.awaitNumber(meanwhile)
     this.threadIds[this.thread] = threadId
     this.slots.enter(this.thread)
     this.records.owner = this.thread
     this.lock = new RobustLock(lockWords, 0, this.roster, this.thread)
     // Under the lock: either the keeper that is about to close has seen this thread, or this thread sees that it has closed.
-    if (this.locked(() => this.figures[Figure.keeper]) !== CLOSED) return
+    const isClosed = this.locked(() => this.figures[Figure.keeper]) === CLOSED
+    const { failure } = this.mailbox
+    if (!isClosed && failure === null) return
     this.roster.forget(this.thread)
-    throw new PoolError('attachPool: the pool is closed; make another')
+    throw failure ?? new PoolError('attachPool: the pool is closed; make another')
+  }
+
+  /** A number that the keeper gives away once it has cleared up behind a dead thread; the dead that still hold buffers keep theirs. */
+  private awaitNumber(meanwhile: () => void): number {
+    const dead = this.roster.lookAtAll().length
+    const patience = new Int32Array(new SharedArrayBuffer(4))
+    for (let waits = 0; dead > 0 && waits < MOST_WAITS; waits++) {
+      this.mailbox.ring()
+      meanwhile()
+      const thread = this.roster.enter()
+      if (thread !== 0) return thread
+      Atomics.wait(patience, 0, 0, 1)
+    }
+    const remedy =
+      dead === 0
+        ? 'close the pool in one of them first'
+        : `${dead} of them have ended: give back what they held with pool.reclaim(thread), for each of pool.threads() that is not alive`
+    throw new PoolError(`${MOST_WORKERS} threads use this pool, which is the limit; ${remedy}`)
   }
 
   /** Throws PoolError while threads other than `closer` and the keeper use the pool. */
@@ -203,13 +223,18 @@ export class SharedState {
     return moved
   }
 
-  /** Waits for the lock, and mends what its last holder left when it died. The driver is never called before it is released. */
+  /** Waits for the lock, and mends what its last holder left when it died or failed. The driver is never called before it is released. */
   acquire(): void {
     if (this.lock.acquire() === 0) return
-    this.repairs++
-    rebuild([this.memory.small, this.memory.large])
-    this.slots.recount()
-    this.slots.door.mend()
+    try {
+      this.repairs++
+      rebuild([this.memory.small, this.memory.large])
+      this.slots.recount()
+      this.slots.door.mend()
+    } catch (error) {
+      this.releaseBroken()
+      throw error
+    }
   }
 
   release(): void {
@@ -217,13 +242,22 @@ export class SharedState {
     this.lock.release()
   }
 
+  /** Releases the lock after an exception, say for want of stack, which may have left the heaps half changed: the next holder repairs them. */
+  releaseBroken(): void {
+    this.lock.releaseBroken()
+  }
+
   /** Does `work` under the lock. */
   locked<R>(work: () => R): R {
     this.acquire()
+    let result: R
     try {
-      return work()
-    } finally {
-      this.release()
+      result = work()
+    } catch (error) {
+      this.releaseBroken()
+      throw error
     }
+    this.release()
+    return result
   }
 }

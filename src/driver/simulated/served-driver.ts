@@ -5,6 +5,7 @@ import type { BroadcastChannel } from 'node:worker_threads'
 import { carry } from '../../base/carried-error.js'
 import { listen, openEnd, take } from '../../base/channel-end.js'
 import { hasEnded } from '../../base/os-thread.js'
+import { checkDeepStack } from '../../base/stack.js'
 import { type Answer, type Call, type Hello, wake } from './call-channel.js'
 import type { SimulatedDriver } from './simulated-driver.js'
 import { ThreadState } from './thread-state.js'
@@ -27,9 +28,11 @@ export function serve(driver: SimulatedDriver, name: string): ServedDriver {
 
 /**
  * Answers what other threads ask of simulated drivers that this thread shares; to be called every millisecond or so by
- * whatever keeps its event loop waiting. Costs nothing where none is shared. Returns how many calls it answered.
+ * whatever keeps its event loop waiting. Costs nothing where none is shared. Returns how many calls it answered. Throws
+ * RangeError where the stack has no room for them.
  */
 export function serveWaiting(): number {
+  if (served.length > 0) checkDeepStack() // a call that is taken must be answered
   let answers = 0
   for (const driver of served) answers += driver.drain()
   return answers
