@@ -1,6 +1,6 @@
-// Between a thread and what it has in its places stands a door: the thread goes in for a few loads and stores, and
-// the keeper shuts all doors before it takes blocks out. Each says what it does before it looks at what the other one does, so
-// that not both go in. For the thread, which goes in all the time, that would be a barrier each time; where the system can
+// A biased lock between a thread and the keeper, around the blocks that the thread caches. The thread goes in for a few loads
+// and stores; the keeper shuts all doors before it takes blocks away. Each side sets its flag before it reads the other's
+// (Dekker), so that at most one goes on. For the thread, which goes in all the time, that would be a barrier each time; where the system can
 // make one in all threads at once, the keeper asks for that, and the thread just stores and loads.
 
 import { PoolError } from '../base/errors.js'
@@ -61,7 +61,7 @@ export class Door {
       if (Atomics.load(words, 0) === 0) return true
     } else {
       words[index] = 1
-      if (seen(words, 0) === 0) return true // the places are looked at after that
+      if (seen(words, 0) === 0) return true // the owner words are read after that
     }
     this.leave()
     return false
