@@ -1,0 +1,49 @@
+// Loads rewritten modules, an instance of each for a run's settings: with one planted bug or none, for one kind of processor.
+
+import { createRequire } from 'node:module'
+import { join, posix } from 'node:path'
+import { type Built, mutantPath, PROJECT } from './build.js'
+import type { Mutant } from './mutants.js'
+import type { Runtime } from './runtime.js'
+
+const OS_THREAD = 'src/base/os-thread.ts'
+
+type Exports = Record<string, unknown>
+
+export class Modules {
+  private readonly loaded = new Map<string, Exports>()
+  private readonly native = createRequire(join(PROJECT, 'package.json'))
+
+  constructor(
+    private readonly built: Built,
+    private readonly $: Runtime,
+    /** modules of the project that the scheduler has its own of, by path */
+    private readonly own: Readonly<Record<string, Exports>>,
+    /** native modules that the scheduler has its own of, for the project's base */
+    private readonly natives: Readonly<Record<string, Exports>>,
+    private readonly mutant: Mutant | null,
+  ) {}
+
+  load(path: string): Exports {
+    const known = this.own[path] ?? this.loaded.get(path)
+    if (known !== undefined) return known
+    const { mutant } = this
+    const code = this.built.modules[mutant?.file === path ? mutantPath(path, mutant.name) : path]
+    if (code === undefined) throw new Error(`${path} was not rewritten`)
+    const exports: Exports = {}
+    this.loaded.set(path, exports)
+    const require = (name: string) =>
+      name.startsWith('.')
+        ? this.load(posix.join(posix.dirname(path), name).replace(/\.js$/, '.ts'))
+        : path === OS_THREAD && name in this.natives
+          ? this.natives[name]
+          : (this.native(name) as Exports)
+    // The names that import.meta would need are those of native code, which is not run here.
+    new Function('exports', 'require', '$', `${code.replaceAll('import.meta', '({})')}\n//# sourceURL=${path}`)(
+      exports,
+      require,
+      this.$,
+    )
+    return exports
+  }
+}

@@ -1,0 +1,77 @@
+import { assert } from '../../../src/base/assert.js'
+import { ROSTER_WORDS, Roster } from '../../../src/base/roster.js'
+import { BUMP_WORDS, Refusal, SharedBump } from '../../../src/heap/shared-bump.js'
+import { type Cast, pause, type Scenario } from '../stage.js'
+
+const [FIRST, LAST] = [3, 20]
+
+/** Threads that take units from a stack, and others that reset it. */
+function stack(takers: number, resetters: number, mortals: readonly number[] = []): Cast {
+  const words = new Int32Array(new SharedArrayBuffer(BUMP_WORDS * 4))
+  const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
+  /** by epoch: units that are handed out */
+  const taken = new Map<number, Set<number>>()
+  const begun = new Set<number>()
+  let resets = 0
+  let isOrdering = false
+  const begin = (epoch: number) => {
+    pause()
+    begun.add(epoch)
+  }
+  const enter = () => new SharedBump(words, roster, roster.enter(), FIRST, LAST, begin)
+  enter() // whoever makes a stack is alone
+  const note = (epoch: number, start: number) => {
+    const units = taken.get(epoch) ?? new Set<number>()
+    taken.set(epoch, units)
+    assert(epoch === 1 || begun.has(epoch), 'an epoch has begun when its memory is had')
+    for (const unit of [start, start + 1]) {
+      assert(!units.has(unit), 'no unit is handed out twice in an epoch')
+      units.add(unit)
+    }
+  }
+  const take = () => {
+    const own = enter()
+    for (let turn = 0; turn < 3; turn++) {
+      const { epoch } = own
+      const start = turn === 1 ? own.takeAligned(epoch, 2, 4) : own.take(epoch, 2)
+      if (start >= 0) note(epoch, start)
+      else if (start === Refusal.closed) own.awaitOpen(() => {})
+    }
+  }
+  const reset = () => {
+    const own = enter()
+    for (let turn = 0; turn < 2; turn++) {
+      own.reset(
+        epoch => {
+          assert(!isOrdering || mortals.length > 0, 'one thread resets at a time')
+          isOrdering = true
+          const { top } = own
+          assert(own.epoch === epoch, 'the epoch lasts until its streams are ordered')
+          assert(own.top === top, 'nobody gets memory meanwhile')
+          isOrdering = false
+        },
+        () => {},
+      )
+      resets++
+    }
+  }
+  const end = () => {
+    const own = enter()
+    if (mortals.length > 0)
+      own.reset(
+        () => {},
+        () => {},
+      )
+    else assert(own.epoch === 1 + resets, 'every reset is an epoch')
+    note(own.epoch, own.take(own.epoch, 2))
+  }
+  const threads = [...Array.from({ length: takers }, () => take), ...Array.from({ length: resetters }, () => reset)]
+  return { threads, mortals, end }
+}
+
+export const scenarios: Record<string, Scenario> = {
+  'a stack hands out each unit once in an epoch': { begin: () => stack(2, 0) },
+  'a stack is reset while threads take from it': { begin: () => stack(1, 1) },
+  'two threads reset a stack': { begin: () => stack(0, 2) },
+  'a stack survives the death of whoever resets it': { begin: () => stack(1, 2, [1]), bound: 1 },
+}

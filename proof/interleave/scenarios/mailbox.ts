@@ -1,0 +1,34 @@
+import { assert } from '../../../src/base/assert.js'
+import { Mailbox, mailboxWords } from '../../../src/base/mailbox.js'
+import { type Cast, mayBeCut, type Scenario } from '../stage.js'
+
+/** A thread that answers, and some that ask as numbers from 1; all may be cut short when they ask first. */
+function askers(count: number, turns: number, isCut: boolean): Cast {
+  const mailbox = new Mailbox(new Int32Array(new SharedArrayBuffer(mailboxWords(count) * 4)))
+  let asking = count
+  const ask = (me: number, turn: number) => {
+    const answer = mailbox.ask(me, [me, turn], () => null)
+    assert(JSON.stringify(answer) === `{"to":[${me},${turn}]}`, 'a question has its own answer')
+  }
+  const askAll = (me: number) => {
+    if (isCut) mayBeCut(() => ask(me, 0))
+    for (let turn = 1; turn <= turns; turn++) ask(me, turn)
+    asking--
+    mailbox.ring()
+  }
+  const answer = () => {
+    while (asking > 0) {
+      const { rings } = mailbox
+      if (mailbox.answer(question => ({ to: question })) === 0) mailbox.sleep(rings, 50)
+    }
+  }
+  return { threads: [answer, ...Array.from({ length: count }, (_, index) => () => askAll(index + 1))] }
+}
+
+export const scenarios: Record<string, Scenario> = {
+  'every question has its own answer': { begin: () => askers(2, 2, false), bound: null },
+  'a question that is cut short does not leave its answer to the next one': {
+    begin: () => askers(1, 2, true),
+    bound: 1,
+  },
+}

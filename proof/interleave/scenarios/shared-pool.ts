@@ -1,0 +1,145 @@
+// Shared pools whose keeper has found memory before the threads begin, and which ask it for nothing then.
+
+import { assert } from '../../../src/base/assert.js'
+import { Context } from '../../../src/driver/context.js'
+import { SimulatedDriver } from '../../../src/driver/simulated/simulated-driver.js'
+import { Clocks } from '../../../src/order/clocks.js'
+import { Stream } from '../../../src/order/stream.js'
+import type { DeviceBuffer } from '../../../src/pool/buffer.js'
+import { Keeper } from '../../../src/pool/keeper.js'
+import { newSharedPool } from '../../../src/pool/new-shared-pool.js'
+import { OutsideLock } from '../../../src/pool/outside-lock.js'
+import { seenBy } from '../../../src/pool/reserve.js'
+import { SharedPool } from '../../../src/pool/shared-pool.js'
+import { SharedState } from '../../../src/pool/shared-state.js'
+import type { Cast, Scenario } from '../stage.js'
+
+const BYTES = 1000
+const MiB = 2 ** 20
+
+/** A pool on a simulated device; who asks has its keeper answer, or `keep` is a thread that does. */
+export function newPool() {
+  const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
+  driver.cuInit()
+  const context = Context.open(driver, 0)
+  const clocks = new Clocks(context)
+  const order = clocks.share()
+  const shared = newSharedPool(clocks, { shared: true }, driver.cuDeviceTotalMem(context.device), null)
+  /** by address, the thread that holds a block which begins there */
+  const holders = new Map<number, number>()
+  const outside = new OutsideLock(driver)
+  const keeps = new Clocks(Context.open(outside.driver, 0), order)
+  const keeperState = () => new SharedState(shared, seenBy(keeps, shared.config))
+  const attach = (isCreator = false, meanwhile = () => {}) => {
+    const own = new Clocks(Context.open(driver, 0), order)
+    return new SharedPool(own, new Stream(own, 0, false), shared, isCreator, meanwhile)
+  }
+  return {
+    attach,
+    newKeeper: () => new Keeper(keeperState(), keeps, shared.config, outside, () => keeps.close()),
+    keep: () => Keeper.run(keeperState(), keeps, shared.config, outside, () => keeps.close()),
+    take: (buffer: DeviceBuffer, thread: number) => {
+      const holder = holders.get(buffer.ptr)
+      assert(holder === undefined, `thread ${thread} gets what thread ${holder} holds`)
+      holders.set(buffer.ptr, thread)
+    },
+    give: (buffer: DeviceBuffer) => holders.delete(buffer.ptr),
+  }
+}
+
+/** The same with a keeper that answers whoever asks, when nobody else runs, and with so many buffers of the pool's creator. */
+function keptPool(count: number) {
+  const made = newPool()
+  const keeper = made.newKeeper()
+  const pool = made.attach(true, () => keeper.serve())
+  const held = Array.from({ length: count }, () => pool.allocate(BYTES))
+  return { ...made, keeper, pool, held }
+}
+
+/** All goes back, and all views tell one story. */
+function checkAll({ pool, keeper }: Pick<ReturnType<typeof keptPool>, 'pool' | 'keeper'>): void {
+  keeper.sweep()
+  for (const { thread, alive } of pool.threads()) if (!alive) pool.reclaim(thread)
+  pool.reclaim(0)
+  pool.check()
+  pool.processDeferred()
+  pool.trimTo(0)
+  const { liveBuffers, cachedBytes, reservedBytes } = pool.stats()
+  const left = `${liveBuffers} buffers, ${cachedBytes} and ${reservedBytes} bytes are left`
+  assert(liveBuffers === 0 && cachedBytes === 0 && reservedBytes === 0, left)
+}
+
+/** What a call returns, or null when it throws. */
+function tried<R>(call: () => R): R | null {
+  try {
+    return call()
+  } catch {
+    return null
+  }
+}
+
+/** Two threads free what a third one has allocated, which allocates meanwhile; one of them may die, behind which a keeper clears up. */
+function sendingBack(seed: number, dies: boolean): Cast {
+  const made = keptPool(4 + (seed % 5))
+  const { pool, keeper, held, take } = made
+  const sent = held.map(buffer => buffer.transfer())
+  const consume = () => {
+    const own = made.attach()
+    for (let one = sent.shift(); one !== undefined; one = sent.shift()) own.adopt(one).free()
+  }
+  const allocate = () => {
+    for (let turn = 0; turn < 5; turn++) {
+      const buffer = pool.allocate(BYTES)
+      take(buffer, 1)
+      held.push(buffer)
+    }
+  }
+  const sweep = () => {
+    for (let turn = 0; turn < 3; turn++) keeper.sweep()
+  }
+  return {
+    threads: dies ? [allocate, consume, consume, sweep] : [allocate, consume, consume],
+    mortals: dies ? [1] : [],
+    end: () => {
+      for (const buffer of held) if (!buffer.freed) buffer.free()
+      checkAll(made)
+    },
+  }
+}
+
+export const scenarios: Record<string, Scenario> = {
+  'a buffer is adopted by one thread': {
+    bound: null,
+    begin: () => {
+      const made = keptPool(1)
+      const [buffer] = made.held
+      const sent = buffer.transfer()
+      const stale = { ...sent, tag: sent.tag - 2 ** 23 }
+      let adopted = 0
+      const adopt = () => {
+        const pool = made.attach()
+        assert(tried(() => pool.adopt(stale)) === null, 'a handle of another generation is refused')
+        const mine = tried(() => pool.adopt(sent))
+        if (mine === null) return
+        adopted++
+        assert(!mine.freed, 'it is live')
+        mine.free()
+      }
+      return {
+        threads: [adopt, adopt],
+        end: () => {
+          assert(adopted === 1, `${adopted} threads adopted it`)
+          checkAll(made)
+        },
+      }
+    },
+  },
+  'blocks that two threads send back are handed out once': {
+    bound: null,
+    begin: seed => sendingBack(seed, false),
+  },
+  'blocks of a thread that dies go back once': {
+    bound: null,
+    begin: seed => sendingBack(seed, true),
+  },
+}

@@ -1,0 +1,52 @@
+import { assert } from '../../../src/base/assert.js'
+import { newOrder, orderState } from '../../../src/order/shared-order.js'
+import { StreamSlots } from '../../../src/order/stream-slots.js'
+import type { Scenario } from '../stage.js'
+
+const HANDLE = 77
+
+export const scenarios: Record<string, Scenario> = {
+  'nobody calls the driver for a stream that is destroyed': {
+    bound: 1,
+    begin: () => {
+      const order = newOrder()
+      let isDestroyed = false
+      let slot = -1
+      const owner = () => {
+        const slots = new StreamSlots(orderState(order))
+        slots.join()
+        slot = slots.claim(HANDLE, true)
+        if (!slots.stop(slot)) return
+        isDestroyed = true
+        slots.retire(slot)
+      }
+      const other = () => {
+        const state = orderState(order)
+        const slots = new StreamSlots(state)
+        slots.join()
+        if (slot === -1 || !slots.pin(slot)) return
+        for (let look = 0; look < 3; look++) {
+          assert(!isDestroyed, 'a stream that is pinned is there')
+          state.marked[slot]++
+        }
+        slots.unpin()
+      }
+      return { threads: [owner, other] }
+    },
+  },
+  'two threads claim two slots': {
+    bound: 1,
+    begin: () => {
+      const order = newOrder()
+      const claimed = new Set<number>()
+      const claim = () => {
+        const slots = new StreamSlots(orderState(order))
+        slots.join()
+        const slot = slots.claim(HANDLE, true)
+        assert(slot !== -1 && !claimed.has(slot), 'a slot is one stream’s')
+        claimed.add(slot)
+      }
+      return { threads: [claim, claim] }
+    },
+  },
+}
