@@ -322,7 +322,7 @@ describe('shared order', () => {
     const { version, buffer } = clocks.share()
     assert.throws(() => new Clocks(order.context, { version: version + 1, buffer }), {
       name: 'PoolError',
-      message: /layout 2, not 1; use one version/,
+      message: /layout 3, not 2; use one version/,
     })
   })
 })

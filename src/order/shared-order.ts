@@ -9,7 +9,7 @@ import { Region } from '../heap/region.js'
 import { MOST_STREAMS } from './known-order.js'
 
 /** Grows with each change of what lies where, or of what it means. */
-const ORDER_VERSION = 1
+const ORDER_VERSION = 2
 
 /** Events of a thread that others can give back when it has died; beyond these it takes a few with it. */
 const MOST_EVENTS = 64

@@ -20,7 +20,7 @@ import type { PoolConfig } from './options.js'
 import { SharedSlots } from './shared-slots.js'
 
 /** Grows with each change of what lies where. */
-export const LAYOUT_VERSION = 6
+export const LAYOUT_VERSION = 7
 /** Blocks that a pool can have at a time, free ones and gaps included. */
 const MOST_RECORDS = 2 ** 19 - 1
 /** Records kept for the keeper, which moves and gives back memory, and for blocks that are cut out of others. */
