@@ -5,6 +5,8 @@ import { MiB } from '../base/bytes.js'
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { MOST_WORKERS } from '../base/roster.js'
 import { loadKoffi } from '../driver/native/koffi.js'
+import { holderOf, Phase } from '../heap/holder.js'
+import { LAST_GENERATION, State, Word } from '../heap/records.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
 import type { SharedPool } from './shared-pool.js'
@@ -166,6 +168,31 @@ describe('a pool that threads share', () => {
       assert.equal(adopted.freed, false)
       adopted.free()
     }
+    pool.check()
+  })
+
+  it('keeps such a handle stale also in the last generation of its record', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const first = pool.allocate(1000)
+    const { record } = first
+    first.free()
+    const { words } = pool['state'].records
+    const block = pool['cache'].blocks.blockOf(record)
+    block.tag = (LAST_GENERATION - 1) * 8 + State.cached
+    words[record << 4] = (LAST_GENERATION - 1) * 8 + State.live
+    words[(record << 4) | Word.holder] = holderOf(block.tag, pool['state'].thread, Phase.cached)
+    const last = pool.allocate(1000)
+    assert.deepEqual([last.record, last.tag >> 3], [record, LAST_GENERATION])
+    let sent = last.transfer()
+    for (const back of [pool, other, pool]) {
+      const held = back.adopt(sent)
+      assert.deepEqual([last.freed, held.freed], [true, false])
+      assert.throws(() => last.transfer(), { name: 'PoolError' })
+      sent = held.transfer()
+      assert.equal(held.freed, true)
+    }
+    pool.adopt(sent).free()
     pool.check()
   })
 

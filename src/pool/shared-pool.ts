@@ -20,6 +20,7 @@ import { classOf, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { AddressIndex } from './address-index.js'
+import { AdoptedBlock, type AdoptedKeeper } from './adopted-block.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES, SMALL_CLASSES } from './backing.js'
 import type { Block, BlockKeeper } from './block.js'
@@ -78,13 +79,15 @@ const enum Count {
   misses,
 }
 
-export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Disposable {
+export class SharedPool<D = unknown> extends Pool implements BlockKeeper, AdoptedKeeper, Disposable {
   readonly context: Context
   readonly config: PoolConfig
   /** the pool's number of this thread, which no later thread gets */
   readonly thread: number
   private readonly state: SharedState
   private readonly cache: ThreadCache
+  /** by record on another thread's page: what is known of it here, once it was adopted */
+  private readonly adopted: (AdoptedBlock | undefined)[] = []
   private readonly words: Int32Array
   private readonly doubles: Float64Array
   /** made at the first `deallocate` */
@@ -230,14 +233,32 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     }
   }
 
+  /** The same of an adopted block, which mostly goes back to the thread on whose page its record is. */
+  releaseAdopted(buffer: DeviceBuffer, stream?: Stream): void {
+    const block = buffer.home as AdoptedBlock
+    const { tag } = buffer
+    const { slot } = block.stream
+    if (
+      block.tag !== (tag | 1) ||
+      tag > Tag.last ||
+      slot < 0 ||
+      stream !== undefined ||
+      block.state === State.shared ||
+      !this.returns(block, slot, this.marked[slot] + 1)
+    ) {
+      this.releaseSlowly(buffer, stream)
+    }
+  }
+
   /** Frees a block whose record is on another thread's page by sending it back there; false for one of another stream, or too large. */
-  private returns(block: Block, slot: number, stamp: number): boolean {
-    const { words, state, cache } = this
+  private returns(block: Block | AdoptedBlock, slot: number, stamp: number): boolean {
+    const { words, state } = this
     const { record } = block
     const base = record << 4
     const home = state.records.ownerOf(record)
-    if (home === state.thread || words[base | Word.key] !== slot + 1 || !cache.isSmall(block)) return false
-    cache.give(block)
+    const isSmall = this.cache.isSmall(words[base | Word.units])
+    if (home === state.thread || words[base | Word.key] !== slot + 1 || !isSmall) return false
+    this.give(block)
     this.doubles[(record << 3) | Double.stamp] = stamp
     publish(words, base | Word.holder, holderOf(words[base], state.thread, Phase.sent))
     if (!state.slots.inboxes.send(record, home) || !this.arrives(record, home)) this.giveBack(record, slot, stamp)
@@ -267,9 +288,11 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
         return this.liveAt(ptr, this.addresses)
       })
     if (record === 0) throw unknownAddress(ptr)
-    const block = this.cache.blocks.blockOf(record)
+    const block = this.homeOf(record)
     block.stream = this.streamAt(record)
-    this.release(new DeviceBuffer(block, block.tag & ~1), stream)
+    const buffer = new DeviceBuffer(block, this.words[record << 4] & ~1)
+    if (block instanceof AdoptedBlock) this.releaseAdopted(buffer, stream)
+    else this.release(buffer, stream)
   }
 
   /**
@@ -277,9 +300,10 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
    * submitted to its stream before this call may still use it. A buffer that is never adopted stays live.
    */
   transfer(record: number, tag: number): TransferredBuffer {
-    const block = this.cache.blocks.blockOf(record)
-    if (!block.isLive(record, tag)) this.refuseStale('transfer')
-    this.cache.give(block)
+    const block = this.homeOf(record)
+    if (!block?.isLive(record, tag)) this.refuseStale('transfer')
+    this.give(block)
+    if (tag > Tag.last) this.disown(record) // should it come back, no generation tells the handles apart
     this.giveUp(record, tag)
     return { pool: this.descriptor.number, record, tag }
   }
@@ -371,10 +395,37 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
 
   private adoptedBuffer(record: number, stream: Stream): DeviceBuffer {
     this.addresses?.note(record)
-    const block = this.cache.admit(record)
+    const tag = this.words[record << 4]
+    const isOwn = this.state.records.ownerOf(record) === this.state.thread
+    const block = isOwn ? this.cache.admit(record) : this.adoptedBlock(record, tag, stream)
     block.stream = stream
     block.wrapper = null
-    return new DeviceBuffer(block, block.tag & ~1)
+    return new DeviceBuffer(block, tag & ~1)
+  }
+
+  private adoptedBlock(record: number, tag: number, stream: Stream): AdoptedBlock {
+    const block = this.adopted[record] ?? new AdoptedBlock(this, record, stream)
+    block.tag = tag | 1
+    block.state = (tag & 1) === 0 ? State.live : State.shared
+    this.adopted[record] = block
+    return block
+  }
+
+  /** What this thread knows of a live block that it has; of another one perhaps undefined, or what it knew before. */
+  private homeOf(record: number): Block | AdoptedBlock {
+    const adopted = this.adopted[record]
+    return adopted !== undefined && adopted.tag !== 0 ? adopted : this.cache.blocks.blockOf(record)
+  }
+
+  /** A live block goes to another thread or to its heap; handles of it are stale from now on. */
+  private give(block: Block | AdoptedBlock): void {
+    if (block instanceof AdoptedBlock) block.tag = 0
+    else this.cache.blocks.forget(block)
+  }
+
+  private disown(record: number): void {
+    this.adopted[record] = undefined
+    this.cache.blocks.disown(record)
   }
 
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
@@ -501,6 +552,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     this.state.roster.forget(this.state.thread) // not before the answer is here: the next thread of this number asks in the same place
     this.acceptedClocks = null
     this.cache.blocks.clear()
+    for (const block of this.adopted) if (block !== undefined) block.tag = 0
     return { lostBuffers: buffers, lostBytes: bytes }
   }
 
@@ -508,7 +560,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     this.close()
   }
 
-  announceUse(block: Block, stream: Stream): void {
+  announceUse(block: Block | AdoptedBlock, stream: Stream): void {
     this.checkStream('recordUse', stream)
     if (!this.config.streamOrdered) return
     this.askToRecord(block.record, stream.slot, null)
@@ -517,11 +569,15 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
   /** Work of a stream slot uses a live block: until `stamp` of it, null for until the free. */
   protected askToRecord(record: number, slot: number, stamp: number | null): void {
     this.ask({ ask: 'recordUse', record, slot, stamp })
-    this.cache.blocks.blockOf(record).state = State.shared
+    this.homeOf(record).state = State.shared
   }
 
   reachableFrom(context: Context): boolean {
     return context.sharesDevice(this.context)
+  }
+
+  requestedBytesOfRecord(record: number): number {
+    return this.doubles[(record << 3) | Double.requested]
   }
 
   addressOfRecord(record: number): number {
@@ -617,12 +673,11 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
 
   /** A free on a named or closed stream, of a block of another thread, or that other streams use, or that there is no room for. */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const block = buffer.home as Block
+    const block = buffer.home as Block | AdoptedBlock
     const { record } = block
     if (!block.isLive(record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
-    stream.checkShareable('free')
     if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`)
     const open = stream.slot >= 0
     const slot = open ? stream.slot : stream.lastSlot
@@ -630,24 +685,28 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     const stamp = this.config.streamOrdered ? covering : 0
     if (block.state === State.shared) {
       this.ask({ ask: 'defer', record, slot, stamp })
-      this.cache.give(block)
-    } else if (!open || buffer.tag > Tag.last || !this.sendOrCache(block, slot, stamp)) {
-      this.cache.give(block)
+      this.give(block)
+    } else if (open && buffer.tag <= Tag.last) this.sendOrCache(block, slot, stamp)
+    else {
+      this.give(block)
       this.giveBack(record, slot, stamp)
     }
   }
 
-  /** A block freed on an open stream goes to the thread on whose page its record is, or into a stack; false when there is no room. */
-  private sendOrCache(block: Block, slot: number, stamp: number): boolean {
+  /** A block freed on an open stream goes to the thread on whose page its record is, or into a stack, or where there is no room to its heap. */
+  private sendOrCache(block: Block | AdoptedBlock, slot: number, stamp: number): void {
+    if (this.returns(block, slot, stamp)) return
+    const { record } = block
     const { state, words, cache } = this
-    const base = block.record << 4
-    if (this.returns(block, slot, stamp)) return true
-    if (!cache.isSmall(block)) return false
-    state.slots.meet(slot)
-    cache.blocks.assign(block, slot, words[base | Word.sizeClass])
-    if (!cache.blocks.hasRoom(block)) return false
-    words[base | Word.key] = slot + 1
-    return cache.keep(block, stamp - 1)
+    this.give(block)
+    if (cache.isSmall(words[(record << 4) | Word.units])) {
+      state.slots.meet(slot)
+      words[(record << 4) | Word.key] = slot + 1
+      const own = cache.admit(record, words[(record << 4) | Word.sizeClass])
+      if (cache.keep(own, stamp - 1)) return
+      this.give(own)
+    }
+    this.giveBack(record, slot, stamp)
   }
 
   private giveBack(record: number, slot: number, stamp: number): void {

@@ -275,6 +275,11 @@ export class SlotCache implements Slots {
     block.state = State.unused
   }
 
+  /** The next block of a record gets an object of its own. */
+  disown(record: number): void {
+    this.blocks[record] = undefined
+  }
+
   /** Forgets every cached block for which `isCached` no longer holds. */
   purge(isCached: (block: Block) => boolean): void {
     for (let slot = 0; slot < this.slotLimit; slot++) {

@@ -109,8 +109,8 @@ export class ThreadCache {
   }
 
   /** Whether a block is not too large to be cached. */
-  isSmall(block: Block): boolean {
-    return block.units <= this.limits.blockUnits
+  isSmall(units: number): boolean {
+    return units <= this.limits.blockUnits
   }
 
   /** Keeps a live block of this thread for its stream, after the mark `mark`; false when there is no room. */
@@ -128,19 +128,19 @@ export class ThreadCache {
   }
 
   /** What this thread knows of a record that has just become its own, live or about to be cached for the stream of its key. */
-  admit(record: number): Block {
-    const { words, blocks, limits } = this
-    const base = record << 4
-    const { state } = this
-    const isCached = state.records.ownerOf(record) === state.thread && words[base | Word.units] <= limits.blockUnits
-    const block = blocks.admit(words[base | Word.key] - 1, record, isCached ? words[base | Word.sizeClass] : FULL_CLASS)
+  admit(record: number, sizeClass = this.classFor(record)): Block {
+    const { blocks } = this
+    const block = blocks.admit(this.words[(record << 4) | Word.key] - 1, record, sizeClass)
     blocks.setSlack(block, block.units * UNIT_BYTES - this.doubles[(record << 3) | Double.requested])
     return block
   }
 
-  /** A live block goes to another thread or to its heap; handles of it are stale from now on. */
-  give(block: Block): void {
-    this.blocks.forget(block)
+  /** The class of a block's stack: one that has no room where the record is on another thread's page, or the block too large. */
+  private classFor(record: number): number {
+    const { words, state } = this
+    const base = record << 4
+    const isCached = state.records.ownerOf(record) === state.thread && this.isSmall(words[base | Word.units])
+    return isCached ? words[base | Word.sizeClass] : FULL_CLASS
   }
 
   /** Under the lock: cached blocks that were taken away are forgotten. */
