@@ -25,8 +25,6 @@ export interface BlockKeeper extends BufferSource {
 export class Share {
   /** units */
   cached = 0
-  /** as long as that much is cached, no more can be live than ever before */
-  watched = 0
   /** whether many blocks of small sizes, and of large ones, were cached when room for one was looked for last */
   manySmall = false
   manyLarge = false
@@ -36,6 +34,8 @@ export class Share {
   constructor(
     /** the stream's */
     readonly slot: number,
+    /** as long as that much is cached, no more can be live than ever before */
+    public watched: number,
   ) {}
 }
 
@@ -127,4 +127,9 @@ export class Block implements BufferHome {
     this.wrapper = owner
     return this
   }
+}
+
+/** Bytes of a block that are not asked for: a small integer for V8 where it can be, whatever V8 takes `bytes` for. */
+export function slackOf({ units }: Block, bytes: number): number {
+  return units * UNIT_BYTES - (bytes < 2 ** 30 ? bytes | 0 : bytes)
 }

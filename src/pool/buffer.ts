@@ -96,8 +96,7 @@ export class DeviceBuffer implements Disposable {
     if (pool.transfer === undefined) {
       throw new PoolError('transfer: the pool is one of this thread; make it with { shared: true }')
     }
-    this.home.addressOf(this.record, this.tag, 'transfer') // refuses a stale handle
-    return pool.transfer(this.record, this.tag)
+    return pool.transfer(this)
   }
 
   /**

@@ -17,7 +17,7 @@ import { type AccessLocation, checkUser, type PoolAccess, peerOf } from './acces
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
-import type { Block, BlockKeeper } from './block.js'
+import { type Block, type BlockKeeper, slackOf } from './block.js'
 import { blockUnits } from './block-units.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { PoolConfig } from './options.js'
@@ -486,11 +486,6 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }
-}
-
-/** Bytes of a block that are not asked for: a small integer for the engine where it can be, whatever it takes `bytes` for. */
-function slackOf({ units }: Block, bytes: number): number {
-  return units * (1 << Shift.units) - (bytes < 2 ** 30 ? bytes | 0 : bytes)
 }
 
 /** The error for what `deallocate` does not know. */

@@ -16,7 +16,7 @@ export interface BufferSource extends BufferOwner {
   /** whether work of `context` can use the memory: that of its own device, and of others that were given access */
   reachableFrom(context: Context): boolean
   /** gives a live block up for another thread; of pools that threads share */
-  transfer?(record: number, tag: number): TransferredBuffer
+  transfer?(buffer: DeviceBuffer): TransferredBuffer
 }
 
 /**

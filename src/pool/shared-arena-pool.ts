@@ -233,7 +233,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
    * Gives a live buffer of this thread up, for another thread to adopt; using it here from now on throws PoolError. Work
    * submitted to its stream before this call may still use it.
    */
-  transfer(record: number, tag: number): TransferredBuffer {
+  transfer({ record, tag }: DeviceBuffer): TransferredBuffer {
     if (!this.isLive(record, tag)) this.refuseStale('transfer')
     this.giveUp('transfer', record, tag, ownerOf(tag, UNDERWAY))
     return { pool: this.descriptor.number, record, tag }

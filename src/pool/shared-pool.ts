@@ -23,7 +23,7 @@ import { AddressIndex } from './address-index.js'
 import { AdoptedBlock, type AdoptedKeeper } from './adopted-block.js'
 import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES, SMALL_CLASSES } from './backing.js'
-import type { Block, BlockKeeper } from './block.js'
+import { type Block, type BlockKeeper, slackOf } from './block.js'
 import { blockUnits } from './block-units.js'
 import { borrowed } from './borrowed.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
@@ -208,14 +208,14 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** Of a block's bytes so many are not asked for, which other threads can see. */
   private setSlack(block: Block, slack: number): void {
-    this.cache.blocks.setSlack(block, slack)
+    block.slack = slack
     this.doubles[(block.record << 3) | Double.requested] = block.units * UNIT_BYTES - slack
   }
 
   /** A buffer has fewer bytes than were asked of the pool for it. */
   protected shorten(buffer: DeviceBuffer, bytes: number): void {
     const block = buffer.home as Block
-    this.setSlack(block, block.units * UNIT_BYTES - bytes)
+    this.setSlack(block, slackOf(block, bytes))
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
@@ -299,12 +299,13 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
    * Gives a live buffer of this thread up, for another thread to adopt; using it here from now on throws PoolError. Work
    * submitted to its stream before this call may still use it. A buffer that is never adopted stays live.
    */
-  transfer(record: number, tag: number): TransferredBuffer {
-    const block = this.homeOf(record)
-    if (!block?.isLive(record, tag)) this.refuseStale('transfer')
+  transfer(buffer: DeviceBuffer): TransferredBuffer {
+    const { record, tag } = buffer
+    const block = buffer.home as Block | AdoptedBlock
+    if ((block.tag | 1) !== (tag | 1)) this.refuseStale('transfer')
     this.give(block)
     if (tag > Tag.last) this.disown(record) // should it come back, no generation tells the handles apart
-    this.giveUp(record, tag)
+    publish(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
     return { pool: this.descriptor.number, record, tag }
   }
 
@@ -387,7 +388,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     return true
   }
 
-  /** A block of this thread is on its way to another one, in the generation of `tag`. */
+  /** A block just claimed is on its way again, in the generation of `tag`. */
   private giveUp(record: number, tag: number): void {
     this.words[record << 4] = tag | (this.words[record << 4] & 1)
     publish(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
@@ -413,14 +414,14 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** What this thread knows of a live block that it has; of another one perhaps undefined, or what it knew before. */
   private homeOf(record: number): Block | AdoptedBlock {
-    const adopted = this.adopted[record]
+    const { records, thread } = this.state
+    const adopted = records.ownerOf(record) === thread ? undefined : this.adopted[record]
     return adopted !== undefined && adopted.tag !== 0 ? adopted : this.cache.blocks.blockOf(record)
   }
 
   /** A live block goes to another thread or to its heap; handles of it are stale from now on. */
   private give(block: Block | AdoptedBlock): void {
-    if (block instanceof AdoptedBlock) block.tag = 0
-    else this.cache.blocks.forget(block)
+    block.tag = 0
   }
 
   private disown(record: number): void {
@@ -854,9 +855,4 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 /** The tag of a live block in its next generation, or in the same one where there is none left. */
 function nextGeneration(tag: number): number {
   return tag > Tag.last ? tag : tag + 8
-}
-
-/** Bytes of a block that are not asked for: a small integer for V8 where it can be. */
-function slackOf({ units }: Block, bytes: number): number {
-  return units * UNIT_BYTES - (bytes < 2 ** 30 ? bytes | 0 : bytes)
 }

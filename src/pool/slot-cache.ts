@@ -48,6 +48,9 @@ const NEARLY_EXACT = 5
 const NO_RECORDS: readonly number[] = []
 const { clz32 } = Math
 
+/** Of a share whose peak does not count: no stream caches less. A small integer, as every other value of the field. */
+const UNWATCHED = -(2 ** 30)
+
 /** For Word.sizeClass: a block that is never cached, but comes to the reserve when it is freed. */
 export const FULL_CLASS = CLASSES + 1
 
@@ -65,7 +68,7 @@ export class SlotCache implements Slots {
   /** by record: the block, once it was handed out */
   private readonly blocks: (Block | undefined)[] = []
   /** by stream slot */
-  private readonly shares = Array.from({ length: MOST_STREAMS }, (_, slot) => new Share(slot))
+  private readonly shares: readonly Share[]
   /** by stream slot and class; those not in use are one that is always empty */
   private readonly stacks: Stack[]
   private readonly emptyStack: Stack
@@ -80,10 +83,14 @@ export class SlotCache implements Slots {
     /** most blocks in the stack of a small class, and of a large one */
     private readonly smallPlaces: number = Limit.smallPlaces,
     private readonly largePlaces: number = Limit.largePlaces,
+    /** whether live blocks and their peak are counted */
+    countsLive = true,
   ) {
+    const watched = countsLive ? 0 : UNWATCHED
+    this.shares = Array.from({ length: MOST_STREAMS }, (_, slot) => new Share(slot, watched))
     this.bottom = new Block(pool, 0)
     this.bottom.units = MAX_UNITS // more than was ever live, and than a block has
-    this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0))
+    this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched))
     // The engine need not look for holes in an array that never had one.
     this.stacks = Array.from({ length: MOST_STREAMS << Shift.stream }, () => this.emptyStack)
   }
@@ -217,12 +224,20 @@ export class SlotCache implements Slots {
 
   /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
   handOut(slot: number, record: number): void {
+    const { words } = this.records
     this.records.setState(record, State.live)
-    this.admit(slot, record).state = State.unused
+    const block = this.admit(slot, record, words[(record << 4) | Word.sizeClass])
+    block.state = State.unused
+    block.slack = 0
+    this.handedUnits += block.units
+    this.handedBlocks++
+    const share = this.shares[slot]
+    share.watched += block.units
+    if (share.cached < share.watched) this.notePeak()
   }
 
-  /** The same of a block that its record says is live, or about to be cached; its buffer's bytes are those of the block. */
-  admit(slot: number, record: number, sizeClass = this.records.words[(record << 4) | Word.sizeClass]): Block {
+  /** The block that a record describes, live or about to be cached for a stream, with the tag of the record; nothing is counted. */
+  admit(slot: number, record: number, sizeClass: number): Block {
     const { words } = this.records
     const known = this.blocks[record]
     // A block that another thread took away may still be linked in a stack: that object is not used again.
@@ -231,12 +246,6 @@ export class SlotCache implements Slots {
     block.stack = this.stackOf(slot, sizeClass)
     block.tag = words[(record << 4) | Word.tag]
     block.units = words[(record << 4) | Word.units]
-    block.slack = 0
-    this.handedUnits += block.units
-    this.handedBlocks++
-    const share = this.shares[slot]
-    share.watched += block.units
-    if (share.cached < share.watched) this.notePeak()
     return block
   }
 
@@ -266,15 +275,6 @@ export class SlotCache implements Slots {
     return units
   }
 
-  /** A block is no longer this cache's, and its record is left as it is: it was taken away, or handed to another thread. */
-  forget(block: Block): void {
-    this.handedUnits -= block.units
-    block.stack!.share.watched -= block.units
-    this.handedBlocks--
-    this.slackBytes -= block.slack
-    block.state = State.unused
-  }
-
   /** The next block of a record gets an object of its own. */
   disown(record: number): void {
     this.blocks[record] = undefined
@@ -287,7 +287,7 @@ export class SlotCache implements Slots {
         if (isCached(block)) continue
         this.remove(block.stack!, block)
         this.shares[slot].cached -= block.units
-        if (block.state === State.cached) this.forget(block)
+        if (block.state === State.cached) block.state = State.unused
       }
     }
   }

@@ -7,7 +7,7 @@ import { publish } from '../base/publish.js'
 import { holderOf, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Word } from '../heap/records.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
-import type { Block, BlockKeeper } from './block.js'
+import { type Block, type BlockKeeper, slackOf } from './block.js'
 import { PARCEL_WORDS } from './inboxes.js'
 import type { PoolConfig } from './options.js'
 import type { SharedState } from './shared-state.js'
@@ -63,7 +63,7 @@ export class ThreadCache {
     private readonly limits: CacheLimits,
   ) {
     const { records, slots, thread } = state
-    this.blocks = new SlotCache(records, limits.streamUnits, pool, PLACES, PLACES)
+    this.blocks = new SlotCache(records, limits.streamUnits, pool, PLACES, PLACES, false)
     this.words = records.words
     this.doubles = records.doubles
     this.live = holderOf(0, thread, Phase.live)
@@ -102,7 +102,7 @@ export class ThreadCache {
     state.acquire()
     const holder = ((block.tag >> 3) << 12) | this.cached
     const isMine = words[(block.record << 4) | Word.holder] === holder
-    this.blocks.forget(block)
+    block.state = State.unused
     if (isMine) this.returnToHeap(block.record)
     this.blocks.purge(other => this.isCached(other))
     state.release()
@@ -131,7 +131,7 @@ export class ThreadCache {
   admit(record: number, sizeClass = this.classFor(record)): Block {
     const { blocks } = this
     const block = blocks.admit(this.words[(record << 4) | Word.key] - 1, record, sizeClass)
-    blocks.setSlack(block, block.units * UNIT_BYTES - this.doubles[(record << 3) | Double.requested])
+    block.slack = slackOf(block, this.doubles[(record << 3) | Double.requested])
     return block
   }
 
@@ -238,9 +238,9 @@ export class ThreadCache {
         publish(entries, entry, 0)
         continue
       }
-      const block = this.admit(record)
+      const block = this.admit(record, words[(record << 4) | Word.sizeClass])
       if (!blocks.hasRoom(block)) {
-        blocks.forget(block)
+        block.state = State.unused
         this.left++
         continue
       }
