@@ -20,6 +20,9 @@ const TEXT_BYTES = (PLACE_WORDS - TEXT) * 4
 /** How long a thread sleeps before it looks whether it has something else to do, and whether the answering thread lives. */
 const PATIENCE_MS = 1
 
+/** Instead of an answer: the request is kept, and `reply` answers it later. */
+export const LATER = Symbol('later')
+
 type Answer = { readonly value: unknown } | { readonly error: CarriedError }
 
 /** int32 words of the mailbox for threads with numbers up to `most`. */
@@ -28,6 +31,9 @@ export function mailboxWords(most: number): number {
 }
 
 export class Mailbox {
+  /** threads whose requests were kept, in the thread that answers */
+  private readonly kept = new Set<number>()
+
   /** `words` are the mailbox's alone. Place 0 has the bell, and later the reason why no request is answered any more. */
   constructor(private readonly words: Int32Array) {}
 
@@ -87,22 +93,36 @@ export class Mailbox {
     Atomics.notify(this.words, 0)
   }
 
-  /** Answers every thread that asks; returns how many did. */
+  /** Answers every thread that asks, but for those whose requests are kept; returns how many asked. */
   answer(work: (question: unknown, asker: number) => unknown): number {
     const { words } = this
-    let answers = 0
+    let requests = 0
     for (let place = PLACE_WORDS, asker = 1; place < words.length; place += PLACE_WORDS, asker++) {
-      if (Atomics.load(words, place) !== Status.asked) continue
-      this.write(place, this.tried(work, this.read(place), asker))
-      Atomics.store(words, place, Status.answered)
-      Atomics.notify(words, place)
-      answers++
+      if (Atomics.load(words, place) !== Status.asked || this.kept.has(asker)) continue
+      this.reply(asker, () => work(this.read(place), asker))
+      requests++
     }
-    return answers
+    return requests
+  }
+
+  /** Answers the request of a thread, or keeps it where `work` gives LATER. */
+  reply(asker: number, work: () => unknown): void {
+    const { words } = this
+    const place = asker * PLACE_WORDS
+    const answer = this.tried(work)
+    if ('value' in answer && answer.value === LATER) {
+      this.kept.add(asker)
+      return
+    }
+    this.kept.delete(asker)
+    this.write(place, answer)
+    Atomics.store(words, place, Status.answered)
+    Atomics.notify(words, place)
   }
 
   /** A thread has ended: what it asked is not answered any more. */
   forget(asker: number): void {
+    this.kept.delete(asker)
     Atomics.store(this.words, asker * PLACE_WORDS, Status.idle)
   }
 
@@ -116,9 +136,9 @@ export class Mailbox {
     Atomics.wait(this.words, 0, rings, milliseconds)
   }
 
-  private tried(work: (question: unknown, asker: number) => unknown, question: unknown, asker: number): Answer {
+  private tried(work: () => unknown): Answer {
     try {
-      return { value: work(question, asker) }
+      return { value: work() }
     } catch (error) {
       return { error: carry(error) }
     }
