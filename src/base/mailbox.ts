@@ -126,6 +126,15 @@ export class Mailbox {
     Atomics.store(this.words, asker * PLACE_WORDS, Status.idle)
   }
 
+  /** Whether a thread asks whose request is not kept. */
+  get isAsked(): boolean {
+    const { words, kept } = this
+    for (let place = PLACE_WORDS, asker = 1; place < words.length; place += PLACE_WORDS, asker++) {
+      if (Atomics.load(words, place) === Status.asked && !kept.has(asker)) return true
+    }
+    return false
+  }
+
   /** How often the bell rang. */
   get rings(): number {
     return Atomics.load(this.words, 0)

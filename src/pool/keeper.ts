@@ -62,9 +62,10 @@ export interface Reclaimed {
 /** New memory is taken so much at a time at most, where the pool may be that large. */
 const MOST_AHEAD_BYTES = 32 * MiB
 const AHEAD_SHARE = 1 / 64
-/** How often the keeper looks for threads that have ended: while it is asked, and at least, since an idle pool should cost next to nothing. */
+/** How often the keeper looks for threads that have ended: while it is asked, and in the end, since an idle pool should cost next to nothing. */
 const SWEEP_MS = 50
-const MOST_SWEEP_MS = 2000
+const MOST_SWEEP_MS = 10_000
+const KEEPER_AND_MAKER = 2
 /** How often it looks whether the GPU has done what a request waits for. */
 const POLL_MS = 0.25
 
@@ -79,6 +80,10 @@ export class Keeper {
   private readonly setAside: SetAside<Question>
   private closed = false
   private sweptAt = 0
+  /** until the next sweep */
+  private sweepMs = SWEEP_MS
+  /** what all threads had counted when the blocks were looked at last; -1 where they should be looked at anyway */
+  private counted = -1
 
   constructor(
     private readonly state: SharedState,
@@ -102,10 +107,10 @@ export class Keeper {
   run(): void {
     const { mailbox } = this.state
     try {
-      for (let idleMs = SWEEP_MS; !this.closed; ) {
+      while (!this.closed) {
         const { rings } = mailbox
-        if (this.serve() === 0) mailbox.sleep(rings, this.setAside.isEmpty ? idleMs : POLL_MS)
-        idleMs = mailbox.rings === rings ? Math.min(2 * idleMs, MOST_SWEEP_MS) : SWEEP_MS
+        this.serve()
+        mailbox.sleep(rings, this.restMs(performance.now()))
       }
     } catch (error) {
       mailbox.fail(error)
@@ -113,9 +118,12 @@ export class Keeper {
   }
 
   /** Answers whoever asks, or sets the request aside; returns how many asked. */
-  serve(): number {
-    const now = performance.now()
-    if (now - this.sweptAt > SWEEP_MS) this.unlessRefused(() => this.sweep())
+  serve(now = performance.now()): number {
+    if (this.state.mailbox.isAsked) {
+      this.sweepMs = SWEEP_MS
+      this.counted = -1
+    }
+    if (now - this.sweptAt >= this.sweepMs) this.unlessRefused(() => this.sweep(now))
     else this.unlessRefused(() => this.buryDead()) // those that another thread has noticed
     if (this.reserve.wantsMarks) this.unlessRefused(() => this.within(() => this.reserve.placeMarks()))
     const { mailbox, roster, thread } = this.state
@@ -123,6 +131,15 @@ export class Keeper {
     const requests = mailbox.answer((question, asker) => this.begin(question as Question, asker))
     if (this.closed) roster.forget(thread)
     return requests
+  }
+
+  /** How long the pool may be left alone, in milliseconds, unless the bell rings. */
+  restMs(now: number): number {
+    if (this.closed) return 0
+    if (!this.setAside.isEmpty) return POLL_MS
+    // The death of the thread that made the pool is the keeper's as well.
+    const isWatching = this.sweepMs === SWEEP_MS || this.state.roster.living > KEEPER_AND_MAKER
+    return isWatching ? Math.max(0, this.sweptAt + this.sweepMs - now) : Infinity
   }
 
   private begin(question: Question, asker: number): unknown {
@@ -143,12 +160,17 @@ export class Keeper {
   }
 
   /** Clears up behind threads that have ended. */
-  sweep(): void {
-    this.sweptAt = performance.now()
-    this.state.roster.lookAtAll()
+  sweep(now = performance.now()): void {
+    const { roster, slots, counts } = this.state
+    this.sweptAt = now
+    this.sweepMs = Math.min(2 * this.sweepMs, MOST_SWEEP_MS)
+    roster.lookAtAll()
     this.buryDead()
     this.clocks.buryStreams()
-    this.state.slots.look()
+    const counted = counts.reduce((sum, count) => sum + count)
+    if (counted === this.counted) return // to look at all blocks takes long
+    slots.look()
+    this.counted = counted
   }
 
   /** Takes back what the dead had cached. Those that had nothing live are forgotten; the others keep their numbers until they are reclaimed. */

@@ -537,17 +537,40 @@ describe('a pool that threads share', () => {
     assert.ok(pool.stats().reservedBytes > 0)
   })
 
-  it('is looked after less and less often while nothing happens', () => {
-    const { keeper } = new TestDevice().createSharedPool()
-    const { mailbox } = keeper['state']
-    const naps: number[] = []
-    mailbox.sleep = (_, milliseconds) => {
-      naps.push(milliseconds)
-      if (naps.length === 4) mailbox.ring()
-      keeper['closed'] = naps.length === 12
+  it('is looked after less and less often while nothing happens, and not at all while its maker alone uses it', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const { slots, mailbox } = keeper['state']
+    const other = attach()
+    let now = 1e6
+    let looks = 0
+    const look = slots.look.bind(slots)
+    slots.look = () => {
+      looks++
+      look()
     }
-    keeper.run()
-    assert.deepEqual(naps, [50, 100, 200, 400, 50, 100, 200, 400, 800, 1600, 2000, 2000])
+    const naps = (count: number) =>
+      Array.from({ length: count }, () => {
+        keeper.serve(now)
+        const restMs = keeper.restMs(now)
+        now += restMs
+        return restMs
+      })
+    const growing = [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]
+    assert.deepEqual(naps(9), growing)
+    assert.equal(looks, 1, 'the blocks are looked at once')
+    other.allocate(1 * MiB).free() // which asks
+    now += 50
+    assert.deepEqual(naps(9), growing)
+    assert.equal(looks, 2)
+    other.close()
+    now += 50
+    assert.deepEqual(naps(1), [Infinity])
+    now = 2e6
+    const { rings } = mailbox
+    attach()
+    assert.ok(mailbox.rings > rings, 'a thread that comes wakes the keeper')
+    assert.deepEqual(naps(2), [200, 400])
+    pool.check()
   })
 
   it('is not closed when somebody comes before the keeper has begun to', () => {

@@ -160,6 +160,7 @@ export class SharedState {
     // Under the lock: either the keeper that is about to close has seen this thread, or this thread sees that it has closed.
     const isClosed = this.locked(() => this.figures[Figure.keeper]) === CLOSED
     const { failure } = this.mailbox
+    this.mailbox.ring() // a keeper that had nobody to look after sleeps
     if (!isClosed && failure === null) return
     this.roster.forget(this.thread)
     throw failure ?? new PoolError('attachPool: the pool is closed; make another')
