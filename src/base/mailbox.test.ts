@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { Bell } from './bell.js'
 import { LATER, Mailbox, mailboxWords } from './mailbox.js'
 
-const newMailbox = () => new Mailbox(new Int32Array(new SharedArrayBuffer(mailboxWords(2) * 4)))
+const newMailbox = () => new Mailbox(new Int32Array(new SharedArrayBuffer(mailboxWords(2) * 4)), new Bell())
 const double = (question: unknown) => (question as number) * 2
 const cutShort = () => {
   throw new RangeError('Maximum call stack size exceeded')

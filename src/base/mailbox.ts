@@ -4,6 +4,7 @@
 // A call that asks can be cut short while its request is under way: by the timeout of a vm script, or for want of stack. The
 // next call of that thread takes the late answer first, and so never gets it for its own.
 
+import type { Bell } from './bell.js'
 import { type CarriedError, carry, uncarry } from './carried-error.js'
 
 const enum Status {
@@ -34,8 +35,11 @@ export class Mailbox {
   /** threads whose requests were kept, in the thread that answers */
   private readonly kept = new Set<number>()
 
-  /** `words` are the mailbox's alone. Place 0 has the bell, and later the reason why no request is answered any more. */
-  constructor(private readonly words: Int32Array) {}
+  /** `words` are the mailbox's alone. Place 0 has the reason why no request is answered any more. The bell wakes the thread that answers. */
+  constructor(
+    private readonly words: Int32Array,
+    readonly bell: Bell,
+  ) {}
 
   /**
    * Asks as thread `me` and sleeps until the answer is there. `meanwhile` runs at once and then every millisecond, told whether
@@ -47,7 +51,7 @@ export class Mailbox {
     const place = me * PLACE_WORDS
     this.write(place, question)
     Atomics.store(words, place, Status.asked)
-    this.ring()
+    this.bell.ring()
     const answer = this.await(place, meanwhile)
     if ('error' in answer) throw uncarry(answer.error)
     return answer.value
@@ -79,18 +83,11 @@ export class Mailbox {
   /** Nothing is answered from now on; every thread that asks is told this reason. */
   fail(reason: unknown): void {
     this.write(0, carry(reason))
-    this.ring()
   }
 
   /** The reason given to `fail`; null while requests are answered. */
   get failure(): Error | null {
     return Atomics.load(this.words, LENGTH) === 0 ? null : uncarry(this.read(0) as CarriedError)
-  }
-
-  /** Wakes the thread that answers, without a question. */
-  ring(): void {
-    Atomics.add(this.words, 0, 1)
-    Atomics.notify(this.words, 0)
   }
 
   /** Answers every thread that asks, but for those whose requests are kept; returns how many asked. */
@@ -133,16 +130,6 @@ export class Mailbox {
       if (Atomics.load(words, place) === Status.asked && !kept.has(asker)) return true
     }
     return false
-  }
-
-  /** How often the bell rang. */
-  get rings(): number {
-    return Atomics.load(this.words, 0)
-  }
-
-  /** Sleeps until the bell has rung more often than `rings`, or for so many milliseconds. */
-  sleep(rings: number, milliseconds: number): void {
-    Atomics.wait(this.words, 0, rings, milliseconds)
   }
 
   private tried(work: () => unknown): Answer {

@@ -78,7 +78,8 @@ export class Keeper {
   /** dead threads that still hold buffers, and nothing else */
   private readonly buried = new Set<number>()
   private readonly setAside: SetAside<Question>
-  private closed = false
+  /** the memory was given back */
+  closed = false
   private sweptAt = 0
   /** until the next sweep */
   private sweepMs = SWEEP_MS
@@ -90,7 +91,7 @@ export class Keeper {
     private readonly clocks: Clocks,
     config: PoolConfig,
     private readonly outside: OutsideLock,
-    /** called when the memory was given back */
+    /** called when the memory was given back, before the thread that closes is told */
     private readonly onClose: () => void = () => {},
   ) {
     state.slots.door.prepare()
@@ -103,18 +104,9 @@ export class Keeper {
     state.figures[Figure.keeper] = state.thread
   }
 
-  /** Serves until the pool is closed, or cannot be served any more: then every thread that asks is told why. */
-  run(): void {
-    const { mailbox } = this.state
-    try {
-      while (!this.closed) {
-        const { rings } = mailbox
-        this.serve()
-        mailbox.sleep(rings, this.restMs(performance.now()))
-      }
-    } catch (error) {
-      mailbox.fail(error)
-    }
+  /** The pool cannot be served any more: every thread that asks is told why. */
+  fail(reason: unknown): void {
+    this.state.mailbox.fail(reason)
   }
 
   /** Answers whoever asks, or sets the request aside; returns how many asked. */
