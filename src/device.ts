@@ -1,13 +1,9 @@
 // The front door: opens a device, and makes everything that lives on it. Long because that list is; each entry is a few lines
 // of hand-over to the layer that does the work.
 
-import { existsSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
-import { Worker } from 'node:worker_threads'
 import { describe } from './base/bytes.js'
 import { CudaError, NoDeviceError, PoolError } from './base/errors.js'
 import { sharingObstacle } from './base/os-thread.js'
-import { ThreadStart } from './base/thread-start.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from './driver/constants.js'
 import { Context } from './driver/context.js'
 import type { Driver } from './driver/driver.js'
@@ -41,7 +37,7 @@ import type { PassOptions } from './pool/handover.js'
 import type { HostPoolOptions } from './pool/host-options.js'
 import { HostPool } from './pool/host-pool.js'
 import { ImportedPool } from './pool/imported-pool.js'
-import type { KeeperData } from './pool/keep-pool.js'
+import { KeeperWorker } from './pool/keeper-worker.js'
 import { makeCachingPool, type WithDebug } from './pool/make-caching-pool.js'
 import type { MappedBuffer } from './pool/mapped-buffer.js'
 import { newSharedPool, type Shared } from './pool/new-shared-pool.js'
@@ -266,6 +262,8 @@ export class Device implements Disposable {
   /** by number: this thread's objects of pools that threads share */
   private readonly sharedPools = new Map<number, Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
+  /** the thread of the shared pools that this thread makes */
+  private readonly keeper = new KeeperWorker()
   private readonly compiler: Compiler
   private readonly memoryControl: MemoryControl
   private closed = false
@@ -604,6 +602,7 @@ export class Device implements Disposable {
     this.context.destroyRest()
     this.clocks.slots.leave() // of a lost device
     attachments.delete(this.clocks.identity)
+    this.keeper.end()
     this.context.release()
   }
 
@@ -628,31 +627,17 @@ export class Device implements Disposable {
   }
 
   /** Starts the keeper of a new pool, and returns when that has begun. */
-  private createShared(state: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
-  private createShared(state: SharedHostDescriptor): SharedHostPool<SharedDevice>
-  private createShared(state: SharedPoolDescriptor): SharedPool<SharedDevice>
-  private createShared(state: SharedPoolDescriptor): KeptPool {
-    const call = CREATES[state.kind]
-    const start = this.startKeeper(call, state)
+  private createShared(made: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
+  private createShared(made: SharedHostDescriptor): SharedHostPool<SharedDevice>
+  private createShared(made: SharedPoolDescriptor): SharedPool<SharedDevice>
+  private createShared(made: SharedPoolDescriptor): KeptPool {
+    const call = CREATES[made.kind]
+    const state = { ...made, bell: this.keeper.bell.buffer }
+    const start = this.keeper.begin(call, state)
     const pool = this.front(state, true)
-    start.await(call, serveWaiting)
+    this.keeper.await(call, start, serveWaiting)
     pool.begin()
     return this.keepShared(state, pool)
-  }
-
-  /** Throws PoolError where the file of the keeper's thread is not beside this one. */
-  private startKeeper(call: string, state: SharedPoolDescriptor): ThreadStart {
-    const url = new URL('./keeper-thread.js', import.meta.url)
-    if (!existsSync(url)) {
-      const fact = `${fileURLToPath(url)} is missing, the file of the thread that keeps a shared pool`
-      throw new PoolError(`${call}: ${fact}; a bundler must leave this package external`)
-    }
-    const start = new ThreadStart()
-    const data: KeeperData = { state, start: start.buffer }
-    const keeper = new Worker(url, { workerData: data, execArgv: [] })
-    keeper.on('error', () => {}) // it comes when no event loop runs; the start tells the reason
-    keeper.unref()
-    return start
   }
 
   /** For `attachPool`. */

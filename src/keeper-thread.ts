@@ -1,16 +1,16 @@
-// The thread of a pool's keeper. It loads the rest within a try: the thread that makes the pool waits without its event loop, and so
+// The thread of the keepers. It loads the rest within a try: the thread that makes a pool waits without its event loop, and so
 // would never hear of an error event.
 
 import { workerData } from 'node:worker_threads'
 import { ThreadStart } from './base/thread-start.js'
-import type { KeeperData } from './pool/keep-pool.js'
+import type { KeeperThreadData } from './pool/keep-pools.js'
 
-const { state, start: buffer } = workerData as KeeperData
-const start = new ThreadStart(buffer)
+const data = workerData as KeeperThreadData
+const start = new ThreadStart(data.first.start)
 if (start.begin()) {
   try {
-    const { keepPool } = await import('./pool/keep-pool.js')
-    keepPool(state, () => start.succeed())
+    const { keepPools } = await import('./pool/keep-pools.js')
+    keepPools(data, start)
   } catch (error) {
     start.fail(error)
   }

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Mailbox, mailboxWords } from './mailbox.js'
+import { Bell } from './bell.js'
+import { LATER, Mailbox, mailboxWords } from './mailbox.js'
 
-const newMailbox = () => new Mailbox(new Int32Array(new SharedArrayBuffer(mailboxWords(2) * 4)))
+const newMailbox = () => new Mailbox(new Int32Array(new SharedArrayBuffer(mailboxWords(2) * 4)), new Bell())
 const double = (question: unknown) => (question as number) * 2
 const cutShort = () => {
   throw new RangeError('Maximum call stack size exceeded')
@@ -45,4 +46,34 @@ test('every thread is told why no request is answered any more', () => {
   for (const thread of [1, 2, 1]) {
     assert.throws(() => mailbox.ask(thread, 4, () => null), { name: 'TypeError', message: 'no more' })
   }
+})
+
+test('a request that is kept holds up no other one, and is answered later', () => {
+  const mailbox = newMailbox()
+  const keep = () => mailbox.answer(() => LATER)
+  const answer = () => {
+    mailbox.answer(double)
+    return null
+  }
+  const meanwhile = () => {
+    if (keep() === 0) mailbox.reply(1, () => 'in the end')
+    assert.equal(mailbox.ask(2, 5, answer), 10)
+    return null
+  }
+  assert.equal(mailbox.ask(1, 4, meanwhile), 'in the end')
+})
+
+test('a request that was kept for a thread that has ended is forgotten', () => {
+  const mailbox = newMailbox()
+  assert.throws(() => mailbox.ask(1, 4, cutShort), RangeError)
+  assert.equal(
+    mailbox.answer(() => LATER),
+    1,
+  )
+  mailbox.forget(1)
+  const meanwhile = () => {
+    mailbox.answer(double)
+    return null
+  }
+  assert.equal(mailbox.ask(1, 6, meanwhile), 12)
 })

@@ -4,6 +4,7 @@
 // A call that asks can be cut short while its request is under way: by the timeout of a vm script, or for want of stack. The
 // next call of that thread takes the late answer first, and so never gets it for its own.
 
+import type { Bell } from './bell.js'
 import { type CarriedError, carry, uncarry } from './carried-error.js'
 
 const enum Status {
@@ -20,6 +21,9 @@ const TEXT_BYTES = (PLACE_WORDS - TEXT) * 4
 /** How long a thread sleeps before it looks whether it has something else to do, and whether the answering thread lives. */
 const PATIENCE_MS = 1
 
+/** Instead of an answer: the request is kept, and `reply` answers it later. */
+export const LATER = Symbol('later')
+
 type Answer = { readonly value: unknown } | { readonly error: CarriedError }
 
 /** int32 words of the mailbox for threads with numbers up to `most`. */
@@ -28,8 +32,14 @@ export function mailboxWords(most: number): number {
 }
 
 export class Mailbox {
-  /** `words` are the mailbox's alone. Place 0 has the bell, and later the reason why no request is answered any more. */
-  constructor(private readonly words: Int32Array) {}
+  /** threads whose requests were kept, in the thread that answers */
+  private readonly kept = new Set<number>()
+
+  /** `words` are the mailbox's alone. Place 0 has the reason why no request is answered any more. The bell wakes the thread that answers. */
+  constructor(
+    private readonly words: Int32Array,
+    readonly bell: Bell,
+  ) {}
 
   /**
    * Asks as thread `me` and sleeps until the answer is there. `meanwhile` runs at once and then every millisecond, told whether
@@ -41,7 +51,7 @@ export class Mailbox {
     const place = me * PLACE_WORDS
     this.write(place, question)
     Atomics.store(words, place, Status.asked)
-    this.ring()
+    this.bell.ring()
     const answer = this.await(place, meanwhile)
     if ('error' in answer) throw uncarry(answer.error)
     return answer.value
@@ -73,7 +83,6 @@ export class Mailbox {
   /** Nothing is answered from now on; every thread that asks is told this reason. */
   fail(reason: unknown): void {
     this.write(0, carry(reason))
-    this.ring()
   }
 
   /** The reason given to `fail`; null while requests are answered. */
@@ -81,44 +90,51 @@ export class Mailbox {
     return Atomics.load(this.words, LENGTH) === 0 ? null : uncarry(this.read(0) as CarriedError)
   }
 
-  /** Wakes the thread that answers, without a question. */
-  ring(): void {
-    Atomics.add(this.words, 0, 1)
-    Atomics.notify(this.words, 0)
-  }
-
-  /** Answers every thread that asks; returns how many did. */
+  /** Answers every thread that asks, but for those whose requests are kept; returns how many asked. */
   answer(work: (question: unknown, asker: number) => unknown): number {
     const { words } = this
-    let answers = 0
+    let requests = 0
     for (let place = PLACE_WORDS, asker = 1; place < words.length; place += PLACE_WORDS, asker++) {
-      if (Atomics.load(words, place) !== Status.asked) continue
-      this.write(place, this.tried(work, this.read(place), asker))
-      Atomics.store(words, place, Status.answered)
-      Atomics.notify(words, place)
-      answers++
+      if (Atomics.load(words, place) !== Status.asked || this.kept.has(asker)) continue
+      this.reply(asker, () => work(this.read(place), asker))
+      requests++
     }
-    return answers
+    return requests
+  }
+
+  /** Answers the request of a thread, or keeps it where `work` gives LATER. */
+  reply(asker: number, work: () => unknown): void {
+    const { words } = this
+    const place = asker * PLACE_WORDS
+    const answer = this.tried(work)
+    if ('value' in answer && answer.value === LATER) {
+      this.kept.add(asker)
+      return
+    }
+    this.kept.delete(asker)
+    this.write(place, answer)
+    Atomics.store(words, place, Status.answered)
+    Atomics.notify(words, place)
   }
 
   /** A thread has ended: what it asked is not answered any more. */
   forget(asker: number): void {
+    this.kept.delete(asker)
     Atomics.store(this.words, asker * PLACE_WORDS, Status.idle)
   }
 
-  /** How often the bell rang. */
-  get rings(): number {
-    return Atomics.load(this.words, 0)
+  /** Whether a thread asks whose request is not kept. */
+  get isAsked(): boolean {
+    const { words, kept } = this
+    for (let place = PLACE_WORDS, asker = 1; place < words.length; place += PLACE_WORDS, asker++) {
+      if (Atomics.load(words, place) === Status.asked && !kept.has(asker)) return true
+    }
+    return false
   }
 
-  /** Sleeps until the bell has rung more often than `rings`, or for so many milliseconds. */
-  sleep(rings: number, milliseconds: number): void {
-    Atomics.wait(this.words, 0, rings, milliseconds)
-  }
-
-  private tried(work: (question: unknown, asker: number) => unknown, question: unknown, asker: number): Answer {
+  private tried(work: () => unknown): Answer {
     try {
-      return { value: work(question, asker) }
+      return { value: work() }
     } catch (error) {
       return { error: carry(error) }
     }

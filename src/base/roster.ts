@@ -105,6 +105,13 @@ export class Roster {
     Atomics.store(this.words, this.first + worker, 0)
   }
 
+  /** How many threads there are that are not known to be dead. */
+  get living(): number {
+    let living = 0
+    for (let worker = 1; worker <= MOST_WORKERS; worker++) if (this.isAlive(worker)) living++
+    return living
+  }
+
   isAlive(worker: number): boolean {
     return Atomics.load(this.words, this.first + worker) > 0
   }

@@ -32,6 +32,17 @@ export class ThreadStart {
 
   private readonly words = new Int32Array(this.buffer, 0, Word.count)
 
+  /** It is a thread that runs already, as the start of it knows. */
+  runsIn({ words }: ThreadStart): void {
+    this.words[Word.thread] = words[Word.thread]
+  }
+
+  /** Whether the thread has run and ended. */
+  get hasEnded(): boolean {
+    const thread = Atomics.load(this.words, Word.thread)
+    return thread !== 0 && isOver(thread, 0)
+  }
+
   /** The new thread runs: to be called before anything that may fail. False where it is not waited for any more. */
   begin(): boolean {
     Atomics.store(this.words, Word.thread, threadNumber())
@@ -62,7 +73,7 @@ export class ThreadStart {
       if (progress === Progress.failed) throw uncarry(JSON.parse(this.reason()) as CarriedError)
       meanwhile()
       const slept = Atomics.wait(words, Word.progress, progress, PATIENCE_MS) === 'timed-out'
-      if (slept && progress === Progress.begun && isOver(words[Word.thread], 0)) {
+      if (slept && this.hasEnded) {
         if (Atomics.load(words, Word.progress) !== progress) continue // its last words
         throw new PoolError(`${call}: the thread that keeps the pool ended while it started`)
       }

@@ -304,6 +304,14 @@ export class Clocks extends KnownOrder {
     if (mark !== undefined) this.waitForMark(mark)
   }
 
+  /** Whether `stamp` of a stream, one that a watched mark covers, is complete; asks the driver where that is not known. */
+  hasCompleted(slot: number, stamp: number): boolean {
+    if (this.completed[slot] >= stamp) return true
+    if (!this.marks[slot].some(mark => mark.stamp >= stamp)) this.cover(slot)
+    this.query(slot)
+    return this.completed[slot] >= stamp
+  }
+
   /** The watched marks of a slot, the oldest first. */
   watched(slot: number): readonly Mark[] {
     this.cover(slot)

@@ -9,6 +9,7 @@ import { SMALL_UNITS } from './backing.js'
 import { ANYBODY, type Miss } from './miss.js'
 import type { PoolConfig } from './options.js'
 import type { Reserve } from './reserve.js'
+import type { Waiting } from './waiting.js'
 
 /** By key: only blocks that depend on nothing are admitted. */
 export const NONE: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity, 0, 1)
@@ -27,7 +28,7 @@ export class HostWait {
    * blocks depend on, and frees blocks of what has completed then; false when nothing is left to wait for. Up to `mostBytes`
    * may be reserved. Without polling it waits for all of a stream, since which mark is the oldest depends on what has completed.
    */
-  waitFor(miss: Miss, mostBytes = Infinity): boolean {
+  *waitFor(miss: Miss, mostBytes = Infinity): Waiting<boolean> {
     const { clocks, reserve } = this
     reserve.placeMarks()
     const awaited = reserve.awaitedSlots()
@@ -40,10 +41,17 @@ export class HostWait {
       }
       const newBytes = this.newBytes(mostBytes)
       const chosen = leastOf(marks, some => this.wouldHelp(some, miss, newBytes))
+      yield chosen
       for (const mark of chosen) clocks.waitFor(mark.slot, mark.stamp) // of two, the first may have told of the second
     }
     reserve.settle()
     return true
+  }
+
+  /** Whether the request could be served once all is complete, even if `lessBytes` of what may still be reserved are taken by another one. */
+  couldServe(miss: Miss, lessBytes: number): boolean {
+    const marks = this.reserve.awaitedSlots().flatMap(slot => this.clocks.watched(slot))
+    return this.wouldHelp(marks, miss, Math.max(0, this.newBytes(Infinity) - lessBytes))
   }
 
   /** Whether the request could be served once the host had seen some marks complete. */

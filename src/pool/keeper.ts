@@ -9,6 +9,7 @@ import { assert } from '../base/assert.js'
 import { MiB } from '../base/bytes.js'
 import { openEnd } from '../base/channel-end.js'
 import { CudaError, PoolError, type StreamMemory } from '../base/errors.js'
+import { LATER } from '../base/mailbox.js'
 import { Roster } from '../base/roster.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Word } from '../heap/records.js'
@@ -20,11 +21,13 @@ import type { OutsideLock } from './outside-lock.js'
 import { PinnedSegments } from './pinned-segments.js'
 import { Reserve } from './reserve.js'
 import { SegmentBacking } from './segment-backing.js'
+import { type Result, SetAside } from './set-aside.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
+import type { Waiting } from './waiting.js'
 
 /** What a thread can ask of the keeper. */
 export type Question =
-  | { readonly ask: 'allocate'; readonly units: number; readonly alignUnits: number; readonly slot: number }
+  | BlockQuestion
   /** `stamp` null: until the free */
   | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number; readonly stamp: number | null }
   | { readonly ask: 'memory'; readonly channel: string }
@@ -34,6 +37,13 @@ export type Question =
   | { readonly ask: 'prepare'; readonly units: number }
   | { readonly ask: 'trim'; readonly bytes: number }
   | { readonly ask: 'reclaim'; readonly thread: number }
+
+interface BlockQuestion {
+  readonly ask: 'allocate'
+  readonly units: number
+  readonly alignUnits: number
+  readonly slot: number
+}
 
 /** What is known of a request that got nothing. */
 export interface SharedShortage {
@@ -52,9 +62,12 @@ export interface Reclaimed {
 /** New memory is taken so much at a time at most, where the pool may be that large. */
 const MOST_AHEAD_BYTES = 32 * MiB
 const AHEAD_SHARE = 1 / 64
-/** How often the keeper looks for threads that have ended: while it is asked, and at least, since an idle pool should cost next to nothing. */
+/** How often the keeper looks for threads that have ended: while it is asked, and in the end, since an idle pool should cost next to nothing. */
 const SWEEP_MS = 50
-const MOST_SWEEP_MS = 2000
+const MOST_SWEEP_MS = 10_000
+const KEEPER_AND_MAKER = 2
+/** How often it looks whether the GPU has done what a request waits for. */
+const POLL_MS = 0.25
 
 export class Keeper {
   private readonly reserve: Reserve
@@ -64,18 +77,25 @@ export class Keeper {
   private readonly aheadUnits: number
   /** dead threads that still hold buffers, and nothing else */
   private readonly buried = new Set<number>()
-  private closed = false
+  private readonly setAside: SetAside<Question>
+  /** the memory was given back */
+  closed = false
   private sweptAt = 0
+  /** until the next sweep */
+  private sweepMs = SWEEP_MS
+  /** what all threads had counted when the blocks were looked at last; -1 where they should be looked at anyway */
+  private counted = -1
 
   constructor(
     private readonly state: SharedState,
     private readonly clocks: Clocks,
     config: PoolConfig,
     private readonly outside: OutsideLock,
-    /** called when the memory was given back */
+    /** called when the memory was given back, before the thread that closes is told */
     private readonly onClose: () => void = () => {},
   ) {
     state.slots.door.prepare()
+    this.setAside = new SetAside(clocks)
     this.reserve = this.within(() => new Reserve(state.records, state.slots, clocks, config, state.memory))
     const most = Math.min(MOST_AHEAD_BYTES, this.reserve.backing.limitBytes * AHEAD_SHARE)
     const { stepBytes } = this.reserve.backing
@@ -84,30 +104,42 @@ export class Keeper {
     state.figures[Figure.keeper] = state.thread
   }
 
-  /** Serves until the pool is closed, or cannot be served any more: then every thread that asks is told why. */
-  run(): void {
-    const { mailbox } = this.state
-    try {
-      for (let idleMs = SWEEP_MS; !this.closed; ) {
-        const { rings } = mailbox
-        if (this.serve() === 0) mailbox.sleep(rings, idleMs)
-        idleMs = mailbox.rings === rings ? Math.min(2 * idleMs, MOST_SWEEP_MS) : SWEEP_MS
-      }
-    } catch (error) {
-      mailbox.fail(error)
-    }
+  /** The pool cannot be served any more: every thread that asks is told why. */
+  fail(reason: unknown): void {
+    this.state.mailbox.fail(reason)
   }
 
-  /** Answers whoever waits; returns how many that were. */
-  serve(): number {
-    const now = performance.now()
-    if (now - this.sweptAt > SWEEP_MS) this.unlessRefused(() => this.sweep())
+  /** Answers whoever asks, or sets the request aside; returns how many asked. */
+  serve(now = performance.now()): number {
+    if (this.state.mailbox.isAsked) {
+      this.sweepMs = SWEEP_MS
+      this.counted = -1
+    }
+    if (now - this.sweptAt >= this.sweepMs) this.unlessRefused(() => this.sweep(now))
     else this.unlessRefused(() => this.buryDead()) // those that another thread has noticed
     if (this.reserve.wantsMarks) this.unlessRefused(() => this.within(() => this.reserve.placeMarks()))
     const { mailbox, roster, thread } = this.state
-    const answers = mailbox.answer((question, asker) => this.within(() => this.reply(question as Question, asker)))
+    for (const asker of this.setAside.askers) mailbox.reply(asker, () => this.goOn(asker))
+    const requests = mailbox.answer((question, asker) => this.begin(question as Question, asker))
     if (this.closed) roster.forget(thread)
-    return answers
+    return requests
+  }
+
+  /** How long the pool may be left alone, in milliseconds, unless the bell rings. */
+  restMs(now: number): number {
+    if (this.closed) return 0
+    if (!this.setAside.isEmpty) return POLL_MS
+    // The death of the thread that made the pool is the keeper's as well.
+    const isWatching = this.sweepMs === SWEEP_MS || this.state.roster.living > KEEPER_AND_MAKER
+    return isWatching ? Math.max(0, this.sweptAt + this.sweepMs - now) : Infinity
+  }
+
+  private begin(question: Question, asker: number): unknown {
+    return answerOf(this.within(() => this.setAside.begin(asker, question, this.reply(question, asker))))
+  }
+
+  private goOn(asker: number): unknown {
+    return this.setAside.isReady(asker) ? answerOf(this.within(() => this.setAside.resume(asker))) : LATER
   }
 
   /** Work that no thread has asked for: a call that the driver refuses is tried again in the next round. A lost device is the end. */
@@ -120,21 +152,26 @@ export class Keeper {
   }
 
   /** Clears up behind threads that have ended. */
-  sweep(): void {
-    this.sweptAt = performance.now()
-    this.state.roster.lookAtAll()
+  sweep(now = performance.now()): void {
+    const { roster, slots, counts } = this.state
+    this.sweptAt = now
+    this.sweepMs = Math.min(2 * this.sweepMs, MOST_SWEEP_MS)
+    roster.lookAtAll()
     this.buryDead()
     this.clocks.buryStreams()
-    this.state.slots.look()
+    const counted = counts.reduce((sum, count) => sum + count)
+    if (counted === this.counted) return // to look at all blocks takes long
+    slots.look()
+    this.counted = counted
   }
 
   /** Takes back what the dead had cached. Those that had nothing live are forgotten; the others keep their numbers until they are reclaimed. */
   private buryDead(): void {
-    const { roster, mailbox } = this.state
+    const { roster } = this.state
     for (const thread of roster.dead()) {
       if (this.buried.has(thread)) continue
       this.within(() => {
-        mailbox.forget(thread)
+        this.forgetRequest(thread)
         this.bury(thread)
         if (this.held(thread, Phase.live).length === 0) this.forget(thread)
         else this.buried.add(thread)
@@ -142,18 +179,23 @@ export class Keeper {
     }
   }
 
+  private forgetRequest(thread: number): void {
+    this.state.mailbox.forget(thread)
+    this.setAside.forget(thread)
+  }
+
   private forget(thread: number): void {
     this.buried.delete(thread)
     this.state.roster.forget(thread)
   }
 
-  private reply(question: Question, asker: number): unknown {
+  private *reply(question: Question, asker: number): Waiting<unknown> {
     const { reserve, clocks } = this
     switch (question.ask) {
       case 'begin':
         return true
       case 'allocate':
-        return this.allocate(question.units, question.alignUnits, question.slot, asker)
+        return yield* this.allocate(question, asker)
       case 'recordUse':
         return this.recordUse(question.record, question.slot, question.stamp)
       case 'memory':
@@ -161,12 +203,9 @@ export class Keeper {
       case 'devicePtr':
         return this.pinned.devicePtrAt(question.address)
       case 'defer':
-        if (!reserve.forgetUses(question.record, question.slot, question.stamp)) {
-          return reserve.defer(question.record, question.slot, question.stamp)
-        }
-        return reserve.free(question.record, question.slot, question.stamp)
+        return this.defer(question.record, question.slot, question.stamp)
       case 'prepare':
-        return this.prepare(question.units)
+        return yield* this.prepare(question.units)
       case 'settle':
         return reserve.processDeferred()
       case 'trim':
@@ -186,13 +225,16 @@ export class Keeper {
   }
 
   /** A block for a thread, its holder; 0 when nothing helps. */
-  private allocate(units: number, alignUnits: number, slot: number, asker: number): number {
+  private *allocate(question: BlockQuestion, asker: number): Waiting<number> {
+    const { units, alignUnits, slot } = question
     if (!this.state.hasRecords) {
       const most = this.state.records.inUse
       throw new PoolError(`allocate: the pool has ${most} blocks, which is the limit; make another, or larger blocks`)
     }
+    while (this.isInTheWay(units, asker)) yield []
     const { growths } = this.reserve
-    const taken = this.reserve.allocate(units, alignUnits, slot) || this.retryAfterSweep(units, alignUnits, slot)
+    const taken =
+      (yield* this.reserve.search(units, alignUnits, slot)) || (yield* this.retryAfterSweep(units, alignUnits, slot))
     const { mostPieces } = this.reserve.backing
     if (taken === 0 && mostPieces > 0) {
       const fact = `the pool has ${mostPieces} driver allocations, which is the limit`
@@ -201,23 +243,30 @@ export class Keeper {
     if (taken === 0) return 0
     const record = this.state.handOver(taken, asker)
     // Another thread is likely to need memory, too, and would have to come here for it.
-    if (this.reserve.growths > growths && this.aheadUnits > units) {
+    if (this.reserve.growths > growths && this.aheadUnits > units && this.setAside.before(asker) === null) {
       this.reserve.growAhead(this.state.memory.heapFor(units), this.aheadUnits)
     }
     return record
   }
 
+  /** Whether new memory for so many units might be what the oldest request that waits needs: that comes first. */
+  private isInTheWay(units: number, asker: number): boolean {
+    const oldest = this.setAside.before(asker)
+    if (oldest?.ask !== 'allocate') return false
+    return !this.reserve.couldServe(oldest, units) && this.reserve.couldServe(oldest, 0)
+  }
+
   /** Once more, if a thread has died that nothing was taken back from yet. */
-  private retryAfterSweep(units: number, alignUnits: number, slot: number): number {
+  private *retryAfterSweep(units: number, alignUnits: number, slot: number): Waiting<number> {
     const { roster } = this.state
     const dead = roster.lookAtAll().filter(thread => !this.buried.has(thread))
     for (const thread of dead) this.bury(thread)
-    return dead.length === 0 ? 0 : this.reserve.allocate(units, alignUnits, slot)
+    return dead.length === 0 ? 0 : yield* this.reserve.search(units, alignUnits, slot)
   }
 
   /** Obtains memory for a block, if there is none free; false when there is no room for it. */
-  private prepare(units: number): boolean {
-    const record = this.reserve.allocate(units, 1, 0)
+  private *prepare(units: number): Waiting<boolean> {
+    const record = yield* this.reserve.search(units, 1, 0)
     if (record !== 0) this.reserve.free(record, 0, 0)
     return record !== 0
   }
@@ -263,11 +312,11 @@ export class Keeper {
 
   /** Gives back what a dead thread had live, after all work that may be using it; nothing for a name that is no dead thread's. */
   private reclaim(name: number): Reclaimed {
-    const { roster, mailbox } = this.state
+    const { roster } = this.state
     const thread = Roster.numberIn(name)
     if (thread !== NOBODY) {
       if (roster.nameOf(thread) !== name || !roster.look(thread)) return { buffers: 0, bytes: 0 }
-      mailbox.forget(thread) // an answer would give another block to its number
+      this.forgetRequest(thread) // an answer would give another block to its number
       this.bury(thread)
     }
     const held = this.held(thread, Phase.live)
@@ -321,7 +370,14 @@ export class Keeper {
     words[(record << 4) | Word.holder] = 0
     const stamp = this.clocks.marked[slot] + (this.clocks.isOpen(slot) ? 1 : 0)
     if (this.state.records.state(record) !== State.shared) this.reserve.free(record, slot, stamp)
-    else this.reply({ ask: 'defer', record, slot, stamp }, NOBODY)
+    else this.defer(record, slot, stamp)
+  }
+
+  /** Frees a block that other streams use. */
+  private defer(record: number, slot: number, stamp: number): void {
+    const { reserve } = this
+    if (reserve.forgetUses(record, slot, stamp)) reserve.free(record, slot, stamp)
+    else reserve.defer(record, slot, stamp)
   }
 
   /** A block goes back of which nobody knows which streams use it. */
@@ -409,6 +465,10 @@ export class Keeper {
     figures[Figure.insertedWaits] = this.reserve.insertedWaits
     figures[Figure.deferredBytes] = this.reserve.deferred.bytes
   }
+}
+
+function answerOf(result: Result | null): unknown {
+  return result === null ? LATER : result.value
 }
 
 /** The streams of a slot, one after another: work of the next one comes after all of the last one's. */

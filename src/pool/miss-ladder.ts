@@ -17,6 +17,7 @@ import { ANYBODY, type Miss } from './miss.js'
 import type { PoolConfig } from './options.js'
 import type { Reserve } from './reserve.js'
 import type { Slots } from './slots.js'
+import { finish, type Waiting } from './waiting.js'
 
 /** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
 const MOST_SLACK = 1.2
@@ -38,7 +39,7 @@ export class MissLadder {
   }
 
   /** A block for a stream, taken; 0 when no step helps. */
-  take(miss: Miss): number {
+  *take(miss: Miss): Waiting<number> {
     const { heap, units, alignUnits, slot } = miss
     const { reserve } = this
     // Nothing below would help, even with the pool empty, and much would be disturbed.
@@ -59,7 +60,12 @@ export class MissLadder {
     }
     if (record !== 0) return record
     this.checkAnnounced(slot)
-    return this.takeByDriver(miss)
+    return yield* this.takeByDriver(miss)
+  }
+
+  /** Whether a request that waits could be served once all is complete, even if another one takes `lessBytes` of new memory. */
+  couldServe(miss: Miss, lessBytes: number): boolean {
+    return this.host.couldServe(miss, lessBytes)
   }
 
   /** A large block without any dependency, taken; 0 when nothing helps. */
@@ -79,7 +85,7 @@ export class MissLadder {
       this.growths++
       record = this.growFor(miss, NONE)
     }
-    while (record === 0 && this.host.waitFor(miss)) {
+    while (record === 0 && finish(this.host.waitFor(miss))) {
       record = heap.allocate(units, 1, 0) || this.growFor(miss, NONE)
     }
     return record
@@ -95,7 +101,7 @@ export class MissLadder {
   }
 
   /** The steps that may need the driver. */
-  private takeByDriver(miss: Miss): number {
+  private *takeByDriver(miss: Miss): Waiting<number> {
     const { heap, units, alignUnits, slot } = miss
     const { reserve } = this
     const { others } = reserve
@@ -109,7 +115,7 @@ export class MissLadder {
       record = this.takeByWaiting(miss)
       if (record !== 0) return record
       this.growths++
-      record = this.takeWithSlack(miss) || this.grow(miss)
+      record = (yield* this.takeWithSlack(miss)) || this.grow(miss)
     } else if (record === 0) {
       this.growths++
       record = this.grow(miss)
@@ -122,7 +128,7 @@ export class MissLadder {
       if (record === 0 && others.waitForWindow(reserve.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
       if (record === 0) record = this.takeByWaiting(elsewhere)
     }
-    while (record === 0 && this.host.waitFor(miss)) {
+    while (record === 0 && (yield* this.host.waitFor(miss))) {
       record = this.takeKnown(miss) || this.grow(miss) || this.takeAnywhere(elsewhere)
     }
     return record
@@ -189,12 +195,13 @@ export class MissLadder {
   }
 
   /** Grows as long as that leaves little slack, and waits on the host as long as it would leave much; 0 when that does not help. */
-  private takeWithSlack(miss: Miss): number {
+  private *takeWithSlack(miss: Miss): Waiting<number> {
     const usedUnits = Math.max(this.slots.peakUnits, this.slots.liveUnits + miss.units)
     const mostBytes = Math.max(usedUnits * UNIT_BYTES * MOST_SLACK, usedUnits * UNIT_BYTES + LEAST_SLACK_BYTES)
     let record = this.grow(miss, mostBytes)
-    while (record === 0 && this.host.waitFor(miss, mostBytes))
+    while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {
       record = this.takeKnown(miss) || this.grow(miss, mostBytes)
+    }
     return record
   }
 

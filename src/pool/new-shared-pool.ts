@@ -24,7 +24,7 @@ export function newSharedPool<D>(
   return newState('caching', clocks, config, deviceBytes, device)
 }
 
-/** The same of any pool that stands on one. */
+/** The same of any pool that stands on one. Its bell is its own, unless its keeper has others to look after. */
 export function newState<D, K extends SharedPoolState['kind']>(
   kind: K,
   clocks: Clocks,
@@ -34,7 +34,9 @@ export function newState<D, K extends SharedPoolState['kind']>(
 ): SharedPoolState<D> & { readonly kind: K } {
   const room = roomFor(clocks, config, deviceBytes)
   const buffer = new SharedArrayBuffer(sharedStateBytes(room))
-  return { kind, version: LAYOUT_VERSION, process: process.pid, number: newPoolNumber(), room, config, buffer, device }
+  const bell = new SharedArrayBuffer(4)
+  const identity = { kind, version: LAYOUT_VERSION, process: process.pid, number: newPoolNumber() }
+  return { ...identity, room, config, buffer, bell, device }
 }
 
 function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {

@@ -75,13 +75,13 @@ export class TestDevice {
     options: PoolOptions = {},
     /** less than it would have */
     less: Partial<SharedRoom> = {},
-  ): { pool: SharedPool; keeper: Keeper; attach: () => SharedPool } {
+  ): { pool: SharedPool; keeper: Keeper; attach: (meanwhile?: () => void) => SharedPool } {
     const whole = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
     const state = { ...whole, room: { ...whole.room, ...less } }
     const keeper = this.keeperOf(state)
-    const front = (creates: boolean) =>
-      new SharedPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
-    return { pool: front(true), keeper, attach: () => front(false) }
+    const front = (creates: boolean, meanwhile = () => serve(keeper)) =>
+      new SharedPool(this.clocks, this.defaultStream, state, creates, meanwhile)
+    return { pool: front(true), keeper, attach: meanwhile => front(false, meanwhile) }
   }
 
   /** The same of blocks. */
@@ -89,7 +89,7 @@ export class TestDevice {
     const state = newSharedBlocks(this.clocks, options, null)
     const keeper = this.keeperOf(state)
     const front = (creates: boolean) =>
-      new SharedBlockPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
+      new SharedBlockPool(this.clocks, this.defaultStream, state, creates, () => serve(keeper))
     const pool = front(true)
     pool.begin()
     return { pool, attach: () => front(false) }
@@ -100,7 +100,7 @@ export class TestDevice {
     const state = newSharedHost(this.clocks, options, null)
     const keeper = this.keeperOf(state)
     const front = (creates: boolean) =>
-      new SharedHostPool(this.clocks, this.defaultStream, state, creates, () => keeper.serve())
+      new SharedHostPool(this.clocks, this.defaultStream, state, creates, () => serve(keeper))
     return { pool: front(true), attach: () => front(false) }
   }
 
@@ -172,6 +172,14 @@ export class TestDevice {
 
   freeBytes(): number {
     return this.context.activate().cuMemGetInfo().freeBytes
+  }
+}
+
+/** A round of a keeper, and what it would poll for is waited for: held work goes on where the host waits. */
+function serve(keeper: Keeper): void {
+  keeper.serve()
+  for (const { marks } of keeper['setAside']['requests'].values()) {
+    for (const { slot, stamp } of marks) keeper['clocks'].waitFor(slot, stamp)
   }
 }
 

@@ -14,10 +14,12 @@ import { chooseBacking } from './choose-backing.js'
 import { Deferred, type Use } from './deferred.js'
 import { FreeMemory } from './free-memory.js'
 import { GraphArenas } from './graph-arenas.js'
+import type { Miss } from './miss.js'
 import { MissLadder } from './miss-ladder.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import type { Slots } from './slots.js'
+import { finish, type Waiting } from './waiting.js'
 
 /**
  * Large blocks given back to the heap between two marks. Marks tell how old the last use of idle memory is, so that it
@@ -60,10 +62,30 @@ export class Reserve {
   /** A block for the stream slot, taken but without a state, its key and class in its record; 0 when no step of the ladder helps. */
   allocate(units: number, alignUnits: number, slot: number): number {
     const heap = this.memory.heapFor(units)
-    const key = slot + 1
-    let record = heap.allocate(units, alignUnits, key)
-    if (record === 0) record = this.ladder.take({ heap, units, alignUnits, slot })
+    const record = heap.allocate(units, alignUnits, slot + 1)
+    return this.handOut(record === 0 ? finish(this.ladder.take({ heap, units, alignUnits, slot })) : record, slot)
+  }
+
+  /** The same for whoever does something else while that waits for the GPU. */
+  *search(units: number, alignUnits: number, slot: number): Waiting<number> {
+    const heap = this.memory.heapFor(units)
+    const record = heap.allocate(units, alignUnits, slot + 1)
+    return this.handOut(record === 0 ? yield* this.ladder.take({ heap, units, alignUnits, slot }) : record, slot)
+  }
+
+  /** Whether a request that waits could be served once all work is complete, even if another one takes `lessUnits` of new memory. */
+  couldServe({ units, alignUnits, slot }: Omit<Miss, 'heap'>, lessUnits: number): boolean {
+    const heap = this.memory.heapFor(units)
+    const { stepBytes } = this.backing
+    const lessBytes = Math.ceil((lessUnits * UNIT_BYTES) / stepBytes) * stepBytes
+    return this.ladder.couldServe({ heap, units, alignUnits, slot }, lessBytes)
+  }
+
+  /** A block that was found for the stream slot, with what its record says of it; 0 for none. */
+  private handOut(found: number, slot: number): number {
+    let record = found
     if (record === 0) return 0
+    const key = slot + 1
     if (this.records.isSpent(record)) record = this.memory.heapOf(record).rehouse(record)
     const { words } = this.records
     words[(record << 4) | Word.key] = key

@@ -7,6 +7,7 @@ import { MOST_WORKERS } from '../base/roster.js'
 import { loadKoffi } from '../driver/native/koffi.js'
 import { holderOf, Phase } from '../heap/holder.js'
 import { LAST_GENERATION, State, Word } from '../heap/records.js'
+import { Keepers } from './keepers.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
 import type { SharedPool } from './shared-pool.js'
@@ -124,9 +125,9 @@ describe('a pool that threads share', () => {
     const addresses = halves.map(({ ptr }) => ptr)
     for (const half of halves) half.free()
     assert.equal(pool.stats().cachedBytes, reservedBytes)
-    const { rings } = pool['state'].mailbox
+    const { rings } = pool['state'].mailbox.bell
     const eighths = halves.flatMap(() => [0, 1, 2, 3].map(() => pool.allocate(MiB / 8)))
-    assert.equal(pool['state'].mailbox.rings, rings)
+    assert.equal(pool['state'].mailbox.bell.rings, rings)
     assert.deepEqual(
       eighths.map(({ ptr }) => ptr).sort((one, other) => one - other),
       addresses.flatMap(ptr => [0, 1, 2, 3].map(index => ptr + (index * MiB) / 8)).sort((one, other) => one - other),
@@ -440,7 +441,10 @@ describe('a pool that threads share', () => {
     keeper.serve = () => {
       throw lost
     }
-    keeper.run()
+    const keepers = new Keepers(() => {})
+    keepers.add(keeper)
+    keepers.serve()
+    assert.equal(keepers.count, 0)
     keeper.serve = () => 0
     for (const ask of [() => pool.processDeferred(), () => other.trimTo(0), () => pool.allocate(8 * MiB), attach]) {
       assert.throws(ask, { name: 'DeviceLostError', message: lost.message })
@@ -471,14 +475,15 @@ describe('a pool that threads share', () => {
     const { pool, keeper } = new TestDevice().createSharedPool()
     pool.allocate(1000)
     const serve = keeper.serve.bind(keeper)
+    let isAnswered = false
     keeper.serve = () => {
       serve()
+      isAnswered = true
       for (;;);
     }
-    const { mailbox, thread } = pool['state']
     cutShort(
       () => pool.close(),
-      () => mailbox.isLate(thread),
+      () => isAnswered,
     )
     assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 1000 })
   })
@@ -564,17 +569,40 @@ describe('a pool that threads share', () => {
     assert.ok(pool.stats().reservedBytes > 0)
   })
 
-  it('is looked after less and less often while nothing happens', () => {
-    const { keeper } = new TestDevice().createSharedPool()
-    const { mailbox } = keeper['state']
-    const naps: number[] = []
-    mailbox.sleep = (_, milliseconds) => {
-      naps.push(milliseconds)
-      if (naps.length === 4) mailbox.ring()
-      keeper['closed'] = naps.length === 12
+  it('is looked after less and less often while nothing happens, and not at all while its maker alone uses it', () => {
+    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const { slots, mailbox } = keeper['state']
+    const other = attach()
+    let now = 1e6
+    let looks = 0
+    const look = slots.look.bind(slots)
+    slots.look = () => {
+      looks++
+      look()
     }
-    keeper.run()
-    assert.deepEqual(naps, [50, 100, 200, 400, 50, 100, 200, 400, 800, 1600, 2000, 2000])
+    const naps = (count: number) =>
+      Array.from({ length: count }, () => {
+        keeper.serve(now)
+        const restMs = keeper.restMs(now)
+        now += restMs
+        return restMs
+      })
+    const growing = [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]
+    assert.deepEqual(naps(9), growing)
+    assert.equal(looks, 1, 'the blocks are looked at once')
+    other.allocate(1 * MiB).free() // which asks
+    now += 50
+    assert.deepEqual(naps(9), growing)
+    assert.equal(looks, 2)
+    other.close()
+    now += 50
+    assert.deepEqual(naps(1), [Infinity])
+    now = 2e6
+    const { rings } = mailbox.bell
+    attach()
+    assert.ok(mailbox.bell.rings > rings, 'a thread that comes wakes the keeper')
+    assert.deepEqual(naps(2), [200, 400])
+    pool.check()
   })
 
   it('is not closed when somebody comes before the keeper has begun to', () => {

@@ -717,7 +717,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
       state.slots.handBack(record)
       state.memory.giveToHeap(record, slot, stamp)
     })
-    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.mailbox.ring()
+    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.mailbox.bell.ring()
   }
 
   /** The stream that a block of this thread is for; where that is closed its work is waited for, and the block is the default stream's. */

@@ -6,6 +6,7 @@
 // again from the chains of blocks (heap/rebuild.ts). Blocks it had are found by their holder word (keeper.ts).
 
 import { threadId } from 'node:worker_threads'
+import { Bell } from '../base/bell.js'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { Mailbox, mailboxWords } from '../base/mailbox.js'
@@ -66,6 +67,8 @@ export interface SharedPoolState<D = unknown> {
   readonly room: SharedRoom
   readonly config: PoolConfig
   readonly buffer: SharedArrayBuffer
+  /** of a Bell, which wakes the thread of the keeper */
+  readonly bell: SharedArrayBuffer
   readonly device: D
 }
 
@@ -89,28 +92,33 @@ export function checkDescriptor(call: string, state: unknown, isState: boolean):
 
 /** The same, and a closed pool. */
 export function checkPoolState(call: string, state: unknown): void {
-  const { config, device, room } = (state ?? {}) as Partial<SharedPoolState>
-  const isState = [config, device, room].every(part => typeof part === 'object')
+  const { config, device, room, bell } = (state ?? {}) as Partial<SharedPoolState>
+  const isState = [config, device, room].every(part => typeof part === 'object') && bell instanceof SharedArrayBuffer
   checkDescriptor(call, state, isState)
-  const { figures } = layOut(Region.ofPages(state.buffer), room!, new Float64Array(0))
+  const { figures } = layOut(Region.ofPages(state.buffer), room!)
   if (figures[Figure.keeper] === CLOSED) throw new PoolError(`${call}: the pool is closed; make another`)
 }
 
 /** Bytes of the state of a pool. */
 export function sharedStateBytes(room: SharedRoom): number {
   const region = Region.ofPages(null)
-  layOut(region, room, new Float64Array(0))
+  layOut(region, room)
   return region.bytes
 }
 
 /** The same in every thread: this is the layout. */
-function layOut(region: Region, { ranges, granules, granuleUnits, isFenced }: SharedRoom, seen: Float64Array) {
+function layOut(
+  region: Region,
+  { ranges, granules, granuleUnits, isFenced }: SharedRoom,
+  seen: Float64Array = new Float64Array(0),
+  bell = new Bell(),
+) {
   const lockWords = region.int32(1)
   const roster = new Roster(region.int32(ROSTER_WORDS), 0)
   const threadIds = region.int32(MOST_WORKERS + 1)
   const figures = region.float64(Figure.count)
   const bases = region.float64(ranges)
-  const mailbox = new Mailbox(region.int32(mailboxWords(MOST_WORKERS)))
+  const mailbox = new Mailbox(region.int32(mailboxWords(MOST_WORKERS)), bell)
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
   const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
   const slots = new SharedSlots(records, region, roster, isFenced)
@@ -141,8 +149,12 @@ export class SharedState {
    * Enters the roster. Throws PoolError when there is no place, or when the pool is closed. `seen` is what the host has seen complete, of
    * the clocks; `meanwhile` runs every millisecond while the keeper clears up behind the dead.
    */
-  constructor({ buffer, room }: Pick<SharedPoolState, 'buffer' | 'room'>, seen: Float64Array, meanwhile = () => {}) {
-    const { lockWords, ...parts } = layOut(Region.ofPages(buffer), room, seen)
+  constructor(
+    { buffer, room, bell }: Pick<SharedPoolState, 'buffer' | 'room' | 'bell'>,
+    seen: Float64Array,
+    meanwhile = () => {},
+  ) {
+    const { lockWords, ...parts } = layOut(Region.ofPages(buffer), room, seen, new Bell(bell))
     this.roster = parts.roster
     this.threadIds = parts.threadIds
     this.figures = parts.figures
@@ -160,6 +172,7 @@ export class SharedState {
     // Under the lock: either the keeper that is about to close has seen this thread, or this thread sees that it has closed.
     const isClosed = this.locked(() => this.figures[Figure.keeper]) === CLOSED
     const { failure } = this.mailbox
+    this.mailbox.bell.ring() // a keeper that had nobody to look after sleeps
     if (!isClosed && failure === null) return
     this.roster.forget(this.thread)
     throw failure ?? new PoolError('attachPool: the pool is closed; make another')
@@ -170,7 +183,7 @@ export class SharedState {
     const dead = this.roster.lookAtAll().length
     const patience = new Int32Array(new SharedArrayBuffer(4))
     for (let waits = 0; dead > 0 && waits < MOST_WAITS; waits++) {
-      this.mailbox.ring()
+      this.mailbox.bell.ring()
       meanwhile()
       const thread = this.roster.enter()
       if (thread !== 0) return thread
