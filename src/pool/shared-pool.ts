@@ -268,7 +268,6 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
       })
     if (record === 0) throw unknownAddress(ptr)
     const block = this.cache.blocks.blockOf(record)
-    block.stream = this.streamAt(record)
     this.release(new DeviceBuffer(block, block.tag & ~1), stream)
   }
 
@@ -667,7 +666,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     const slot = this.words[key] - 1
     const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
     if (stream !== null) return stream
-    clocks.waitFor(slot, clocks.marked[slot])
+    clocks.waitForAll(slot)
     this.words[key] = this.defaultStream.slot + 1
     return this.defaultStream
   }
@@ -729,8 +728,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
 
   /** A block that the keeper handed to a call which was cut short: no buffer of it was made. */
   private giveBackUnseen(record: number, slot: number): void {
-    const { clocks, marked } = this
-    if (record !== 0) this.giveBack(record, slot, marked[slot] + (clocks.isOpen(slot) ? 1 : 0))
+    if (record !== 0) this.giveBack(record, slot, this.clocks.coveringSoon(slot))
   }
 
   /** Whether the keeper has ended, of itself or with the thread that made the pool: no memory is given back any more. */
