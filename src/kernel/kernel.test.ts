@@ -61,6 +61,21 @@ function launchWith(kernel: Kernel, index: number, value: KernelArgument): void 
 }
 
 describe('module', () => {
+  it('is not launched on a stream of another thread that was closed or is being captured there', () => {
+    const { driver, stream } = setUp()
+    const there = new Clocks(Context.open(driver, 0), stream.clocks.share())
+    const lent = Stream.borrow(there, stream.share())!
+    const kernel = new Module(there.context, lent, PTX).kernel('no_parameters')
+    const launch = () => kernel.launch({ ...ONE, stream: lent })
+    launch()
+    stream.beginCapture('relaxed')
+    assert.throws(launch, { name: 'PoolError', message: /^launch: stream 0x\w+ is being captured/ })
+    stream.abortCapture()
+    launch()
+    stream.close()
+    assert.throws(launch, { name: 'PoolError', message: /^launch: stream 0x\w+ is closed/ })
+  })
+
   it('knows its kernels, and names them when asked for another', () => {
     const { module } = setUp()
     assert.equal(module.kernel('fill_words').signature.parameters.length, 3)

@@ -112,8 +112,10 @@ export class Kernel {
     }
     const driver = module.context.activate()
     try {
-      if (cooperative) driver.cuLaunchCooperativeKernel(this.handle, shape, stream.handle, this.args)
-      else driver.cuLaunchKernel(this.handle, shape, stream.handle, this.args)
+      stream.submit('launch', handle => {
+        if (cooperative) driver.cuLaunchCooperativeKernel(this.handle, shape, handle, this.args)
+        else driver.cuLaunchKernel(this.handle, shape, handle, this.args)
+      })
     } catch (error) {
       throw this.explained(error)
     }

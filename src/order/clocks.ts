@@ -146,7 +146,12 @@ export class Clocks extends KnownOrder {
       this.awaitClosing(slot)
       this.tickOpen(slot) // it is open again where its owner could not end it
     }
-    if (this.streams[slot] === stream) this.streams[slot] = null
+    this.forget(stream)
+  }
+
+  /** This thread has a stream of another one no longer. */
+  forget(stream: Stream): void {
+    if (this.streams[stream.slot] === stream) this.streams[stream.slot] = null
   }
 
   /** A stream of this thread is about to be captured: a last mark covers all that was submitted to it. */
@@ -258,7 +263,6 @@ export class Clocks extends KnownOrder {
     let index = afresh ? marks.length - 1 : 0
     while (index < marks.length && !afresh && marks[index].stamp < stamp) index++
     if (index < 0 || index === marks.length) {
-      if (stamp > this.completed[earlier] && this.state.lives[earlier] === Life.suspended) throw this.notOpen('wait')
       // Complete. Of a closed stream nothing was submitted since its last mark, so that its whole reach is known, too.
       const reach = this.reachOfEnded(earlier)
       if (reach !== null) this.delay(later, 0, reach)
@@ -270,10 +274,18 @@ export class Clocks extends KnownOrder {
 
   /** Lets the open stream of a slot wait for an event whose mark has this reach; 0 for one that is complete. No other thread ends the stream meanwhile. */
   delay(later: number, event: number, reach: Reach): void {
-    if (!this.slots.pin(later)) throw this.notOpen('wait')
-    try {
-      if (event !== 0) this.context.activate().cuStreamWaitEvent(this.handles[later], event)
+    const driver = this.context.activate()
+    this.submit('wait', later, handle => {
+      if (event !== 0) driver.cuStreamWaitEvent(handle, event)
       this.follow(later, reach)
+    })
+  }
+
+  /** Calls the driver for the open stream of a slot; no other thread ends or captures it meanwhile. Refuses, in the name of `call`, one that is not open. */
+  submit<R>(call: string, slot: number, work: (handle: number) => R): R {
+    if (!this.slots.pin(slot)) throw this.notOpen(call)
+    try {
+      return work(this.handles[slot])
     } finally {
       this.slots.unpin()
     }
@@ -371,7 +383,8 @@ export class Clocks extends KnownOrder {
       return this.marks[slot].find(covers)?.event
     })
     if (event === undefined) return false
-    stream.context.activate().cuStreamWaitEvent(stream.handle, event)
+    const driver = stream.context.activate()
+    stream.submit('wait', handle => driver.cuStreamWaitEvent(handle, event))
     stream.clocks.notePeerWait()
     return true
   }
@@ -552,8 +565,8 @@ export class Clocks extends KnownOrder {
     const life = lives[slot]
     const reach = this.reachOf(slot)
     const event = lastEvents[slot]
-    // A free in another thread may have come too late to see the last tick; the slot's next stream begins above it.
-    reach[slot] = lastStamps[slot] + Number(this.slots.me !== 0 && life !== Life.suspended)
+    // A free in another thread may have come too late to see the last tick; what the slot runs next begins above it.
+    reach[slot] = lastStamps[slot] + Number(this.slots.me !== 0)
     this.slots.release()
     if (life === Life.open || life === Life.closing) return null
     return { event, slot, stamp: reach[slot], reach, number: ++this.placed, isLast: true }

@@ -61,11 +61,14 @@ export class Event implements Disposable {
     if (stream.context !== this.context) {
       throw new PoolError('record: the stream belongs to another device; use an event of that device')
     }
-    const clocks = stream.capture ?? stream.clocks
-    const reach = clocks.tick(stream.capture === null ? stream.slot : stream.lastSlot)
-    this.context.activate().cuEventRecord(handle, stream.handle)
-    this.clocks = clocks
-    this.reach = reach
+    const driver = this.context.activate()
+    stream.submit('record', streamHandle => {
+      const clocks = stream.capture ?? stream.clocks
+      const reach = clocks.tick(stream.capture === null ? stream.slot : stream.lastSlot)
+      driver.cuEventRecord(handle, streamHandle)
+      this.clocks = clocks
+      this.reach = reach
+    })
   }
 
   /** True when what was submitted before the last record has completed; an event never recorded is an error. */
@@ -116,7 +119,8 @@ export class Event implements Disposable {
     stream.checkOpen('wait: the event was recorded outside of the capture')
     if (this.clocks === stream.clocks) stream.clocks.delay(stream.slot, handle, this.reach)
     else {
-      stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
+      const driver = stream.context.activate()
+      stream.submit('wait', streamHandle => driver.cuStreamWaitEvent(streamHandle, handle))
       stream.clocks.notePeerWait()
     }
   }

@@ -19,7 +19,8 @@ export class Graph implements Disposable {
    */
   launch(stream: Stream): void {
     this.memory.note('launch', stream)
-    this.clocks.context.activate().cuGraphLaunch(this.executable, stream.handle)
+    const driver = this.clocks.context.activate()
+    stream.submit('launch', handle => driver.cuGraphLaunch(this.executable, handle))
   }
 
   /**

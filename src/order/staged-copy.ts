@@ -25,7 +25,8 @@ export class StagedCopy implements Disposable {
   start(ptr: number, bytes: number): void {
     const { stream } = this
     const { covering } = stream
-    stream.context.activate().cuMemcpyDtoHAsync(this.memory.subarray(0, bytes), ptr, stream.handle)
+    const driver = stream.context.activate()
+    stream.submit('read', handle => driver.cuMemcpyDtoHAsync(this.memory.subarray(0, bytes), ptr, handle))
     this.pending = covering
   }
 

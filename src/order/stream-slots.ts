@@ -92,9 +92,10 @@ export class StreamSlots {
     this.lock?.release()
   }
 
-  /** See RobustLock. */
+  /** See RobustLock; the same for the pin. */
   dropStale(): void {
     this.lock?.dropStale()
+    this.unpin()
   }
 
   /** The slot of an open stream with this handle that a thread of this device made; -1 for none. */
@@ -120,6 +121,12 @@ export class StreamSlots {
   /** Whether a slot still has the open stream that had it in that generation. */
   isOpenIn(slot: number, generation: number): boolean {
     return this.isOpen(slot) && this.state.generations[slot] === generation
+  }
+
+  /** Whether the stream that had a slot in that generation was closed. */
+  hasEnded(slot: number, generation: number): boolean {
+    const life: Life = this.state.lives[slot]
+    return life === Life.retired || life === Life.free || this.state.generations[slot] !== generation
   }
 
   /** Whether a slot still has the stream that had it in that generation, captured or not. */
@@ -153,13 +160,16 @@ export class StreamSlots {
     return this.state.handles[slot] !== CU_STREAM_PER_THREAD || this.state.owners[slot] === this.me
   }
 
-  /** Keeps an open stream from being ended by others until `unpin`; false when it is not open, or not reachable. One slot at a time. */
-  pin(slot: number): boolean {
+  /**
+   * Keeps an open stream from being ended by others until `unpin`: the one that has the slot, or with a generation the one that
+   * had it in that. False when it is not open, or not reachable. One slot at a time.
+   */
+  pin(slot: number, generation = this.state.generations[slot]): boolean {
     const { state, me } = this
-    if (state.owners[slot] === me) return this.isOpen(slot)
+    if (state.owners[slot] === me) return this.isOpenIn(slot, generation)
     if (!this.isReachable(slot)) return false
     this.acquire()
-    const isOpen = this.isOpen(slot)
+    const isOpen = this.isOpenIn(slot, generation)
     if (isOpen) Atomics.store(state.pins, me, slot + 1)
     this.release()
     return isOpen
@@ -190,9 +200,11 @@ export class StreamSlots {
 
   /** Takes back what `stop` began, or ends `suspend`. */
   reopen(slot: number): void {
+    const { lives, handles, owners, marked } = this.state
     this.acquire()
-    if (this.state.handles[slot] === CU_STREAM_LEGACY_DEFAULT) this.state.owners[slot] = 0
-    Atomics.store(this.state.lives, slot, Life.open)
+    if (handles[slot] === CU_STREAM_LEGACY_DEFAULT) owners[slot] = 0
+    if (this.lock !== null && lives[slot] === Life.suspended) marked[slot]++ // see Clocks.lastMark
+    Atomics.store(lives, slot, Life.open)
     this.release()
   }
 

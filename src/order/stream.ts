@@ -19,13 +19,13 @@ export interface SharedStream {
 /** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
 export class Stream implements Disposable {
   readonly context: Context
-  /** its clocks where any thread may place marks on it; undefined for the per-thread default stream, which is another one in each thread */
-  readonly shareable: Clocks | undefined
+  /** its clocks where `slot` alone tells whether it takes work; undefined for one that another thread can end, and for the per-thread default stream */
+  readonly trusted: Clocks | undefined
   /** the driver's handle, for any other library; a float64 from the start, so that all streams have one shape */
   readonly handle: number = Number.NaN
   /** which of the streams that had its slot, one after another, it is */
   readonly generation: number
-  /** index into the clocks, -1 once closed and while it is captured */
+  /** index into the clocks, -1 once closed and while it is captured, as far as this thread has noticed */
   slot: number
   /** while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run; a float64 from the start */
   lastSlot = -1
@@ -46,7 +46,7 @@ export class Stream implements Disposable {
     private readonly lent?: SharedStream,
   ) {
     this.context = clocks.context
-    this.shareable = handle === CU_STREAM_PER_THREAD ? undefined : clocks
+    this.trusted = lent !== undefined || handle === CU_STREAM_PER_THREAD ? undefined : clocks
     this.handle = handle
     if (lent !== undefined) clocks.lend(this, lent.slot)
     this.slot = lent?.slot ?? clocks.open(this)
@@ -73,8 +73,34 @@ export class Stream implements Disposable {
   }
 
   get closed(): boolean {
-    if (this.slot === -1) return this.capture === null && this.blockedBy === null
-    return this.lent !== undefined && !this.clocks.slots.isCurrent(this.slot, this.generation)
+    if (this.slot !== -1 && this.lent !== undefined) this.noticeEnd()
+    return this.slot === -1 && this.capture === null && this.blockedBy === null
+  }
+
+  /** Whether it takes work that runs, in whichever thread it was made. */
+  get isOpen(): boolean {
+    return this.slot !== -1 && this.clocks.slots.isOpenIn(this.slot, this.generation)
+  }
+
+  /** False for the per-thread default stream, which is another one in each thread. */
+  get isShareable(): boolean {
+    return this.handle !== CU_STREAM_PER_THREAD
+  }
+
+  /**
+   * Calls the driver for an open stream, or one that is captured here; no other thread ends or captures it meanwhile. Refuses,
+   * in the name of `call`, a stream of another thread where that has done so.
+   */
+  submit<R>(call: string, work: (handle: number) => R): R {
+    // Every thread has the default stream, which is never destroyed.
+    if (this.lent === undefined || this.handle === CU_STREAM_LEGACY_DEFAULT) return work(this.handle)
+    const { slots } = this.clocks
+    if (!slots.pin(this.slot, this.generation)) throw this.refusal(call)
+    try {
+      return work(this.handle)
+    } finally {
+      slots.unpin()
+    }
   }
 
   /**
@@ -107,7 +133,7 @@ export class Stream implements Disposable {
 
   /** Slot and stamp of the first mark that will cover everything submitted so far, or of a closed stream did. */
   get covering(): readonly [slot: number, stamp: number] {
-    if (this.slot < 0) return [this.lastSlot, this.lastStamp]
+    if (this.closed || this.slot < 0) return [this.lastSlot, this.lastStamp]
     return [this.slot, this.clocks.covering(this.slot)]
   }
 
@@ -147,15 +173,22 @@ export class Stream implements Disposable {
   /** True when everything submitted so far has completed. */
   query(): boolean {
     this.checkOpen('query')
-    const reach = this.clocks.tick(this.slot)
-    if (!this.context.activate().cuStreamQuery(this.handle)) return false
-    this.clocks.learn(reach, false)
-    return true
+    const driver = this.context.activate()
+    return this.submit('query', handle => {
+      const reach = this.clocks.tick(this.slot)
+      if (!driver.cuStreamQuery(handle)) return false
+      this.clocks.learn(reach, false)
+      return true
+    })
   }
 
   /** Blocks the thread until everything submitted so far has completed. */
   synchronize(): void {
     this.checkOpen('synchronize')
+    if (this.lent !== undefined) {
+      this.clocks.waitForAll(this.slot) // by an event: its thread can close it meanwhile
+      return
+    }
     const reach = this.clocks.tick(this.slot)
     this.context.activate().cuStreamSynchronize(this.handle)
     this.clocks.learn(reach, true)
@@ -177,7 +210,8 @@ export class Stream implements Disposable {
    * first. An adopted stream stays open for its owner.
    */
   close(): void {
-    if (this.slot === -1 && this.closed) {
+    if (this.closed) {
+      this.beforeClose(this) // of a stream that another thread has ended
       this.context.destroyRest()
       return
     }
@@ -219,7 +253,7 @@ export class Stream implements Disposable {
 
   /** Refuses, in the name of `call`, a stream that is closed or captured. */
   checkOpen(call: string): void {
-    if (this.slot === -1 || !this.clocks.slots.isOpenIn(this.slot, this.generation)) throw this.refusal(call)
+    if (!this.isOpen) throw this.refusal(call)
   }
 
   /** Refuses, in the name of `call`, a stream that takes no work; a captured one does. */
@@ -236,7 +270,7 @@ export class Stream implements Disposable {
 
   /** Refuses, in the name of `call`, the per-thread default stream, for what other threads place marks on. */
   checkShareable(call: string): void {
-    if (this.shareable !== undefined) return
+    if (this.isShareable) return
     const fact =
       'the per-thread default stream is another one in each thread, and cannot be used with what threads share'
     throw new PoolError(`${call}: ${fact}; use a stream of device.createStream()`)
@@ -244,12 +278,16 @@ export class Stream implements Disposable {
 
   private refusal(call: string): PoolError {
     if (this.capture !== null) return new PoolError(`${call}: the stream is being captured; end the capture first`)
-    if (this.slot !== -1) {
-      const isGone = this.closed
-      const fact = isGone ? 'was closed by the thread that made it' : 'is kept idle by a capture in another thread'
-      return new PoolError(`${call}: the stream ${fact}; ${isGone ? 'use an open one' : 'end that first'}`)
+    if (this.closed) {
+      const name = streamName(this.handle)
+      const fact = this.lent === undefined ? 'the stream is closed' : `${name} is closed, here or where it was made`
+      return new PoolError(`${call}: ${fact}; use an open one`)
     }
-    if (this.blockedBy === null) return new PoolError(`${call}: the stream is closed; use an open one`)
+    if (this.slot !== -1) {
+      const isDefault = this.handle === CU_STREAM_LEGACY_DEFAULT
+      const fact = isDefault ? 'is kept idle by a capture' : 'is being captured, or just being closed,'
+      return new PoolError(`${call}: ${streamName(this.handle)} ${fact} in another thread; wait until that has ended`)
+    }
     const fact = 'a stream that is ordered with the default stream is being captured'
     return new PoolError(`${call}: ${fact}; end the capture first, or capture a stream of device.createStream()`)
   }
@@ -259,6 +297,13 @@ export class Stream implements Disposable {
     if (this.capture !== null) throw new PoolError(`${call}: the capture began on another stream; end it there`)
     this.checkOpen(call)
     throw new PoolError(`${call}: the stream is not being captured; call beginCapture() first`)
+  }
+
+  /** Another thread may have ended the stream that it lent: it is closed here, too, then. */
+  private noticeEnd(): void {
+    if (!this.clocks.slots.hasEnded(this.slot, this.generation)) return
+    this.clocks.forget(this)
+    this.leaveSlot()
   }
 
   private leaveSlot(): void {

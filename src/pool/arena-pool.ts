@@ -111,7 +111,11 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     const { lane, bump } = this
     // Of the lane's stream the engine knows what it is, of the argument not.
     if (stream === lane.stream || (stream === undefined && lane.stream === this.defaultStream)) {
-      if (lane.stream.slot >= 0 && (alignment === undefined || alignment === DEFAULT_ALIGNMENT)) {
+      if (
+        lane.stream.slot >= 0 &&
+        (lane.stream.trusted !== undefined || lane.stream.isOpen) &&
+        (alignment === undefined || alignment === DEFAULT_ALIGNMENT)
+      ) {
         // This holds for whole numbers from 1 to 2^31 - 1 only.
         if ((bytes | 0) === bytes && bytes > 0) {
           const units = (bytes + UNIT_MASK) >>> UNIT_SHIFT

@@ -100,7 +100,8 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
   private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
     const { ring, blockBytes } = this
     // Of the ring's stream the engine knows what it is, of the argument not.
-    if (stream === ring.stream && ring.stream.slot >= 0 && alignment === undefined) {
+    const isOpen = ring.stream.slot >= 0 && (ring.stream.trusted !== undefined || ring.stream.isOpen)
+    if (stream === ring.stream && isOpen && alignment === undefined) {
       // This holds for whole numbers from 1 to 2^31 - 1 only.
       if ((bytes | 0) === bytes && bytes > 0 && bytes <= blockBytes) {
         ring.dropTaken()

@@ -115,7 +115,9 @@ export class DeviceBuffer implements Disposable {
   write(source: ArrayBufferView | ArrayBuffer, byteOffset = 0): void {
     const view = viewOf(source)
     const target = this.rangeOf('write', byteOffset, view.byteLength)
-    if (view.byteLength > 0) this.driver('write').cuMemcpyHtoDAsync(target, view, this.stream.handle)
+    if (view.byteLength === 0) return
+    const driver = this.driver('write')
+    this.stream.submit('write', handle => driver.cuMemcpyHtoDAsync(target, view, handle))
   }
 
   /** `write` that returns when the data has arrived. */
@@ -163,7 +165,9 @@ export class DeviceBuffer implements Disposable {
       throw new RangeError(`fill: value must be a whole number from 0 to 255, not ${describe(value)}`)
     }
     const target = this.rangeOf('fill', byteOffset, byteLength)
-    if (byteLength > 0) this.driver('fill', true).cuMemsetD8Async(target, value, byteLength, this.stream.handle)
+    if (byteLength === 0) return
+    const driver = this.driver('fill', true)
+    this.stream.submit('fill', handle => driver.cuMemsetD8Async(target, value, byteLength, handle))
   }
 
   /**
@@ -184,7 +188,7 @@ export class DeviceBuffer implements Disposable {
     const driver = this.driver('copyFrom', true)
     if (byteLength === 0) return
     source.noteUse(this.stream, 'copyFrom')
-    if (reaches) driver.cuMemcpyDtoDAsync(target, from, byteLength, this.stream.handle)
+    if (reaches) this.stream.submit('copyFrom', handle => driver.cuMemcpyDtoDAsync(target, from, byteLength, handle))
     else this.copyFromPeer(driver, target, source, from, byteLength)
   }
 
@@ -255,8 +259,10 @@ export class DeviceBuffer implements Disposable {
 
   /** In this buffer's stream; works without access to the source. Where there is access, it is the slower call for small ones. */
   private copyFromPeer(driver: Driver, target: number, source: DeviceBuffer, from: number, bytes: number): void {
-    const { context, stream } = this
-    driver.cuMemcpyPeerAsync(target, context.handle, from, source.context.handle, bytes, stream.handle)
+    const { context } = this
+    this.stream.submit('copyFrom', handle =>
+      driver.cuMemcpyPeerAsync(target, context.handle, from, source.context.handle, bytes, handle),
+    )
   }
 }
 

@@ -118,7 +118,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const slot = stream.slot
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
-      stream.clocks === this.acceptedClocks &&
+      (stream.trusted === this.acceptedClocks || this.accepts(stream)) &&
       slot >= 0 &&
       (bytes & this.smallMask) === bytes &&
       alignment === undefined
@@ -132,6 +132,11 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       return this.takeBelow(units, small, stream, mayFail)
     }
     return this.takeSlowly(bytes, stream, alignment, mayFail)
+  }
+
+  /** Whether a stream is to be allocated for that its slot does not tell it of. */
+  private accepts(stream: Stream): boolean {
+    return stream.clocks === this.acceptedClocks && stream.isOpen
   }
 
   /** Of the block's bytes `slack` are not asked for. */
@@ -363,7 +368,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       stream = buffer.stream
     }
     if (stream.capture !== null) this.reserve.arenas.free(block.record, stream)
-    else if (stream.slot < 0) this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
+    else if (stream.closed || stream.slot < 0) this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
     else this.takeBack(block, stream.slot, this.marked[stream.slot] + 1, true)
   }
 
@@ -409,7 +414,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   ): DeviceBuffer | null {
     const isOurs = stream.clocks === this.acceptedClocks
     const isCaptured = isOurs && stream.slot < 0 && stream.capture !== null && this.servesCaptures
-    if (!isOurs || !(stream.slot >= 0 || isCaptured)) this.refuse('allocate', stream)
+    if (!isOurs || !(stream.isOpen || isCaptured)) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     else if (!isCaptured && (bytes & this.smallMask) !== bytes) {
@@ -418,15 +423,30 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     }
     this.cacheMisses++
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
-    const slot = isCaptured ? stream.lastSlot : stream.slot
-    const record = isCaptured
-      ? this.reserve.arenas.allocate(units, alignUnits, stream)
-      : this.reserve.allocate(units, alignUnits, slot)
+    let record: number
+    if (isCaptured) record = this.reserve.arenas.allocate(units, alignUnits, stream)
+    else if (stream.trusted === undefined) record = this.reserveLent(units, alignUnits, stream)
+    else record = this.reserve.allocate(units, alignUnits, stream.slot)
     if (record === 0 && mayFail) return null
     if (record === 0) throw this.outOfMemory(bytes)
     this.addresses?.note(record)
     const block = this.slots.blockOf(record)
     return this.handOut(block, slackOf(block, bytes), stream)
+  }
+
+  /** A block of the reserve for a stream that another thread may end meanwhile: then it gets none, and is refused. */
+  private reserveLent(units: number, alignUnits: number, stream: Stream): number {
+    const { slot } = stream
+    let record = 0
+    try {
+      record = this.reserve.allocate(units, alignUnits, slot)
+      return record
+    } finally {
+      if (!stream.isOpen) {
+        if (record !== 0) this.reserve.free(record, slot, this.clocks.coveringSoon(slot))
+        stream.checkOpen('allocate')
+      }
+    }
   }
 
   /** Of the blocks that are live, and of the cached ones, which may be live later. */

@@ -223,7 +223,8 @@ export class DriverPool extends StreamOrderedPool {
 
   protected obtain(bytes: number, stream: Stream): number {
     try {
-      return this.context.activate().cuMemAllocFromPoolAsync(bytes, this.handle, stream.handle)
+      const driver = this.context.activate()
+      return stream.submit('allocate', handle => driver.cuMemAllocFromPoolAsync(bytes, this.handle, handle))
     } catch (error) {
       throw asUnsupported(
         error,

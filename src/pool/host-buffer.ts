@@ -68,7 +68,8 @@ export class HostBuffer implements Disposable {
     if (byteLength === 0) return
     target.noteUse(target.stream, 'copyTo')
     this.pool.noteCopy(this.block, target.stream)
-    this.pool.context.activate().cuMemcpyHtoDAsync(address, source, target.stream.handle)
+    const driver = this.pool.context.activate()
+    target.stream.submit('copyTo', handle => driver.cuMemcpyHtoDAsync(address, source, handle))
   }
 
   /**
@@ -86,7 +87,8 @@ export class HostBuffer implements Disposable {
     if (byteLength === 0) return
     source.noteUse(source.stream, 'copyFrom')
     this.pool.noteCopy(this.block, source.stream)
-    this.pool.context.activate().cuMemcpyDtoHAsync(target, address, source.stream.handle)
+    const driver = this.pool.context.activate()
+    source.stream.submit('copyFrom', handle => driver.cuMemcpyDtoHAsync(target, address, handle))
   }
 
   /**

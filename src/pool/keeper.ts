@@ -368,7 +368,7 @@ export class Keeper {
     const { words } = this.state.records
     const slot = words[(record << 4) | Word.key] - 1
     words[(record << 4) | Word.holder] = 0
-    const stamp = this.clocks.marked[slot] + (this.clocks.isOpen(slot) ? 1 : 0)
+    const stamp = this.clocks.coveringSoon(slot)
     if (this.state.records.state(record) !== State.shared) this.reserve.free(record, slot, stamp)
     else this.defer(record, slot, stamp)
   }
@@ -388,7 +388,7 @@ export class Keeper {
     state.records.words[(record << 4) | Word.holder] = 0
     const uses: Use[] = []
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
-      const stamp = clocks.marked[slot] + (clocks.isOpen(slot) ? 1 : 0)
+      const stamp = clocks.coveringSoon(slot)
       if (stamp > clocks.completed[slot]) uses.push({ clocks, slot, stamp })
     }
     this.reserve.giveBackAfter(record, uses)
@@ -480,6 +480,6 @@ class SlotUser implements User {
 
   get covering(): readonly [slot: number, stamp: number] {
     const { clocks, slot } = this
-    return [slot, clocks.marked[slot] + (clocks.isOpen(slot) ? 1 : 0)]
+    return [slot, clocks.coveringSoon(slot)]
   }
 }

@@ -93,8 +93,10 @@ export class MissLadder {
 
   /** Refuses a stream that another library captures without our knowledge: its memory would be used again under the graph. */
   private checkAnnounced(slot: number): void {
-    const handle = this.clocks.handles[slot]
-    if (handle === CU_STREAM_LEGACY_DEFAULT || !this.clocks.context.activate().cuStreamIsCapturing(handle)) return
+    const { handles, context } = this.clocks
+    if (handles[slot] === CU_STREAM_LEGACY_DEFAULT) return
+    const driver = context.activate()
+    if (!this.clocks.submit('allocate', slot, handle => driver.cuStreamIsCapturing(handle))) return
     throw new PoolError(
       'allocate: the stream is being captured by another library; call pool.beginCapture(stream) before the capture begins',
     )

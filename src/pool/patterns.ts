@@ -17,13 +17,15 @@ const CHUNK_BYTES = 4 * MiB
 
 /** Fills memory in the order of `stream`. */
 export function fillPattern(ptr: number, bytes: number, pattern: Pattern, stream: Stream): void {
-  if (bytes > 0) stream.context.activate().cuMemsetD8Async(ptr, pattern, bytes, stream.handle)
+  if (bytes === 0) return
+  const driver = stream.context.activate()
+  stream.submit('fill', handle => driver.cuMemsetD8Async(ptr, pattern, bytes, handle))
 }
 
 /** Waits on the host for `stream`, of which the clocks are told nothing: the program has not waited. */
 export function waitUnnoticed(stream: Stream): void {
   const driver = stream.context.activate()
-  relaxed(driver, () => driver.cuStreamSynchronize(stream.handle))
+  relaxed(driver, () => stream.submit('wait', handle => driver.cuStreamSynchronize(handle)))
 }
 
 /** The offset of the first byte that is not the pattern's, -1 for none, as of now in the order of `stream`; waits for it. */

@@ -104,7 +104,8 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     alignment: number = DEFAULT_ALIGNMENT,
   ): DeviceBuffer | null {
     const { slot } = stream
-    if (stream.shareable === this.acceptedClocks && slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
+    const isAccepted = stream.trusted === this.acceptedClocks || this.accepts(stream)
+    if (isAccepted && slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
       // This holds for whole numbers from 1 to 2^30 - 1 only.
       if ((bytes & SMALL_MASK) === bytes && bytes > 0) {
         const { bump } = this.state
@@ -116,6 +117,11 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
       }
     }
     return this.takeSlowly(bytes, stream, alignment)
+  }
+
+  /** Whether a stream is to be allocated for that its slot does not tell it of. */
+  private accepts(stream: Stream): boolean {
+    return stream.clocks === this.acceptedClocks && stream.isOpen && stream.isShareable
   }
 
   /** The buffer is stale from now on; its memory comes back with the next reset. */

@@ -39,6 +39,38 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
+  it('frees by address what is of a closed stream, though a captured one has its slot', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedPool()
+    const stream = device.createStream()
+    const { ptr } = pool.allocate(1 * MiB, stream)
+    stream.close()
+    const next = device.createStream()
+    assert.equal(next.slot, stream.lastSlot)
+    next.beginCapture()
+    pool.deallocate(ptr)
+    assert.equal(pool.stats().liveBuffers, 0)
+    next.abortCapture()
+    pool.check()
+  })
+
+  it('keeps what a thread held live when it closed the pool from others while that stream is being closed with work pending', () => {
+    const device = new TestDevice()
+    const { pool, attach } = device.createSharedPool()
+    const second = attach()
+    const [stream, other] = [device.createStream(), device.createStream()]
+    const { ptr } = second.allocate(1 * MiB, stream)
+    stream.synchronize()
+    const release = device.hold(stream)
+    device.clocks.slots.stop(stream.slot)
+    second.close()
+    device.clocks.slots.reopen(stream.slot)
+    const next = pool.allocate(1 * MiB, other)
+    assert.ok(next.ptr !== ptr || !other.query(), 'its work comes first')
+    release()
+    assert.equal(other.query(), true)
+  })
+
   it('waits for a stream whose first block comes while the driver is called, though an allocation on it failed before', () => {
     const device = new TestDevice()
     const { driver } = device

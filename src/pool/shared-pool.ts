@@ -166,7 +166,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const { slot } = stream
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
-      stream.shareable === this.acceptedClocks &&
+      (stream.trusted === this.acceptedClocks || this.accepts(stream)) &&
       slot >= 0 &&
       (bytes & this.smallMask) === bytes &&
       alignment === undefined
@@ -184,6 +184,11 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
       return this.takeBelow(units, small, stream, mayFail)
     }
     return this.takeSlowly(bytes, stream, alignment, mayFail)
+  }
+
+  /** Whether a stream is to be allocated for that its slot does not tell it of. */
+  private accepts(stream: Stream): boolean {
+    return stream.clocks === this.acceptedClocks && stream.isOpen && stream.isShareable
   }
 
   /** A block of the stream that is not on top of its stack, or not cached. */
@@ -289,7 +294,6 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
       })
     if (record === 0) throw unknownAddress(ptr)
     const block = this.homeOf(record)
-    block.stream = this.streamAt(record)
     const buffer = new DeviceBuffer(block, this.words[record << 4] & ~1)
     if (block instanceof AdoptedBlock) this.releaseAdopted(buffer, stream)
     else this.release(buffer, stream)
@@ -595,20 +599,44 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
   ): DeviceBuffer | null {
     this.checkStream('allocate', stream)
     const units = blockUnits(bytes, this.config)
-    const { slot } = stream
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
-    else {
-      const block = this.takeCached(units, slot)
-      if (block !== null) return this.handOut(block, slackOf(block, bytes), stream)
-    }
+    const block =
+      stream.trusted === undefined
+        ? this.findLent(units, stream, alignment)
+        : this.findBlock(units, stream.slot, alignment)
+    if (block === null && mayFail) return null
+    if (block === null) throw this.outOfMemory(bytes)
+    return this.handOut(block, slackOf(block, bytes), stream)
+  }
+
+  /** A block for the open stream of a slot, live; null for none. */
+  private findBlock(units: number, slot: number, alignment: number | undefined): Block | null {
+    const cached = alignment === undefined ? this.takeCached(units, slot) : null
+    if (cached !== null) return cached
     this.counts[Count.misses]++
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
     const record = this.takeFromHeap(units, alignUnits, slot) || this.askFor(units, alignUnits, slot)
-    if (record === 0 && mayFail) return null
-    if (record === 0) throw this.outOfMemory(bytes)
+    if (record === 0) return null
     this.addresses?.note(record)
-    const block = this.cache.admit(record)
-    return this.handOut(block, slackOf(block, bytes), stream)
+    return this.cache.admit(record)
+  }
+
+  /** The same for a stream that another thread may end meanwhile: then it gets none, and is refused. */
+  private findLent(units: number, stream: Stream, alignment: number | undefined): Block | null {
+    const { slot } = stream
+    let block: Block | null = null
+    try {
+      block = this.findBlock(units, slot, alignment)
+      return block
+    } finally {
+      if (!stream.isOpen) {
+        if (block !== null) {
+          this.give(block)
+          this.giveBack(block.record, slot, this.clocks.coveringSoon(slot))
+        }
+        stream.checkOpen('allocate')
+      }
+    }
   }
 
   /** A block that this thread caches, or gets back from another thread, for the stream or one that it comes after; null for none. */
@@ -680,14 +708,14 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
     if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`)
-    const open = stream.slot >= 0
-    const slot = open ? stream.slot : stream.lastSlot
-    const covering = open ? this.marked[slot] + 1 : stream.lastStamp
+    const hasSlot = !stream.closed && stream.slot >= 0
+    const slot = hasSlot ? stream.slot : stream.lastSlot
+    const covering = hasSlot ? this.clocks.coveringSoon(slot) : stream.lastStamp
     const stamp = this.config.streamOrdered ? covering : 0
     if (block.state === State.shared) {
       this.ask({ ask: 'defer', record, slot, stamp })
       this.give(block)
-    } else if (open && buffer.tag <= Tag.last) this.sendOrCache(block, slot, stamp)
+    } else if (stream.isOpen && buffer.tag <= Tag.last) this.sendOrCache(block, slot, stamp)
     else {
       this.give(block)
       this.giveBack(record, slot, stamp)
@@ -727,7 +755,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const slot = this.words[key] - 1
     const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
     if (stream !== null) return stream
-    clocks.waitFor(slot, clocks.marked[slot])
+    clocks.waitForAll(slot)
     this.words[key] = this.defaultStream.slot + 1
     return this.defaultStream
   }
@@ -789,8 +817,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** A block that the keeper handed to a call which was cut short: no buffer of it was made. */
   private giveBackUnseen(record: number, slot: number): void {
-    const { clocks, marked } = this
-    if (record !== 0) this.giveBack(record, slot, marked[slot] + (clocks.isOpen(slot) ? 1 : 0))
+    if (record !== 0) this.giveBack(record, slot, this.clocks.coveringSoon(slot))
   }
 
   /** Whether the keeper has ended, of itself or with the thread that made the pool: no memory is given back any more. */

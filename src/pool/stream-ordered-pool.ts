@@ -73,7 +73,8 @@ export abstract class StreamOrderedPool extends AddressPool {
   }
 
   protected giveBack(ptr: number, stream: Stream): void {
-    this.context.activate().cuMemFreeAsync(ptr, stream.handle)
+    const driver = this.context.activate()
+    stream.submit('free', handle => driver.cuMemFreeAsync(ptr, handle))
   }
 
   /** Waits on the host for work of other devices that may be using the memory. */
