@@ -7,6 +7,7 @@ import type { Clocks } from './clocks.js'
 import type { Event } from './event.js'
 import type { Graph } from './graph.js'
 import { untilDone } from './polling.js'
+import { relaxed } from './relaxed.js'
 
 /** What another thread needs to use a stream; made by `stream.share()`. */
 export interface SharedStream {
@@ -148,7 +149,8 @@ export class Stream implements Disposable {
   query(): boolean {
     this.checkOpen('query')
     const reach = this.clocks.tick(this.slot)
-    if (!this.context.activate().cuStreamQuery(this.handle)) return false
+    const driver = this.context.activate()
+    if (!relaxed(driver, () => driver.cuStreamQuery(this.handle))) return false
     this.clocks.learn(reach, false)
     return true
   }
@@ -157,7 +159,8 @@ export class Stream implements Disposable {
   synchronize(): void {
     this.checkOpen('synchronize')
     const reach = this.clocks.tick(this.slot)
-    this.context.activate().cuStreamSynchronize(this.handle)
+    const driver = this.context.activate()
+    relaxed(driver, () => driver.cuStreamSynchronize(this.handle))
     this.clocks.learn(reach, true)
   }
 
