@@ -1,17 +1,26 @@
 // No call of the library breaks a capture: each is made beside one, and either does its work or is refused with nothing
-// changed. The table runs over kinds of pools, over histories of a buffer, and over captures of two kinds of stream.
+// changed. The table runs over kinds of pools, over histories of a buffer, and over captures: of two kinds of stream by the
+// library, and by another one, of which the library knows nothing, in this thread and in another.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../src/base/bytes.js'
 import { PoolError } from '../src/base/errors.js'
 import { type Device, openDevices } from '../src/device.js'
+import { CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_NON_BLOCKING } from '../src/driver/constants.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import { ThreadState } from '../src/driver/simulated/thread-state.js'
 import type { Event } from '../src/order/event.js'
 import type { Stream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { withFallback } from '../src/pool/fallback.js'
 import type { HostBuffer } from '../src/pool/host-buffer.js'
+
+const PTX = `
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry some_kernel(.param .u64 ptr) { ret; }`
 
 /** A device with a stream that is captured later, and others: two of its own, a closed one, one of another device. */
 interface World {
@@ -21,6 +30,8 @@ interface World {
   readonly closed: Stream
   readonly peer: Stream
   readonly event: Event
+  /** begins a capture, and ends it, which throws where a call has broken it */
+  readonly capture: { begin(): void; end(): void }
 }
 
 interface SomePool {
@@ -111,12 +122,15 @@ const ALONE: Record<string, (world: World) => unknown> = {
       .createPool()
       .allocate(5 * MiB, other)
       .free(),
-  'a driver pool is made, used, trimmed and closed': ({ device, other }) => {
+  'a driver pool is made, used and trimmed': ({ device, other }) => {
     const pool = device.createDriverPool()
     pool.allocate(1000, other).free()
     pool.trimTo(0)
-    pool.close()
   },
+  'a driver pool is closed': ({ device }) => device.createDriverPool().close(),
+  'a block pool is made': ({ device }) => device.createBlockPool({ blockBytes: 64 * KiB, count: 4 }),
+  'an arena is made': ({ device }) => device.createArenaPool({ bytes: 1 * MiB }),
+  'an array of a plain pool': ({ device }) => device.createPlainPool().allocate(1000).free(),
   'host memory on no stream': ({ device }) => usedAndFreed(device.createHostPool().allocate(1000)),
   'host memory on another stream': ({ device, other }) =>
     usedAndFreed(device.createHostPool().allocate(1000, other), other),
@@ -155,16 +169,62 @@ const ALONE: Record<string, (world: World) => unknown> = {
   'event.close': ({ event }) => event.close(),
   'a wait of the default stream': ({ device, event }) => device.defaultStream.wait(event),
   'streams made and closed': ({ device }) => device.createStream().close(),
+  'a module is loaded and unloaded': ({ device }) => device.loadModule(PTX).close(),
   'device.memoryInfo': ({ device }) => device.memoryInfo(),
   'device.synchronize': ({ device }) => device.synchronize(),
 }
 
-const CAPTURES: Record<string, (device: Device, driver: SimulatedDriver) => Stream> = {
-  'a stream of the library': device => device.createStream(),
+type Capturable = Pick<World, 'captured' | 'capture'>
+
+/** What is captured, by whom: the stream of the world that is to be captured, where the library knows of it. */
+const CAPTURES: Record<string, (device: Device, driver: SimulatedDriver) => Capturable> = {
+  'a stream of the library': device => announcedCapture(device.createStream()),
   'a stream that is ordered with the default stream': (device, driver) => {
     device.memoryInfo() // makes its context current
-    return device.adoptStream(driver.cuStreamCreate(0))
+    return announcedCapture(device.adoptStream(driver.cuStreamCreate(0)))
   },
+}
+
+/** Captures in global mode that the library is not told of. */
+const UNANNOUNCED: typeof CAPTURES = {
+  'another library in this thread': (device, driver) => foreignCapture(device, driver, call => call()),
+  'another thread': (device, driver) => {
+    const thread = new ThreadState()
+    device.memoryInfo()
+    const context = driver.cuStreamGetCtx(device.createStream().handle)
+    driver.actAs(thread, () => driver.cuCtxSetCurrent(context))
+    return foreignCapture(device, driver, call => driver.actAs(thread, call))
+  },
+}
+
+/** They wait for all work of the device or work on the default stream, and are for when nothing is captured. */
+const WAITING_FOR_ALL = new Set([
+  'close',
+  'readSync',
+  'writeSync',
+  'copyFromSync',
+  'device.synchronize',
+  'a driver pool is closed',
+])
+
+function announcedCapture(captured: Stream): Capturable {
+  return { captured, capture: { begin: () => captured.beginCapture(), end: () => captured.endCapture().close() } }
+}
+
+function foreignCapture(device: Device, driver: SimulatedDriver, act: <R>(call: () => R) => R): Capturable {
+  device.memoryInfo() // makes its context current
+  const handle = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+  const inContext = <R>(call: () => R) => {
+    device.memoryInfo()
+    return act(call)
+  }
+  return {
+    captured: device.createStream(),
+    capture: {
+      begin: () => inContext(() => driver.cuStreamBeginCapture(handle, CU_STREAM_CAPTURE_MODE_GLOBAL)),
+      end: () => driver.cuGraphDestroy(inContext(() => driver.cuStreamEndCapture(handle))),
+    },
+  }
 }
 
 function announced(buffer: DeviceBuffer, stream: Stream): DeviceBuffer {
@@ -178,14 +238,14 @@ function usedAndFreed(buffer: HostBuffer, stream?: Stream): void {
 }
 
 /** All streams have waited for all others, so that each comes after what is allocated then. */
-function makeWorld(capturable: (device: Device, driver: SimulatedDriver) => Stream): World {
+function makeWorld(capturable: (device: Device, driver: SimulatedDriver) => Capturable): World {
   const driver = new SimulatedDriver({ devices: 2, progress: 'eager', capacityBytes: 128 * MiB })
   const [device, second] = openDevices(driver)
-  const captured = capturable(device, driver)
+  const { captured, capture } = capturable(device, driver)
   const [other, closed] = [device.createStream(), device.createStream()]
   const event = device.createEvent()
   event.record(other)
-  return { device, captured, other, closed, peer: second.createStream(), event }
+  return { device, captured, other, closed, peer: second.createStream(), event, capture }
 }
 
 function orderAll(world: World): void {
@@ -198,10 +258,9 @@ function orderAll(world: World): void {
   }
 }
 
-/** Runs `call` while the world's stream is captured, and asserts that the capture ends well. */
+/** Runs `call` beside the world's capture, and asserts that this ends well. */
 async function beside(world: World, call: (world: World) => unknown): Promise<Error | null> {
-  const { captured } = world
-  captured.beginCapture()
+  world.capture.begin()
   let refusal: Error | null = null
   let pending: Promise<unknown> = Promise.resolve()
   try {
@@ -211,19 +270,24 @@ async function beside(world: World, call: (world: World) => unknown): Promise<Er
     assert.ok(error instanceof Error)
     refusal = error
   }
-  captured.endCapture().close()
+  world.capture.end()
   await pending.catch(error => {
     refusal = error
   })
   return refusal
 }
 
-for (const [capture, capturable] of Object.entries(CAPTURES)) {
-  describe(`calls beside a capture of ${capture} leave it whole`, () => {
+for (const [capture, capturable] of [
+  ...Object.entries(CAPTURES).map(([what, begin]) => [`of ${what}`, begin] as const),
+  ...Object.entries(UNANNOUNCED).map(([what, begin]) => [`by ${what}`, begin] as const),
+]) {
+  const isOff = (name: string) => capture.startsWith('by') && WAITING_FOR_ALL.has(name)
+  describe(`calls beside a capture ${capture} leave it whole`, () => {
     for (const [kind, makePool] of Object.entries(KINDS)) {
       it(`${kind}: each call on a buffer of each history does its work or changes nothing`, async () => {
         for (const [history, makeBuffer] of Object.entries(HISTORIES)) {
           for (const [name, call] of Object.entries(CALLS)) {
+            if (isOff(name)) continue
             const world = makeWorld(capturable)
             const pool = makePool(world)
             const buffer = historyOf(pool, world, makeBuffer)
@@ -248,6 +312,7 @@ for (const [capture, capturable] of Object.entries(CAPTURES)) {
     }
 
     for (const [name, call] of Object.entries(ALONE)) {
+      if (isOff(name)) continue
       it(name, async () => {
         const error = await beside(makeWorld(capturable), call)
         assert.ok(error === null || error instanceof PoolError, `${error}`)

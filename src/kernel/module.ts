@@ -1,6 +1,7 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
+import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type DeclaredKernel, declaredAs } from './declarations.js'
 import { Kernel } from './kernel.js'
@@ -43,7 +44,8 @@ export class Module implements Disposable {
     this.names = names
     this.declared = declared
     this.log = log
-    this.handle = context.activate().cuModuleLoadData(image)
+    const driver = context.activate()
+    this.handle = relaxed(driver, () => driver.cuModuleLoadData(image))
   }
 
   /** A kernel by its name; throws RangeError naming the ones there are. */
@@ -66,7 +68,7 @@ export class Module implements Disposable {
     const { handle, context } = this
     this.handle = 0
     if (handle === 0) context.destroyRest()
-    else if (!context.released) context.destroy(driver => driver.cuModuleUnload(handle))
+    else if (!context.released) context.destroy(driver => relaxed(driver, () => driver.cuModuleUnload(handle)))
   }
 
   [Symbol.dispose](): void {

@@ -5,6 +5,7 @@ import { Capture } from './capture.js'
 import type { Clocks, Reach } from './clocks.js'
 import { firstOf } from './known-order.js'
 import { untilDone } from './polling.js'
+import { relaxed } from './relaxed.js'
 import { checkIsStream, type Stream } from './stream.js'
 
 /** What another thread needs to take an event over; made by `event.transfer()`. */
@@ -76,7 +77,8 @@ export class Event implements Disposable {
     const handle = this.recordedHandle('query')
     const clocks = this.uncaptured('query')
     const { reach } = this
-    if (!this.context.activate().cuEventQuery(handle)) return false
+    const driver = this.context.activate()
+    if (!relaxed(driver, () => driver.cuEventQuery(handle))) return false
     clocks.learn(reach, false)
     return true
   }
@@ -86,7 +88,8 @@ export class Event implements Disposable {
     const handle = this.recordedHandle('synchronize')
     const clocks = this.uncaptured('synchronize')
     const { reach } = this
-    this.context.activate().cuEventSynchronize(handle)
+    const driver = this.context.activate()
+    relaxed(driver, () => driver.cuEventSynchronize(handle))
     clocks.learn(reach, true)
   }
 

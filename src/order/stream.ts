@@ -7,6 +7,7 @@ import type { Clocks } from './clocks.js'
 import type { Event } from './event.js'
 import type { Graph } from './graph.js'
 import { untilDone } from './polling.js'
+import { relaxed } from './relaxed.js'
 
 /** What another thread needs to use a stream; made by `stream.share()`. */
 export interface SharedStream {
@@ -176,7 +177,7 @@ export class Stream implements Disposable {
     const driver = this.context.activate()
     return this.submit('query', handle => {
       const reach = this.clocks.tick(this.slot)
-      if (!driver.cuStreamQuery(handle)) return false
+      if (!relaxed(driver, () => driver.cuStreamQuery(handle))) return false
       this.clocks.learn(reach, false)
       return true
     })
@@ -190,7 +191,8 @@ export class Stream implements Disposable {
       return
     }
     const reach = this.clocks.tick(this.slot)
-    this.context.activate().cuStreamSynchronize(this.handle)
+    const driver = this.context.activate()
+    relaxed(driver, () => driver.cuStreamSynchronize(this.handle))
     this.clocks.learn(reach, true)
   }
 

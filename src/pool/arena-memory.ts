@@ -3,6 +3,7 @@
 
 import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
+import { relaxed } from '../order/relaxed.js'
 import { changePlainAccess, type PoolAccess } from './access.js'
 import { isOutOfMemory } from './backing.js'
 import { GrowableRange } from './growable-range.js'
@@ -64,7 +65,8 @@ class FixedMemory implements ArenaMemory {
     private readonly context: Context,
     readonly committedBytes: number,
   ) {
-    this.base = context.activate().cuMemAlloc(committedBytes)
+    const driver = context.activate()
+    this.base = relaxed(driver, () => driver.cuMemAlloc(committedBytes))
     this.reservedBytes = committedBytes
   }
 

@@ -12,6 +12,7 @@ import {
 } from '../driver/constants.js'
 import type { MemPoolProperties } from '../driver/driver.js'
 import type { Clocks } from '../order/clocks.js'
+import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { DeviceBuffer } from './buffer.js'
 import { ATTRIBUTE_NAMES, attributeNamed, checkedValue, type DriverPoolAttribute } from './driver-pool-attributes.js'
@@ -146,7 +147,8 @@ export class DriverPool extends StreamOrderedPool {
     this.checkOpen('trimTo')
     if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
     const before = this.reservedBytes
-    this.context.activate().cuMemPoolTrimTo(this.handle, bytes)
+    const driver = this.context.activate()
+    relaxed(driver, () => driver.cuMemPoolTrimTo(this.handle, bytes))
     return before - this.reservedBytes
   }
 

@@ -1,6 +1,7 @@
 import { PoolError } from '../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } from '../driver/constants.js'
 import type { Clocks } from '../order/clocks.js'
+import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { decodePointer } from './exported-pointer.js'
@@ -44,7 +45,7 @@ export class ImportedPool extends StreamOrderedPool {
         // Who has access is decided anew in each process.
         if (pool.access(pool) === 'none') pool.setAccess(pool, 'readWrite')
       } catch (error) {
-        driver.cuMemPoolDestroy(handle)
+        relaxed(driver, () => driver.cuMemPoolDestroy(handle))
         throw error
       }
       return pool

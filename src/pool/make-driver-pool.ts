@@ -14,6 +14,7 @@ import {
 } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { MemPoolProperties } from '../driver/driver.js'
+import { relaxed } from '../order/relaxed.js'
 import { asUnsupported } from './unsupported.js'
 
 const NO_POOLS = 'this device or driver has no memory pools, which come with driver 11.2; use createPool()'
@@ -45,7 +46,7 @@ export function makePool(context: Context, properties: MemPoolProperties): numbe
   const driver = context.activate()
   let pool: number
   try {
-    pool = driver.cuMemPoolCreate(properties)
+    pool = relaxed(driver, () => driver.cuMemPoolCreate(properties))
   } catch (error) {
     if (missing === null) throw asUnsupported(error, `createDriverPool: ${NO_POOLS}`)
     if (!(error instanceof CudaError) || !REFUSALS.includes(error.code)) throw error
@@ -56,7 +57,7 @@ export function makePool(context: Context, properties: MemPoolProperties): numbe
     driver.cuMemPoolSetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, context.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
     return pool
   } catch (error) {
-    driver.cuMemPoolDestroy(pool)
+    relaxed(driver, () => driver.cuMemPoolDestroy(pool))
     throw error
   }
 }

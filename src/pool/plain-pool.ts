@@ -1,4 +1,5 @@
 import { type Context, unreachable } from '../driver/context.js'
+import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type AccessLocation, changePlainAccess, type PoolAccess, peerOf } from './access.js'
 import { AddressPool } from './address-pool.js'
@@ -42,11 +43,13 @@ export class PlainPool extends AddressPool {
   }
 
   protected obtain(bytes: number): number {
-    return this.context.activate().cuMemAlloc(bytes)
+    const driver = this.context.activate()
+    return relaxed(driver, () => driver.cuMemAlloc(bytes))
   }
 
   protected giveBack(ptr: number): void {
-    this.context.activate().cuMemFree(ptr)
+    const driver = this.context.activate()
+    relaxed(driver, () => driver.cuMemFree(ptr))
   }
 
   /** Waits on the host for other devices' work on a buffer. */

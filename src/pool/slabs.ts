@@ -1,4 +1,5 @@
 import type { Context } from '../driver/context.js'
+import { relaxed } from '../order/relaxed.js'
 import { isOutOfMemory } from './backing.js'
 
 /** What the driver itself gives. */
@@ -53,7 +54,8 @@ export class Slabs {
   }
 
   private obtain(bytes: number): number {
-    const ptr = this.context.activate().cuMemAlloc(bytes)
+    const driver = this.context.activate()
+    const ptr = relaxed(driver, () => driver.cuMemAlloc(bytes))
     this.slabs.push({ ptr, bytes })
     this.reservedBytes += bytes
     return ptr
@@ -61,7 +63,8 @@ export class Slabs {
 
   private giveBackLast(): void {
     const slab = this.slabs[this.slabs.length - 1]
-    this.context.activate().cuMemFree(slab.ptr)
+    const driver = this.context.activate()
+    relaxed(driver, () => driver.cuMemFree(slab.ptr))
     this.slabs.pop()
     this.reservedBytes -= slab.bytes
   }
