@@ -90,14 +90,8 @@ export class GpuMachine implements Machine<UserPoint> {
 
   closed(): void {}
   requested(): void {}
-
-  granted(): UserPoint[] {
-    return []
-  }
-
+  granted(): void {}
   freed(): void {}
-  launched(): void {}
-  dropped(): void {}
 
   finish(): void {
     this.lookForDamage()

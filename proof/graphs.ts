@@ -10,8 +10,6 @@ import type { Machine } from './machine.js'
 export interface Recording<Point> {
   readonly origin: Stream
   readonly capture: Capture
-  /** stands for all of its work */
-  readonly point: Point
   /** what its work uses; and that of it of which the pool knows that */
   readonly touched: Set<Held<Point>>
   readonly known: Set<Held<Point>>
@@ -30,9 +28,8 @@ export class Graphs<Point> {
     if (!this.machine.captures || stream.slot === -1 || stream.handle === 0) return
     if (stream.clocks !== this.machine.device.clocks) return
     stream.beginCapture(mode)
-    const point = this.machine.pointOf(stream)
     const [touched, known] = [new Set<Held<Point>>(), new Set<Held<Point>>()]
-    this.open.set(name, { origin: stream, capture: stream.capture!, point, touched, known, graph: null })
+    this.open.set(name, { origin: stream, capture: stream.capture!, touched, known, graph: null })
   }
 
   /** The capture that an open stream is part of. */
@@ -79,7 +76,6 @@ export class Graphs<Point> {
     const touched = [...recording.touched]
     if (!putBefore(touched.flatMap(({ run }) => run.uses))) return
     recording.graph!.launch(stream)
-    this.machine.launched(recording.point, stream)
     const point = this.machine.pointOf(stream)
     for (const { run, captured } of touched) {
       run.uses = [{ point, stream, byGraph: true }]
@@ -91,13 +87,11 @@ export class Graphs<Point> {
     const recording = this.ready.get(name)
     if (recording === undefined) return
     this.ready.delete(name)
-    this.machine.dropped(recording.point)
     recording.graph!.close()
   }
 
   /** None of its work will ever run. */
   private forget(recording: Recording<Point>): void {
-    this.machine.dropped(recording.point)
     for (const { captured } of recording.touched) captured.delete(recording)
   }
 }

@@ -29,8 +29,6 @@ export interface Held<Point> {
   readonly run: History<Point>
   /** the work of each capture, which runs at each launch */
   readonly captured: Map<Recording<Point>, History<Point>>
-  /** of a buffer that was not written yet: what used the memory before */
-  inherited: Point[]
   readonly announced: Set<Stream>
 }
 

@@ -1,27 +1,31 @@
-// Who may use which memory, by the exact order of work that the simulated driver knows. For every freed span the work that
-// used it is remembered, and each grant and each unmapping is judged: that work has merely run by now, without anybody
-// knowing, is no excuse. Captured work may come at any time until its graph is closed, and is then its launches.
+// Who may use which memory, by the order of the driver's calls (call-order.ts). All work is noted with the memory that it
+// uses, and each grant, unmapping and free to the driver is judged: uses of what was there before must come before. Captured
+// work may come at any time until its graph is destroyed, and is then its launches. Host memory is in the host's own order.
 
-import type { SimulatedDriver } from '../src/driver/simulated/index.js'
-import type { StreamCapture, WorkPoint } from '../src/driver/simulated/stream-queue.js'
-import type { CachingPool } from '../src/pool/caching-pool.js'
+import type { CallOrder, CapturedNode, CapturedWork, Point, Queue } from './call-order.js'
 
 /** Memory was handed out, or unmapped, while work that nothing puts before may use it. */
 export class WrongGrant extends Error {
   override name = 'WrongGrant'
 }
 
+/** What uses some memory: by stream the last work, and by capture all work. */
+interface Uses {
+  readonly run: Map<Queue, Point>
+  readonly captured: Map<CapturedWork, CapturedNode[]>
+}
+
 interface Span {
   readonly start: number
   readonly end: number
+  readonly uses: Uses
 }
 
 interface Freed extends Span {
-  readonly uses: readonly WorkPoint[]
   /** all that was submitted before the free to the streams that it names, whether it uses the memory or not */
-  readonly covered: readonly WorkPoint[]
+  readonly covered: readonly Point[]
   /** the pool that it was given back to, and the size of the block; the latter 0 once a part is gone */
-  readonly pool: CachingPool
+  readonly pool: unknown
   readonly units: number
 }
 
@@ -31,82 +35,92 @@ export class Judge {
   takeovers = 0
   private freed: Freed[] = []
   private readonly held = new Map<number, Span>()
-  private readonly launches = new Map<StreamCapture, WorkPoint[]>()
-  /** captures of which nothing will run any more */
-  private readonly gone = new Set<StreamCapture>()
-  /** a stream that waits for nothing: what comes before its work is what the host was told */
-  private readonly witness: number
+  /** by capture: what its work uses */
+  private readonly memoryOf = new Map<CapturedWork, Set<Uses>>()
 
-  constructor(private readonly driver: SimulatedDriver) {
-    this.witness = driver.cuStreamCreate(1)
-  }
+  constructor(private readonly order: CallOrder) {}
 
-  /** Memory is handed to the stream with this handle; returns the work that used it before. */
-  grant(start: number, end: number, stream: number): WorkPoint[] {
+  /** Memory is handed to a stream, or with null, to the host, which writes it at once. */
+  grant(start: number, end: number, queue: Queue | null): void {
     this.grants++
     this.refuseHeld(start, end)
-    const own = this.driver.submitted(stream).queue
-    const before: WorkPoint[] = []
+    const uses: Uses = { run: new Map(), captured: new Map() }
+    let isTakeover = false
     this.take(start, end, old => {
-      for (const use of old.uses) {
-        if (this.comesBefore(use, stream)) continue
-        throw new WrongGrant(`${where(start, end)} was given to ${own.id} while work of ${use.queue.id} may use it`)
+      this.refuseUnordered(old.uses, queue, () => `${where(start, end)} was given to ${nameOf(queue)}`)
+      for (const [user, point] of old.uses.run) {
+        isTakeover ||= user !== queue
+        if (!this.order.comesBefore(point, null)) uses.run.set(user, point)
       }
-      before.push(...old.uses)
+      for (const [capture, nodes] of old.uses.captured) {
+        if (!capture.isGone) for (const node of nodes) this.noteCaptured(uses, capture, node)
+      }
     })
-    if (before.some(use => use.queue !== own)) this.takeovers++
-    this.held.set(start, { start, end })
-    return before
+    if (isTakeover) this.takeovers++
+    this.held.set(start, { start, end, uses })
   }
 
-  /** Memory went back to a pool after these uses. */
-  free(
-    start: number,
-    uses: readonly WorkPoint[],
-    covered: readonly WorkPoint[],
-    pool: CachingPool,
-    units: number,
-  ): void {
-    const { end } = this.held.get(start)!
+  /** Some work uses memory. */
+  used(start: number, end: number, work: Point): void {
+    for (const held of this.held.values()) {
+      if (held.end <= start || end <= held.start) continue
+      if (work.capture === null) held.uses.run.set(work.queue, work)
+      else for (const node of work.tails) this.noteCaptured(held.uses, work.capture, node)
+    }
+  }
+
+  launched(capture: CapturedWork, launch: Point): void {
+    for (const { run } of this.memoryOf.get(capture) ?? []) run.set(launch.queue, launch)
+  }
+
+  /** Memory goes back to its pool, after all work of these points. */
+  free(start: number, covered: readonly Point[] = [], pool: unknown = null, units = 0): void {
+    const held = this.held.get(start)
+    if (held === undefined) throw new WrongGrant(`nothing was held at 0x${start.toString(16)}`)
     this.held.delete(start)
-    this.freed.push({ start, end, uses, covered, pool, units })
+    this.freed.push({ ...held, covered, pool, units })
   }
 
-  /** Memory was unmapped or given back to the device, which is in no stream's order. */
+  /** Memory is unmapped or given back to the driver, which is in no stream's order. */
   leave(start: number, end: number): void {
     this.refuseHeld(start, end)
-    this.take(start, end, old => {
-      for (const use of old.uses) {
-        if (this.comesBefore(use, this.witness)) continue
-        throw new WrongGrant(`${where(start, end)} was unmapped while work of ${use.queue.id} may use it`)
-      }
-    })
+    this.take(start, end, old =>
+      this.refuseUnordered(old.uses, null, () => `${where(start, end)} was given back to the driver`),
+    )
   }
 
   /** A freed block of exactly this size in a pool, whose free comes before what the stream does next; undefined for none. */
-  findReady(pool: CachingPool, units: number, stream: number): number | undefined {
-    const isReady = (old: Freed) => old.units === units && old.pool === pool && this.isCovered(old, stream)
+  findReady(pool: unknown, units: number, queue: Queue): number | undefined {
+    const isReady = (old: Freed) => old.units === units && old.pool === pool && this.isCovered(old, queue)
     return this.freed.find(isReady)?.start
   }
 
   /** Whether all that was freed between comes before what the stream does next. */
-  isSafe(start: number, end: number, stream: number): boolean {
-    return this.freed.every(old => old.end <= start || end <= old.start || this.isCovered(old, stream))
+  isSafe(start: number, end: number, queue: Queue): boolean {
+    return this.freed.every(old => old.end <= start || end <= old.start || this.isCovered(old, queue))
   }
 
-  launched(capture: StreamCapture, point: WorkPoint): void {
-    this.launches.set(capture, [...(this.launches.get(capture) ?? []), point])
+  private noteCaptured(uses: Uses, capture: CapturedWork, node: CapturedNode): void {
+    const nodes = uses.captured.get(capture)
+    if (nodes === undefined) uses.captured.set(capture, [node])
+    else if (!nodes.includes(node)) nodes.push(node)
+    const memory = this.memoryOf.get(capture) ?? new Set()
+    this.memoryOf.set(capture, memory.add(uses))
   }
 
-  /** The graph is closed, or never came to be. */
-  dropped(capture: StreamCapture): void {
-    this.gone.add(capture)
+  private refuseUnordered(uses: Uses, queue: Queue | null, what: () => string): void {
+    const late = this.firstUnordered(uses, queue)
+    if (late !== null) throw new WrongGrant(`${what()} while work of ${late} may use it`)
   }
 
-  private comesBefore(work: WorkPoint, stream: number): boolean {
-    const { capture } = work
-    if (capture === null || !this.gone.has(capture)) return this.driver.happensBefore(work, stream)
-    return (this.launches.get(capture) ?? []).every(launch => this.driver.happensBefore(launch, stream))
+  /** The user of memory whose work may come after what is submitted to `queue` next, or null for none. */
+  private firstUnordered({ run, captured }: Uses, queue: Queue | null): string | null {
+    for (const [user, point] of run) if (!this.order.comesBefore(point, queue)) return nameOf(user)
+    for (const [capture, tails] of captured) {
+      const [user] = capture.queues
+      if (!this.order.comesBefore({ queue: user, position: 0, capture, tails }, queue)) return 'a graph'
+    }
+    return null
   }
 
   private refuseHeld(start: number, end: number): void {
@@ -115,8 +129,8 @@ export class Judge {
     }
   }
 
-  private isCovered(old: Freed, stream: number): boolean {
-    return old.covered.every(point => this.comesBefore(point, stream))
+  private isCovered({ uses, covered }: Freed, queue: Queue): boolean {
+    return covered.every(point => this.order.comesBefore(point, queue)) && this.firstUnordered(uses, queue) === null
   }
 
   /** Takes out what lies between, after a look at all that overlaps it. */
@@ -135,6 +149,10 @@ export class Judge {
     this.freed.length = kept
     this.freed.push(...parts)
   }
+}
+
+function nameOf(queue: Queue | null): string {
+  return queue === null ? 'the host' : `stream ${queue.number}`
 }
 
 function where(start: number, end: number): string {

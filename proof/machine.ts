@@ -34,14 +34,10 @@ export interface Machine<Point> {
   closed(stream: Stream): void
   /** A request is about to be made; of `units` exactly, or 0 for one that is not counted. */
   requested(pool: CachingPool, units: number, stream: Stream): void
-  /** What came of it; returns what used that memory before. */
-  granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): Point[]
-  /** A buffer is about to be freed after these uses; the free covers these points besides. */
-  freed(start: number, uses: readonly Point[], covered: readonly Point[], pool: CachingPool, units: number): void
-  /** The graph of a capture, known by any point in it, was launched on a stream. */
-  launched(capture: Point, stream: Stream): void
-  /** A graph is about to be closed, or its capture came to nothing. */
-  dropped(capture: Point): void
+  /** What came of it. */
+  granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): void
+  /** A buffer is about to be freed after all work of these points, on the streams that the free names. */
+  freed(start: number, covered: readonly Point[], pool: CachingPool, units: number): void
   /** Everything was given back. */
   finish(): void
 }

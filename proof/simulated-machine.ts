@@ -1,17 +1,18 @@
-// The simulated device, whose driver knows the exact order: every grant and every unmapping is judged by that.
+// The simulated device, every call of which is observed: each grant and each unmapping is judged by that.
 
 import assert from 'node:assert/strict'
 import type { Context } from '../src/driver/context.js'
-import { type FaultRule, registerSimulatedKernel, SimulatedDriver } from '../src/driver/simulated/index.js'
-import type { WorkPoint } from '../src/driver/simulated/stream-queue.js'
+import { type FaultRule, registerSimulatedKernel } from '../src/driver/simulated/index.js'
 import { Stride, Word } from '../src/heap/records.js'
 import { UNIT_BYTES } from '../src/heap/size-classes.js'
 import { type Device, type DeviceBuffer, openDevices, type Stream } from '../src/index.js'
 import type { Kernel } from '../src/kernel/kernel.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
 import type { CachingPool } from '../src/pool/caching-pool.js'
-import { Judge } from './judge.js'
+import type { Point } from './call-order.js'
+import type { Judge } from './judge.js'
 import type { Machine } from './machine.js'
+import { ObservedDriver } from './observed-driver.js'
 import { CAPACITY_BYTES, GRANULE_BYTES } from './settings.js'
 
 const PTX = `
@@ -45,7 +46,7 @@ registerSimulatedKernel('proof_compare', ({ args, memory }) => {
   }
 })
 
-export class SimulatedMachine implements Machine<WorkPoint> {
+export class SimulatedMachine implements Machine<Point> {
   readonly device: Device
   readonly peer: Device | null
   readonly recyclesHandles = true
@@ -54,7 +55,7 @@ export class SimulatedMachine implements Machine<WorkPoint> {
   /** requests for which a freed block of that size was there, safe by the exact order; and those served without a driver call */
   ready = 0
   recognised = 0
-  private readonly driver: SimulatedDriver
+  private readonly driver: ObservedDriver
   private readonly kernels = new Map<Context, { stamp: Kernel; compare: Kernel }>()
   private holds: { stream: Stream; ticket: number }[] = []
   /** how often the host waited in this operation */
@@ -65,7 +66,7 @@ export class SimulatedMachine implements Machine<WorkPoint> {
 
   constructor(progress: 'eager' | 'seeded', seed: number, withPeer: boolean) {
     corruptions.length = 0
-    const driver = new SimulatedDriver({
+    const driver = new ObservedDriver({
       devices: withPeer ? 2 : 1,
       capacityBytes: CAPACITY_BYTES,
       granularityBytes: GRANULE_BYTES,
@@ -77,8 +78,8 @@ export class SimulatedMachine implements Machine<WorkPoint> {
     this.device = device
     this.peer = peer
     device.context.activate()
-    this.judge = new Judge(driver)
-    this.watchDriver()
+    this.judge = driver.judge
+    this.countWaits()
     for (const each of peer === null ? [device] : [device, peer]) {
       const module = each.loadModule(PTX)
       this.kernels.set(each.context, { stamp: module.kernel('proof_stamp'), compare: module.kernel('proof_compare') })
@@ -120,14 +121,14 @@ export class SimulatedMachine implements Machine<WorkPoint> {
     this.isRefusing = true
   }
 
-  pointOf(stream: Stream): WorkPoint {
+  pointOf(stream: Stream): Point {
     stream.context.activate() // the default stream is that of the current context
-    return this.driver.submitted(stream.handle)
+    return this.driver.pointOf(stream.handle)
   }
 
-  comesBefore(point: WorkPoint, later: Stream): boolean {
+  comesBefore(point: Point, later: Stream): boolean {
     later.context.activate()
-    return this.driver.happensBefore(point, later.handle)
+    return this.driver.order.comesBefore(point, this.driver.queueOf(later.handle))
   }
 
   recorded(): void {}
@@ -145,41 +146,28 @@ export class SimulatedMachine implements Machine<WorkPoint> {
     this.secondsBefore = this.driver.modelledSeconds
   }
 
-  granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): WorkPoint[] {
+  granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): void {
     if (this.isReady) {
       this.ready++
       if (this.driver.modelledSeconds === this.secondsBefore) this.recognised++ // every call costs something
     }
-    if (buffer === null) return []
+    if (buffer === null) return
     stream.context.activate()
     const units = pool.records.words[buffer.record * Stride.words + Word.units]
-    return this.judge.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, stream.handle)
+    this.judge.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, this.driver.queueOf(stream.handle))
   }
 
-  freed(
-    start: number,
-    uses: readonly WorkPoint[],
-    covered: readonly WorkPoint[],
-    pool: CachingPool,
-    units: number,
-  ): void {
+  freed(start: number, covered: readonly Point[], pool: CachingPool, units: number): void {
     // An event that was recorded before does not cover a free of now, although nothing was submitted in between.
     const after = covered.map(point => ({ ...point, position: point.position + 0.5 }))
-    this.judge.free(start, uses, [...uses, ...after], pool, units)
-  }
-
-  launched({ capture }: WorkPoint, stream: Stream): void {
-    this.judge.launched(capture!, this.pointOf(stream))
-  }
-
-  dropped({ capture }: WorkPoint): void {
-    this.judge.dropped(capture!)
+    this.judge.free(start, after, pool, units)
   }
 
   finish(): void {
     this.peer?.close()
     this.device.close()
     assert.equal(this.driver.usedBytes(), 0, 'all memory is given back')
+    assert.equal(this.driver.leaks, '', 'all that was made is given back')
   }
 
   /**
@@ -187,33 +175,20 @@ export class SimulatedMachine implements Machine<WorkPoint> {
    * become one block count as one.
    */
   private hasReady(pool: CachingPool, units: number, stream: Stream): boolean {
-    const start = this.judge.findReady(pool, units, stream.handle)
+    const queue = this.driver.queueOf(stream.handle)
+    const start = this.judge.findReady(pool, units, queue)
     if (start === undefined) return false
     const block = blockAt(pool, start)
-    return this.judge.isSafe(block.start, block.end, stream.handle)
+    return this.judge.isSafe(block.start, block.end, queue)
   }
 
-  /** Lets the judge see what leaves the address space, and notices waits without end. */
-  private watchDriver(): void {
-    const { driver, judge } = this
-    const sizes = new Map<number, number>()
-    const { cuMemAlloc, cuMemFree, cuMemUnmap, cuEventSynchronize } = driver
+  /** Notices waits without end. */
+  private countWaits(): void {
+    const { driver } = this
+    const { cuEventSynchronize } = driver
     driver.cuEventSynchronize = event => {
       assert.ok(++this.waits < MOST_WAITS, 'one operation waits without end')
       cuEventSynchronize.call(driver, event)
-    }
-    driver.cuMemAlloc = bytes => {
-      const ptr = cuMemAlloc.call(driver, bytes)
-      sizes.set(ptr, bytes)
-      return ptr
-    }
-    driver.cuMemFree = ptr => {
-      cuMemFree.call(driver, ptr)
-      judge.leave(ptr, ptr + sizes.get(ptr)!)
-    }
-    driver.cuMemUnmap = (ptr, bytes) => {
-      cuMemUnmap.call(driver, ptr, bytes)
-      judge.leave(ptr, ptr + bytes)
     }
   }
 }

@@ -118,7 +118,12 @@ export class World<Point> {
         if (stream === undefined) break
         const known = this.events.get(operation.event)
         const event = known?.context === stream.context ? known : new Event(stream.context)
-        this.record(event, stream)
+        try {
+          this.record(event, stream)
+        } catch (error) {
+          if (event !== known) event.close()
+          throw error
+        }
         this.events.set(operation.event, event)
         if (event !== known) known?.close()
         break
@@ -264,7 +269,7 @@ export class World<Point> {
     const units = counted ? classUnits(Math.ceil(bytes / UNIT_BYTES)) : 0
     this.machine.requested(pool, alignment === 0 ? units : 0, stream)
     const buffer = pool.tryAllocate(bytes, stream, alignment === 0 ? undefined : alignment)
-    const inherited = this.machine.granted(buffer, pool, stream)
+    this.machine.granted(buffer, pool, stream)
     if (buffer === null) return
     const held: Held<Point> = {
       buffer,
@@ -274,7 +279,6 @@ export class World<Point> {
       madeIn,
       run: { uses: [], stamp: 0 },
       captured: new Map(),
-      inherited,
       announced: new Set(),
     }
     this.held.set(name, held)
@@ -309,11 +313,10 @@ export class World<Point> {
       if (other !== recording && !other.capture.ended) this.graphs.announce(held, other)
     }
     this.held.delete(name)
-    const running = uses.length > 0 ? uses.map(use => use.point) : held.inherited
     const covered = [on, ...held.announced].map(each => this.ended.get(each) ?? this.machine.pointOf(each))
     const pool = this.pools[held.pool]
     const units = recording === null && held.captured.size === 0 ? held.units : 0
-    this.machine.freed(buffer.ptr, [...running, ...captured.map(use => use.point)], covered, pool, units)
+    this.machine.freed(buffer.ptr, covered, pool, units)
     if (byAddress && on === own) pool.deallocate(buffer.ptr)
     else if (on === own) buffer.free()
     else buffer.free(on)

@@ -3,6 +3,7 @@ import { describe, it } from 'node:test'
 import { MessageChannel } from 'node:worker_threads'
 import { KiB, MiB } from '../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../base/errors.js'
+import { Event } from '../order/event.js'
 import { Stream } from '../order/stream.js'
 import type { HostBuffer } from './host-buffer.js'
 import type { HostPoolOptions } from './host-options.js'
@@ -101,6 +102,28 @@ describe('host pool', () => {
     assert.ok(sameMemory(memory, pool.allocate(1 * MiB)))
     assert.equal(pool.stats().cacheMisses, 1)
   })
+
+  for (const isShared of [false, true]) {
+    it(`${isShared ? 'of threads ' : ''}gives out no memory that the default stream, or one it comes after, still uses`, () => {
+      const device = new TestDevice()
+      const options = { maxPoolBytes: 1 * MiB, segmentBytes: 1 * MiB }
+      const pool = isShared ? device.createSharedHost(options).pool : device.createHostPool(options)
+      const earlier = device.createStream()
+      for (const stream of [device.defaultStream, earlier]) {
+        const buffer = pool.allocate(1 * MiB, stream)
+        device.hold(stream)
+        buffer.free()
+        if (stream === earlier) {
+          using event = new Event(device.context)
+          event.record(earlier)
+          device.defaultStream.wait(event)
+        }
+        const before = device.calls('cuEventSynchronize')
+        pool.allocate(1 * MiB).free()
+        assert.equal(device.calls('cuEventSynchronize') - before, 1, 'the host has waited')
+      }
+    })
+  }
 
   it('device addresses are there on request, and lie as the host addresses do', () => {
     const { device, pool } = setUp({ mapped: true })

@@ -177,7 +177,8 @@ export class MissLadder {
   /** A freed block that other streams use: one that the stream may use now, or with `wait` any, which it is made to wait for. */
   private takeDeferred({ heap, units, alignUnits, slot }: Miss, wait: boolean): number {
     const { deferred, others, small } = this.reserve
-    if (deferred.empty) return 0
+    // The host runs in no stream's order: what it has seen complete is settled already.
+    if (deferred.empty || !this.config.streamOrdered) return 0
     const end = heap === small ? SMALL_UNITS : Infinity
     const isSafe = (use: Use) => use.clocks === this.clocks && others.isSafe(slot, use.slot, use.stamp)
     const block = deferred.smallest(

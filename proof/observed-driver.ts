@@ -1,0 +1,305 @@
+// The simulated driver, and a witness of each call that has succeeded: the order of work (call-order.ts), the memory that work uses
+// (judge.ts), and what was made and not given back. Long because the driver has many calls; each is one line of book-keeping.
+//
+// Kernels of the proof say what they use by their first two arguments: an address, and a number of 32-bit words.
+
+import { CudaError } from '../src/base/errors.js'
+import { RESULT } from '../src/driver/constants.js'
+import type { KernelArguments, LaunchShape } from '../src/driver/driver.js'
+import { SimulatedDriver } from '../src/driver/simulated/index.js'
+import type { ThreadState } from '../src/driver/simulated/thread-state.js'
+import { CallOrder, type CapturedWork, type Point, pointOf, type Queue } from './call-order.js'
+import { Judge } from './judge.js'
+
+type Kind = 'streams' | 'events' | 'graphs' | 'allocations' | 'addresses' | 'handles' | 'mappings' | 'pinned ranges'
+
+export class ObservedDriver extends SimulatedDriver {
+  readonly order = new CallOrder()
+  readonly judge = new Judge(this.order)
+  /** how many of each kind there are */
+  private readonly made = new Map<Kind, number>()
+  /** whose calls these are; null for the thread that made the driver */
+  private thread: ThreadState | null = null
+  /** by thread: the context that its calls are made in */
+  private readonly entered = new Map<ThreadState | null, number>()
+  private readonly bytesAt = new Map<number, number>()
+  private readonly mapped = new Map<number, number>()
+  private readonly graphs = new Map<number, CapturedWork>()
+  private readonly executables = new Map<number, CapturedWork>()
+
+  /** The stream that a handle means in the current context. */
+  queueOf(stream: number): Queue {
+    return this.order.queueOf(stream, this.inside, this.thread)
+  }
+
+  /** All that was submitted to a stream so far. */
+  pointOf(stream: number): Point {
+    return pointOf(this.queueOf(stream))
+  }
+
+  /** What was made and not given back, for people; empty when nothing is left. */
+  get leaks(): string {
+    return [...this.made].flatMap(([kind, count]) => (count === 0 ? [] : [`${count} ${kind}`])).join(', ')
+  }
+
+  override actAs<T>(thread: ThreadState, call: () => T): T {
+    const before = this.thread
+    this.thread = thread
+    try {
+      return super.actAs(thread, call)
+    } finally {
+      this.thread = before
+    }
+  }
+
+  override cuCtxSetCurrent(context: number): void {
+    super.cuCtxSetCurrent(context)
+    this.entered.set(this.thread, context)
+  }
+
+  override cuCtxSynchronize(): void {
+    super.cuCtxSynchronize()
+    this.order.toldOfContext(this.inside)
+  }
+
+  // Streams and events
+
+  override cuStreamCreate(flags: number): number {
+    const stream = super.cuStreamCreate(flags)
+    this.order.open(stream, this.inside)
+    this.count('streams', 1)
+    return stream
+  }
+
+  override cuStreamDestroy(stream: number): void {
+    super.cuStreamDestroy(stream)
+    this.order.end(stream)
+    this.count('streams', -1)
+  }
+
+  override cuStreamSynchronize(stream: number): void {
+    super.cuStreamSynchronize(stream)
+    this.order.toldOfQueue(this.queueOf(stream))
+  }
+
+  override cuStreamQuery(stream: number): boolean {
+    const isDone = super.cuStreamQuery(stream)
+    if (isDone) this.order.toldOfQueue(this.queueOf(stream))
+    return isDone
+  }
+
+  override cuStreamWaitEvent(stream: number, event: number): void {
+    super.cuStreamWaitEvent(stream, event)
+    this.order.wait(this.queueOf(stream), event)
+  }
+
+  override cuEventCreate(flags: number): number {
+    const event = super.cuEventCreate(flags)
+    this.count('events', 1)
+    return event
+  }
+
+  override cuEventDestroy(event: number): void {
+    super.cuEventDestroy(event)
+    this.order.forget(event)
+    this.count('events', -1)
+  }
+
+  override cuEventRecord(event: number, stream: number): void {
+    super.cuEventRecord(event, stream)
+    this.order.record(event, this.queueOf(stream))
+  }
+
+  override cuEventQuery(event: number): boolean {
+    const isDone = super.cuEventQuery(event)
+    if (isDone) this.order.toldOfEvent(event)
+    return isDone
+  }
+
+  override cuEventSynchronize(event: number): void {
+    super.cuEventSynchronize(event)
+    this.order.toldOfEvent(event)
+  }
+
+  // Captures and graphs
+
+  override cuStreamBeginCapture(stream: number, mode: number): void {
+    super.cuStreamBeginCapture(stream, mode)
+    this.order.beginCapture(this.queueOf(stream))
+  }
+
+  override cuStreamEndCapture(stream: number): number {
+    const { capture } = this.queueOf(stream)
+    try {
+      const graph = super.cuStreamEndCapture(stream)
+      this.graphs.set(graph, capture!)
+      this.count('graphs', 1)
+      this.order.endCapture(capture!)
+      return graph
+    } catch (error) {
+      if (capture !== null && endsCapture(error)) {
+        this.order.endCapture(capture)
+        capture.isGone = true
+      }
+      throw error
+    }
+  }
+
+  override cuGraphInstantiate(graph: number): number {
+    const executable = super.cuGraphInstantiate(graph)
+    this.executables.set(executable, this.graphs.get(graph)!)
+    this.count('graphs', 1)
+    return executable
+  }
+
+  override cuGraphDestroy(graph: number): void {
+    super.cuGraphDestroy(graph)
+    const work = this.graphs.get(graph)!
+    this.graphs.delete(graph)
+    this.count('graphs', -1)
+    work.isGone = ![...this.executables.values()].includes(work)
+  }
+
+  override cuGraphLaunch(executable: number, stream: number): void {
+    super.cuGraphLaunch(executable, stream)
+    this.judge.launched(this.executables.get(executable)!, this.order.submit(this.queueOf(stream)))
+  }
+
+  override cuGraphExecDestroy(executable: number): void {
+    super.cuGraphExecDestroy(executable)
+    this.executables.get(executable)!.isGone = true
+    this.executables.delete(executable)
+    this.count('graphs', -1)
+  }
+
+  // Work
+
+  override cuLaunchKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void {
+    super.cuLaunchKernel(kernel, shape, stream, args)
+    const { buffer, byteOffset, byteLength } = args.bytes
+    const values = new DataView(buffer, byteOffset, byteLength)
+    const [start, words] = [0, 1].map(index => Number(values.getBigUint64(args.offsets[index], true)))
+    this.work(stream, start, 4 * words)
+  }
+
+  override cuMemsetD8Async(target: number, value: number, count: number, stream: number): void {
+    super.cuMemsetD8Async(target, value, count, stream)
+    this.work(stream, target, count)
+  }
+
+  override cuMemsetD32Async(target: number, value: number, count: number, stream: number): void {
+    super.cuMemsetD32Async(target, value, count, stream)
+    this.work(stream, target, 4 * count)
+  }
+
+  override cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
+    super.cuMemcpyHtoDAsync(target, source, stream)
+    const point = this.work(stream, target, source.byteLength)
+    this.judge.used(...this.spanOf(source), point)
+  }
+
+  override cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
+    super.cuMemcpyDtoHAsync(target, source, stream)
+    const point = this.work(stream, source, target.byteLength)
+    this.judge.used(...this.spanOf(target), point)
+  }
+
+  override cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
+    super.cuMemcpyDtoDAsync(target, source, bytes, stream)
+    const point = this.work(stream, target, bytes)
+    this.judge.used(source, source + bytes, point)
+  }
+
+  // Memory
+
+  override cuMemAlloc(bytes: number): number {
+    const ptr = super.cuMemAlloc(bytes)
+    this.bytesAt.set(ptr, bytes)
+    this.count('allocations', 1)
+    return ptr
+  }
+
+  override cuMemFree(ptr: number): void {
+    super.cuMemFree(ptr)
+    this.judge.leave(ptr, ptr + this.bytesAt.get(ptr)!)
+    this.bytesAt.delete(ptr)
+    this.count('allocations', -1)
+  }
+
+  override cuMemAddressReserve(bytes: number, alignment: number): number {
+    const ptr = super.cuMemAddressReserve(bytes, alignment)
+    this.count('addresses', 1)
+    return ptr
+  }
+
+  override cuMemAddressFree(ptr: number, bytes: number): void {
+    super.cuMemAddressFree(ptr, bytes)
+    this.count('addresses', -1)
+  }
+
+  override cuMemCreate(bytes: number, device: number, handleTypes: number): number {
+    const handle = super.cuMemCreate(bytes, device, handleTypes)
+    this.count('handles', 1)
+    return handle
+  }
+
+  override cuMemRelease(handle: number): void {
+    super.cuMemRelease(handle)
+    this.count('handles', -1)
+  }
+
+  override cuMemMap(ptr: number, bytes: number, handle: number): void {
+    super.cuMemMap(ptr, bytes, handle)
+    this.mapped.set(ptr, bytes)
+    this.count('mappings', 1)
+  }
+
+  override cuMemUnmap(ptr: number, bytes: number): void {
+    super.cuMemUnmap(ptr, bytes)
+    this.judge.leave(ptr, ptr + bytes)
+    for (let at = ptr; at < ptr + bytes; ) {
+      const mapping = this.mapped.get(at)!
+      this.mapped.delete(at)
+      this.count('mappings', -1)
+      at += mapping
+    }
+  }
+
+  override cuMemHostRegister(host: ArrayBufferView, flags: number): void {
+    super.cuMemHostRegister(host, flags)
+    this.count('pinned ranges', 1)
+  }
+
+  override cuMemHostUnregister(host: ArrayBufferView): void {
+    const [start, end] = this.spanOf(host)
+    super.cuMemHostUnregister(host)
+    this.judge.leave(start, end)
+    this.count('pinned ranges', -1)
+  }
+
+  private get inside(): number {
+    return this.entered.get(this.thread)!
+  }
+
+  private work(stream: number, start: number, bytes: number): Point {
+    const point = this.order.submit(this.queueOf(stream))
+    this.judge.used(start, start + bytes, point)
+    return point
+  }
+
+  private spanOf(host: ArrayBufferView): [start: number, end: number] {
+    const start = this.hostAddress(host)
+    return [start, start + host.byteLength]
+  }
+
+  private count(kind: Kind, change: number): void {
+    this.made.set(kind, (this.made.get(kind) ?? 0) + change)
+  }
+}
+
+/** Whether a capture that could not be ended is over: it was broken before, or a stream of it was not joined. */
+function endsCapture(error: unknown): boolean {
+  if (!(error instanceof CudaError)) return false
+  const { CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_UNJOINED } = RESULT
+  return error.code === CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || error.code === CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+}
