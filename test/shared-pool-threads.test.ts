@@ -320,6 +320,22 @@ describe('a pool in several threads', () => {
     device.close()
   })
 
+  it('has one keeper with the other pools of the thread that made it, which has the device attached while there is one', () => {
+    const { device, pool } = open()
+    const { roster } = device.clocks.slots as unknown as { roster: Roster }
+    const others = [
+      device.createBlockPool({ blockBytes: 4 * KiB, count: 4, shared: true }),
+      device.createHostPool({ shared: true }),
+    ]
+    assert.equal(roster.living, 2)
+    for (const other of others) other.close()
+    pool.allocate(1 * MiB).free()
+    pool.close()
+    assert.equal(roster.living, 1)
+    device.createPool({ shared: true }).close()
+    device.close()
+  })
+
   it('is lost with the thread that made it, for a clear error', async () => {
     const { device, pool } = open()
     const thread = new PoolThread()
@@ -328,6 +344,7 @@ describe('a pool in several threads', () => {
     await thread.worker.terminate()
     assert.throws(() => lost.allocate(8 * MiB), { name: 'PoolError', message: /the thread that made it has ended/ })
     assert.deepEqual(lost.close(), { lostBuffers: 1, lostBytes: 1 * KiB })
+    pool.allocate(8 * MiB).free() // of another maker, and so of another keeper
     pool.close()
     device.close()
   })
