@@ -40,19 +40,35 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(LOCK, 'a lock lets one thread in', [
     [
       'a lock is taken without compare-and-swap',
-      'if (Atomics.compareExchange(words, index, seen, me | bits | (seen & WAITERS)) === seen) return owner',
-      'Atomics.store(words, index, me | bits | (seen & WAITERS)); return owner',
+      'return Atomics.compareExchange(words, index, seen, (seen + ACQUISITION) | this.me) === seen ? 0 : this.wait()',
+      'Atomics.store(words, index, (seen + ACQUISITION) | this.me)\n    return 0',
     ],
-    ['a lock is released with a plain store', 'Atomics.exchange(words, index, 0)', '(words[index] = 0)', 'arm64'],
+    [
+      'a lock that was waited for is taken without compare-and-swap',
+      'if (Atomics.compareExchange(words, index, seen, mine) === seen) return owner',
+      'Atomics.store(words, index, mine)\n        return owner',
+    ],
+    [
+      'a lock is released with a plain store',
+      'Atomics.and(words, index, ~(OWNER | WAITERS))',
+      '(words[index] = words[index] & ~(OWNER | WAITERS)) | WAITERS',
+      'arm64',
+    ],
   ]),
   ...inFile(LOCK, 'a lock is taken over from the dead', [
-    ['a dead holder is waited for', 'owner === 0 || roster.isDead(owner)', 'owner === 0'],
+    ['a dead holder is waited for', '|| roster.isDead(owner)', ''],
     ['a lock that was taken over is said to be whole', '=== seen) return owner', '=== seen) return 0'],
     [
       'a lock is taken over from the living',
-      "if (Atomics.wait(words, index, owner | WAITERS, PATIENCE_MS) === 'timed-out') roster.look(owner)",
-      "if (Atomics.wait(words, index, owner | WAITERS, PATIENCE_MS) === 'timed-out') roster.bury(owner)",
+      "=== 'timed-out') roster.look(owner)",
+      "=== 'timed-out') roster.bury(owner)",
     ],
+  ]),
+  ...inFile(LOCK, 'a lock is not taken from whoever has the number of the dead', [
+    ['acquisitions of a lock are not counted', 'const ACQUISITION = 256', 'const ACQUISITION = 0'],
+  ]),
+  ...inFile(LOCK, 'a thread whose call was cut short takes its own lock over', [
+    ['a thread waits for itself', ' || owner === me ', ' '],
   ]),
   ...inFile(ROSTER, 'a thread that has ended is known as dead, although the system gives its number to another', [
     [
@@ -60,29 +76,37 @@ export const MUTANTS: readonly Mutant[] = [
       'Atomics.store(this.words, this.startOf(worker), threadStart(id))',
       'threadStart(id)',
     ],
-    [
-      'a number is freed before its start time is cleared',
-      'Atomics.store(this.words, this.startOf(worker), 0)\n    Atomics.store(this.words, this.first + worker, 0)',
-      'Atomics.store(this.words, this.first + worker, 0)\n    Atomics.store(this.words, this.startOf(worker), 0)',
-    ],
   ]),
   ...inFile(ROSTER, 'of those who bury a thread one cleans up', [
     [
       'two threads bury one',
-      'id > 0 && Atomics.compareExchange(this.words, this.first + worker, id, -id) === id',
-      'id > 0 && Atomics.store(this.words, this.first + worker, -id) === -id',
+      'return isThere(word) && this.replace(worker, word, word | DEAD)',
+      'return isThere(word) && Atomics.store(this.words, this.first + worker, word | DEAD) !== 0',
     ],
   ]),
-  ...inFile(ROSTER, 'the numbers of the dead are given away once each', [
-    [
-      'a dead number is forgotten without compare-and-swap',
-      'Atomics.compareExchange(this.words, this.first + worker, id, 0)',
-      'Atomics.store(this.words, this.first + worker, 0)',
-    ],
+  ...inFile(ROSTER, 'a number is one thread’s, whoever looks meanwhile', [
     [
       'a number is given away without compare-and-swap',
-      'if (Atomics.compareExchange(this.words, this.first + worker, 0, id) !== 0) continue',
-      'if (Atomics.load(this.words, this.first + worker) !== 0) continue\n      Atomics.store(this.words, this.first + worker, id)',
+      'if ((word & ID) === 0 && this.replace(worker, word, word | id)) return this.described(worker, id)',
+      'if ((word & ID) !== 0) continue\n      Atomics.store(this.words, this.first + worker, word | id)\n      return this.described(worker, id)',
+    ],
+    ['threads that had a number are not counted', 'return (word + TURN) &', 'return word &'],
+    [
+      'a thread is described before its start is noted',
+      'if ((word & ID) === 0 && this.replace(worker, word, word | id)) return',
+      'if ((word & ID) === 0 && this.replace(worker, word, word | id | DESCRIBED)) return',
+    ],
+  ]),
+  ...inFile(ROSTER, 'a dead thread’s number is taken over by one, or given away', [
+    [
+      'a number is taken over without compare-and-swap',
+      'if (word >= 0 || !this.replace(worker, word, afterTurn(word) | id)) continue // another thread was first',
+      'if (word >= 0) continue\n      Atomics.store(this.words, this.first + worker, afterTurn(word) | id)',
+    ],
+    [
+      'a dead number is given away without compare-and-swap',
+      'this.replace(worker, word, afterTurn(word))\n  }',
+      'Atomics.store(this.words, this.first + worker, afterTurn(word))\n  }',
     ],
   ]),
   ...inFile(MAILBOX, 'every question has its own answer', [
@@ -172,8 +196,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(INBOXES, 'every block that is sent arrives once', [
     [
       'two threads begin one parcel',
-      'if (Atomics.compareExchange(this.words, parcel, 0, this.thread) === 0) return parcel + 1',
-      'if (Atomics.load(this.words, parcel) !== 0) continue\n      Atomics.store(this.words, parcel, this.thread)\n      return parcel + 1',
+      'if (Atomics.compareExchange(words, parcel, 0, this.thread) !== 0) continue',
+      'if (Atomics.load(words, parcel) !== 0) continue\n      Atomics.store(words, parcel, this.thread)',
     ],
     [
       'a parcel is complete before its last entry is there',

@@ -29,15 +29,18 @@ export function newPool() {
   const holders = new Map<number, number>()
   const outside = new OutsideLock(driver)
   const keeps = new Clocks(Context.open(outside.driver, 0), order)
-  const keeperState = () => new SharedState(shared, seenBy(keeps, shared.config))
+  const newKeeper = () =>
+    new Keeper(new SharedState(shared, seenBy(keeps, shared.config)), keeps, shared.config, outside, () =>
+      keeps.close(),
+    )
   const attach = (isCreator = false, meanwhile = () => {}) => {
     const own = new Clocks(Context.open(driver, 0), order)
     return new SharedPool(own, new Stream(own, 0, false), shared, isCreator, meanwhile)
   }
   return {
     attach,
-    newKeeper: () => new Keeper(keeperState(), keeps, shared.config, outside, () => keeps.close()),
-    keep: () => Keeper.run(keeperState(), keeps, shared.config, outside, () => keeps.close()),
+    newKeeper,
+    keep: () => newKeeper().run(),
     take: (buffer: DeviceBuffer, thread: number) => {
       const holder = holders.get(buffer.ptr)
       assert(holder === undefined, `thread ${thread} gets what thread ${holder} holds`)
