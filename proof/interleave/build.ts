@@ -26,6 +26,11 @@ export interface Built {
 /** Smaller numbers, for small worlds: fewer looks before a thread sleeps, fewer threads, and what fills up sooner. */
 const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = [
   ['src/base/robust-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
+  ['src/pool/shared-state.ts', /const MOST_RECORDS = .*/, 'const MOST_RECORDS = 2 ** 11 - 1'],
+  ['src/pool/shared-state.ts', /const SPARE_RECORDS = .*/, 'const SPARE_RECORDS = 64'],
+  ['src/pool/shared-state.ts', /const MOST_RANGES = .*/, 'const MOST_RANGES = 16'],
+  ['src/pool/door.ts', /const SPINS = \d+/, 'const SPINS = 1'],
+  ['src/pool/door.ts', /const MOST_WAITS = \d+/, 'const MOST_WAITS = 1'],
   ['src/base/roster.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
   ['src/pool/inboxes.ts', /const PARCELS = \d+/, 'const PARCELS = 2'],
   ['src/pool/inboxes.ts', /const PARCEL_SHIFT = \d+/, 'const PARCEL_SHIFT = 2'],

@@ -8,23 +8,32 @@ import { Stream } from '../../../src/order/stream.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import { Keeper } from '../../../src/pool/keeper.js'
 import { newSharedPool } from '../../../src/pool/new-shared-pool.js'
+import type { PoolOptions } from '../../../src/pool/options.js'
 import { OutsideLock } from '../../../src/pool/outside-lock.js'
 import { seenBy } from '../../../src/pool/reserve.js'
 import { SharedPool } from '../../../src/pool/shared-pool.js'
 import { SharedState } from '../../../src/pool/shared-state.js'
 import type { Cast, Scenario } from '../stage.js'
 
-const BYTES = 1000
+export const BYTES = 1000
 const MiB = 2 ** 20
 
+/** What is set otherwise than in a usual pool. */
+interface Settings {
+  readonly backing?: PoolOptions['backing']
+  /** threads make barriers themselves */
+  readonly isFenced?: boolean
+}
+
 /** A pool on a simulated device; who asks has its keeper answer, or `keep` is a thread that does. */
-export function newPool() {
+export function newPool({ backing = 'auto', isFenced = false }: Settings = {}) {
   const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
   driver.cuInit()
   const context = Context.open(driver, 0)
   const clocks = new Clocks(context)
   const order = clocks.share()
-  const shared = newSharedPool(clocks, { shared: true }, driver.cuDeviceTotalMem(context.device), null)
+  const usual = newSharedPool(clocks, { shared: true, backing }, driver.cuDeviceTotalMem(context.device), null)
+  const shared = { ...usual, room: { ...usual.room, isFenced } }
   /** by address, the thread that holds a block which begins there */
   const holders = new Map<number, number>()
   const outside = new OutsideLock(driver)
@@ -39,6 +48,8 @@ export function newPool() {
   }
   return {
     attach,
+    /** for a thread that works on the state as a keeper does */
+    newState: () => new SharedState(shared, seenBy(keeps, shared.config)),
     newKeeper,
     keep: () => newKeeper().run(),
     take: (buffer: DeviceBuffer, thread: number) => {
@@ -51,8 +62,8 @@ export function newPool() {
 }
 
 /** The same with a keeper that answers whoever asks, when nobody else runs, and with so many buffers of the pool's creator. */
-function keptPool(count: number) {
-  const made = newPool()
+export function keptPool(count: number, settings: Settings = {}) {
+  const made = newPool(settings)
   const keeper = made.newKeeper()
   const pool = made.attach(true, () => keeper.serve())
   const held = Array.from({ length: count }, () => pool.allocate(BYTES))
@@ -60,7 +71,7 @@ function keptPool(count: number) {
 }
 
 /** All goes back, and all views tell one story. */
-function checkAll({ pool, keeper }: Pick<ReturnType<typeof keptPool>, 'pool' | 'keeper'>): void {
+export function checkAll({ pool, keeper }: Pick<ReturnType<typeof keptPool>, 'pool' | 'keeper'>): void {
   keeper.sweep()
   for (const { thread, alive } of pool.threads()) if (!alive) pool.reclaim(thread)
   pool.reclaim(0)
@@ -73,7 +84,7 @@ function checkAll({ pool, keeper }: Pick<ReturnType<typeof keptPool>, 'pool' | '
 }
 
 /** What a call returns, or null when it throws. */
-function tried<R>(call: () => R): R | null {
+export function tried<R>(call: () => R): R | null {
   try {
     return call()
   } catch {
