@@ -1,5 +1,6 @@
-// The project's code as the scheduler can run it: each file rewritten, once, and each planted bug as a file of its own beside
-// the one that it is in. Kept in the system's folder for temporary files, by a hash of all that it depends on.
+// The project's code as the scheduler can run it: each file rewritten, once. A planted bug is a twin of the function that it is in,
+// under a name of its own, which takes that one's place when the module is loaded; outside of functions it is a twin of the
+// file. Kept in the system's folder for temporary files, by a hash of all that it depends on.
 
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
@@ -7,14 +8,16 @@ import { tmpdir } from 'node:os'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type ts from 'typescript'
-import { MUTANTS } from './mutants.js'
+import { MUTANTS, type Mutant } from './mutants.js'
 
 export const PROJECT = fileURLToPath(new URL('../../../', import.meta.url))
+type Typescript = typeof ts
+
 const SCENARIOS = 'proof/interleave/scenarios'
 const STAGE = 'proof/interleave/stage.ts'
 
 export interface Built {
-  /** code by path in the project, `.ts`; that of a planted bug by `mutantPath` */
+  /** code by path in the project, `.ts`; that of a twin by `mutantPath` */
   readonly modules: Record<string, string>
   /** what runs at once although it touches shared memory */
   readonly atomic: readonly string[]
@@ -23,14 +26,30 @@ export interface Built {
 /** Smaller numbers, for small worlds: fewer looks before a thread sleeps, fewer threads, and what fills up sooner. */
 const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = [
   ['src/base/robust-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
+  ['src/pool/shared-state.ts', /const MOST_RECORDS = .*/, 'const MOST_RECORDS = 2 ** 11 - 1'],
+  ['src/pool/shared-state.ts', /const SPARE_RECORDS = .*/, 'const SPARE_RECORDS = 64'],
+  ['src/pool/shared-state.ts', /const MOST_RANGES = .*/, 'const MOST_RANGES = 16'],
+  ['src/pool/door.ts', /const SPINS = \d+/, 'const SPINS = 1'],
+  ['src/pool/door.ts', /const MOST_WAITS = \d+/, 'const MOST_WAITS = 1'],
   ['src/base/roster.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
   ['src/pool/inboxes.ts', /const PARCELS = \d+/, 'const PARCELS = 2'],
   ['src/pool/inboxes.ts', /const PARCEL_SHIFT = \d+/, 'const PARCEL_SHIFT = 2'],
 ]
 
-/** Where the code of a file with a planted bug is. */
-export function mutantPath(file: string, name: string): string {
-  return file.replace(/\.ts$/, `.mutant-${createHash('sha256').update(name).digest('hex').slice(0, 8)}.ts`)
+/** The code of a file of the project with a planted bug, or with none. */
+export function codeOf({ modules }: Built, path: string, mutant: Mutant | null): string | undefined {
+  const code = modules[path]
+  if (mutant?.file !== path) return code
+  return modules[mutantPath(mutant)] ?? code?.replaceAll(suffixOf(mutant), '')
+}
+
+function mutantPath(mutant: Mutant): string {
+  return mutant.file.replace(/\.ts$/, `.${suffixOf(mutant)}.ts`)
+}
+
+/** What the name of a twin ends with. */
+function suffixOf({ name }: Mutant): string {
+  return `$bug${createHash('sha256').update(name).digest('hex').slice(0, 8)}`
 }
 
 export async function build(): Promise<Built> {
@@ -53,27 +72,56 @@ export async function build(): Promise<Built> {
   return built
 }
 
-/** The text of a file of the project as it is run, with a bug if one is named. */
-function sources(): Map<string, string> {
+/** By path, the texts of files as they are run that are not those of the project. */
+function sources(ts: Typescript): Map<string, string> {
   const texts = new Map<string, string>()
-  const read = (path: string) => readFileSync(join(PROJECT, path), 'utf8')
-  for (const [path, pattern, replacement] of TUNING) {
-    texts.set(path, (texts.get(path) ?? read(path)).replace(pattern, replacement))
-  }
-  for (const { name, file, find, replace } of MUTANTS) {
-    const text = texts.get(file) ?? read(file)
-    const parts = text.split(find)
-    if (parts.length !== 2) throw new Error(`${name}: its place is found ${parts.length - 1} times in ${file}`)
-    texts.set(mutantPath(file, name), parts.join(replace))
+  const read = (path: string) => texts.get(path) ?? readFileSync(join(PROJECT, path), 'utf8')
+  for (const [path, pattern, replacement] of TUNING) texts.set(path, read(path).replace(pattern, replacement))
+  for (const path of new Set(MUTANTS.map(({ file }) => file))) {
+    const text = read(path)
+    const file = ts.createSourceFile(path, text, ts.ScriptTarget.ES2022, true)
+    const twins: [at: number, text: string][] = []
+    for (const mutant of MUTANTS.filter(each => each.file === path)) {
+      const start = text.indexOf(mutant.find)
+      const end = start + mutant.find.length
+      if (start === -1 || text.includes(mutant.find, start + 1))
+        throw new Error(`${mutant.name}: its place in ${path} is not found, or twice`)
+      const around = functionAround(ts, file, start, end)
+      if (around === null) texts.set(mutantPath(mutant), text.slice(0, start) + mutant.replace + text.slice(end))
+      else {
+        const [from, name] = [around.getStart(file), around.name!.getEnd()]
+        const head = text.slice(from, name) + suffixOf(mutant) + text.slice(name, start)
+        twins.push([around.getEnd(), `\n${head}${mutant.replace}${text.slice(end, around.getEnd())}\n`])
+      }
+    }
+    twins.sort(([one], [other]) => one - other)
+    let [whole, at] = ['', 0]
+    for (const [end, twin] of twins) {
+      whole += text.slice(at, end) + twin
+      at = end
+    }
+    texts.set(path, whole + text.slice(at))
   }
   return texts
+}
+
+/** The method, accessor or function with a name that a stretch of a file lies in the body of; null for none. */
+function functionAround(ts: Typescript, file: ts.SourceFile, start: number, end: number) {
+  const find = (node: ts.Node): ts.FunctionDeclaration | ts.MethodDeclaration | ts.GetAccessorDeclaration | null => {
+    const isTwinned = ts.isFunctionDeclaration(node) || ts.isMethodDeclaration(node) || ts.isGetAccessor(node)
+    if (isTwinned && node.name !== undefined && node.body !== undefined) {
+      return start >= node.body.getStart(file) && end <= node.end ? node : null
+    }
+    return node.forEachChild(child => find(child) ?? undefined) ?? null
+  }
+  return find(file)
 }
 
 async function compile(): Promise<Built> {
   const { default: ts } = await import('typescript')
   const { Colours } = await import('./colours.js')
   const { rewrite } = await import('./rewrite.js')
-  const texts = sources()
+  const texts = sources(ts)
   const { config } = ts.readConfigFile(join(PROJECT, 'tsconfig.json'), ts.sys.readFile)
   const options = ts.parseJsonConfigFileContent(config, ts.sys, PROJECT).options
   const host = ts.createCompilerHost(options)
@@ -93,19 +141,32 @@ async function compile(): Promise<Built> {
     file => parts.get(file) ?? 'quiet',
     node => pathOf(node.getSourceFile()) === STAGE,
   )
-  const modules: Record<string, string> = {}
-  for (const file of files) {
-    const { outputText } = ts.transpileModule(rewrite(file, colours), {
-      compilerOptions: {
-        target: ts.ScriptTarget.ES2022,
-        module: ts.ModuleKind.CommonJS,
-        useDefineForClassFields: false,
-        removeComments: true,
-      },
-    })
-    modules[pathOf(file)] = outputText
+  const rewritten = new Map(files.map(file => [join(PROJECT, pathOf(file)), rewrite(file, colours)]))
+  return { modules: transpile(ts, rewritten), atomic: [...new Set(colours.atomic)].sort() }
+}
+
+/** JavaScript by path in the project; all at once, which is three times as fast as one after another. */
+function transpile(ts: Typescript, texts: ReadonlyMap<string, string>): Record<string, string> {
+  const options: ts.CompilerOptions = {
+    target: ts.ScriptTarget.ES2022,
+    module: ts.ModuleKind.CommonJS,
+    useDefineForClassFields: false,
+    removeComments: true,
+    isolatedModules: true,
+    noResolve: true,
+    noLib: true,
   }
-  return { modules, atomic: [...new Set(colours.atomic)].sort() }
+  const host: ts.CompilerHost = {
+    ...ts.createCompilerHost(options),
+    fileExists: path => texts.has(path),
+    readFile: path => texts.get(path),
+    getSourceFile: path => ts.createSourceFile(path, texts.get(path) ?? '', ts.ScriptTarget.ES2022),
+  }
+  const modules: Record<string, string> = {}
+  ts.createProgram([...texts.keys()], options, host).emit(undefined, (path, code) => {
+    modules[relative(PROJECT, path).replace(/\.js$/, '.ts')] = code
+  })
+  return modules
 }
 
 /** Threads meet in files that use atomic operations, and in those that take what was published. */

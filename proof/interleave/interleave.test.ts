@@ -36,7 +36,7 @@ describe('a planted bug is noticed', () => {
   for (const mutant of MUTANTS) {
     it(mutant.name, () => {
       const { failing } = new Play(built, mutant.scenario, { arch: mutant.arch ?? 'x64', mutant }).byChance(
-        1,
+        mutant.seed ?? 1,
         MOST_RUNS,
       )
       assert.ok(failing !== null, `not in ${MOST_RUNS} runs of: ${mutant.scenario}`)

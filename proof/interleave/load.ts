@@ -2,7 +2,7 @@
 
 import { createRequire } from 'node:module'
 import { join, posix } from 'node:path'
-import { type Built, mutantPath, PROJECT } from './build.js'
+import { type Built, codeOf, PROJECT } from './build.js'
 import type { Mutant } from './mutants.js'
 import type { Runtime } from './runtime.js'
 
@@ -27,8 +27,7 @@ export class Modules {
   load(path: string): Exports {
     const known = this.own[path] ?? this.loaded.get(path)
     if (known !== undefined) return known
-    const { mutant } = this
-    const code = this.built.modules[mutant?.file === path ? mutantPath(path, mutant.name) : path]
+    const code = codeOf(this.built, path, this.mutant)
     if (code === undefined) throw new Error(`${path} was not rewritten`)
     const exports: Exports = {}
     this.loaded.set(path, exports)

@@ -8,10 +8,21 @@ import { isGone, isOver, lifeSign, sharingObstacle, threadNumber, threadStart } 
 /** Threads that one roster can have at a time; their numbers are 1 to this. */
 export const MOST_WORKERS = 64
 /**
- * int32 words of a roster. From 1 on, for each number: the system's number of its thread, negative once the thread is dead; then the
- * time at which each thread started; then how many threads had the number before; then descriptor and inode of each life sign.
+ * int32 words of a roster. From 1 on, for each number: the word of its thread, see below; then the time at which each thread
+ * started; then how many threads had the number before; then descriptor and inode of each life sign.
  */
 export const ROSTER_WORDS = 5 * MOST_WORKERS + 1
+/** Of a word: the system's number of the thread, which is below 2^22 in any Linux; 0 for no thread. */
+const ID = 2 ** 22 - 1
+/** The thread has noted all by which others know it; before that it is known by its number alone. */
+const DESCRIBED = 2 ** 22
+/**
+ * Counts the threads that had the number, as far as there is room. The system's numbers come round again; without the count, what was
+ * found out about a thread would be taken for the next one's.
+ */
+const TURN = 2 ** 23
+/** The sign of a word: the thread is dead. */
+const DEAD = 2 ** 31
 /** Between two names of one number. */
 const NAMES = 128
 const MOST_NAMES = 2 ** 24
@@ -29,9 +40,8 @@ export class Roster {
     if (obstacle !== null) throw new PoolError(obstacle)
     const id = threadNumber()
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
-      if (Atomics.compareExchange(this.words, this.first + worker, 0, id) !== 0) continue
-      this.describe(worker, id)
-      return worker
+      const word = this.wordOf(worker)
+      if ((word & ID) === 0 && this.replace(worker, word, word | id)) return this.described(worker, id)
     }
     return 0
   }
@@ -43,13 +53,10 @@ export class Roster {
   takeOver(): number {
     const id = threadNumber()
     for (const worker of this.lookAtAll()) {
-      const dead = Atomics.load(this.words, this.first + worker)
-      if (dead >= 0) continue // another thread has cleared up
-      this.clear(worker)
-      if (Atomics.compareExchange(this.words, this.first + worker, dead, id) !== dead) continue
+      const word = this.wordOf(worker)
+      if (word >= 0 || !this.replace(worker, word, afterTurn(word) | id)) continue // another thread was first
       Atomics.add(this.words, this.namesOf(worker), 1)
-      this.describe(worker, id)
-      return worker
+      return this.described(worker, id)
     }
     return 0
   }
@@ -70,19 +77,16 @@ export class Roster {
    * several who say so one cleans up.
    */
   bury(worker: number): boolean {
-    const id = Atomics.load(this.words, this.first + worker)
-    return id > 0 && Atomics.compareExchange(this.words, this.first + worker, id, -id) === id
+    const word = this.wordOf(worker)
+    return isThere(word) && this.replace(worker, word, word | DEAD)
   }
 
   /** Asks the system whether a thread has ended, and buries it then. Returns whether it is dead. */
   look(worker: number): boolean {
-    const id = Atomics.load(this.words, this.first + worker)
-    if (id <= 0) return id < 0
-    const started = Atomics.load(this.words, this.startOf(worker))
-    const descriptor = Atomics.load(this.words, this.signOf(worker))
-    const inode = Atomics.load(this.words, this.signOf(worker) + 1)
-    if (!isGone({ descriptor, inode }) && !isOver(id, started)) return false
-    return Atomics.compareExchange(this.words, this.first + worker, id, -id) === id || this.isDead(worker)
+    const word = this.wordOf(worker)
+    if (!isThere(word)) return word < 0
+    if (!this.hasEnded(worker, word)) return false
+    return this.replace(worker, word, word | DEAD) || this.isDead(worker)
   }
 
   /** Looks at all threads. Returns the numbers of the dead, also those that were known. */
@@ -98,11 +102,18 @@ export class Roster {
     return dead
   }
 
-  /** Nothing is left of a thread, by its own doing or after its death: its number may be given away. */
+  /** Nothing is left of the calling thread here: its number may be given away. */
   forget(worker: number): void {
-    this.clear(worker) // first: the next thread of the number is another one
     Atomics.add(this.words, this.namesOf(worker), 1)
-    Atomics.store(this.words, this.first + worker, 0)
+    Atomics.store(this.words, this.first + worker, afterTurn(this.wordOf(worker)))
+  }
+
+  /** The same of a dead thread; nothing where another one has its number by now. */
+  forgetDead(worker: number): void {
+    const word = this.wordOf(worker)
+    if (word >= 0) return
+    Atomics.add(this.words, this.namesOf(worker), 1)
+    this.replace(worker, word, afterTurn(word))
   }
 
   /** How many threads there are that are not known to be dead. */
@@ -113,24 +124,37 @@ export class Roster {
   }
 
   isAlive(worker: number): boolean {
-    return Atomics.load(this.words, this.first + worker) > 0
+    return isThere(this.wordOf(worker))
   }
 
   isDead(worker: number): boolean {
-    return Atomics.load(this.words, this.first + worker) < 0
+    return this.wordOf(worker) < 0
   }
 
-  /** Notes all by which others see whether the thread lives. A thread that dies before this is known by its number alone. */
-  private describe(worker: number, id: number): void {
+  private wordOf(worker: number): number {
+    return Atomics.load(this.words, this.first + worker)
+  }
+
+  private replace(worker: number, word: number, next: number): boolean {
+    return Atomics.compareExchange(this.words, this.first + worker, word, next | 0) === word
+  }
+
+  /** Notes all by which others see whether the calling thread lives; returns its number. */
+  private described(worker: number, id: number): number {
     const { descriptor, inode } = lifeSign()
     Atomics.store(this.words, this.startOf(worker), threadStart(id))
-    Atomics.store(this.words, this.signOf(worker) + 1, inode)
     Atomics.store(this.words, this.signOf(worker), descriptor)
+    Atomics.store(this.words, this.signOf(worker) + 1, inode)
+    Atomics.or(this.words, this.first + worker, DESCRIBED)
+    return worker
   }
 
-  private clear(worker: number): void {
-    Atomics.store(this.words, this.signOf(worker), 0)
-    Atomics.store(this.words, this.startOf(worker), 0)
+  private hasEnded(worker: number, word: number): boolean {
+    if ((word & DESCRIBED) === 0) return isOver(word & ID, 0)
+    const started = Atomics.load(this.words, this.startOf(worker))
+    const descriptor = Atomics.load(this.words, this.signOf(worker))
+    const inode = Atomics.load(this.words, this.signOf(worker) + 1)
+    return isGone({ descriptor, inode }) || isOver(word & ID, started)
   }
 
   private signOf(worker: number): number {
@@ -144,4 +168,14 @@ export class Roster {
   private namesOf(worker: number): number {
     return this.first + 2 * MOST_WORKERS + worker
   }
+}
+
+/** Whether a word is that of a thread, as far as is known alive. */
+function isThere(word: number): boolean {
+  return word > 0 && (word & ID) !== 0
+}
+
+/** The word of a number that no thread has, after that of one. */
+function afterTurn(word: number): number {
+  return (word + TURN) & ~(ID | DESCRIBED | DEAD)
 }

@@ -288,7 +288,7 @@ export class StreamSlots {
       pins[dead] = 0
       this.state.eventCounts[dead] = 0
       if (dead === this.me) this.hasEstate = false
-      else this.roster.forget(dead)
+      else this.roster.forgetDead(dead)
     }
     this.release()
   }

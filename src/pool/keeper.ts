@@ -186,7 +186,7 @@ export class Keeper {
 
   private forget(thread: number): void {
     this.buried.delete(thread)
-    this.state.roster.forget(thread)
+    this.state.roster.forgetDead(thread)
   }
 
   private *reply(question: Question, asker: number): Waiting<unknown> {

@@ -1,7 +1,7 @@
 import { assert } from '../../../src/base/assert.js'
 import { RobustLock } from '../../../src/base/robust-lock.js'
 import { ROSTER_WORDS, Roster } from '../../../src/base/roster.js'
-import { type Cast, isOverNow, type Scenario } from '../stage.js'
+import { type Cast, mayBeCut, pause, type Scenario } from '../stage.js'
 
 /** Threads that enter a roster and take a lock some times each; what is locked is a sum in two halves. */
 function contenders(count: number, turns: number, mortals: readonly number[] = []): Cast {
@@ -30,27 +30,49 @@ function contenders(count: number, turns: number, mortals: readonly number[] = [
   }
 }
 
-/** The same, where whoever takes the lock over from a dead thread gives the number of that away, before the others enter or after. */
+/** The first thread ends with the lock; whoever takes it over gives that thread's number away, and another one enters. */
 function heirs(): Cast {
   const words = new Int32Array(new SharedArrayBuffer((ROSTER_WORDS + 4) * 4))
   const roster = new Roster(words, 4)
-  let inside = -1
-  const contend = (thread: number) => {
-    const lock = new RobustLock(words, 0, roster, roster.enter())
-    roster.lookAtAll() // so that the dead are known before anybody sleeps
+  const [first, second, third] = [1, 2, 3].map(() => roster.enter())
+  new RobustLock(words, 0, roster, first).acquire()
+  roster.bury(first)
+  let inside = 0
+  const contend = (me: number) => {
+    const lock = new RobustLock(words, 0, roster, me)
     const dead = lock.acquire()
-    assert(inside === -1 || isOverNow(inside), 'one thread is inside')
-    inside = thread
-    words[1]++
-    if (dead !== 0) roster.forget(dead)
-    inside = -1
+    assert(inside === 0, 'one thread is inside')
+    inside = me
+    if (dead !== 0) roster.forgetDead(dead)
+    pause()
+    inside = 0
     lock.release()
   }
-  return { threads: [0, 1, 2, 3].map(thread => () => contend(thread)), mortals: [0] }
+  return { threads: [() => contend(second), () => contend(third), () => contend(roster.enter())] }
+}
+
+/** Threads whose first turns may be cut short in the middle; the next turn finds the lock taken by the same thread. */
+function cutShort(): Cast {
+  const words = new Int32Array(new SharedArrayBuffer((ROSTER_WORDS + 4) * 4))
+  const roster = new Roster(words, 4)
+  const contend = () => {
+    const lock = new RobustLock(words, 0, roster, roster.enter())
+    const turn = () => {
+      if (lock.acquire() !== 0) words[2] = words[1]
+      assert(words[1] === words[2], 'what is locked is whole')
+      words[1]++
+      words[2]++
+      lock.release()
+    }
+    mayBeCut(turn)
+    turn()
+  }
+  return { threads: [contend, contend], end: () => assert(words[1] >= 2, 'every turn that is done counts') }
 }
 
 export const scenarios: Record<string, Scenario> = {
   'a lock lets one thread in': { begin: () => contenders(2, 2) },
   'a lock is taken over from the dead': { begin: () => contenders(2, 1, [0]) },
-  'a lock is not taken from whoever has the number of the dead': { begin: heirs, bound: null },
+  'a thread whose call was cut short takes its own lock over': { begin: cutShort },
+  'a lock is not taken from whoever has the number of the dead': { begin: heirs },
 }

@@ -1,12 +1,14 @@
 import { assert } from '../../../src/base/assert.js'
+import { Bell } from '../../../src/base/bell.js'
 import { Mailbox, mailboxWords } from '../../../src/base/mailbox.js'
 import { type Cast, mayBeCut, type Scenario } from '../stage.js'
 
 /** A thread that answers, and some that ask as numbers from 1; all may be cut short when they ask first. */
 function askers(count: number, turns: number, isCut: boolean): Cast {
-  const mailbox = new Mailbox(new Int32Array(new SharedArrayBuffer(mailboxWords(count) * 4)))
+  const mailbox = new Mailbox(new Int32Array(new SharedArrayBuffer(mailboxWords(count) * 4)), new Bell())
   let asking = count
   const ask = (me: number, turn: number) => {
+    if (mailbox.isLate(me)) mailbox.takeLate(me, () => null)
     const answer = mailbox.ask(me, [me, turn], () => null)
     assert(JSON.stringify(answer) === `{"to":[${me},${turn}]}`, 'a question has its own answer')
   }
@@ -14,12 +16,12 @@ function askers(count: number, turns: number, isCut: boolean): Cast {
     if (isCut) mayBeCut(() => ask(me, 0))
     for (let turn = 1; turn <= turns; turn++) ask(me, turn)
     asking--
-    mailbox.ring()
+    mailbox.bell.ring()
   }
   const answer = () => {
     while (asking > 0) {
-      const { rings } = mailbox
-      if (mailbox.answer(question => ({ to: question })) === 0) mailbox.sleep(rings, 50)
+      const { rings } = mailbox.bell
+      if (mailbox.answer(question => ({ to: question })) === 0) mailbox.bell.sleep(rings, 50)
     }
   }
   return { threads: [answer, ...Array.from({ length: count }, (_, index) => () => askAll(index + 1))] }

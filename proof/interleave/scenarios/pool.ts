@@ -46,12 +46,12 @@ function program(seed: number, steps: number): Cast {
       give(buffer)
       buffer.free()
     }
-    working--
     if (who === 1) {
-      while (working > 0) pool.processDeferred()
+      while (working > 1) pool.processDeferred()
       pool.check()
     }
     pool.close()
+    working--
   }
   return { threads: [keep, () => work(1), () => work(2)] }
 }

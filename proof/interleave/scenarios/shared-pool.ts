@@ -1,43 +1,68 @@
 // Shared pools whose keeper has found memory before the threads begin, and which ask it for nothing then.
 
 import { assert } from '../../../src/base/assert.js'
+import { Bell } from '../../../src/base/bell.js'
 import { Context } from '../../../src/driver/context.js'
 import { SimulatedDriver } from '../../../src/driver/simulated/simulated-driver.js'
 import { Clocks } from '../../../src/order/clocks.js'
 import { Stream } from '../../../src/order/stream.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import { Keeper } from '../../../src/pool/keeper.js'
+import { Keepers } from '../../../src/pool/keepers.js'
 import { newSharedPool } from '../../../src/pool/new-shared-pool.js'
+import type { PoolOptions } from '../../../src/pool/options.js'
 import { OutsideLock } from '../../../src/pool/outside-lock.js'
 import { seenBy } from '../../../src/pool/reserve.js'
 import { SharedPool } from '../../../src/pool/shared-pool.js'
 import { SharedState } from '../../../src/pool/shared-state.js'
 import type { Cast, Scenario } from '../stage.js'
 
-const BYTES = 1000
+export const BYTES = 1000
 const MiB = 2 ** 20
 
+/** What is set otherwise than in a usual pool. */
+interface Settings {
+  readonly backing?: PoolOptions['backing']
+  /** threads make barriers themselves */
+  readonly isFenced?: boolean
+}
+
 /** A pool on a simulated device; who asks has its keeper answer, or `keep` is a thread that does. */
-export function newPool() {
+export function newPool({ backing = 'auto', isFenced = false }: Settings = {}) {
   const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
   driver.cuInit()
   const context = Context.open(driver, 0)
   const clocks = new Clocks(context)
   const order = clocks.share()
-  const shared = newSharedPool(clocks, { shared: true }, driver.cuDeviceTotalMem(context.device), null)
+  const usual = newSharedPool(clocks, { shared: true, backing }, driver.cuDeviceTotalMem(context.device), null)
+  const shared = { ...usual, room: { ...usual.room, isFenced } }
   /** by address, the thread that holds a block which begins there */
   const holders = new Map<number, number>()
   const outside = new OutsideLock(driver)
   const keeps = new Clocks(Context.open(outside.driver, 0), order)
-  const keeperState = () => new SharedState(shared, seenBy(keeps, shared.config))
+  const newKeeper = () =>
+    new Keeper(new SharedState(shared, seenBy(keeps, shared.config)), keeps, shared.config, outside, () =>
+      keeps.close(),
+    )
   const attach = (isCreator = false, meanwhile = () => {}) => {
     const own = new Clocks(Context.open(driver, 0), order)
     return new SharedPool(own, new Stream(own, 0, false), shared, isCreator, meanwhile)
   }
   return {
     attach,
-    newKeeper: () => new Keeper(keeperState(), keeps, shared.config, outside, () => keeps.close()),
-    keep: () => Keeper.run(keeperState(), keeps, shared.config, outside, () => keeps.close()),
+    /** for a thread that works on the state as a keeper does */
+    newState: () => new SharedState(shared, seenBy(keeps, shared.config)),
+    newKeeper,
+    keep: () => {
+      const bell = new Bell(shared.bell)
+      const keepers = new Keepers(() => {})
+      keepers.add(newKeeper())
+      while (keepers.count > 0) {
+        const { rings } = bell
+        const restMs = keepers.serve()
+        if (restMs > 0) bell.sleep(rings, restMs)
+      }
+    },
     take: (buffer: DeviceBuffer, thread: number) => {
       const holder = holders.get(buffer.ptr)
       assert(holder === undefined, `thread ${thread} gets what thread ${holder} holds`)
@@ -48,8 +73,8 @@ export function newPool() {
 }
 
 /** The same with a keeper that answers whoever asks, when nobody else runs, and with so many buffers of the pool's creator. */
-function keptPool(count: number) {
-  const made = newPool()
+export function keptPool(count: number, settings: Settings = {}) {
+  const made = newPool(settings)
   const keeper = made.newKeeper()
   const pool = made.attach(true, () => keeper.serve())
   const held = Array.from({ length: count }, () => pool.allocate(BYTES))
@@ -57,7 +82,7 @@ function keptPool(count: number) {
 }
 
 /** All goes back, and all views tell one story. */
-function checkAll({ pool, keeper }: Pick<ReturnType<typeof keptPool>, 'pool' | 'keeper'>): void {
+export function checkAll({ pool, keeper }: Pick<ReturnType<typeof keptPool>, 'pool' | 'keeper'>): void {
   keeper.sweep()
   for (const { thread, alive } of pool.threads()) if (!alive) pool.reclaim(thread)
   pool.reclaim(0)
@@ -70,7 +95,7 @@ function checkAll({ pool, keeper }: Pick<ReturnType<typeof keptPool>, 'pool' | '
 }
 
 /** What a call returns, or null when it throws. */
-function tried<R>(call: () => R): R | null {
+export function tried<R>(call: () => R): R | null {
   try {
     return call()
   } catch {

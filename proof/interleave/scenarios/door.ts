@@ -1,0 +1,67 @@
+import { assert } from '../../../src/base/assert.js'
+import { publish } from '../../../src/base/publish.js'
+import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../../../src/base/roster.js'
+import { Region } from '../../../src/heap/region.js'
+import { Door } from '../../../src/pool/door.js'
+import { type Cast, pause, type Scenario } from '../stage.js'
+
+const WORDS = 64 * (MOST_WORKERS + 1)
+
+/** A thread that takes a block behind its door and puts it back, and a keeper that takes it away behind shut doors. */
+function door(isFenced: boolean): Cast {
+  const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
+  const buffer = new SharedArrayBuffer(WORDS * 4)
+  const newDoor = () => new Door(new Region(buffer), roster, isFenced)
+  const me = roster.enter()
+  /** whether the block is where both may take it, then what goes with it */
+  const place = new Int32Array(new SharedArrayBuffer(256))
+  const [IS_THERE, CONTENT] = [0, 32]
+  place[IS_THERE] = 1
+  let holders = 0
+  const have = () => {
+    assert(holders === 0, 'a block is one thread’s')
+    holders++
+    place[CONTENT]++
+    pause()
+    holders--
+  }
+  const work = () => {
+    const own = newDoor()
+    own.assign(me)
+    for (let turn = 0; turn < 3; turn++) {
+      if (!own.enter()) continue
+      const isMine = place[IS_THERE] === 1
+      if (isMine) place[IS_THERE] = 0
+      own.leave()
+      if (!isMine) continue
+      have()
+      publish(place, IS_THERE, 1)
+    }
+  }
+  const keep = () => {
+    const keeper = newDoor()
+    for (let turn = 0; turn < 2; turn++) {
+      keeper.shut()
+      if (Atomics.load(place, IS_THERE) === 1 && keeper.isOut(me) && Atomics.load(place, IS_THERE) === 1) {
+        const content = place[CONTENT]
+        Atomics.store(place, IS_THERE, 0)
+        have()
+        assert(place[CONTENT] === content + 1, 'what goes with a block is seen')
+        if (turn === 0) Atomics.store(place, IS_THERE, 1)
+        else holders++ // and keeps it
+      }
+      keeper.open()
+    }
+  }
+  const end = () => {
+    const own = newDoor()
+    own.assign(me)
+    assert(own.enter(), 'the doors are open in the end')
+  }
+  return { threads: [work, keep], end }
+}
+
+export const scenarios: Record<string, Scenario> = {
+  'a door lets one of both have a block': { begin: () => door(false) },
+  'a door whose threads make barriers lets one of both have a block': { begin: () => door(true) },
+}

@@ -1,0 +1,3 @@
+import type { Scenario } from '../stage.js'
+
+export const scenarios: Record<string, Scenario> = {}
