@@ -140,8 +140,8 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'answered is said before the answer is there',
-      'this.write(place, this.tried(work, this.read(place), asker))\n      Atomics.store(words, place, Status.answered)',
-      'const answer = this.tried(work, this.read(place), asker)\n      Atomics.store(words, place, Status.answered)\n      this.write(place, answer)',
+      'this.write(place, answer)\n    Atomics.store(words, place, Status.answered)',
+      'Atomics.store(words, place, Status.answered)\n    this.write(place, answer)',
     ],
   ]),
   ...inFile(BUMP, 'a stack hands out each unit once in an epoch', [
