@@ -273,6 +273,9 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
       })
     if (record === 0) throw unknownAddress(ptr)
     const block = this.cache.blocks.blockOf(record)
+    const { slot, lastSlot } = block.stream
+    // A call that was cut short may have taken it for another stream than the one that had it before.
+    if (this.words[(record << 4) | Word.key] !== (slot < 0 ? lastSlot : slot) + 1) block.stream = this.streamAt(record)
     this.release(new DeviceBuffer(block, block.tag & ~1), stream)
   }
 
