@@ -272,9 +272,11 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
         return this.liveAt(ptr, this.addresses)
       })
     if (record === 0) throw unknownAddress(ptr)
-    const block = this.cache.blocks.blockOf(record)
+    // A call that was cut short may not have come so far as to note that it has the block, and for which stream.
+    const known = this.cache.blocks.blockOf(record) as Block | undefined
+    const isNoted = known !== undefined && known.stack !== null && known.tag === this.words[record << 4]
+    const block = isNoted ? known : this.cache.admit(record)
     const { slot, lastSlot } = block.stream
-    // A call that was cut short may have taken it for another stream than the one that had it before.
     if (this.words[(record << 4) | Word.key] !== (slot < 0 ? lastSlot : slot) + 1) block.stream = this.streamAt(record)
     this.release(new DeviceBuffer(block, block.tag & ~1), stream)
   }
