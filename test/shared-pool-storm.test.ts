@@ -1,5 +1,5 @@
-// Threads that take and free each other's buffers of one pool and are terminated at random moments. A longer run: npm run
-// storm, with STORM_SEED set for another one.
+// Threads that take and free each other's buffers of one pool, lend each other streams, are cut short in the middle of calls
+// and are terminated at random moments. A longer run: npm run storm, with STORM_SEED set for another one.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -14,7 +14,7 @@ import type { SharedPool } from '../src/pool/shared-pool.js'
 import { newStorm, POOL_BYTES, Progress, type Storm } from './storm-thread.suite.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)
-const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 40)
+const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 24)
 const THREADS = 4
 
 interface Ended {
@@ -25,6 +25,8 @@ interface Ended {
 
 class StormThread {
   private static readonly all = new Set<Worker>()
+  /** what a thread has thrown, in a list of one or none */
+  static readonly errors: unknown[] = []
   readonly number: Promise<number>
   private readonly thread: Worker
   private readonly threadId: number
@@ -34,6 +36,7 @@ class StormThread {
     this.thread = new Worker(url, { workerData: { storm, seed } })
     this.threadId = this.thread.threadId
     StormThread.all.add(this.thread)
+    this.thread.on('error', error => StormThread.errors.push(error))
     this.number = once(this.thread, 'message').then(([number]) => number as number)
   }
 
@@ -76,23 +79,28 @@ async function inherit(pool: SharedPool, storm: Storm, { number, threadId }: End
 
 test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async () => {
   const random = new Random(SEED)
-  const device: Device = openDevice(new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' }))
+  const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
+  const device: Device = openDevice(driver)
+  const gate = device.createStream()
   const pool = device.createPool({ shared: true, maxPoolBytes: POOL_BYTES })
   const first = pool.allocate(256)
-  const storm = newStorm(pool.share(), first.ptr)
+  const storm = newStorm(pool.share(), first.ptr, gate.share())
   first.free()
   const { progress } = storm
   const running = Array.from({ length: THREADS }, () => new StormThread(storm, random.next()))
   let found = 0
   for (let count = 0; count < TERMINATIONS; ) {
     const steps = Atomics.load(progress, Progress.steps)
+    const held = driver.holdOperation(gate.handle)
     while (Atomics.load(progress, Progress.steps) < steps + 50) {
       const { liveBuffers, liveBytes, frees } = pool.stats()
+      if (StormThread.errors.length > 0) throw StormThread.errors[0]
       assert.ok(liveBuffers >= 0 && frees >= 0, `${liveBuffers} live, ${frees} freed`)
       assert.ok(liveBytes >= 0 && liveBytes <= POOL_BYTES, `${liveBytes} bytes live`)
       await setImmediate()
     }
     for (let turns = random.below(30); turns > 0; turns--) await setImmediate()
+    driver.releaseThrough(gate.handle, held)
     const victims = running.splice(0, 1 + random.below(2))
     for (const victim of victims) await victim.number
     const ended = await Promise.all(victims.map(victim => victim.terminate()))
@@ -131,7 +139,7 @@ test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async ()
   assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
   device.close()
   assert.ok(
-    found > 0 && progress[Progress.adopted] > 0,
-    `${found} held by the dead, ${progress[Progress.adopted]} adopted`,
+    found > 0 && progress[Progress.adopted] > 0 && progress[Progress.cuts] > 0,
+    `${found} held by the dead, ${progress[Progress.adopted]} adopted, ${progress[Progress.cuts]} cut short`,
   )
 })

@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { runInNewContext } from 'node:vm'
 import { Worker } from 'node:worker_threads'
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { markOfThread } from '../base/os-thread.js'
@@ -44,6 +45,19 @@ test('what cannot be shared or connected to is refused', () => {
   }
   const own = { simulated: true, cuInit: () => {} }
   assert.throws(() => shareDriver(own as never), { name: 'PoolError', message: /a driver of one's own/ })
+})
+
+test('the answer to a call that was cut short is not taken for that to the next one', () => {
+  const remote = connectDriver(new OwnerThread().open())
+  remote.cuInit()
+  const devices = remote.cuDeviceGetCount()
+  const endless = () => {
+    for (;;) remote.cuDriverGetVersion()
+  }
+  for (let cuts = 0; cuts < 20; cuts++) {
+    assert.throws(() => runInNewContext('call()', { call: endless }, { timeout: 2 }), /timed out/)
+    assert.equal(remote.cuDeviceGetCount(), devices)
+  }
 })
 
 test('each thread has a context, a default stream and a capture mode of its own', async () => {

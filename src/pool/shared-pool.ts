@@ -293,8 +293,13 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
         return this.liveAt(ptr, this.addresses)
       })
     if (record === 0) throw unknownAddress(ptr)
-    const block = this.homeOf(record)
-    const buffer = new DeviceBuffer(block, this.words[record << 4] & ~1)
+    const tag = this.words[record << 4]
+    const known = this.homeOf(record) as Block | AdoptedBlock | undefined
+    // A call that was cut short may not have come so far as to note that it has the block, and for which stream.
+    const block = known !== undefined && (known.tag | 1) === (tag | 1) ? known : this.cache.admit(record)
+    const { slot, lastSlot } = block.stream
+    if (this.words[(record << 4) | Word.key] !== (slot < 0 ? lastSlot : slot) + 1) block.stream = this.streamAt(record)
+    const buffer = new DeviceBuffer(block, tag & ~1)
     if (block instanceof AdoptedBlock) this.releaseAdopted(buffer, stream)
     else this.release(buffer, stream)
   }

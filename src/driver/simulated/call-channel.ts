@@ -14,6 +14,8 @@ export interface Hello {
 }
 
 export interface Call {
+  /** of this caller's; the answer has the same, since it may come after a call that was cut short */
+  readonly number: number
   /** a method, or a property to be read */
   readonly member: string
   readonly args: readonly unknown[]
@@ -22,6 +24,7 @@ export interface Call {
 }
 
 export interface Answer {
+  readonly number: number
   readonly result?: unknown
   readonly error?: CarriedError
   readonly target?: Uint8Array

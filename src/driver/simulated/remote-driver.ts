@@ -5,9 +5,10 @@
 import { randomUUID } from 'node:crypto'
 import type { BroadcastChannel } from 'node:worker_threads'
 import { uncarry } from '../../base/carried-error.js'
-import { openEnd, takeSent } from '../../base/channel-end.js'
+import { openEnd, take } from '../../base/channel-end.js'
 import { CudaError, DeviceLostError, PoolError } from '../../base/errors.js'
 import { hasEnded, markOfThread } from '../../base/os-thread.js'
+import { checkStack } from '../../base/stack.js'
 import { RESULT } from '../constants.js'
 import type { Driver } from '../driver.js'
 import type { Answer, Call, Hello } from './call-channel.js'
@@ -118,6 +119,7 @@ class Line {
   private readonly answered = new Int32Array(new SharedArrayBuffer(WORD_BYTES))
   private readonly end: BroadcastChannel
   private ended = false
+  private calls = 0
 
   constructor(
     name: string,
@@ -135,17 +137,28 @@ class Line {
   }
 
   /** The result of a call; what the other thread has written for it goes to `target`. */
-  call(call: Call, target?: Uint8Array): unknown {
-    if (!this.ended) this.end.postMessage(call)
-    if (this.ended || !this.wait()) {
+  call(call: Omit<Call, 'number'>, target?: Uint8Array): unknown {
+    checkStack()
+    const number = ++this.calls
+    if (!this.ended) this.end.postMessage({ ...call, number } satisfies Call)
+    const answer = this.ended ? null : this.answerTo(number)
+    if (answer === null) {
       this.ended = true
       const code = RESULT.CUDA_ERROR_DEINITIALIZED
       throw new DeviceLostError(new CudaError(call.member, code, 'CUDA_ERROR_DEINITIALIZED', OWNER_ENDED))
     }
-    const answer = takeSent<Answer>(this.end)
     if (answer.error !== undefined) throw uncarry(answer.error)
     if (answer.target !== undefined) target?.set(answer.target)
     return answer.result
+  }
+
+  /** What the other thread answers; null when it has ended. */
+  private answerTo(number: number): Answer | null {
+    for (;;) {
+      const answer = take<Answer>(this.end)
+      if (answer?.number === number) return answer
+      if (answer === undefined && !this.wait()) return null
+    }
   }
 
   /** Waits for the other thread, however long it is busy, and serves others meanwhile; false when it has ended. */

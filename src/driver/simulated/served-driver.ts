@@ -94,15 +94,15 @@ export class ServedDriver {
     wake(caller.answered)
   }
 
-  private run({ member, args, targetBytes }: Call): Answer {
+  private run({ number, member, args, targetBytes }: Call): Answer {
     const target = targetBytes === undefined ? undefined : new Uint8Array(targetBytes)
     try {
       const value: unknown = this.driver[member as keyof SimulatedDriver]
-      if (typeof value !== 'function') return { result: value }
+      if (typeof value !== 'function') return { number, result: value }
       const result: unknown = value.apply(this.driver, target === undefined ? args : [target, ...args.slice(1)])
-      return target === undefined ? { result } : { result, target }
+      return target === undefined ? { number, result } : { number, result, target }
     } catch (error) {
-      return { error: carry(error) }
+      return { number, error: carry(error) }
     }
   }
 }

@@ -1,0 +1,86 @@
+// The streams of a thread of the storm: its own ones, which others borrow while it closes them with work pending or dies, and
+// those that it has borrowed. Each thread posts one of its own on a board.
+
+import { PoolError } from '../src/base/errors.js'
+import type { Random } from '../src/base/random.js'
+import type { Device } from '../src/device.js'
+import type { SharedStream, Stream } from '../src/order/stream.js'
+
+const POSTS = 8
+const MOST_STREAMS = 64
+/** What a call on a stream may say, once its thread has ended it or is about to. */
+const ENDED = /the stream is closed|is closed, here|was closed by the thread|(was|being) closed, /
+
+/** By post: generation and slot of a lent stream in one word, 0 for none. */
+export function newPosts(): Int32Array {
+  return new Int32Array(new SharedArrayBuffer(POSTS * 4))
+}
+
+/** What a call gives, or null where a lent stream that it is for has ended. */
+export function unlessEnded<R>(call: () => R): R | null {
+  try {
+    return call()
+  } catch (error) {
+    if (error instanceof PoolError && ENDED.test(error.message)) return null
+    throw error
+  }
+}
+
+export class StormStreams {
+  private own: Stream
+  private borrowed: Stream | null = null
+  private readonly gate: Stream
+
+  constructor(
+    private readonly device: Device,
+    private readonly posts: Int32Array,
+    /** a stream whose work the first thread holds back now and then */
+    gate: SharedStream,
+    private readonly random: Random,
+  ) {
+    this.gate = device.adoptStream(gate)
+    this.own = device.createStream()
+  }
+
+  any(): Stream {
+    const one = [this.device.defaultStream, this.own, this.borrowed][this.random.below(3)]
+    return one ?? this.own
+  }
+
+  /** Does something with a stream. */
+  step(): void {
+    const { random, device } = this
+    const dice = random.below(8)
+    if (dice < 2) this.replace()
+    else if (dice < 5) this.borrow()
+    else if (dice === 5) unlessEnded(() => this.any().query())
+    else if (dice === 6) unlessEnded(() => this.any().synchronize())
+    else {
+      using event = device.createEvent()
+      unlessEnded(() => event.record(this.any())) ?? event.record(this.own)
+      unlessEnded(() => this.any().wait(event))
+    }
+  }
+
+  /** Ends the own stream, whose work may be pending, and lends another one. */
+  private replace(): void {
+    const { device, gate, random, own } = this
+    if (random.below(2) === 0) {
+      using event = device.createEvent()
+      event.record(gate)
+      own.wait(event)
+    }
+    own.close()
+    this.own = device.createStream()
+    const { slot, generation } = this.own
+    Atomics.store(this.posts, random.below(POSTS), generation * MOST_STREAMS + slot)
+  }
+
+  private borrow(): void {
+    const word = Atomics.load(this.posts, this.random.below(POSTS))
+    if (word === 0) return
+    const slot = word % MOST_STREAMS
+    const lent = { device: this.gate.share().device, slot, generation: (word - slot) / MOST_STREAMS }
+    this.borrowed = unlessEnded(() => this.device.adoptStream(lent))
+  }
+}
