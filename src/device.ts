@@ -636,8 +636,14 @@ export class Device implements Disposable {
     const start = this.startKeeper(call, state)
     const pool = this.front(state, true)
     start.await(call, serveWaiting)
-    pool.begin()
-    return this.keepShared(state, pool)
+    this.keepShared(state, pool)
+    try {
+      pool.begin()
+    } catch (error) {
+      this.context.discard(() => pool.close())
+      throw error
+    }
+    return pool
   }
 
   /** Throws PoolError where the file of the keeper's thread is not beside this one. */

@@ -28,18 +28,20 @@ export function keepPool({ device, ...pool }: KeptPoolState, onBegun: () => void
   let clocks: Clocks | null = null
   let keeper: Keeper
   const leave = () => {
-    try {
-      clocks?.close()
-    } finally {
-      context.release()
-    }
+    clocks?.close()
+    context.destroyRest()
+    context.release()
   }
   try {
     clocks = new Clocks(context, device.order)
     const state = new SharedState(pool, seenBy(clocks, pool.config))
     keeper = new Keeper(state, clocks, pool.config, outside, leave)
   } catch (error) {
-    leave()
+    context.discard(() => {
+      clocks?.close()
+      context.destroyRest()
+    })
+    context.release()
     throw error
   }
   onBegun()
