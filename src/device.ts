@@ -636,8 +636,14 @@ export class Device implements Disposable {
     const start = this.keeper.begin(call, state)
     const pool = this.front(state, true)
     this.keeper.await(call, start, serveWaiting)
-    pool.begin()
-    return this.keepShared(state, pool)
+    this.keepShared(state, pool)
+    try {
+      pool.begin()
+    } catch (error) {
+      this.context.discard(() => pool.close())
+      throw error
+    }
+    return pool
   }
 
   /** For `attachPool`. */

@@ -45,7 +45,7 @@ export class ImportedPool extends StreamOrderedPool {
         // Who has access is decided anew in each process.
         if (pool.access(pool) === 'none') pool.setAccess(pool, 'readWrite')
       } catch (error) {
-        relaxed(driver, () => driver.cuMemPoolDestroy(handle))
+        context.discard(() => relaxed(driver, () => driver.cuMemPoolDestroy(handle)))
         throw error
       }
       return pool

@@ -102,7 +102,10 @@ class Attached {
   leave(): void {
     if (this.clocks === null) return
     const { context } = this.clocks
-    context.giveBack(() => this.clocks!.close())
+    context.giveBack(() => {
+      this.clocks!.close()
+      context.destroyRest()
+    })
     this.clocks.slots.leave() // of a lost device
     this.clocks = null
     context.release()
@@ -113,7 +116,9 @@ class Attached {
     const { clocks } = this
     if (clocks === null) return
     this.clocks = null
-    for (const step of [() => clocks.close(), () => clocks.slots.leave(), () => clocks.context.release()]) {
+    const { context } = clocks
+    const steps = [() => clocks.close(), () => clocks.slots.leave(), () => context.destroyRest(), () => context.release()]
+    for (const step of steps) {
       try {
         step()
       } catch {} // what has failed is told already

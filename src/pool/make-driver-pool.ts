@@ -57,7 +57,7 @@ export function makePool(context: Context, properties: MemPoolProperties): numbe
     driver.cuMemPoolSetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, context.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
     return pool
   } catch (error) {
-    relaxed(driver, () => driver.cuMemPoolDestroy(pool))
+    context.discard(() => relaxed(driver, () => driver.cuMemPoolDestroy(pool)))
     throw error
   }
 }

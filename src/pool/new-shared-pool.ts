@@ -1,11 +1,11 @@
 import { openProcessBarrier } from '../driver/native/process-barrier.js'
 import { MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
 import type { Clocks } from '../order/clocks.js'
+import { decideBacking } from './choose-backing.js'
 import { type PoolConfig, type PoolOptions, parsePoolOptions } from './options.js'
 import { LAYOUT_VERSION, MOST_RANGES, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
 import { newPoolNumber } from './transferred.js'
 import { granulesOfRange } from './virtual-backing.js'
-import { virtualMemoryObstacle } from './virtual-memory.js'
 
 /** What makes a caching pool one that threads share. */
 export type Shared = PoolOptions & { readonly shared: true }
@@ -28,10 +28,12 @@ export function newSharedPool<D>(
 export function newState<D, K extends SharedPoolState['kind']>(
   kind: K,
   clocks: Clocks,
-  config: PoolConfig,
+  wanted: PoolConfig,
   deviceBytes: number,
   device: D,
 ): SharedPoolState<D> & { readonly kind: K } {
+  // Decided once: the keeper, which asks the driver by itself, could be answered otherwise, and the room would not fit.
+  const config = decideBacking(clocks.context, wanted)
   const room = roomFor(clocks, config, deviceBytes)
   const buffer = new SharedArrayBuffer(sharedStateBytes(room))
   const bell = new SharedArrayBuffer(4)
@@ -41,8 +43,7 @@ export function newState<D, K extends SharedPoolState['kind']>(
 
 function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {
   const fixed = { ranges: MOST_RANGES, isFenced: openProcessBarrier() === null }
-  const moves = (backing === 'auto' || backing === 'virtual') && virtualMemoryObstacle(context) === null
-  if (!moves) return { ...fixed, granules: 0, granuleUnits: MAX_UNITS }
+  if (backing !== 'virtual') return { ...fixed, granules: 0, granuleUnits: MAX_UNITS }
   const stepBytes = context.activate().cuMemGetAllocationGranularity(context.device)
   return { ...fixed, granules: granulesOfRange(deviceBytes, stepBytes), granuleUnits: stepBytes / UNIT_BYTES }
 }

@@ -91,7 +91,12 @@ export class TestDevice {
     const front = (creates: boolean) =>
       new SharedBlockPool(this.clocks, this.defaultStream, state, creates, () => serve(keeper))
     const pool = front(true)
-    pool.begin()
+    try {
+      pool.begin()
+    } catch (error) {
+      this.context.discard(() => pool.close())
+      throw error
+    }
     return { pool, attach: () => front(false) }
   }
 
@@ -113,9 +118,24 @@ export class TestDevice {
 
   private keeperOf(state: SharedPoolState): Keeper {
     const outside = new OutsideLock(this.driver)
-    const clocks = new Clocks(Context.open(outside.driver, this.context.ordinal), this.clocks.share())
-    const shared = new SharedState(state, seenBy(clocks, state.config))
-    return new Keeper(shared, clocks, state.config, outside, () => clocks.close())
+    const context = Context.open(outside.driver, this.context.ordinal)
+    let clocks: Clocks | null = null
+    try {
+      clocks = new Clocks(context, this.clocks.share())
+      const shared = new SharedState(state, seenBy(clocks, state.config))
+      return new Keeper(shared, clocks, state.config, outside, () => {
+        clocks!.close()
+        context.destroyRest()
+        context.release()
+      })
+    } catch (error) {
+      context.discard(() => {
+        clocks?.close()
+        context.destroyRest()
+      })
+      context.release()
+      throw error
+    }
   }
 
   createArenaPool(options: ArenaOptions): ArenaPool {

@@ -133,6 +133,14 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
+  it('is not made where its keeper is refused what it was laid out for', () => {
+    const device = new TestDevice()
+    device.driver.failCall({ call: 'cuMemSetAccess', nth: 2, code: 999, onwards: true }) // the first is its maker's
+    assert.throws(() => device.createSharedPool(), { name: 'PoolError', message: /'virtual' is not possible here/ })
+    device.driver.clearFaults()
+    device.createSharedPool().pool.allocate(1000).free()
+  })
+
   it('has its records on pages', { skip: process.platform !== 'linux' }, () => {
     const { pool } = new TestDevice().createSharedPool()
     const { buffer, byteOffset } = pool['state'].records.words

@@ -40,7 +40,8 @@ export class SlabSource implements SegmentSource {
     const { alignment } = this.plan
     let ptr = this.context.activate().cuMemAlloc(bytes)
     if (ptr % alignment !== 0) {
-      this.context.activate().cuMemFree(ptr)
+      const misaligned = ptr
+      this.context.discard(driver => driver.cuMemFree(misaligned))
       ptr = this.context.activate().cuMemAlloc(bytes + alignment - DRIVER_ALIGNMENT)
     }
     const address = Math.ceil(ptr / alignment) * alignment

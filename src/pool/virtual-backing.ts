@@ -81,7 +81,7 @@ export class VirtualBacking implements Backing {
     try {
       this.reservations = [small, this.reserve(heaps.large, heaps.usesOf(1, granules, this.granuleUnits))]
     } catch (error) {
-      driver.cuMemAddressFree(small.base, small.bytes)
+      context.discard(() => driver.cuMemAddressFree(small.base, small.bytes))
       throw error
     }
     this.bases = this.reservations.map(reservation => reservation.base)

@@ -44,6 +44,7 @@ class Probe {
         else if (isUnsupported(error)) this.answer ??= refusal
       }
     }
+    if (this.ptr !== 0) this.context.discard(() => this.giveBack())
     return this.answer === undefined ? refusal : this.answer
   }
 

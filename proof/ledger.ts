@@ -1,0 +1,54 @@
+// What a driver has given and not been given back, counted at its own calls: nothing of it may be left when all is closed.
+
+import type { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+
+type Call = Extract<keyof SimulatedDriver, `cu${string}`>
+
+/** Each kind of object: what makes one and what ends it. */
+const OBJECTS: readonly (readonly [made: Call, ended: Call])[] = [
+  ['cuMemAlloc', 'cuMemFree'],
+  ['cuMemHostRegister', 'cuMemHostUnregister'],
+  ['cuMemCreate', 'cuMemRelease'],
+  ['cuMemAddressReserve', 'cuMemAddressFree'],
+  ['cuMemPoolCreate', 'cuMemPoolDestroy'],
+  ['cuMemAllocFromPoolAsync', 'cuMemFreeAsync'],
+  ['cuModuleLoadData', 'cuModuleUnload'],
+  ['cuStreamCreate', 'cuStreamDestroy'],
+  ['cuEventCreate', 'cuEventDestroy'],
+  ['cuStreamEndCapture', 'cuGraphDestroy'],
+  ['cuGraphInstantiate', 'cuGraphExecDestroy'],
+]
+
+export class Ledger {
+  private readonly counts = new Map<string, number>()
+
+  constructor(driver: SimulatedDriver) {
+    for (const [made, ended] of OBJECTS) {
+      this.watch(driver, made, () => this.add(made, 1))
+      this.watch(driver, ended, () => this.add(made, -1))
+    }
+    // One call may unmap what several have mapped.
+    this.watch(driver, 'cuMemMap', (_address, bytes) => this.add('mapped bytes', bytes))
+    this.watch(driver, 'cuMemUnmap', (_address, bytes) => this.add('mapped bytes', -bytes))
+  }
+
+  /** What is left, by the call that made it. */
+  left(): Record<string, number> {
+    return Object.fromEntries([...this.counts].filter(([, count]) => count !== 0))
+  }
+
+  private add(name: string, count: number): void {
+    this.counts.set(name, (this.counts.get(name) ?? 0) + count)
+  }
+
+  /** Notes the calls that succeed. */
+  private watch(driver: SimulatedDriver, name: Call, note: (...args: number[]) => void): void {
+    const call = driver[name] as (...args: unknown[]) => unknown
+    const watched = (...args: unknown[]) => {
+      const result = call.apply(driver, args)
+      note(...(args as number[]))
+      return result
+    }
+    Object.defineProperty(driver, name, { value: watched, configurable: true })
+  }
+}
