@@ -268,7 +268,6 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
       })
     if (record === 0) throw unknownAddress(ptr)
     const block = this.cache.blocks.blockOf(record)
-    block.stream = this.streamAt(record)
     this.release(new DeviceBuffer(block, block.tag & ~1), stream)
   }
 
@@ -666,7 +665,8 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Dispos
     const key = (record << 4) | Word.key
     const slot = this.words[key] - 1
     const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
-    if (stream !== null) return stream
+    // A thread's own default stream may have the slot now, which serves no shared pool.
+    if (stream?.shareable !== undefined) return stream
     clocks.waitFor(slot, clocks.marked[slot])
     this.words[key] = this.defaultStream.slot + 1
     return this.defaultStream
