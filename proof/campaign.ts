@@ -1,7 +1,7 @@
 // Many programs in a row, and what they add up to.
 
-import { RULES, type Rule } from './canaries.js'
-import { type Outcome, runProgram } from './program.js'
+import { kindOf, RULES, type Rule } from './canaries.js'
+import { type Kind, type Outcome, runProgram } from './program.js'
 
 export interface Campaign {
   readonly programs: number
@@ -17,11 +17,11 @@ export interface Campaign {
 }
 
 /** Runs the programs of `programs` seeds from `seed` on, or until one fails. */
-export function runCampaign(seed: number, programs: number, count: number, rule?: Rule): Campaign {
+export function runCampaign(kind: Kind, seed: number, programs: number, count: number, rule?: Rule): Campaign {
   const sums = { programs: 0, operations: 0, grants: 0, takeovers: 0, ready: 0, recognised: 0 }
   let failing: Outcome | null = null
   while (sums.programs < programs && failing === null) {
-    const outcome = runProgram(seed + sums.programs, count, rule)
+    const outcome = runProgram(kind, seed + sums.programs, count, rule)
     sums.programs++
     sums.operations += outcome.operations.length
     sums.grants += outcome.grants
@@ -35,5 +35,5 @@ export function runCampaign(seed: number, programs: number, count: number, rule?
 
 /** For each rule, how many programs it takes until its breaking is noticed; null when none of them does. */
 export function runCanaries(seed: number, programs: number, count: number): Map<Rule, Campaign> {
-  return new Map(RULES.map(rule => [rule, runCampaign(seed, programs, count, rule)]))
+  return new Map(RULES.map(rule => [rule, runCampaign(kindOf(rule), seed, programs, count, rule)]))
 }

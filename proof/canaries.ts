@@ -4,10 +4,13 @@
 import { GRAPH_CANARIES } from './graph-canaries.js'
 import { MEMORY_CANARIES } from './memory-canaries.js'
 import { ORDER_CANARIES } from './order-canaries.js'
+import type { Kind } from './program.js'
 
 interface Canary {
   /** what the broken library does */
   readonly broken: string
+  /** of which programs notice it; those of one thread unless it says otherwise */
+  readonly kind?: Kind
   /** breaks the rule; returns what mends it */
   readonly break: () => () => void
 }
@@ -19,6 +22,12 @@ export const CANARIES = { ...ORDER_CANARIES, ...MEMORY_CANARIES, ...GRAPH_CANARI
 export type Rule = keyof typeof CANARIES
 
 export const RULES = Object.keys(CANARIES) as Rule[]
+
+/** The kind of the programs that notice when a rule is broken. */
+export function kindOf(rule: Rule): Kind {
+  const { kind = 'one-thread' }: Canary = CANARIES[rule]
+  return kind
+}
 
 /** Breaks a rule until the returned function is called. */
 export function breakRule(rule: Rule): () => void {

@@ -81,6 +81,12 @@ export class Judge {
     this.freed.push({ ...held, covered, pool, units })
   }
 
+  /** The pool has refused a free. */
+  takeBack(start: number): void {
+    const index = this.freed.findIndex(old => old.start === start)
+    this.held.set(start, this.freed.splice(index, 1)[0])
+  }
+
   /** Memory is unmapped or given back to the driver, which is in no stream's order. */
   leave(start: number, end: number): void {
     this.refuseHeld(start, end)

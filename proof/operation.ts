@@ -41,7 +41,7 @@ export type Operation =
   | { do: 'refuse'; call: FaultRule['call']; nth: number }
 
 /** An operation as a line for people. */
-export function describeOperation(operation: Operation): string {
+export function describeOperation(operation: { readonly do: string }): string {
   const { do: verb, ...details } = operation
   const parts = Object.entries(details).map(([name, value]) =>
     name === 'bytes' ? formatBytes(value as number) : `${name} ${value}`,

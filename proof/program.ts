@@ -3,16 +3,29 @@
 import { Random } from '../src/base/random.js'
 import { breakRule, type Rule } from './canaries.js'
 import { Generator } from './generator.js'
+import type { Judge } from './judge.js'
 import type { Operation } from './operation.js'
 import { drawSettings } from './settings.js'
+import { SharedGenerator } from './shared-generator.js'
+import type { SharedOperation } from './shared-operation.js'
+import { SHARED_KINDS } from './shared-pools.js'
+import { SharedWorld } from './shared-world.js'
 import { SimulatedMachine } from './simulated-machine.js'
 import { World } from './world.js'
 
 const CHECK_EVERY = 50
 
+/** Pools of one thread, with captures and a second device; or a pool that threads share. */
+export const KINDS = ['one-thread', ...SHARED_KINDS] as const
+
+export type Kind = (typeof KINDS)[number]
+
+export type Step = Operation | SharedOperation
+
 export interface Outcome {
+  readonly kind: Kind
   readonly seed: number
-  readonly operations: readonly Operation[]
+  readonly operations: readonly Step[]
   /** what went wrong, in the last of the operations or at the end */
   readonly failure: Error | null
   readonly grants: number
@@ -21,37 +34,44 @@ export interface Outcome {
   readonly recognised: number
 }
 
+/** What a program of some kind runs in. */
+interface Stage {
+  readonly world: { run(operation: Step): void; check(): void; finish(): void }
+  readonly judge: Judge
+  readonly counted: { readonly ready: number; readonly recognised: number }
+  draw(): { next(): Step }
+}
+
 /** Draws the `count` operations of a seed and carries them out; with a rule broken, if one is named. */
-export function runProgram(seed: number, count: number, rule?: Rule): Outcome {
-  return carryOut(seed, rule, (world, random) => {
-    const generator = new Generator(random, world)
+export function runProgram(kind: Kind, seed: number, count: number, rule?: Rule): Outcome {
+  return carryOut(kind, seed, rule, stage => {
+    const generator = stage.draw()
     let left = count
     return () => (left-- > 0 ? generator.next() : undefined)
   })
 }
 
 /** Carries out given operations with the settings of a seed. */
-export function replayProgram(seed: number, operations: readonly Operation[], rule?: Rule): Outcome {
-  return carryOut(seed, rule, () => {
+export function replayProgram(kind: Kind, seed: number, operations: readonly Step[], rule?: Rule): Outcome {
+  return carryOut(kind, seed, rule, () => {
     let index = 0
     return () => operations[index++]
   })
 }
 
 function carryOut(
+  kind: Kind,
   seed: number,
   rule: Rule | undefined,
-  source: (world: World<unknown>, random: Random) => () => Operation | undefined,
+  source: (stage: Stage) => () => Step | undefined,
 ): Outcome {
   const restore = rule === undefined ? () => {} : breakRule(rule)
-  const random = new Random(seed)
-  const operations: Operation[] = []
+  const operations: Step[] = []
   let failure: Error | null = null
-  const settings = drawSettings(random)
-  const machine = new SimulatedMachine(settings.progress, seed, settings.peer)
-  const world = new World(settings, machine)
+  const stage = prepare(kind, seed)
+  const { world, judge, counted } = stage
   try {
-    const next = source(world, random)
+    const next = source(stage)
     for (let operation = next(); operation !== undefined; operation = next()) {
       operations.push(operation)
       world.run(operation)
@@ -64,6 +84,30 @@ function carryOut(
   } finally {
     restore()
   }
-  const { judge, ready, recognised } = machine
-  return { seed, operations, failure, grants: judge.grants, takeovers: judge.takeovers, ready, recognised }
+  const { ready, recognised } = counted
+  return { kind, seed, operations, failure, grants: judge.grants, takeovers: judge.takeovers, ready, recognised }
+}
+
+function prepare(kind: Kind, seed: number): Stage {
+  const random = new Random(seed)
+  if (kind !== 'one-thread') {
+    const world = new SharedWorld(kind, random, seed)
+    const run = (operation: Step) => world.run(operation as SharedOperation)
+    return {
+      world: { run, check: () => world.check(), finish: () => world.finish() },
+      judge: world.driver.judge,
+      counted: { ready: 0, recognised: 0 },
+      draw: () => new SharedGenerator(random, world),
+    }
+  }
+  const settings = drawSettings(random)
+  const machine = new SimulatedMachine(settings.progress, seed, settings.peer)
+  const world = new World(settings, machine)
+  const run = (operation: Step) => world.run(operation as Operation)
+  return {
+    world: { run, check: () => world.check(), finish: () => world.finish() },
+    judge: machine.judge,
+    counted: machine,
+    draw: () => new Generator(random, world),
+  }
 }

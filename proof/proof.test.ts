@@ -7,20 +7,23 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { describe, it } from 'node:test'
 import { runCampaign } from './campaign.js'
-import { CANARIES, RULES } from './canaries.js'
+import { CANARIES, kindOf, RULES } from './canaries.js'
 import { replayProgram, runProgram } from './program.js'
+import { SHARED_KINDS } from './shared-pools.js'
 import { describeFailure, shrink } from './shrink.js'
 
 const SEED = Number(process.env['PROOF_SEED'] ?? 1)
 const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 500)
 /** of one program */
 const OPERATIONS = 400
+/** on pools that threads share, of each kind */
+const SHARED_PROGRAMS = 25
 /** within which the breaking of any rule is noticed */
 const CANARY_PROGRAMS = 100
 
 describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PROGRAMS=${PROGRAMS})`, () => {
   it(`${PROGRAMS * OPERATIONS} operations without a wrong grant, and hardly a safe block is missed`, t => {
-    const { failing, ...sums } = runCampaign(SEED, PROGRAMS, OPERATIONS)
+    const { failing, ...sums } = runCampaign('one-thread', SEED, PROGRAMS, OPERATIONS)
     assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
     const { operations, takeovers, ready, recognised } = sums
     t.diagnostic(
@@ -32,14 +35,14 @@ describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PR
   })
 
   it('nor in a program that had one: a buffer of a closed stream, used where only the next stream in its slot had waited', () => {
-    assert.equal(runCampaign(911_442, 1, OPERATIONS).failing, null)
+    assert.equal(runCampaign('one-thread', 911_442, 1, OPERATIONS).failing, null)
   })
 
   it('the programs do everything there is to do, over more than 64 streams', () => {
     const verbs = new Set<string>()
     let mostStreams = 0
     for (let seed = SEED; seed < SEED + 50; seed++) {
-      const { operations } = runProgram(seed, OPERATIONS)
+      const { operations } = runProgram('one-thread', seed, OPERATIONS)
       for (const operation of operations) verbs.add(operation.do)
       mostStreams = Math.max(mostStreams, operations.filter(operation => operation.do === 'open').length)
     }
@@ -49,18 +52,29 @@ describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PR
 
   it('the same seed is the same program, and comes to the same end', () => {
     for (const seed of [SEED, SEED + 1, SEED + 2]) {
-      const first = runProgram(seed, OPERATIONS)
-      assert.deepEqual(runProgram(seed, OPERATIONS), first)
-      assert.deepEqual(replayProgram(seed, first.operations), first)
+      const first = runProgram('one-thread', seed, OPERATIONS)
+      assert.deepEqual(runProgram('one-thread', seed, OPERATIONS), first)
+      assert.deepEqual(replayProgram('one-thread', seed, first.operations), first)
     }
   })
+})
+
+describe(`random programs on pools that threads share (PROOF_SEED=${SEED})`, () => {
+  for (const kind of SHARED_KINDS) {
+    it(`${kind}: ${SHARED_PROGRAMS * OPERATIONS} operations without a wrong grant, and nothing is left at the end`, t => {
+      const { failing, operations, takeovers } = runCampaign(kind, SEED, SHARED_PROGRAMS, OPERATIONS)
+      assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
+      t.diagnostic(`${takeovers} grants of memory that another stream used last`)
+      assert.ok(takeovers > operations / 100, 'streams got memory of other ones')
+    })
+  }
 })
 
 describe(`canaries: each is caught within ${CANARY_PROGRAMS} programs of ${OPERATIONS} operations`, () => {
   const table = readFileSync(new URL('../../docs/stream-order.md', import.meta.url), 'utf8')
   for (const rule of RULES) {
     it(`${rule}: ${CANARIES[rule].broken}`, t => {
-      const { failing, programs } = runCampaign(SEED, CANARY_PROGRAMS, OPERATIONS, rule)
+      const { failing, programs } = runCampaign(kindOf(rule), SEED, CANARY_PROGRAMS, OPERATIONS, rule)
       assert.ok(failing !== null, `not noticed in ${programs} programs`)
       t.diagnostic(`caught in program ${programs}: ${failing.failure!.message}`)
       assert.ok(table.includes(`| ${rule} | ${CANARIES[rule].broken} |`), 'docs/stream-order.md lists it')
@@ -68,14 +82,15 @@ describe(`canaries: each is caught within ${CANARY_PROGRAMS} programs of ${OPERA
   }
 
   it('a rule that was broken is mended again', () => {
-    for (const rule of RULES) runProgram(SEED, 20, rule)
-    for (let seed = SEED; seed < SEED + 10; seed++) assert.equal(runProgram(seed, OPERATIONS).failure, null)
+    for (const rule of RULES) runProgram('one-thread', SEED, 20, rule)
+    for (let seed = SEED; seed < SEED + 10; seed++)
+      assert.equal(runProgram('one-thread', seed, OPERATIONS).failure, null)
   })
 })
 
 describe('a failing program', () => {
   const rule = 'a free is stamped'
-  const failing = runProgram(SEED, OPERATIONS, rule)
+  const failing = runProgram('one-thread', SEED, OPERATIONS, rule)
 
   it('is shrunk until nothing can be taken out', () => {
     const { operations, failure } = shrink(failing, rule)
@@ -85,9 +100,12 @@ describe('a failing program', () => {
       `${operations.length} operations`,
     )
     for (const index of operations.keys()) {
-      assert.notEqual(replayProgram(SEED, operations.toSpliced(index, 1), rule).failure?.name, failure!.name)
+      assert.notEqual(
+        replayProgram('one-thread', SEED, operations.toSpliced(index, 1), rule).failure?.name,
+        failure!.name,
+      )
     }
-    assert.equal(replayProgram(SEED, operations).failure, null, 'it is a right program')
+    assert.equal(replayProgram('one-thread', SEED, operations).failure, null, 'it is a right program')
   })
 
   it('is printed with the command that replays it', () => {
@@ -107,9 +125,12 @@ describe('the command of the proof', () => {
     spawnSync(process.execPath, [new URL('./run.js', import.meta.url).pathname, ...args], { encoding: 'utf8' })
 
   it('succeeds when no program fails, and fails when a broken rule is not caught', () => {
-    const { status, stdout } = run('--programs', '5', '--operations', '100')
+    const { status, stdout } = run('--kinds', 'one-thread', '--programs', '5', '--operations', '100')
     assert.equal(status, 0)
-    assert.match(stdout, /^seeds 1 to 5, .*"operations":500,.*\nrecognised without a driver call: \d+\.\d\d %\n$/)
+    assert.match(
+      stdout,
+      /^one-thread: seeds 1 to 5, .*"operations":500,.*\nrecognised without a driver call: \d+\.\d\d %\n$/,
+    )
     assert.equal(run('--programs', '1', '--operations', '1', '--rule', 'transitivity through merges').status, 1)
   })
 
@@ -118,6 +139,7 @@ describe('the command of the proof', () => {
       ['--seed', '0'],
       ['--programs', 'many'],
       ['--rule', 'none'],
+      ['--kinds', 'two threads'],
     ]) {
       const { status, stderr } = run(...bad)
       assert.equal(status, 2)

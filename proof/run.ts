@@ -1,13 +1,14 @@
-// The command of the proof: random programs from a seed on; or with --rule, programs on a library in which that rule is
+// The command of the proof: random programs of each kind from a seed on; or with --rule, programs on a library in which that rule is
 // broken, until one is caught; or with --canaries, that for every rule. A failing program is shrunk and printed.
 
 import { parseArgs } from 'node:util'
 import { runCampaign, runCanaries } from './campaign.js'
-import { CANARIES, RULES, type Rule } from './canaries.js'
+import { CANARIES, kindOf, RULES, type Rule } from './canaries.js'
+import { KINDS, type Kind } from './program.js'
 import { describeFailure } from './shrink.js'
 
 const USAGE =
-  'usage: node dist/proof/run.js [--seed 1] [--programs 500] [--operations 400] [--rule <name> | --canaries]'
+  'usage: node dist/proof/run.js [--kinds one-thread,shared-caching] [--seed 1] [--programs 500] [--operations 400] [--rule <name> | --canaries]'
 
 const values = options()
 const [seed, programs, count] = (['seed', 'programs', 'operations'] as const).map(name => {
@@ -19,6 +20,9 @@ const rule = values.rule as Rule | undefined
 if (rule !== undefined && !RULES.includes(rule)) refuse(`--rule must be one of ${RULES.join('; ')}`)
 if (rule !== undefined && values.canaries) refuse('--canaries breaks every rule in turn; leave --rule out')
 
+const kinds = (values.kinds?.split(',') ?? KINDS) as readonly Kind[]
+for (const kind of kinds) if (!KINDS.includes(kind)) refuse(`--kinds must be some of ${KINDS.join(',')}, not ${kind}`)
+
 if (values.canaries) {
   for (const [name, { failing, programs: tried }] of runCanaries(seed, programs, count)) {
     const verdict = failing === null ? `not caught in ${tried}` : `caught in program ${tried}, ${failing.failure!.name}`
@@ -26,19 +30,26 @@ if (values.canaries) {
     if (failing === null) process.exitCode = 1
   }
 } else {
-  const started = performance.now()
-  const { failing, ...sums } = runCampaign(seed, programs, count, rule)
-  const seconds = (performance.now() - started) / 1000
-  console.log(`seeds ${seed} to ${seed + sums.programs - 1}, ${seconds.toFixed(0)} s: ${JSON.stringify(sums)}`)
-  console.log(`recognised without a driver call: ${((100 * sums.recognised) / sums.ready).toFixed(2)} %`)
-  if (failing !== null) console.log(describeFailure(failing, count, rule))
-  if ((failing !== null) !== (rule !== undefined)) process.exitCode = 1
+  for (const kind of rule === undefined ? kinds : [kindOf(rule)]) {
+    const started = performance.now()
+    const { failing, ...sums } = runCampaign(kind, seed, programs, count, rule)
+    const seconds = (performance.now() - started) / 1000
+    console.log(
+      `${kind}: seeds ${seed} to ${seed + sums.programs - 1}, ${seconds.toFixed(0)} s: ${JSON.stringify(sums)}`,
+    )
+    if (sums.ready > 0) {
+      console.log(`recognised without a driver call: ${((100 * sums.recognised) / sums.ready).toFixed(2)} %`)
+    }
+    if (failing !== null) console.log(describeFailure(failing, count, rule))
+    if ((failing !== null) !== (rule !== undefined)) process.exitCode = 1
+  }
 }
 
 function options() {
   try {
     return parseArgs({
       options: {
+        kinds: { type: 'string' },
         seed: { type: 'string', default: '1' },
         programs: { type: 'string', default: '500' },
         operations: { type: 'string', default: '400' },

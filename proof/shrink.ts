@@ -11,7 +11,7 @@ export function shrink(failing: Outcome, rule?: Rule): Outcome {
     const before = smallest.operations.length
     for (let start = 0; start < smallest.operations.length; ) {
       const rest = smallest.operations.toSpliced(start, size)
-      const outcome = replayProgram(failing.seed, rest, rule)
+      const outcome = replayProgram(failing.kind, failing.seed, rest, rule)
       if (outcome.failure?.name === failing.failure!.name) smallest = outcome
       else start += size
     }
@@ -26,11 +26,11 @@ export function describeFailure(failing: Outcome, count: number, rule?: Rule): s
   return [
     `${name}: ${message}`,
     ...shrunk.operations.map((operation, index) => `${String(index + 1).padStart(4)}  ${describeOperation(operation)}`),
-    `again: ${replayCommand(failing.seed, count, rule)}`,
+    `again: ${replayCommand(failing, count, rule)}`,
   ].join('\n')
 }
 
-function replayCommand(seed: number, count: number, rule?: Rule): string {
+function replayCommand({ kind, seed }: Outcome, count: number, rule?: Rule): string {
   const broken = rule === undefined ? '' : ` --rule '${rule}'`
-  return `node dist/proof/run.js --seed ${seed} --programs 1 --operations ${count}${broken}`
+  return `node dist/proof/run.js --kinds ${kind} --seed ${seed} --programs 1 --operations ${count}${broken}`
 }

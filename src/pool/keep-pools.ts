@@ -117,7 +117,12 @@ class Attached {
     if (clocks === null) return
     this.clocks = null
     const { context } = clocks
-    const steps = [() => clocks.close(), () => clocks.slots.leave(), () => context.destroyRest(), () => context.release()]
+    const steps = [
+      () => clocks.close(),
+      () => clocks.slots.leave(),
+      () => context.destroyRest(),
+      () => context.release(),
+    ]
     for (const step of steps) {
       try {
         step()

@@ -244,7 +244,7 @@ export class Keeper {
     const record = this.state.handOver(taken, asker)
     // Another thread is likely to need memory, too, and would have to come here for it.
     if (this.reserve.growths > growths && this.aheadUnits > units && this.setAside.before(asker) === null) {
-      this.reserve.growAhead(this.state.memory.heapFor(units), this.aheadUnits)
+      this.unlessRefused(() => this.reserve.growAhead(this.state.memory.heapFor(units), this.aheadUnits))
     }
     return record
   }

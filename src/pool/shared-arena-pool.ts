@@ -381,7 +381,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
   private streamOf(slot: number): Stream {
     const { clocks } = this
     const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
-    if (stream !== null) return stream
+    if (stream?.isShareable) return stream // a thread's own default stream may have the slot now
     clocks.waitForAll(slot)
     return this.defaultStream
   }

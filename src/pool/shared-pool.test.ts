@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { runInNewContext } from 'node:vm'
-import { MiB } from '../base/bytes.js'
+import { KiB, MiB } from '../base/bytes.js'
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { MOST_WORKERS } from '../base/roster.js'
+import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
+import { Context } from '../driver/context.js'
 import { loadKoffi } from '../driver/native/koffi.js'
 import { holderOf, Phase } from '../heap/holder.js'
 import { LAST_GENERATION, State, Word } from '../heap/records.js'
+import { Clocks } from '../order/clocks.js'
+import { Stream } from '../order/stream.js'
 import { Keepers } from './keepers.js'
 import { poolSuite } from './pool.suite.js'
 import { TestDevice } from './pool-fixture.suite.js'
@@ -398,6 +402,46 @@ describe('a pool that threads share', () => {
     other.close()
     assert.equal(pool.close().lostBuffers, 1)
     assert.throws(() => adopted.free(), { name: 'PoolError', message: /the buffer's pool is closed/ })
+  })
+
+  it('hands out the block that was asked for where more memory ahead is refused', () => {
+    const device = new TestDevice({ granularityBytes: 64 * KiB })
+    const { pool } = device.createSharedPool({ backing: 'virtual', maxPoolBytes: 32 * MiB })
+    device.driver.failCall({ call: 'cuMemCreate', nth: 2, code: 999 })
+    pool.allocate(1000).free()
+    assert.equal(pool.stats().liveBuffers, 0)
+    pool.check()
+    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  })
+
+  it('takes a buffer of a closed stream back by its address', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedPool()
+    const stream = device.createStream()
+    const { ptr } = pool.allocate(1000, stream)
+    stream.close()
+    pool.deallocate(ptr)
+    assert.equal(pool.stats().liveBuffers, 0)
+    pool.check()
+  })
+
+  it('gives a buffer to the default stream, not to the own default stream of a thread that has its stream’s slot now', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedPool()
+    const [here, stream] = [new Clocks(Context.open(device.driver, 0), device.clocks.share()), device.createStream()]
+    const sent = [pool.allocate(1000, stream).transfer(), pool.allocate(1000, stream).transfer()]
+    stream.close()
+    device.clocks.synchronize()
+    for (const clocks of [device.clocks, here]) {
+      const own = new Stream(clocks, CU_STREAM_PER_THREAD, false)
+      assert.equal(own.slot, stream.lastSlot)
+      const adopted = pool.adopt(sent.pop()!)
+      assert.equal(adopted.stream, device.defaultStream)
+      adopted.free()
+      own.close()
+      clocks.synchronize()
+    }
+    pool.check()
   })
 
   it('lists a thread whose death is noticed by another one while it is looked at', () => {

@@ -759,7 +759,8 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const key = (record << 4) | Word.key
     const slot = this.words[key] - 1
     const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
-    if (stream !== null) return stream
+    // A thread's own default stream may have the slot now, which serves no shared pool.
+    if (stream?.isShareable) return stream
     clocks.waitForAll(slot)
     this.words[key] = this.defaultStream.slot + 1
     return this.defaultStream

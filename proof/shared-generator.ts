@@ -1,0 +1,231 @@
+// Draws the operations of a program on a shared pool one by one, with an eye on what there is.
+
+import { KiB } from '../src/base/bytes.js'
+import type { Random } from '../src/base/random.js'
+import { CAPACITY_BYTES, drawSize } from './settings.js'
+import type { SharedOperation } from './shared-operation.js'
+import type { SharedWorld } from './shared-world.js'
+
+/** How often each operation is drawn, in parts of their sum. */
+const WEIGHTS: Readonly<Record<SharedOperation['do'] | 'hand over' | 'pass on', number>> = {
+  allocate: 60,
+  free: 44,
+  use: 26,
+  announce: 4,
+  transfer: 8,
+  adopt: 9,
+  record: 12,
+  wait: 16,
+  'pass event': 4,
+  query: 5,
+  synchronise: 1.5,
+  hold: 18,
+  release: 6,
+  open: 7,
+  'open own default': 1,
+  close: 7,
+  start: 1.5,
+  end: 0.6,
+  die: 0.6,
+  'attach anew': 1,
+  'process deferred': 4,
+  trim: 2,
+  reset: 4,
+  sweep: 1,
+  reclaim: 1.5,
+  refuse: 5,
+  'hand over': 10,
+  'pass on': 8,
+}
+const EVENTS = 6
+const MOST_THREADS = 4
+const MOST_HELD = [6, 20, 60] as const
+/** Calls that can be refused without the program itself getting out of step, and the operations that make them. */
+const REFUSED = [
+  ['cuEventCreate', ['process deferred', 'allocate', 'use']],
+  ['cuEventRecord', ['record', 'use', 'free', 'allocate', 'process deferred']],
+  ['cuEventQuery', ['process deferred', 'allocate', 'free']],
+  ['cuEventSynchronize', ['allocate', 'adopt']],
+  ['cuStreamWaitEvent', ['wait', 'use', 'allocate', 'free']],
+  ['cuStreamQuery', ['query']],
+  ['cuStreamSynchronize', ['synchronise']],
+  ['cuStreamCreate', ['open']],
+  ['cuMemCreate', ['allocate']],
+  ['cuMemMap', ['allocate']],
+  ['cuMemSetAccess', ['allocate']],
+  ['cuMemUnmap', ['trim', 'allocate']],
+  ['cuMemRelease', ['trim']],
+  ['cuMemAlloc', ['allocate']],
+  ['cuMemFree', ['trim', 'allocate']],
+  ['cuMemHostRegister', ['allocate']],
+  ['cuMemHostUnregister', ['trim', 'allocate']],
+] as const
+
+type Verb = keyof typeof WEIGHTS
+
+export class SharedGenerator {
+  private named = 0
+  /** what comes next, whatever the dice say */
+  private readonly planned: SharedOperation[] = []
+  private readonly verbs: readonly Verb[]
+  private readonly sizes: readonly number[]
+  private readonly mostHeld: number
+
+  constructor(
+    private readonly random: Random,
+    private readonly world: SharedWorld,
+  ) {
+    const isArena = world.common.keeper === null
+    const verbs = (Object.keys(WEIGHTS) as Verb[]).filter(verb => verb !== 'reset' || isArena)
+    this.verbs = verbs.flatMap(verb => Array<Verb>(WEIGHTS[verb] * 10).fill(verb))
+    this.sizes = Array.from({ length: 1 + random.below(3) }, () => this.size())
+    this.mostHeld = this.one(MOST_HELD)
+    for (let count = random.below(MOST_THREADS - 1); count >= 0; count--) this.planned.push(this.draw('start'))
+  }
+
+  next(): SharedOperation {
+    return this.planned.shift() ?? this.draw(this.one(this.verbs))
+  }
+
+  private draw(verb: Verb): SharedOperation {
+    const { random, world } = this
+    const thread = this.key(world.threads)
+    switch (verb) {
+      case 'start':
+        if (world.threads.size >= MOST_THREADS) return this.draw('allocate')
+        return { do: verb, thread: ++this.named, ownPool: random.below(2) === 0 }
+      case 'end':
+      case 'die':
+      case 'attach anew':
+        return { do: verb, thread }
+      case 'open':
+        if (world.streams.size >= world.mostStreams) return this.draw('close')
+        return { do: verb, thread, stream: ++this.named }
+      case 'open own default':
+        return { do: verb, thread, stream: ++this.named }
+      case 'close':
+        return { do: verb, thread, stream: this.key(world.threads.get(thread)!.views) }
+      case 'allocate':
+        if (world.held.size >= this.mostHeld) return this.free()
+        return this.allocate(thread, this.key(world.streams), random.below(4) > 0 ? this.one(this.sizes) : this.size())
+      case 'free':
+        return this.free()
+      case 'use':
+      case 'announce':
+        return { do: verb, buffer: this.key(world.held), stream: this.key(world.streams) }
+      case 'transfer':
+        return { do: verb, buffer: this.key(world.held) }
+      case 'adopt':
+        return { do: verb, thread, buffers: this.underWay() }
+      case 'record':
+        return { do: verb, thread, event: random.below(EVENTS), stream: this.key(world.streams) }
+      case 'wait':
+        return { do: verb, event: random.below(EVENTS), stream: this.key(world.streams) }
+      case 'pass event':
+        return { do: verb, event: random.below(EVENTS), thread }
+      case 'query':
+      case 'synchronise':
+      case 'hold':
+        return { do: verb, thread, stream: this.key(world.streams) }
+      case 'release':
+      case 'sweep':
+        return { do: verb }
+      case 'process deferred':
+        return { do: verb, thread }
+      case 'trim':
+        return { do: verb, thread, bytes: random.below(2) * random.below(CAPACITY_BYTES / 4) }
+      case 'reset':
+        return { do: verb, thread, stream: this.key(world.streams) }
+      case 'reclaim':
+        return { do: verb, thread, dead: random.below(this.named + 1) }
+      case 'refuse': {
+        const [call, verbs] = this.one(REFUSED)
+        this.planned.push(this.draw(this.one<Verb>(verbs)))
+        return { do: verb, call, nth: random.below(3) === 0 ? 2 : 1 }
+      }
+      case 'hand over':
+        return this.handOver()
+      case 'pass on':
+        return this.passOn()
+    }
+  }
+
+  private allocate(thread: number, stream: number, bytes: number): SharedOperation {
+    const { random } = this
+    const { mostAlignment } = this.world.common
+    const alignment = random.below(12) === 0 ? 2 ** random.below(Math.log2(mostAlignment) + 1) : 0
+    return { do: 'allocate', thread, buffer: ++this.named, stream, bytes, alignment, own: random.below(6) === 0 }
+  }
+
+  private free(): SharedOperation {
+    const { random } = this
+    const operation = {
+      do: 'free',
+      buffer: this.key(this.world.held),
+      announce: random.below(2) === 0,
+      byAddress: random.below(6) === 0,
+    } as const
+    return random.below(4) > 0 ? operation : { ...operation, stream: this.key(this.world.streams) }
+  }
+
+  /** A buffer is freed, and its stream put before another one, for which as much is asked; often in the wrong order. */
+  private handOver(): SharedOperation {
+    const { random, world } = this
+    const buffer = this.key(world.held)
+    const held = world.held.get(buffer)
+    if (held === undefined || held.thread === null) return this.draw('adopt')
+    const [thread, event, other] = [held.thread.name, random.below(EVENTS), this.key(world.streams)]
+    const first = 'stream' in held.buffer ? world.nameOf(held.buffer.stream) : 0
+    const steps: SharedOperation[] = [
+      { do: 'free', buffer, announce: true, byAddress: false },
+      { do: 'record', thread, event, stream: first },
+      { do: 'wait', event, stream: other },
+      { ...this.allocate(thread, other, held.bytes), own: held.own } as SharedOperation,
+    ]
+    if (random.below(3) === 0) steps.splice(0, 2, steps[1], steps[0])
+    this.planned.push(...steps.slice(1))
+    return steps[0]
+  }
+
+  /** A buffer goes to another thread, which uses it, and frees it; as much is asked for by both. */
+  private passOn(): SharedOperation {
+    const { random, world } = this
+    const buffer = this.key(world.held)
+    const held = world.held.get(buffer)
+    if (held === undefined || held.thread === null) return this.draw('adopt')
+    const [from, to, stream] = [held.thread.name, this.key(world.threads), this.key(world.streams)]
+    this.planned.push({ do: 'adopt', thread: to, buffers: [buffer] })
+    if (random.below(2) === 0) this.planned.push({ do: 'hold', thread: to, stream })
+    this.planned.push({ do: 'use', buffer, stream })
+    this.planned.push({ do: 'free', buffer, announce: random.below(2) === 0, byAddress: random.below(4) === 0 })
+    for (const thread of [from, to]) {
+      this.planned.push({
+        ...this.allocate(thread, this.key(world.streams), held.bytes),
+        own: false,
+      } as SharedOperation)
+    }
+    return { do: 'transfer', buffer }
+  }
+
+  private underWay(): number[] {
+    const all = [...this.world.held].flatMap(([name, held]) => (held.sent === null ? [] : [name]))
+    const start = this.random.below(all.length)
+    return all.slice(start, start + 1 + this.random.below(3))
+  }
+
+  private size(): number {
+    const { mostBytes } = this.world.common
+    const bytes = this.random.below(2) === 0 ? drawSize(this.random) : this.random.logUniform(1, 32 * KiB)
+    return Math.min(bytes, mostBytes)
+  }
+
+  private key(map: ReadonlyMap<number, unknown>): number {
+    let rest = this.random.below(map.size)
+    for (const key of map.keys()) if (rest-- === 0) return key
+    return 0
+  }
+
+  private one<T>(choices: readonly T[]): T {
+    return choices[this.random.below(choices.length)]
+  }
+}

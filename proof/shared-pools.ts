@@ -1,0 +1,124 @@
+// The pools that threads share, of every kind, with the threads and the keeper all in one: a program is the same each time.
+
+import { KiB, MiB } from '../src/base/bytes.js'
+import type { Random } from '../src/base/random.js'
+import type { Context } from '../src/driver/context.js'
+import type { Clocks } from '../src/order/clocks.js'
+import type { Stream } from '../src/order/stream.js'
+import { alignmentOf } from '../src/pool/block-pool.js'
+import type { DeviceBuffer } from '../src/pool/buffer.js'
+import type { HostBuffer } from '../src/pool/host-buffer.js'
+import { Keeper } from '../src/pool/keeper.js'
+import { newSharedPool } from '../src/pool/new-shared-pool.js'
+import type { OutsideLock } from '../src/pool/outside-lock.js'
+import { seenBy } from '../src/pool/reserve.js'
+import { newSharedArena, SharedArenaPool } from '../src/pool/shared-arena-pool.js'
+import { newSharedBlocks, SharedBlockPool } from '../src/pool/shared-block-pool.js'
+import { newSharedHost, SharedHostPool } from '../src/pool/shared-host-pool.js'
+import { SharedPool } from '../src/pool/shared-pool.js'
+import { type SharedPoolState, SharedState } from '../src/pool/shared-state.js'
+import { CAPACITY_BYTES } from './settings.js'
+
+export const SHARED_KINDS = ['shared-caching', 'shared-block', 'shared-host', 'shared-arena'] as const
+
+export type SharedKind = (typeof SHARED_KINDS)[number]
+export type Front = SharedPool | SharedHostPool | SharedArenaPool
+export type Buffer = DeviceBuffer | HostBuffer
+
+/** A shared pool before its first front. */
+export interface Common {
+  /** the largest request that makes sense */
+  readonly mostBytes: number
+  readonly mostAlignment: number
+  readonly keeper: Keeper | null
+  front(clocks: Clocks, defaultStream: Stream, creates: boolean): Front
+}
+
+/** Makes what the fronts of all threads stand on; `keeperClocks` are those of the keeper's thread. */
+export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, keeping: () => Keeping): Common {
+  const one = <T>(choices: readonly T[]): T => choices[random.below(choices.length)]
+  switch (kind) {
+    case 'shared-caching': {
+      const options = {
+        shared: true,
+        maxPoolBytes: one([4, 8, 16]) * MiB,
+        backing: one(['virtual', 'segments'] as const),
+        crossStreamReuse: one(['ordered', 'wait-before-grow', 'wait-before-oom'] as const),
+        deterministic: random.below(5) === 0,
+        sizeClasses: one(['sixteenPerOctave', 'powerOfTwo'] as const),
+        releaseThresholdBytes: one([Infinity, Infinity, 2 * MiB]),
+      }
+      const state = newSharedPool(clocks, options, CAPACITY_BYTES, null)
+      return {
+        mostBytes: 3 * MiB,
+        mostAlignment: 32 * KiB,
+        ...kept(state, keeping, (...parts) => new SharedPool(...parts)),
+      }
+    }
+    case 'shared-block': {
+      const blockBytes = one([4 * KiB, 48 * KiB, 512 * KiB])
+      const count = 1 + random.below(8)
+      const state = newSharedBlocks(
+        clocks,
+        { blockBytes, count, maxCount: count + random.below(24), shared: true },
+        null,
+      )
+      return {
+        mostBytes: blockBytes,
+        mostAlignment: alignmentOf(state.slabs.blockBytes),
+        ...kept(state, keeping, (front, stream, _, creates, meanwhile) => {
+          return new SharedBlockPool(front, stream, state, creates, meanwhile)
+        }),
+      }
+    }
+    case 'shared-host': {
+      const maxPoolBytes = one([1, 4, 8]) * MiB
+      const state = newSharedHost(clocks, { maxPoolBytes, segmentBytes: one([256 * KiB, 1 * MiB]), shared: true }, null)
+      return {
+        mostBytes: 512 * KiB,
+        mostAlignment: 32 * KiB,
+        ...kept(state, keeping, (front, stream, _, creates, meanwhile) => {
+          return new SharedHostPool(front, stream, state, creates, meanwhile)
+        }),
+      }
+    }
+    case 'shared-arena': {
+      const bytes = one([256 * KiB, 1 * MiB, 3 * MiB])
+      const state = newSharedArena(clocks, { bytes, shared: true }, null)
+      return {
+        mostBytes: bytes >> 2,
+        mostAlignment: 32 * KiB,
+        keeper: null,
+        front: (front, stream, creates) => new SharedArenaPool(front, stream, state, creates, () => {}),
+      }
+    }
+  }
+}
+
+/** What a keeper's thread has. */
+export interface Keeping {
+  readonly clocks: Clocks
+  readonly context: Context
+  readonly outside: OutsideLock
+}
+
+function kept<F extends Front, S extends SharedPoolState<null>>(
+  state: S,
+  keeping: () => Keeping,
+  make: (clocks: Clocks, stream: Stream, state: S, creates: boolean, meanwhile: () => void) => F,
+): Pick<Common, 'keeper' | 'front'> {
+  const { clocks, context, outside } = keeping()
+  const shared = new SharedState(state, seenBy(clocks, state.config))
+  const onClose = () => {
+    clocks.close()
+    context.release()
+  }
+  const keeper = new Keeper(shared, clocks, state.config, outside, onClose)
+  keeper['sweptAt'] = Infinity // the program says when, not the time
+  const front = (frontClocks: Clocks, stream: Stream, creates: boolean) => {
+    const made = make(frontClocks, stream, state, creates, () => keeper.serve())
+    if (creates && !(made instanceof SharedArenaPool)) made.begin()
+    return made
+  }
+  return { keeper, front }
+}

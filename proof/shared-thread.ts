@@ -1,0 +1,69 @@
+// One of the threads that share a device, in this one: with calls of the driver in its own name, and clocks of its own.
+
+import { CU_STREAM_LEGACY_DEFAULT } from '../src/driver/constants.js'
+import { Context } from '../src/driver/context.js'
+import type { Driver } from '../src/driver/driver.js'
+import { ThreadState } from '../src/driver/simulated/thread-state.js'
+import { Clocks } from '../src/order/clocks.js'
+import type { SharedOrder } from '../src/order/shared-order.js'
+import { Stream } from '../src/order/stream.js'
+import { borrowed } from '../src/pool/borrowed.js'
+import type { CachingPool } from '../src/pool/caching-pool.js'
+import { SharedHostPool } from '../src/pool/shared-host-pool.js'
+import type { SharedPool } from '../src/pool/shared-pool.js'
+import type { ObservedDriver } from './observed-driver.js'
+import type { Front } from './shared-pools.js'
+
+export class SharedThread {
+  readonly context: Context
+  readonly clocks: Clocks
+  readonly defaultStream: Stream
+  /** by name: streams as this thread has them */
+  readonly views = new Map<number, Stream>()
+  front: Front | null = null
+  /** a pool that it does not share */
+  own: CachingPool | null = null
+  isDead = false
+
+  /** Of a device of its own, or of another thread's. */
+  constructor(
+    readonly name: number,
+    driver: ObservedDriver,
+    order: SharedOrder | null,
+  ) {
+    this.context = Context.open(inNameOf(new ThreadState(), driver), 0)
+    this.clocks = new Clocks(this.context, order)
+    this.defaultStream =
+      order === null
+        ? new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
+        : borrowed(this.clocks, this.clocks.handles.indexOf(CU_STREAM_LEGACY_DEFAULT))!
+    this.views.set(0, this.defaultStream)
+  }
+
+  /** Nothing of it runs any more, which others find out by themselves. */
+  die(): void {
+    this.isDead = true
+    const { slots } = this.clocks
+    slots['roster'].bury(slots.me)
+    const front = this.front!
+    const pool = (front instanceof SharedHostPool ? front['blocks'] : front) as SharedPool
+    const { roster, thread } = pool['state']
+    roster.bury(thread)
+  }
+}
+
+/** A driver whose calls are made by another thread. */
+export function inNameOf(thread: ThreadState, driver: ObservedDriver): Driver {
+  const calls = new Map<string | symbol, unknown>()
+  return new Proxy(driver, {
+    get: (target, name) => {
+      const value: unknown = Reflect.get(target, name)
+      if (typeof value !== 'function') return value
+      const call =
+        calls.get(name) ??
+        ((...args: unknown[]): unknown => target.actAs(thread, () => Reflect.apply(value, target, args)))
+      calls.set(name, call)
+      return call
+    },
+  })
+}
