@@ -5,6 +5,7 @@ import { GRAPH_CANARIES } from './graph-canaries.js'
 import { MEMORY_CANARIES } from './memory-canaries.js'
 import { ORDER_CANARIES } from './order-canaries.js'
 import type { Kind } from './program.js'
+import { SHARED_CANARIES } from './shared-canaries.js'
 
 interface Canary {
   /** what the broken library does */
@@ -15,9 +16,12 @@ interface Canary {
   readonly break: () => () => void
 }
 
-export const CANARIES = { ...ORDER_CANARIES, ...MEMORY_CANARIES, ...GRAPH_CANARIES } satisfies Readonly<
-  Record<string, Canary>
->
+export const CANARIES = {
+  ...ORDER_CANARIES,
+  ...MEMORY_CANARIES,
+  ...GRAPH_CANARIES,
+  ...SHARED_CANARIES,
+} satisfies Readonly<Record<string, Canary>>
 
 export type Rule = keyof typeof CANARIES
 
