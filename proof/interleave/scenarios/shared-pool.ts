@@ -58,6 +58,9 @@ export function newPool({ backing = 'auto', isFenced = false }: Settings = {}) {
       holders.set(buffer.ptr, thread)
     },
     give: (buffer: DeviceBuffer) => holders.delete(buffer.ptr),
+    giveAll: (thread: number) => {
+      for (const [ptr, holder] of holders) if (holder === thread) holders.delete(ptr)
+    },
   }
 }
 
