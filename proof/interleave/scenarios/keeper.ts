@@ -6,6 +6,8 @@ import { type Cast, isOverNow, type Scenario } from '../stage.js'
 import { BYTES, checkAll, keptPool, newPool } from './shared-pool.js'
 
 const MiB = 2 ** 20
+/** The simulated device has none below. */
+const LEAST_ADDRESS = 2 ** 32
 
 /** A thread that may die, in what it asks of the keeper too, and another one that works on. */
 function dying(): Cast {
@@ -80,7 +82,7 @@ function growing(): Cast {
   const grow = (index: number) => {
     for (const bytes of [3 * MiB, BYTES, 4 * MiB]) {
       const buffer = others[index].allocate(bytes)
-      assert(buffer.ptr > 0 && Number.isSafeInteger(buffer.ptr), 'a buffer has an address')
+      assert(buffer.ptr > LEAST_ADDRESS, 'a buffer has an address')
       made.take(buffer, index)
       held.push(buffer)
     }
@@ -123,9 +125,28 @@ function renamed(): Cast {
   }
 }
 
+/** A thread asks for a block that fits only where the keeper takes away what that thread caches. */
+function returning(): Cast {
+  const made = keptPool(0, { maxPoolBytes: 2 * MiB })
+  const { pool } = made
+  const work = () => {
+    const small = Array.from({ length: 32 }, () => pool.allocate(4096))
+    const large: DeviceBuffer[] = []
+    for (const bytes of [512 * 1024, 64 * 1024, 4096 * 2]) {
+      for (let one = pool.tryAllocate(bytes); one !== null; one = pool.tryAllocate(bytes)) large.push(one)
+    }
+    for (const buffer of small.reverse()) buffer.free()
+    const merged = pool.allocate(48 * 1024)
+    const again = pool.allocate(4096)
+    for (const buffer of [merged, again, ...large]) buffer.free()
+  }
+  return { threads: [work], end: () => checkAll(made) }
+}
+
 export const scenarios: Record<string, Scenario> = {
   'a thread dies anywhere, and all that it had goes back': { bound: null, begin: dying, mostSteps: 200_000 },
   'a thread leaves while what it has sent back is taken out': { bound: null, begin: leaving, mostSteps: 200_000 },
+  'a record that comes back is another block': { bound: null, begin: returning, mostSteps: 500_000 },
   'new memory has its address when it is handed out': { bound: null, begin: growing, mostSteps: 200_000 },
   'a thread is reclaimed under its own name': { bound: null, begin: renamed, mostSteps: 200_000 },
 }
