@@ -356,16 +356,10 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(KEEPER, DIES, [
-    ['a dead thread’s question is kept', '        mailbox.forget(thread)\n        this.bury', '        this.bury'],
     ['announced uses stay with what is given back late', 'this.reserve.deferred.takeUses(record) // which', '// which'],
   ]),
   ...inFile(STATE, DIES, [
     ['nothing is counted again after a takeover', 'this.slots.recount()\n', '\n'],
-    [
-      'a block is live before it has an owner',
-      "words[(record << 4) | Word.holder] = holderOf(tag, thread, Phase.live)\n    words[record << 4] = tag // until here the block is the heap's",
-      'words[record << 4] = tag\n    words[(record << 4) | Word.holder] = holderOf(tag, thread, Phase.live)',
-    ],
     ['heaps are not mended after a takeover', 'rebuild([this.memory.small, this.memory.large])\n', '\n'],
   ]),
   ...inFile(KEEPER, GROWS, [
