@@ -8,9 +8,9 @@ import { MUTANTS } from './mutants.js'
 import { describeFailing, namesOf, Play } from './play.js'
 import { isWaiting } from './scenarios.js'
 
-const RUNS = 300
+const RUNS = 200
 /** Of scenarios with a whole pool. */
-const FEW = 8
+const FEW = 4
 /** Until a planted bug is noticed; most are within a hundred. */
 const MOST_RUNS = 10_000
 

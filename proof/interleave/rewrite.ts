@@ -113,8 +113,13 @@ class Rewriter implements Texts {
 
   /** A load and a store of one element, two accesses; the value is the old one or the new one. */
   private update(node: ts.Node, operands: string, change: string, isOld: boolean): string {
-    const stop = this.isPoint(node) ? ' && (yield)' : ''
-    return `($.at(${this.place(node)}, ${operands})${stop}, $.change($.old() ${change}, ${isOld})${stop}, $.end())`
+    const [place, isPoint] = [this.place(node), this.isPoint(node)]
+    const stop = isPoint ? ' && (yield)' : ''
+    const [begin, changed] = [
+      `$.at(${place}, ${operands}, ${isPoint})`,
+      `$.change($.old() ${change}, ${isOld}, ${isPoint})`,
+    ]
+    return `(${begin}${stop}, ${changed}${stop}, $.end())`
   }
 
   private call(node: ts.CallExpression): string | null {

@@ -47,9 +47,10 @@ export class Runtime {
     this.open = scheduler.threads.map(() => [])
   }
 
-  at(where: string, words: Words, index: number): boolean {
+  /** `isPoint` false: others go on later. */
+  at(where: string, words: Words, index: number, isPoint = true): boolean {
     this.mine.push({ where, words, index, value: 0, old: 0, operation: '', operands: [] })
-    return isShared(words) && this.scheduler.point(where)
+    return isPoint && isShared(words) && this.scheduler.point(where)
   }
 
   read(): number {
@@ -77,11 +78,11 @@ export class Runtime {
     return access.old
   }
 
-  change(value: number, isOld: boolean): boolean {
+  change(value: number, isOld: boolean, isPoint: boolean): boolean {
     const access = this.mine.at(-1)!
     access.value = value
     access.operation = isOld ? 'old' : ''
-    return isShared(access.words) && this.scheduler.point(access.where)
+    return isPoint && isShared(access.words) && this.scheduler.point(access.where)
   }
 
   end(): number {

@@ -24,7 +24,6 @@ function senders(count: number, each: number): Cast {
   const arrived = new Set<number>()
   let kept = 0
   const own = layOut(buffer).inboxes
-  own.enter(RECEIVER)
   const arrive = (record: number) => {
     assert(!arrived.has(record), 'a block arrives once')
     arrived.add(record)
@@ -54,6 +53,7 @@ function senders(count: number, each: number): Cast {
     }
   }
   const receive = () => {
+    own.enter(RECEIVER) // in the place of a thread to which something may have been sent
     for (let turn = 0; turn < 3; turn++) look()
   }
   for (let record = 1; record <= count * each; record++) {

@@ -1,3 +1,152 @@
-import type { Scenario } from '../stage.js'
+// Threads of a shared pool beside its keeper, which die, leave or ask for new memory.
 
-export const scenarios: Record<string, Scenario> = {}
+import { assert } from '../../../src/base/assert.js'
+import type { DeviceBuffer } from '../../../src/pool/buffer.js'
+import { type Cast, isOverNow, type Scenario } from '../stage.js'
+import { BYTES, checkAll, keptPool, newPool } from './shared-pool.js'
+
+const MiB = 2 ** 20
+/** The simulated device has none below. */
+const LEAST_ADDRESS = 2 ** 32
+
+/** A thread that may die, in what it asks of the keeper too, and another one that works on. */
+function dying(): Cast {
+  const made = keptPool(1)
+  const { keeper, take, give, held } = made
+  held[0].free()
+  const die = () => {
+    const own = made.attach()
+    const buffers = [BYTES, 3 * BYTES, 2 * MiB].map(bytes => own.allocate(bytes))
+    buffers[0].recordUse(own.defaultStream)
+    buffers[1].free()
+    buffers[0].free()
+  }
+  const keep = () => {
+    while (!isOverNow(0)) keeper.serve()
+    keeper.sweep()
+    keeper.sweep()
+  }
+  const work = () => {
+    for (let turn = 0; turn < 3; turn++) {
+      const buffer = made.pool.allocate(BYTES)
+      take(buffer, 2)
+      give(buffer)
+      buffer.free()
+    }
+  }
+  const end = () => {
+    checkAll(made)
+    assert(keeper['reserve'].deferred['announced'].size === 0, 'what is given back is announced to no stream')
+  }
+  return { threads: [die, keep, work], mortals: [0], end }
+}
+
+/** A thread that frees what another one has allocated, and leaves while that one takes it out. */
+function leaving(): Cast {
+  const made = keptPool(6)
+  const { pool, keeper, held, take } = made
+  const sent = held.map(buffer => buffer.transfer())
+  const own = made.attach()
+  held.length = 0
+  let isKept = true
+  const consume = () => {
+    for (const one of sent) own.adopt(one).free()
+    own.close()
+    isKept = false
+  }
+  const allocate = () => {
+    for (let turn = 0; turn < 5; turn++) {
+      const buffer = pool.allocate(BYTES)
+      take(buffer, 1)
+      held.push(buffer)
+    }
+  }
+  const keep = () => {
+    while (isKept) keeper.serve()
+  }
+  const end = () => {
+    for (const buffer of held) buffer.free()
+    checkAll(made)
+  }
+  return { threads: [consume, allocate, keep], end }
+}
+
+/** Threads that need new memory, whose address they must know. */
+function growing(): Cast {
+  const made = newPool({ backing: 'segments' })
+  const keeper = made.newKeeper()
+  const pool = made.attach(true, () => keeper.serve())
+  const others = [made.attach(), made.attach()]
+  let working = 2
+  const held: DeviceBuffer[] = []
+  const grow = (index: number) => {
+    for (const bytes of [3 * MiB, BYTES, 4 * MiB]) {
+      const buffer = others[index].allocate(bytes)
+      assert(buffer.ptr > LEAST_ADDRESS, 'a buffer has an address')
+      made.take(buffer, index)
+      held.push(buffer)
+    }
+    working--
+  }
+  const keep = () => {
+    while (working > 0) keeper.serve()
+  }
+  const end = () => {
+    for (const buffer of held) buffer.free()
+    pool.check()
+  }
+  return { threads: [() => grow(0), () => grow(1), keep], end }
+}
+
+/** A thread ends with a buffer and is reclaimed, then another one of its number. */
+function renamed(): Cast {
+  const made = keptPool(1)
+  const { pool, held } = made
+  held[0].free()
+  const names: number[] = []
+  const end = () => {
+    const own = made.attach()
+    names.push(own.thread)
+    own.allocate(BYTES)
+  }
+  const reclaim = () => {
+    end()
+    assert(names[0] !== names[1], 'no two threads have one name')
+  }
+  return {
+    threads: [
+      end,
+      () => assert(pool.reclaim(names[0]).buffers === 1, 'what a dead thread had goes back'),
+      reclaim,
+      () => assert(pool.reclaim(names[0]).buffers === 0, 'a name is not that of a later thread'),
+    ],
+    heirs: { 1: 0, 2: 1, 3: 2 },
+    end: () => checkAll(made),
+  }
+}
+
+/** A thread asks for a block that fits only where the keeper takes away what that thread caches. */
+function returning(): Cast {
+  const made = keptPool(0, { maxPoolBytes: 2 * MiB })
+  const { pool } = made
+  const work = () => {
+    const small = Array.from({ length: 32 }, () => pool.allocate(4096))
+    const large: DeviceBuffer[] = []
+    for (const bytes of [512 * 1024, 64 * 1024, 4096 * 2]) {
+      for (let one = pool.tryAllocate(bytes); one !== null; one = pool.tryAllocate(bytes)) large.push(one)
+    }
+    for (const buffer of small.reverse()) buffer.free()
+    const merged = pool.allocate(48 * 1024)
+    const again = pool.allocate(4096)
+    for (const buffer of [merged, again, ...large]) buffer.free()
+  }
+  return { threads: [work], end: () => checkAll(made) }
+}
+
+export const scenarios: Record<string, Scenario> = {
+  'a thread dies anywhere, and all that it had goes back': { bound: null, begin: dying, mostSteps: 200_000 },
+  'a thread leaves while what it has sent back is taken out': { bound: null, begin: leaving, mostSteps: 200_000 },
+  'a record that comes back is another block': { bound: null, begin: returning, mostSteps: 500_000 },
+  'new memory has its address when it is handed out': { bound: null, begin: growing, mostSteps: 200_000 },
+  'a thread is reclaimed under its own name': { bound: null, begin: renamed, mostSteps: 200_000 },
+}

@@ -2,55 +2,77 @@ import { assert } from '../../../src/base/assert.js'
 import { Random } from '../../../src/base/random.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import type { TransferredBuffer } from '../../../src/pool/transferred.js'
-import type { Cast, Scenario } from '../stage.js'
+import { type Cast, mayBeCut, type Scenario } from '../stage.js'
 import { newPool } from './shared-pool.js'
 
-/** Threads that allocate and free, hand buffers on, and close. */
-function program(seed: number, steps: number): Cast {
-  const { attach, keep, take, give } = newPool()
+/** Threads that allocate and free, hand buffers on, close and attach again; the calls of the second one may be cut short anywhere. */
+function program(seed: number, steps: number, isCut: boolean): Cast {
+  const made = newPool()
+  const { attach, keep, take, give, giveAll } = made
   const sent: TransferredBuffer[] = []
   /** written and read around a message, which is seen after all that was stored before it */
   const messages = new Int32Array(new SharedArrayBuffer(4))
   let working = 2
   const work = (who: number) => {
     const random = new Random(seed * 8 + who)
-    const pool = attach(who === 1)
+    let pool = attach(who === 1)
     if (who === 1) pool.begin()
     const held: DeviceBuffer[] = []
+    const some = () => held.splice(random.below(held.length), 1)[0]
+    const hold = (buffer: DeviceBuffer) => {
+      take(buffer, who)
+      held.push(buffer)
+    }
+    const send = (buffer: DeviceBuffer) => {
+      give(buffer)
+      const transferred = buffer.transfer()
+      Atomics.add(messages, 0, 1)
+      sent.push(transferred)
+    }
+    const receive = (count: number) => {
+      const list = sent.splice(0, count)
+      Atomics.load(messages, 0)
+      for (const buffer of count === 1 ? list.map(one => pool.adopt(one)) : pool.adoptAll(list)) hold(buffer)
+    }
+    const free = (how: number) => {
+      const buffer = some()
+      if (how === 0) buffer.recordUse(pool.defaultStream)
+      give(buffer)
+      if (how === 1) pool.deallocate(buffer.ptr)
+      else buffer.free()
+    }
+    const close = () => {
+      giveAll(who) // what a call that was cut short has left, too
+      held.length = 0
+      pool.close()
+    }
+    const act = (choice: number) => {
+      if (choice < 7 || held.length === 0) hold(pool.allocate(1000 + 3000 * random.below(2)))
+      else if (choice < 12) free(choice - 7)
+      else if (choice < 14) send(some())
+      else if (choice < 17) receive(choice - 13)
+      else if (choice < 19) pool.trimTo(0)
+      else if (who === 2) {
+        close()
+        pool = attach()
+      }
+    }
     for (let step = 0; step < steps; step++) {
-      const choice = random.below(16)
-      if (choice < 6 || held.length === 0) {
-        const buffer = pool.allocate(1000 + 3000 * random.below(2))
-        take(buffer, who)
-        held.push(buffer)
-      } else if (choice < 10) {
-        const buffer = held.splice(random.below(held.length), 1)[0]
-        give(buffer)
-        buffer.free()
-      } else if (choice < 12) {
-        const buffer = held.splice(random.below(held.length), 1)[0]
-        give(buffer)
-        const transferred = buffer.transfer()
-        Atomics.add(messages, 0, 1)
-        sent.push(transferred)
-      } else if (choice < 15) {
-        const transferred = sent.shift()
-        if (transferred === undefined) continue
-        Atomics.load(messages, 0)
-        const buffer = pool.adopt(transferred)
-        take(buffer, who)
-        held.push(buffer)
-      } else pool.trimTo(0)
+      const choice = random.below(20)
+      if (isCut && who === 2 && choice < 19) mayBeCut(() => act(choice))
+      else act(choice)
     }
     for (const buffer of held) {
       give(buffer)
-      buffer.free()
+      if (!buffer.freed) buffer.free()
     }
     if (who === 1) {
       while (working > 1) pool.processDeferred()
-      pool.check()
+      pool.reclaim(0)
+      if (!isCut) pool.check()
+      assert(pool.stats().liveBuffers === 0, `${pool.stats().liveBuffers} buffers are left`)
     }
-    pool.close()
+    close()
     working--
   }
   return { threads: [keep, () => work(1), () => work(2)] }
@@ -78,6 +100,11 @@ function comeAndGo(): Cast {
 }
 
 export const scenarios: Record<string, Scenario> = {
-  'a program of a shared pool': { begin: seed => program(seed, 12), bound: null, mostSteps: 2_000_000 },
+  'a program of a shared pool': { begin: seed => program(seed, 12, false), bound: null, mostSteps: 2_000_000 },
+  'a program whose calls are cut short anywhere': {
+    begin: seed => program(seed, 12, true),
+    bound: null,
+    mostSteps: 2_000_000,
+  },
   'threads come and go, and each has its own answers': { begin: comeAndGo, bound: null, mostSteps: 2_000_000 },
 }

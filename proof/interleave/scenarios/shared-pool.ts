@@ -10,7 +10,6 @@ import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import { Keeper } from '../../../src/pool/keeper.js'
 import { Keepers } from '../../../src/pool/keepers.js'
 import { newSharedPool } from '../../../src/pool/new-shared-pool.js'
-import type { PoolOptions } from '../../../src/pool/options.js'
 import { OutsideLock } from '../../../src/pool/outside-lock.js'
 import { seenBy } from '../../../src/pool/reserve.js'
 import { SharedPool } from '../../../src/pool/shared-pool.js'
@@ -22,19 +21,20 @@ const MiB = 2 ** 20
 
 /** What is set otherwise than in a usual pool. */
 interface Settings {
-  readonly backing?: PoolOptions['backing']
+  readonly backing?: 'segments'
+  readonly maxPoolBytes?: number
   /** threads make barriers themselves */
   readonly isFenced?: boolean
 }
 
 /** A pool on a simulated device; who asks has its keeper answer, or `keep` is a thread that does. */
-export function newPool({ backing = 'auto', isFenced = false }: Settings = {}) {
+export function newPool({ isFenced = false, ...options }: Settings = {}) {
   const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
   driver.cuInit()
   const context = Context.open(driver, 0)
   const clocks = new Clocks(context)
   const order = clocks.share()
-  const usual = newSharedPool(clocks, { shared: true, backing }, driver.cuDeviceTotalMem(context.device), null)
+  const usual = newSharedPool(clocks, { shared: true, ...options }, driver.cuDeviceTotalMem(context.device), null)
   const shared = { ...usual, room: { ...usual.room, isFenced } }
   /** by address, the thread that holds a block which begins there */
   const holders = new Map<number, number>()
@@ -69,6 +69,9 @@ export function newPool({ backing = 'auto', isFenced = false }: Settings = {}) {
       holders.set(buffer.ptr, thread)
     },
     give: (buffer: DeviceBuffer) => holders.delete(buffer.ptr),
+    giveAll: (thread: number) => {
+      for (const [ptr, holder] of holders) if (holder === thread) holders.delete(ptr)
+    },
   }
 }
 
