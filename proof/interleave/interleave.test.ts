@@ -33,7 +33,7 @@ for (const arch of ['x64', 'arm64'] as const) {
 }
 
 describe('a planted bug is noticed', () => {
-  for (const mutant of MUTANTS) {
+  for (const mutant of MUTANTS.filter(({ scenario, arch }) => !isWaiting(scenario, arch ?? 'x64'))) {
     it(mutant.name, () => {
       const { failing } = new Play(built, mutant.scenario, { arch: mutant.arch ?? 'x64', mutant }).byChance(
         mutant.seed ?? 1,
