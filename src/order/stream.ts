@@ -20,6 +20,8 @@ export interface SharedStream {
 /** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
 export class Stream implements Disposable {
   readonly context: Context
+  /** its clocks; undefined for a stream that another thread can end, whose `slot` alone does not tell whether it takes work */
+  readonly own: Clocks | undefined
   /** its clocks where `slot` alone tells whether it takes work; undefined for one that another thread can end, and for the per-thread default stream */
   readonly trusted: Clocks | undefined
   /** the driver's handle, for any other library; a float64 from the start, so that all streams have one shape */
@@ -47,6 +49,7 @@ export class Stream implements Disposable {
     private readonly lent?: SharedStream,
   ) {
     this.context = clocks.context
+    this.own = lent === undefined ? clocks : undefined
     this.trusted = lent !== undefined || handle === CU_STREAM_PER_THREAD ? undefined : clocks
     this.handle = handle
     if (lent !== undefined) clocks.lend(this, lent.slot)

@@ -118,7 +118,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const slot = stream.slot
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
-      (stream.trusted === this.acceptedClocks || this.accepts(stream)) &&
+      stream.own === this.acceptedClocks &&
       slot >= 0 &&
       (bytes & this.smallMask) === bytes &&
       alignment === undefined
@@ -132,11 +132,6 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       return this.takeBelow(units, small, stream, mayFail)
     }
     return this.takeSlowly(bytes, stream, alignment, mayFail)
-  }
-
-  /** Whether a stream is to be allocated for that its slot does not tell it of. */
-  private accepts(stream: Stream): boolean {
-    return stream.clocks === this.acceptedClocks && stream.isOpen
   }
 
   /** Of the block's bytes `slack` are not asked for. */
@@ -405,7 +400,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     return this.slots.takeAny(slot, size) ?? this.slots.takeTop(slot, size, this.clocks.known, this.reserve.seen)
   }
 
-  /** What the fast path leaves alone: a special wish, an unusual size, or one that no cache has a block for. */
+  /** What the fast path leaves alone: a special wish, a lent stream, an unusual size, or one that no cache has a block for. */
   private takeSlowly(
     bytes: number,
     stream: Stream,
@@ -417,7 +412,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     if (!isOurs || !(stream.isOpen || isCaptured)) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
-    else if (!isCaptured && (bytes & this.smallMask) !== bytes) {
+    else if (!isCaptured && ((bytes & this.smallMask) !== bytes || stream.own === undefined)) {
       const buffer = this.takeCached(units, bytes, stream)
       if (buffer !== null) return buffer
     }
@@ -425,7 +420,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
     let record: number
     if (isCaptured) record = this.reserve.arenas.allocate(units, alignUnits, stream)
-    else if (stream.trusted === undefined) record = this.reserveLent(units, alignUnits, stream)
+    else if (stream.own === undefined) record = this.reserveLent(units, alignUnits, stream)
     else record = this.reserve.allocate(units, alignUnits, stream.slot)
     if (record === 0 && mayFail) return null
     if (record === 0) throw this.outOfMemory(bytes)

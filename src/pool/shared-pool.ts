@@ -166,7 +166,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const { slot } = stream
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
-      (stream.trusted === this.acceptedClocks || this.accepts(stream)) &&
+      stream.trusted === this.acceptedClocks &&
       slot >= 0 &&
       (bytes & this.smallMask) === bytes &&
       alignment === undefined
@@ -184,11 +184,6 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
       return this.takeBelow(units, small, stream, mayFail)
     }
     return this.takeSlowly(bytes, stream, alignment, mayFail)
-  }
-
-  /** Whether a stream is to be allocated for that its slot does not tell it of. */
-  private accepts(stream: Stream): boolean {
-    return stream.clocks === this.acceptedClocks && stream.isOpen && stream.isShareable
   }
 
   /** A block of the stream that is not on top of its stack, or not cached. */
