@@ -707,6 +707,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     if (!block.isLive(record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
+    stream.checkShareable('free')
     if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`)
     const hasSlot = !stream.closed && stream.slot >= 0
     const slot = hasSlot ? stream.slot : stream.lastSlot
