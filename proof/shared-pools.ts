@@ -11,6 +11,7 @@ import type { HostBuffer } from '../src/pool/host-buffer.js'
 import { Keeper } from '../src/pool/keeper.js'
 import { newSharedPool } from '../src/pool/new-shared-pool.js'
 import type { OutsideLock } from '../src/pool/outside-lock.js'
+import { serve } from '../src/pool/pool-fixture.suite.js'
 import { seenBy } from '../src/pool/reserve.js'
 import { newSharedArena, SharedArenaPool } from '../src/pool/shared-arena-pool.js'
 import { newSharedBlocks, SharedBlockPool } from '../src/pool/shared-block-pool.js'
@@ -116,7 +117,7 @@ function kept<F extends Front, S extends SharedPoolState<null>>(
   const keeper = new Keeper(shared, clocks, state.config, outside, onClose)
   keeper['sweptAt'] = Infinity // the program says when, not the time
   const front = (frontClocks: Clocks, stream: Stream, creates: boolean) => {
-    const made = make(frontClocks, stream, state, creates, () => keeper.serve())
+    const made = make(frontClocks, stream, state, creates, () => serve(keeper))
     if (creates && !(made instanceof SharedArenaPool)) made.begin()
     return made
   }

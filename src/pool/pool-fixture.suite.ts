@@ -196,7 +196,7 @@ export class TestDevice {
 }
 
 /** A round of a keeper, and what it would poll for is waited for: held work goes on where the host waits. */
-function serve(keeper: Keeper): void {
+export function serve(keeper: Keeper): void {
   keeper.serve()
   for (const { marks } of keeper['setAside']['requests'].values()) {
     for (const { slot, stamp } of marks) keeper['clocks'].waitFor(slot, stamp)
