@@ -304,6 +304,7 @@ const OFTEN = {
 type Step = keyof typeof OFTEN
 const LOTS = (Object.keys(OFTEN) as Step[]).flatMap(step => Array<Step>(OFTEN[step]).fill(step))
 const LIMIT = 3 * MiB
+const MOST_HOLDS = 20
 
 /** A random program that keeps the rules of a user, and looks at all contents all the time. */
 class Program {
@@ -354,8 +355,9 @@ class Program {
     const target = this.any(this.targets)!
     if (step === 'allocate') this.allocate(pool.tryAllocate(random.logUniform(1, BYTES)))
     else if (step === 'free') this.free()
-    else if (step === 'hold' && holds.length < 20) holds.push(this.device.hold(target.stream))
-    else if (step === 'release') holds.splice(random.below(holds.length + 1), 1)[0]?.()
+    else if (step === 'hold') {
+      if (holds.length < MOST_HOLDS) holds.push(this.device.hold(target.stream))
+    } else if (step === 'release') holds.splice(random.below(holds.length + 1), 1)[0]?.()
     else if (step === 'synchronize') this.synchronize(target.stream)
     else if (step === 'settle') pool.processDeferred()
     else if (step === 'trim') pool.trimTo(random.below(2) * MiB)
