@@ -4,6 +4,7 @@
 
 import { PoolError } from './errors.js'
 import { isGone, isOver, lifeSign, sharingObstacle, threadNumber, threadStart } from './os-thread.js'
+import { seen } from './publish.js'
 
 /** Threads that one roster can have at a time; their numbers are 1 to this. */
 export const MOST_WORKERS = 64
@@ -132,7 +133,7 @@ export class Roster {
   }
 
   private wordOf(worker: number): number {
-    return Atomics.load(this.words, this.first + worker)
+    return seen(this.words, this.first + worker)
   }
 
   private replace(worker: number, word: number, next: number): boolean {

@@ -154,7 +154,7 @@ export class Inboxes {
 
   /** Whether the block of an entry is on its way. If not, its thread was stopped after it had taken the block out. */
   isSent(record: number): boolean {
-    return phaseOf(Atomics.load(this.holders, (record << 4) | Word.holder)) === Phase.sent
+    return phaseOf(seen(this.holders, (record << 4) | Word.holder)) === Phase.sent
   }
 
   /** A thread has ended, or is about to: what it has begun is complete. */
