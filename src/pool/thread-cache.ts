@@ -214,6 +214,10 @@ export class ThreadCache {
     for (let position = inboxes.oldest; position !== inboxes.seen; position = (position + 1) | 0) {
       const parcel = inboxes.parcelAt(position)
       if (inboxes.isComplete(parcel) !== complete) continue
+      this.fetch(parcel)
+      // The lines of the next one arrive while the blocks of this one are used.
+      const next = inboxes.parcelAt(position + 1)
+      if (((position + 1) | 0) !== inboxes.seen && inboxes.isComplete(next)) this.fetch(next)
       const { left } = this
       const found = this.unpack(parcel, slot, sizeClass, units)
       if (complete && this.left === left) inboxes.finish(position)
@@ -222,15 +226,21 @@ export class ThreadCache {
     return false
   }
 
-  /** Says whether a block as asked for is among it. All lines of records are asked for first, since each comes from another core. */
+  /** Asks for all lines of the records in a parcel, since each comes from another core. */
+  private fetch(parcel: number): void {
+    const { words } = this
+    const entries = this.state.slots.inboxes.words
+    for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) {
+      if (entries[entry] !== 0) words[(entries[entry] << 4) | Word.touched] = 1
+    }
+  }
+
+  /** Says whether a block as asked for is among it. */
   private unpack(parcel: number, slot: number, sizeClass: number, units: number): boolean {
     const { words, blocks } = this
     const { inboxes } = this.state.slots
     const entries = inboxes.words
     let found = false
-    for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) {
-      if (entries[entry] !== 0) words[(entries[entry] << 4) | Word.touched] = 1
-    }
     for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) {
       const record = entries[entry]
       if (record === 0) continue
