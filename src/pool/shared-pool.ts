@@ -403,15 +403,20 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const tag = this.words[record << 4]
     const isOwn = this.state.records.ownerOf(record) === this.state.thread
     const block = isOwn ? this.cache.admit(record) : this.adoptedBlock(record, tag, stream)
-    block.stream = stream
-    block.wrapper = null
+    if (block.stream !== stream) block.stream = stream
+    if (block.wrapper !== null) block.wrapper = null
     return new DeviceBuffer(block, tag & ~1)
   }
 
   private adoptedBlock(record: number, tag: number, stream: Stream): AdoptedBlock {
-    const block = this.adopted[record] ?? new AdoptedBlock(this, record, stream)
+    const block = this.adopted[record] ?? this.newAdopted(record, stream)
     block.tag = tag | 1
     block.state = (tag & 1) === 0 ? State.live : State.shared
+    return block
+  }
+
+  private newAdopted(record: number, stream: Stream): AdoptedBlock {
+    const block = new AdoptedBlock(this, record, stream)
     this.adopted[record] = block
     return block
   }

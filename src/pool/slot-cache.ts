@@ -241,11 +241,18 @@ export class SlotCache implements Slots {
     const { words } = this.records
     const known = this.blocks[record]
     // A block that another thread took away may still be linked in a stack: that object is not used again.
-    const block = known === undefined || known.state === State.cached ? new Block(this.pool, record) : known
-    this.blocks[record] = block
-    block.stack = this.stackOf(slot, sizeClass)
+    const block = known === undefined || known.state === State.cached ? this.newBlock(record) : known
+    const stack = this.stackOf(slot, sizeClass)
+    // To store a reference costs more than to compare it.
+    if (block.stack !== stack) block.stack = stack
     block.tag = words[(record << 4) | Word.tag]
     block.units = words[(record << 4) | Word.units]
+    return block
+  }
+
+  private newBlock(record: number): Block {
+    const block = new Block(this.pool, record)
+    this.blocks[record] = block
     return block
   }
 
