@@ -310,7 +310,7 @@ export class SharedWorld {
     }
     const lostBytes = mine.reduce((sum, [, { bytes }]) => sum + bytes, 0)
     const report = thread.front!.close()
-    if (!isArena) assert.deepEqual(report, { lostBuffers: mine.length, lostBytes })
+    assert.deepEqual(report, { lostBuffers: mine.length, lostBytes })
   }
 
   /** Buffers of its own pool, that pool, its streams and its events. */

@@ -146,9 +146,19 @@ export class Context {
     for (const peer of this.users) peer.finishWork()
   }
 
-  /** Waits for all work of the context, if there can still be any. */
+  /**
+   * Waits for all work of the context, if there can still be any, so that what the work uses can be given back. Throws PoolError
+   * where a capture forbids it.
+   */
   finishWork(): void {
-    if (!this.released) this.giveBack(driver => driver.cuCtxSynchronize())
+    if (this.released) return
+    try {
+      this.giveBack(driver => driver.cuCtxSynchronize())
+    } catch (error) {
+      if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) throw error
+      const fact = `a stream of device ${this.ordinal} is being captured, in another thread or by another library`
+      throw new PoolError(`close: ${fact}; end the capture first, then close again`)
+    }
   }
 
   /**

@@ -22,7 +22,10 @@ export const enum Word {
   /** neighbours in address order, 0 at the ends of a range */
   previous = 3,
   next = 4,
-  /** neighbours in the bin (free blocks) or in the list of gaps (absent ones), 0 at the ends */
+  /**
+   * neighbours in the bin (free blocks) or in the list of gaps (absent ones), 0 at the ends; of a block on its way between
+   * threads the first is the generation of its stream
+   */
   binPrevious = 5,
   binNext = 6,
   /**

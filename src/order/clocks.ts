@@ -28,7 +28,7 @@ import type { Graph } from './graph.js'
 import { firstOf, KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
 import { relaxed } from './relaxed.js'
 import { Life, newOrder, noteEvent, type OrderState, orderState, type SharedOrder } from './shared-order.js'
-import type { Stream } from './stream.js'
+import { type Stream, streamName } from './stream.js'
 import { StreamSlots } from './stream-slots.js'
 
 export { MOST_STREAMS, type Reach }
@@ -349,10 +349,20 @@ export class Clocks extends KnownOrder {
     if (reach !== null) this.learn(reach, true)
   }
 
-  /** Refuses, in the name of `call`, to wait for all work while a stream is being captured. */
+  /** Refuses, in the name of `call`, to wait for all work while a stream is being captured, in whichever thread. */
   checkNoCapture(call: string): void {
-    if (this.captures.size === 0) return
-    throw new PoolError(`${call}: a stream is being captured, which a wait for all work would break; end that first`)
+    if (this.slots.captured() === null) return
+    this.buryStreams() // a dead thread's capture has ended with it
+    const handle = this.slots.captured()
+    if (handle === null) return
+    const fact = `a stream is being captured (${streamName(handle)}), which a wait for all work would break`
+    throw new PoolError(`${call}: ${fact}; end the capture in its thread first, then call ${call} again`)
+  }
+
+  /** For `close`: waits on the host for all work, or refuses beside a capture, before anything is given back. */
+  finishWork(): void {
+    this.checkNoCapture('close')
+    this.context.finishWork()
   }
 
   /** Refuses, in the name of `call`, work for the legacy default stream while one that is ordered with it is being captured. */

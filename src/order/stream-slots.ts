@@ -135,6 +135,16 @@ export class StreamSlots {
     return (life === Life.open || life === Life.suspended) && this.state.generations[slot] === generation
   }
 
+  /** The handle of a stream that is being captured; null for none. */
+  captured(): number | null {
+    const { lives, handles, limit } = this.state
+    for (let slot = 0; slot < limit[0]; slot++) {
+      const isIdle = handles[slot] <= CU_STREAM_LEGACY_DEFAULT // because a capture would be broken by its work
+      if (lives[slot] === Life.suspended && !isIdle) return handles[slot]
+    }
+    return null
+  }
+
   /** A free slot for an open stream, -1 for none. Nothing is known to it of others. */
   claim(handle: number, owned: boolean): number {
     const { state } = this

@@ -138,10 +138,9 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
   /** Waits for pending work and frees what is still held. A second close does nothing. */
   close(): void {
     if (this.closed && this.allocations === this.frees) return
-    this.clocks.checkNoCapture('close')
+    this.clocks.finishWork()
     this.closed = true
-    this.context.giveBack(driver => {
-      driver.cuCtxSynchronize()
+    this.context.giveBack(() => {
       for (let record = this.records.first; record < this.records.used; record++) {
         if (this.records.isLive(record)) this.drop(record, this.defaultStream)
       }

@@ -85,6 +85,26 @@ for (const [kind, create] of Object.entries(kinds)) {
       for (const buffer of adopted) buffer.free()
     })
 
+    it('are the default stream’s where their stream is closed, whichever stream has its slot then', () => {
+      const device = new TestDevice()
+      const { pool, other } = fronts(device)
+      const stream = device.createStream()
+      const sent = [1, 2, 3].map(bytes => pool.allocate(bytes, stream).transfer())
+      stream.close()
+      device.clocks.synchronize()
+      const next = device.createStream()
+      assert.equal(next.slot, stream.lastSlot)
+      sent.push(pool.allocate(4, next).transfer())
+      const adopted = [other.adopt(sent[0]), ...other.adoptAll(sent.slice(1))] as { free(): void; stream?: Stream }[]
+      const { defaultStream } = device
+      assert.deepEqual(
+        adopted.map(buffer => buffer.stream!.slot),
+        [defaultStream, defaultStream, defaultStream, next].map(({ slot }) => slot),
+      )
+      for (const buffer of adopted) buffer.free()
+      assert.equal(pool.stats().liveBuffers, 0)
+    })
+
     it('are none where the driver refuses to wait for a closed stream', () => {
       const device = new TestDevice()
       const { pool, other } = fronts(device)

@@ -217,7 +217,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
 
   /** Waits for pending work, gives the memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
-    if (!this.givenBack) this.clocks.checkNoCapture('close')
+    if (!this.givenBack) this.clocks.finishWork()
     const report = { lostBuffers: this.bump.liveBlocks, lostBytes: this.bump.requestedBytes }
     this.accepting = false
     this.bump.dropTo(0)
@@ -225,10 +225,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     if (!this.givenBack) {
       this.turns.finishPeers()
       for (const peer of this.memory.peers) peer.finishWork()
-      this.context.giveBack(driver => {
-        driver.cuCtxSynchronize()
-        this.memory.close()
-      })
+      this.context.giveBack(() => this.memory.close())
       this.givenBack = true
     }
     return report

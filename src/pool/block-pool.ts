@@ -186,17 +186,14 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
 
   /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
-    if (!this.givenBack) this.clocks.checkNoCapture('close')
+    if (!this.givenBack) this.clocks.finishWork()
     const report = { lostBuffers: this.blocks.live, lostBytes: this.requestedBytes }
     this.acceptedClocks = null
     this.blocks.clear()
     if (!this.givenBack) {
       this.deferred.finishPeers()
       this.context.finishPeers()
-      this.context.giveBack(driver => {
-        driver.cuCtxSynchronize()
-        this.slabs.close()
-      })
+      this.context.giveBack(() => this.slabs.close())
       this.givenBack = true
     }
     return report

@@ -202,6 +202,8 @@ export class DeviceBuffer implements Disposable {
     const from = this.sourceOf('copyFromSync', source, sourceOffset, byteLength)
     const target = this.rangeOf('copyFromSync', byteOffset, byteLength)
     const reaches = source.reachableFrom(this.stream.context)
+    source.stream.checkOpen('copyFromSync')
+    this.stream.checkOpen('copyFromSync')
     this.stream.clocks.checkNoCapture('copyFromSync')
     this.driver('copyFromSync')
     source.noteUse(source.stream, 'copyFromSync')

@@ -305,7 +305,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
 
   /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
-    if (!this.givenBack) this.clocks.checkNoCapture('close')
+    if (!this.givenBack) this.clocks.finishWork()
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
     this.slots.clear()
@@ -313,10 +313,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     this.reserve.arenas.lose()
     if (!this.givenBack) {
       this.reserve.finishPeers()
-      this.context.giveBack(driver => {
-        driver.cuCtxSynchronize()
-        this.reserve.backing.close()
-      })
+      this.context.giveBack(() => this.reserve.backing.close())
       this.givenBack = true
     }
     return { lostBuffers, lostBytes }

@@ -134,7 +134,7 @@ export class DebugPool extends CachingPool {
 
   /** As ever; looks at the redzones of what is still held and at what is in quarantine first. */
   override close(): DebugCloseReport {
-    if (!this.closed) this.clocks.checkNoCapture('close')
+    if (!this.closed) this.clocks.finishWork()
     const faults: DebugError[] = []
     const lost = this.live()
     let report: CloseReport
@@ -225,7 +225,6 @@ export class DebugPool extends CachingPool {
 
   private lastFaults(): DebugError[] {
     this.reserve.finishPeers()
-    this.context.activate().cuCtxSynchronize()
     const held = [...this.held.values()].map(allocation => this.redzoneFault(allocation, 'close', allocation.stream))
     return [...held.filter(fault => fault !== null), ...this.quarantine.faults('close')]
   }

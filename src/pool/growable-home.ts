@@ -144,16 +144,14 @@ export class GrowableHome implements BufferHome, RecordPool {
 
   /** Waits for all work and gives everything back, held or not. A second close does nothing. */
   close(): void {
+    if (!this.closed) this.context.finishWork()
     this.end()
     if (this.closed) return
     for (const [clocks, slot, stamp] of this.usesUntilNow()) {
       if (clocks.context !== this.context) clocks.catchUp(slot, stamp, true)
     }
     for (const peer of this.range.access.peers) peer.finishWork()
-    this.context.giveBack(driver => {
-      driver.cuCtxSynchronize()
-      this.range.close()
-    })
+    this.context.giveBack(() => this.range.close())
     this.closed = true
   }
 

@@ -135,10 +135,7 @@ export abstract class HostPool implements Disposable {
   }
 
   private tryTake(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
-    if (stream !== undefined) {
-      checkStreamOf('allocate', stream, this.clocks)
-      stream.checkOpen('allocate')
-    }
+    if (stream !== undefined && !this.closed) this.checkUser(stream)
     const block = this.blocks.tryAllocate(bytes, this.anyStream(), alignment)
     if (block === null || stream === undefined) return block
     try {
@@ -148,6 +145,12 @@ export abstract class HostPool implements Disposable {
       throw error
     }
     return block
+  }
+
+  /** Refuses a stream of which no work can use what is allocated, before anything is taken. */
+  protected checkUser(stream: Stream): void {
+    checkStreamOf('allocate', stream, this.clocks)
+    stream.checkOpen('allocate')
   }
 
   /** The memory is of no stream, but the blocks are cached by stream. */

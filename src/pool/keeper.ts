@@ -142,12 +142,12 @@ export class Keeper {
     return this.setAside.isReady(asker) ? answerOf(this.within(() => this.setAside.resume(asker))) : LATER
   }
 
-  /** Work that no thread has asked for: a call that the driver refuses is tried again in the next round. A lost device is the end. */
+  /** Work that no thread has asked for: where the driver refuses a call, or a capture forbids one, the next round tries again. A lost device is the end. */
   private unlessRefused(work: () => void): void {
     try {
       work()
     } catch (error) {
-      if (!(error instanceof CudaError)) throw error
+      if (!(error instanceof CudaError || error instanceof PoolError)) throw error
     }
   }
 
@@ -190,7 +190,7 @@ export class Keeper {
   }
 
   private *reply(question: Question, asker: number): Waiting<unknown> {
-    const { reserve, clocks } = this
+    const { reserve } = this
     switch (question.ask) {
       case 'begin':
         return true
@@ -219,7 +219,6 @@ export class Keeper {
       case 'leave':
         return this.leave(asker)
       case 'close':
-        clocks.checkNoCapture('close')
         return this.close(asker)
     }
   }
@@ -332,10 +331,8 @@ export class Keeper {
     state.figures[Figure.keeper] = CLOSED // whoever comes from now on is refused
     const sum = this.sumOf(this.live())
     try {
-      this.clocks.context.giveBack(driver => {
-        driver.cuCtxSynchronize()
-        this.reserve.backing.close()
-      })
+      this.clocks.finishWork()
+      this.clocks.context.giveBack(() => this.reserve.backing.close())
       this.onClose()
     } catch (error) {
       state.figures[Figure.keeper] = state.thread

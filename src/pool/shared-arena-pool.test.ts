@@ -250,6 +250,34 @@ describe('an arena that threads share', () => {
     assert.throws(() => pool.share(), { name: 'PoolError', message: /share: the pool is closed/ })
   })
 
+  it('a thread holds nothing of what an earlier one with its number held', () => {
+    const { pool, attach, other, a, b } = setUp()
+    other.allocate(1000, a)
+    assert.deepEqual(other.close(), { lostBuffers: 1, lostBytes: 1000 })
+    const next = attach()
+    assert.equal(next.thread, other.thread)
+    next.allocate(300, b)
+    assert.equal(pool.stats().liveBuffers, 2, 'what was left stays taken until the reset')
+    assert.deepEqual(next.close(), { lostBuffers: 1, lostBytes: 300 })
+    pool.reset()
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+
+  it('a thread goes on counting the waits of an earlier one with its number', () => {
+    const { device, pool, attach, other, a, b } = setUp()
+    const wait = (front: typeof pool) => {
+      device.hold(a)
+      front.allocate(1, a)
+      front.reset(b)
+    }
+    wait(other)
+    const { insertedWaits } = pool.stats()
+    assert.ok(insertedWaits > 0)
+    other.close()
+    wait(attach())
+    assert.ok(pool.stats().insertedWaits > insertedWaits)
+  })
+
   it('has room again for a thread when others have died', () => {
     const { pool, attach, other } = setUp()
     const { roster } = (other as unknown as { state: { roster: { bury(thread: number): boolean } } }).state

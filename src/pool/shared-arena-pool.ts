@@ -7,13 +7,13 @@ import { type OutOfMemoryError, PoolError } from '../base/errors.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { Refusal } from '../heap/shared-bump.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
-import type { Clocks } from '../order/clocks.js'
+import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../order/stream.js'
 import { checkAlignment } from './alignment.js'
 import { openArenaMemory } from './arena-memory.js'
 import { type ArenaOptions, alignUnitsOf, parseArenaOptions, unitsOf } from './arena-pool.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
-import { borrowed } from './borrowed.js'
+import { streamIn } from './borrowed.js'
 import { DeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
 import { shortageOf } from './out-of-memory.js'
@@ -206,29 +206,40 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
    * was held. A second close does nothing.
    */
   close(): CloseReport {
-    if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
+    if (this.closed) {
+      this.context.destroyRest()
+      return { lostBuffers: 0, lostBytes: 0 }
+    }
     const { state } = this
     if (!this.creator) {
+      if (state.others().length === 0) this.clocks.finishWork()
       const { buffers, requestedBytes } = state.held()
       this.acceptedClocks = null
       state.roster.forget(state.thread)
-      if (state.others().length === 0 && state.shut()) this.giveBack() // who made the arena has died
+      if (state.others().length === 0 && state.shut()) this.giveBack() // the thread that made the arena has died
       return { lostBuffers: buffers, lostBytes: requestedBytes }
     }
-    this.clocks.checkNoCapture('close')
     state.shut()
-    const others = state.others()
-    if (others.length > 0) {
+    try {
+      this.checkAlone()
+      this.clocks.finishWork()
+    } catch (error) {
       state.reopen()
-      throw new PoolError(
-        `close: the pool is in use by ${others.length} other threads (${others.join(', ')}); close it there first, or end them`,
-      )
+      throw error
     }
     const { buffers, requestedBytes } = state.sums()
     this.acceptedClocks = null
     state.roster.forget(state.thread)
     this.giveBack()
     return { lostBuffers: buffers, lostBytes: requestedBytes }
+  }
+
+  private checkAlone(): void {
+    const others = this.state.others()
+    if (others.length === 0) return
+    throw new PoolError(
+      `close: the pool is in use by ${others.length} other threads (${others.join(', ')}); close it there first, or end them`,
+    )
   }
 
   [Symbol.dispose](): void {
@@ -239,8 +250,9 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
    * Gives a live buffer of this thread up, for another thread to adopt; using it here from now on throws PoolError. Work
    * submitted to its stream before this call may still use it.
    */
-  transfer({ record, tag }: DeviceBuffer): TransferredBuffer {
+  transfer({ record, tag, stream }: DeviceBuffer): TransferredBuffer {
     if (!this.isLive(record, tag)) this.refuseStale('transfer')
+    this.state.streams[record] = stream.generation * MOST_STREAMS + stream.covering[0]
     this.giveUp('transfer', record, tag, ownerOf(tag, UNDERWAY))
     return { pool: this.descriptor.number, record, tag }
   }
@@ -293,7 +305,10 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
   private adoptedBuffer(claimed: TransferredBuffer): DeviceBuffer {
     const { record, tag } = claimed
     try {
-      return new DeviceBuffer(new RecordHome(this, record, this.streamOf(this.state.slots[record])), tag)
+      const word = this.state.streams[record]
+      const slot = word % MOST_STREAMS
+      const stream = streamIn(this.clocks, slot, (word - slot) / MOST_STREAMS) ?? this.defaultStream
+      return new DeviceBuffer(new RecordHome(this, record, stream), tag)
     } catch (error) {
       this.unclaim(claimed)
       throw error
@@ -353,7 +368,6 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
   private handOut(unit: number, bytes: number, epoch: number, stream: Stream): DeviceBuffer {
     const { state } = this
     state.requested[unit] = bytes
-    state.slots[unit] = stream.slot
     state.owners[unit] = ownerOf(epoch, state.thread)
     state.count(epoch, Tally.buffers, this.unitsAt(unit), bytes)
     state.tally[Tally.allocations]++
@@ -372,26 +386,15 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
   }
 
   private resetStream(): Stream {
-    if (this.closed) return this.defaultStream
-    const slot = this.state.turns.only(this.state.bump.epoch)
-    return slot === -1 ? this.defaultStream : this.streamOf(slot)
-  }
-
-  /** The stream of a slot; once that is closed and all its work has completed, the default stream. */
-  private streamOf(slot: number): Stream {
-    const { clocks } = this
-    const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
-    if (stream?.isShareable) return stream // a thread's own default stream may have the slot now
-    clocks.waitForAll(slot)
-    return this.defaultStream
+    const { clocks, state } = this
+    const slot = this.closed ? -1 : state.turns.only(state.bump.epoch)
+    if (slot === -1) return this.defaultStream
+    return streamIn(clocks, slot, clocks.slots.generationOf(slot)) ?? this.defaultStream
   }
 
   private giveBack(): void {
     const { base, firstUnit } = this.descriptor
-    this.context.giveBack(driver => {
-      driver.cuCtxSynchronize()
-      driver.cuMemFree(base + firstUnit * UNIT_BYTES)
-    })
+    this.context.destroy(driver => driver.cuMemFree(base + firstUnit * UNIT_BYTES))
   }
 
   private outOfMemory(bytes: number): OutOfMemoryError {

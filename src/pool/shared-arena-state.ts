@@ -94,8 +94,8 @@ function layOut(region: Region, { lastUnit }: Room) {
     owners: region.int32(lastUnit),
     /** by first unit: bytes asked for */
     requested: region.float64(lastUnit),
-    /** by first unit: the slot of the stream that it was allocated on */
-    slots: region.int32(lastUnit),
+    /** by first unit, of a buffer on its way: generation × MOST_STREAMS + slot of the stream that it was allocated on */
+    streams: region.float64(lastUnit),
   }
 }
 
@@ -106,7 +106,7 @@ export class ArenaState {
   readonly turns: SharedTurns
   readonly owners: Int32Array
   readonly requested: Float64Array
-  readonly slots: Int32Array
+  readonly streams: Float64Array
   /** this thread's line */
   readonly tally: Float64Array
   private readonly tallies: Float64Array
@@ -133,15 +133,17 @@ export class ArenaState {
     this.threadIds[this.thread] = threadId
     this.owners = parts.owners
     this.requested = parts.requested
-    this.slots = parts.slots
+    this.streams = parts.streams
     this.tallies = parts.tallies
     this.tally = this.tallies.subarray(this.thread * COUNT_LINE, (this.thread + 1) * COUNT_LINE)
     this.peak = parts.peakUnits
     this.turns = new SharedTurns(parts.turns, clocks)
+    this.turns.insertedWaits = this.tally[Tally.insertedWaits] // of earlier threads with its number
     const { firstUnit, lastUnit } = state
     this.bump = new SharedBump(parts.bumpWords, this.roster, this.thread, firstUnit, lastUnit, epoch =>
       this.turns.begun(epoch),
     )
+    this.disownLeft()
   }
 
   /** Counts a buffer that this thread has allocated, or one that it has freed. */
@@ -188,12 +190,20 @@ export class ArenaState {
   held(): { buffers: number; requestedBytes: number } {
     const mine = ownerOf(this.bump.epoch, this.thread)
     const held = { buffers: 0, requestedBytes: 0 }
-    for (let unit = 0; unit < this.owners.length; unit++) {
-      if (this.owners[unit] !== mine) continue
+    for (let unit = this.owners.indexOf(mine); unit !== -1; unit = this.owners.indexOf(mine, unit + 1)) {
       held.buffers++
       held.requestedBytes += this.requested[unit]
     }
     return held
+  }
+
+  /** What an earlier thread with the number of this one left is no thread's until the next reset. */
+  private disownLeft(): void {
+    const { owners } = this
+    const mine = ownerOf(this.bump.epoch, this.thread)
+    for (let unit = owners.indexOf(mine); unit !== -1; unit = owners.indexOf(mine, unit + 1)) {
+      Atomics.compareExchange(owners, unit, mine, 0) // another thread may have it since, after a reset
+    }
   }
 
   get peakUnits(): number {

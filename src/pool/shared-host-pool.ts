@@ -123,6 +123,11 @@ export class SharedHostPool<D = unknown> extends HostPool {
     return trimmed
   }
 
+  protected override checkUser(stream: Stream): void {
+    super.checkUser(stream)
+    stream.checkShareable('allocate')
+  }
+
   protected override note(block: DeviceBuffer, stream: Stream, stamp: number): void {
     stream.checkShareable('recordUse')
     stream.checkUncaptured('recordUse')

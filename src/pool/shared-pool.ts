@@ -25,7 +25,7 @@ import { checkAlignment } from './alignment.js'
 import { MOST_ALIGNMENT_BYTES, SMALL_CLASSES } from './backing.js'
 import { type Block, type BlockKeeper, slackOf } from './block.js'
 import { blockUnits } from './block-units.js'
-import { borrowed } from './borrowed.js'
+import { streamIn } from './borrowed.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from './caching-pool.js'
 import type { Question, Reclaimed, SharedShortage } from './keeper.js'
@@ -52,6 +52,9 @@ const FREES_PER_RING = 32
 /** Milliseconds that a thread which is said to have ended may take until the system has forgotten it. */
 const MOST_LOOKS = 200
 const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
+
+/** Where the record of a block on its way between threads says which of the streams that had its slot it is for. */
+const GENERATION = Word.binPrevious
 
 const enum Tag {
   /** tags above this have no room for another generation */
@@ -308,6 +311,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const block = buffer.home as Block | AdoptedBlock
     if ((block.tag | 1) !== (tag | 1)) this.refuseStale('transfer')
     this.give(block)
+    this.words[(record << 4) | GENERATION] = block.stream.generation
     if (tag > Tag.last) this.disown(record) // should it come back, no generation tells the handles apart
     publish(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
     return { pool: this.descriptor.number, record, tag }
@@ -322,7 +326,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     checkTransferred('adopt', transferred, this.descriptor.number)
     if (!this.claim(transferred)) this.refuseAdoption('adopt')
     try {
-      return this.adoptedBuffer(transferred.record, this.streamAt(transferred.record))
+      return this.adoptedBuffer(transferred.record, this.adoptedStream(transferred.record))
     } catch (error) {
       this.giveUp(transferred.record, transferred.tag)
       throw error
@@ -360,12 +364,13 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     let stream = this.defaultStream
     let key = 0 // that of the stream; most blocks of a list are of one
     for (let index = 0; index < transferred.length; index++) {
-      const one = transferred[index]
-      if (words[(one.record << 4) | Word.key] !== key) {
-        stream = this.streamAt(one.record)
-        key = words[(one.record << 4) | Word.key]
+      const { record } = transferred[index]
+      const base = record << 4
+      if (words[base | Word.key] !== key || words[base | GENERATION] !== stream.generation) {
+        stream = this.adoptedStream(record)
+        key = words[base | Word.key]
       }
-      buffers[index] = this.adoptedBuffer(one.record, stream)
+      buffers[index] = this.adoptedBuffer(record, stream)
     }
     return buffers
   }
@@ -754,15 +759,21 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     if (state.memory.unmarkedFrees >= FREES_PER_RING) state.mailbox.bell.ring()
   }
 
-  /** The stream that a block of this thread is for; where that is closed its work is waited for, and the block is the default stream's. */
-  private streamAt(record: number): Stream {
+  /** The stream that a block just claimed was transferred with; see `streamAt`. */
+  private adoptedStream(record: number): Stream {
+    return this.streamAt(record, this.words[(record << 4) | GENERATION])
+  }
+
+  /**
+   * The stream that a block of this thread is for: the one that had its slot in a generation, or else has it now. Where that is
+   * closed its work is waited for, and the block is the default stream's.
+   */
+  private streamAt(record: number, generation?: number): Stream {
     const { clocks } = this
     const key = (record << 4) | Word.key
     const slot = this.words[key] - 1
-    const stream = clocks.streamOf(slot) ?? borrowed(clocks, slot)
-    // A thread's own default stream may have the slot now, which serves no shared pool.
-    if (stream?.isShareable) return stream
-    clocks.waitForAll(slot)
+    const stream = streamIn(clocks, slot, generation ?? clocks.slots.generationOf(slot))
+    if (stream !== null) return stream
     this.words[key] = this.defaultStream.slot + 1
     return this.defaultStream
   }

@@ -59,7 +59,7 @@ export abstract class StreamOrderedPool extends AddressPool {
   /** Waits for pending work, frees what is still held, and lets go of the driver's pool. A second close does nothing. */
   override close(): void {
     if (!this.ended) {
-      this.clocks.checkNoCapture('close')
+      this.clocks.finishWork()
       this.finishPeers()
     }
     super.close()

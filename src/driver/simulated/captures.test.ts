@@ -112,7 +112,6 @@ test('each rule has its code, and breaking one invalidates the capture', () => {
     [900, driver => driver.cuMemAlloc(BYTES)],
     [900, (driver, _a, _b, c) => driver.cuStreamQuery(c)],
     [900, (driver, a) => driver.cuMemAllocAsync(BYTES, a)],
-    [900, (driver, a) => driver.cuStreamDestroy(a)],
     [900, (driver, a) => driver.cuMemcpyHtoDAsync(driver.cuMemAllocAsync(BYTES, 0), new Uint8Array(8), a)],
     [902, (driver, a, b) => join(driver, b, a)],
     [
@@ -151,6 +150,18 @@ test('the legacy stream may not be used beside a captured stream that it is orde
     if (flags === 0) refuses(use, 'cuEventRecord', RESULT.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
     else use()
   }
+})
+
+test('a capture ends when any thread destroys the stream that it began on', () => {
+  const driver = openSimulated()
+  const [a, b] = streams(driver)
+  driver.cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_GLOBAL)
+  const context = driver.cuStreamGetCtx(b)
+  driver.actAs(new ThreadState(), () => {
+    driver.cuCtxSetCurrent(context)
+    driver.cuStreamDestroy(a)
+    driver.cuCtxSynchronize()
+  })
 })
 
 test('a relaxed capture is broken by no unsafe call, and any by what is no part of it', () => {

@@ -134,6 +134,13 @@ export class Captures {
     return this.graphs.add({ context, nodes: capture.nodes })
   }
 
+  /** A stream is destroyed, by any thread: the capture that began on it ends, one that it has joined is invalid. */
+  leave(queue: StreamQueue): void {
+    const { capture } = queue
+    if (capture?.origin === queue) this.drop(capture)
+    else if (capture !== null) capture.invalidated = true
+  }
+
   /** What follows on `queue` comes after the captured nodes `tails`, which makes the stream part of their capture. */
   follow(queue: StreamQueue, capture: StreamCapture, tails: readonly CapturedNode[]): void {
     if (capture.ended) throw this.gate.refuse(RESULT.CUDA_ERROR_CAPTURED_EVENT, 'the capture of the event has ended')

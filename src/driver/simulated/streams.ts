@@ -44,7 +44,7 @@ export class Streams {
   destroy(handle: number): void {
     const queue = this.streams.get(handle)
     if (queue === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
-    this.captures.checkNotCaptured(queue, 'the end')
+    this.captures.leave(queue)
     this.streams.remove(handle)
     queue.destroy()
   }
