@@ -1,12 +1,10 @@
 // Calls cut short at a chosen point. The engine stops a script, and notices a full stack, where a function begins; so a cut
-// anywhere is a cut at the beginning of the nth method that a program calls. `finally` blocks run after a full stack
-// only.
+// anywhere is a cut at the beginning of the nth method that a program calls. A script is stopped as by Ctrl-C in a REPL, and
+// runs no `finally` block then.
 
 import { Script } from 'node:vm'
 import { replacePrivate } from './replace-method.js'
 
-/** A stopped script has come to its cut by then; one that has not is cut short elsewhere. */
-const TIMEOUT_MS = 4
 export const CUTS = ['a stopped script', 'a full stack'] as const
 
 /** Methods of classes, at the beginning of which programs can be cut short. */
@@ -39,9 +37,9 @@ export class CutPoints {
     this.left = nth
     try {
       if (this.cut === 'a full stack') program()
-      else new Script('programToCut()').runInThisContext({ timeout: TIMEOUT_MS })
+      else new Script('programToCut()').runInThisContext({ breakOnSigint: true })
     } catch (error) {
-      if (this.left > 0 && (error as { code?: string }).code !== 'ERR_SCRIPT_EXECUTION_TIMEOUT') throw error
+      if (this.left > 0) throw error
     } finally {
       this.left = 0
     }
@@ -69,6 +67,7 @@ export class CutPoints {
   private begin(): void {
     if (this.left === 0 || --this.left > 0) return
     if (this.cut === 'a full stack') throw new RangeError('Maximum call stack size exceeded')
+    process.kill(process.pid, 'SIGINT')
     for (;;); // until the script is stopped
   }
 }

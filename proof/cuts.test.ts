@@ -8,6 +8,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { Script } from 'node:vm'
+import { Bell } from '../src/base/bell.js'
 import { MiB } from '../src/base/bytes.js'
 import { Mailbox } from '../src/base/mailbox.js'
 import { Random } from '../src/base/random.js'
@@ -48,6 +49,7 @@ const CLASSES = [
   RecordTable,
   RobustLock,
   Mailbox,
+  Bell,
   KeeperWatch,
 ]
 
@@ -102,6 +104,7 @@ function withPool(work: (world: World) => void): void {
 
 /** Frees what a call that was cut short left live, and asserts that all else is as it should be. */
 function settle(pool: SharedPool): void {
+  pool.processDeferred()
   if (pool.live().some(({ thread }) => thread === 0)) pool.reclaim(0) // cut short between transfer and adopt
   for (const { ptr } of pool.live()) pool.deallocate(ptr)
   pool.check()

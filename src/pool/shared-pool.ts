@@ -279,6 +279,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
   /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
+    if (this.mayStillBeHeard) this.ask({ ask: 'settle' }) // a free that was cut short is done before
     const index = this.addresses ?? this.indexAddresses()
     this.addresses = index
     // The first record of a range changes under the lock. Once all pages of records are taken, a block may come back to a
@@ -581,7 +582,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     try {
       this.ask({ ask: 'recordUse', record, slot, stamp })
     } catch (error) {
-      home.state = state
+      if (!this.mayStillBeHeard) home.state = state
       throw error
     }
   }
@@ -674,6 +675,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
   /** A free block out of the heaps that the stream may use, as far as that is known, or a part of a larger one that this thread has cached; 0 for none. */
   private takeFromHeap(units: number, alignUnits: number, slot: number): number {
     const { state } = this
+    this.cache.mend()
     state.acquire()
     let record: number
     try {
@@ -741,7 +743,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     try {
       this.ask({ ask: 'defer', record, slot, stamp })
     } catch (error) {
-      block.tag = tag
+      if (!this.mayStillBeHeard) block.tag = tag
       throw error
     }
   }
@@ -838,6 +840,11 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     }
     this.asked = question
     return state.mailbox.ask(state.thread, question, meanwhile)
+  }
+
+  /** Whether the last question was asked and not answered, since its call was cut short, say for want of stack. */
+  private get mayStillBeHeard(): boolean {
+    return this.state.mailbox.isLate(this.state.thread)
   }
 
   /** A block that the keeper handed to a call which was cut short: no buffer of it was made. */

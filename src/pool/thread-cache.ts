@@ -87,12 +87,17 @@ export class ThreadCache {
     this.isChanging = false
   }
 
-  /** Builds the stacks again where a call was cut short in the middle of changing them. */
+  /** Builds the stacks again where a call was cut short in the middle of changing them. Takes the lock: what that call held is repaired before. */
   mend(): void {
     if (!this.isChanging) return
+    this.state.slots.door.leave()
+    this.state.locked(() => this.restack())
+    this.isChanging = false
+  }
+
+  private restack(): void {
     const { words, doubles, blocks } = this
     const { slots, thread } = this.state
-    slots.door.leave()
     blocks.empty()
     for (const record of slots.freed()) {
       const holder = words[(record << 4) | Word.holder]
@@ -102,7 +107,6 @@ export class ThreadCache {
       block.mark = doubles[(record << 3) | Double.stamp] - 1
       blocks.link(block)
     }
-    this.isChanging = false
   }
 
   /**
@@ -232,7 +236,7 @@ export class ThreadCache {
 
   /** Under the lock, after `look`: the smallest small block larger than `units` that is cached for the stream goes back to its heap; false for none. */
   breakLarger(units: number, slot: number, end: number): boolean {
-    this.begin()
+    this.isChanging = true
     const record = this.blocks.takeLarger(slot, classOf(units), end)
     if (record !== 0) this.returnToHeap(record)
     this.end()
