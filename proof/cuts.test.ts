@@ -1,7 +1,8 @@
 // Calls on shared pools that the engine cuts short while their thread lives on, wherever in the call: a script that is stopped runs
 // no `finally`, and a full stack may show at any function. A cut call may leave a live buffer that the program has no handle of, which
 // `live()` lists; all else is intact afterwards.
-// The memory is taken from the device beforehand, since the simulated device itself is no part of what must survive.
+// The memory is taken from the device beforehand: the simulated device, whose calls this thread answers while it waits for the keeper, is no
+// part of what must survive.
 //
 // CUTS_SEED and CUTS_ROUNDS replay and lengthen; the names of the tests say them. By chance, where a script is stopped is up to the time.
 
@@ -9,7 +10,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { Script } from 'node:vm'
 import { Bell } from '../src/base/bell.js'
-import { MiB } from '../src/base/bytes.js'
+import { KiB, MiB } from '../src/base/bytes.js'
 import { Mailbox } from '../src/base/mailbox.js'
 import { Random } from '../src/base/random.js'
 import { RobustLock } from '../src/base/robust-lock.js'
@@ -90,7 +91,8 @@ function withPool(work: (world: World) => void): void {
   const driver = new SimulatedDriver({ capacityBytes: LIMIT })
   const device = openDevice(driver)
   const pool = device.createPool({ shared: true, maxPoolBytes: LIMIT })
-  pool.allocate(48 * MiB).free()
+  pool.allocate(32 * MiB).free()
+  for (const buffer of Array.from({ length: 512 }, () => pool.allocate(32 * KiB))) buffer.free()
   work({ device, pool, streams: [device.createStream(), device.createStream()] })
   pool.trimTo(0)
   device.synchronize()
