@@ -1,6 +1,6 @@
-// Calls on shared pools that the engine cuts short while their thread lives on, wherever in the call: a script that is stopped runs
+// Calls on pools that the engine cuts short while their thread lives on, wherever in the call: a script that is stopped runs
 // no `finally`, and a full stack may show at any function. A cut call may leave a live buffer that the program has no handle of, which
-// `live()` lists; all else is intact afterwards.
+// `live()` lists; all else of a shared pool is intact afterwards.
 // The memory is taken from the device beforehand: the simulated device, whose calls this thread answers while it waits for the keeper, is no
 // part of what must survive.
 //
@@ -11,6 +11,7 @@ import { describe, it } from 'node:test'
 import { Script } from 'node:vm'
 import { Bell } from '../src/base/bell.js'
 import { KiB, MiB } from '../src/base/bytes.js'
+import { PoolError } from '../src/base/errors.js'
 import { Mailbox } from '../src/base/mailbox.js'
 import { Random } from '../src/base/random.js'
 import { RobustLock } from '../src/base/robust-lock.js'
@@ -20,10 +21,12 @@ import { RecordTable } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import type { Stream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
+import { CachingPool } from '../src/pool/caching-pool.js'
 import { Door } from '../src/pool/door.js'
 import { FreeMemory } from '../src/pool/free-memory.js'
 import { Inboxes } from '../src/pool/inboxes.js'
 import { KeeperWatch } from '../src/pool/keeper-watch.js'
+import { Reserve } from '../src/pool/reserve.js'
 import { SharedPool } from '../src/pool/shared-pool.js'
 import { SharedSlots } from '../src/pool/shared-slots.js'
 import { SharedState } from '../src/pool/shared-state.js'
@@ -157,6 +160,10 @@ describe(`calls that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=${ROUNDS})`, (
       })
     })
 
+    it(`${cut} leaves a pool of one thread whole, or the next call says so, where any method begins`, () => {
+      for (const [name, program] of Object.entries(OWN_PROGRAMS)) cutOwnAtEach(cut, name, program)
+    })
+
     it(`${cut} leaves a shared pool whole, where any method begins`, () => {
       withPool(world => {
         const points = new CutPoints(CLASSES, cut)
@@ -169,6 +176,52 @@ describe(`calls that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=${ROUNDS})`, (
     })
   }
 })
+
+/** What a pool of one thread runs behind and before its cached path. */
+const OWN_CLASSES = [CachingPool, SlotCache, Reserve, FreeMemory, SegregatedFit, RecordTable]
+
+const OWN_PROGRAMS: Readonly<Record<string, (pool: CachingPool) => void>> = {
+  'a hit and its free': pool => pool.allocate(4096).free(),
+  'a hit of the next class': pool => pool.allocate(3800).free(),
+  'a block out of the heap': pool => pool.allocate(200_000).free(),
+  'new memory': pool => pool.allocate(40 * MiB).free(),
+  'idle memory': pool => {
+    pool.processDeferred()
+    pool.trimTo(0)
+  },
+}
+
+/** Cuts a program short at each point on a new pool: that is whole afterwards, or says that it is not; it can be closed in any case. */
+function cutOwnAtEach(cut: (typeof CUTS)[number], name: string, program: (pool: CachingPool) => void): void {
+  for (let nth = 1, count = 1; nth <= count; nth++) {
+    const driver = new SimulatedDriver({ capacityBytes: LIMIT })
+    const device = openDevice(driver)
+    const pool = device.createPool({ maxPoolBytes: LIMIT })
+    for (const buffer of Array.from({ length: CACHED }, () => pool.allocate(4096))) buffer.free()
+    const points = new CutPoints(OWN_CLASSES, cut)
+    try {
+      if (nth === 1) {
+        count = points.count(() => program(pool))
+        pool.trimTo(LIMIT)
+      }
+      points.run(nth, () => program(pool))
+    } finally {
+      points.restore()
+    }
+    try {
+      for (const { ptr } of pool.live()) pool.deallocate(ptr)
+      pool.check()
+      pool.allocate(1 * MiB).free()
+      assert.equal(pool.stats().liveBuffers, 0)
+    } catch (error) {
+      const isSaid = error instanceof PoolError && error.message.includes('close the pool and create another')
+      if (!isSaid) throw new Error(`${name} was cut short where method ${nth} begins`, { cause: error })
+    }
+    pool.close()
+    device.close()
+    assert.equal(driver.usedBytes(), 0)
+  }
+}
 
 /** Cuts a program short at each point, and runs it again each time. How often it looks for an answer differs from run to run. */
 function cutAtEach(points: CutPoints, name: string, program: (world: World) => void, world: World): void {
