@@ -263,25 +263,25 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a parcel is complete before its last entry is there',
-      'publish(words, entry, record)\n    next[thread] = entry + 1\n    if (((entry + 1) & (PARCEL_WORDS - 1)) === 0) publish(words, entry + 1 - PARCEL_WORDS, this.thread | COMPLETE)\n',
-      'if (((entry + 1) & (PARCEL_WORDS - 1)) === 0) publish(words, entry + 1 - PARCEL_WORDS, this.thread | COMPLETE)\n    publish(words, entry, record)\n    next[thread] = entry + 1\n',
+      'publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n    if (((entry + 1) & (PARCEL_WORDS - 1)) === 0) publish(words, entry + 1 - PARCEL_WORDS, this.thread | COMPLETE)\n',
+      'if (((entry + 1) & (PARCEL_WORDS - 1)) === 0) publish(words, entry + 1 - PARCEL_WORDS, this.thread | COMPLETE)\n    publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n',
     ],
   ]),
   ...inFile(CACHE, FRONT, [
     [
       'a block is claimed without a look at its owner word',
-      'const isMine = words[base | Word.holder] === (((tag >> 3) << 12) | this.cached)',
-      'const isMine = true',
+      'if (words[base | Word.holder] !== (((tag >> 3) << 12) | this.cached)) return false\n',
+      '',
     ],
     [
       'a block is claimed before the door is entered',
-      'if (!door.enter()) return false\n    const isMine = words[base | Word.holder] === (((tag >> 3) << 12) | this.cached)',
-      'const isMine = words[base | Word.holder] === (((tag >> 3) << 12) | this.cached)\n    if (!door.enter()) return false',
+      'if (!door.enter()) return false\n    const block = stack.top\n    const isMine = this.own(block)',
+      'const block = stack.top\n    const isMine = this.own(block)\n    if (!door.enter()) return isMine',
     ],
     [
       'the door is left before a block is claimed',
-      'if (isMine) {\n      const next',
-      'door.leave()\n    if (isMine) {\n      const next',
+      'const block = stack.top\n    const isMine = this.own(block)',
+      'const block = stack.top\n    door.leave()\n    const isMine = this.own(block)',
     ],
     [
       'a block is cached before its stamp is noted',
@@ -290,8 +290,8 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'that a block is cached is said by a plain store',
-      'publish(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)\n    blocks.link',
-      'this.words[(record << 4) | Word.holder] = ((tag >> 3) << 12) | this.cached\n    blocks.link',
+      'publish(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)\n    // Nothing',
+      'this.words[(record << 4) | Word.holder] = ((tag >> 3) << 12) | this.cached\n    // Nothing',
       'arm64',
     ],
   ]),

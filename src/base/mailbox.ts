@@ -64,6 +64,7 @@ export class Mailbox {
 
   /** Waits for that answer as `ask` does; null where answering threw. */
   takeLate(me: number, meanwhile: (slept: boolean) => Error | null): unknown {
+    this.bell.ring() // the call may not have come so far
     const answer = this.await(me * PLACE_WORDS, meanwhile)
     return 'error' in answer ? null : answer.value
   }

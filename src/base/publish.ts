@@ -7,6 +7,24 @@ export function publish(words: Int32Array, index: number, value: number): void {
   else Atomics.store(words, index, value)
 }
 
+/** Publishes two values one after the other; a call that is cut short publishes both or none. */
+export function publishBoth(
+  first: Int32Array,
+  firstIndex: number,
+  firstValue: number,
+  second: Int32Array,
+  secondIndex: number,
+  secondValue: number,
+): void {
+  if (IN_ORDER) {
+    first[firstIndex] = firstValue
+    second[secondIndex] = secondValue
+  } else {
+    Atomics.store(first, firstIndex, firstValue)
+    Atomics.store(second, secondIndex, secondValue)
+  }
+}
+
 /** Loads a published value so that later loads see all that was written before it. */
 export function seen(words: Int32Array, index: number): number {
   return IN_ORDER ? words[index] : Atomics.load(words, index)

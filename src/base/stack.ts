@@ -17,4 +17,9 @@ export function checkDeepStack(): void {
   Reflect.apply(takeNothing, undefined, LARGE)
 }
 
+/** Whether an exception is the engine's for a full stack. */
+export function isFullStack(error: unknown): boolean {
+  return error instanceof RangeError && error.message.startsWith('Maximum call stack')
+}
+
 function takeNothing(): void {}

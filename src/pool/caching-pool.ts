@@ -6,6 +6,7 @@
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe } from '../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../base/errors.js'
+import { isFullStack } from '../base/stack.js'
 import { type Context, unreachable } from '../driver/context.js'
 import { LAST_GENERATION, RecordTable, State, Stride, Word } from '../heap/records.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
@@ -84,6 +85,8 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   /** allocations that the slot cache could not serve */
   cacheMisses = 0
   private givenBack = false
+  /** found set by another call: the one that set it was cut short */
+  private isBusy = false
 
   /** Made by the device: `device.createPool(options)`. */
   constructor(
@@ -128,16 +131,19 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       const units = ((small + mask) & ~mask) >>> Shift.units
       const stack = this.slots.stackFor(slot, units)
       const block = stack.top
-      if (this.slots.take(stack, units)) return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
+      if (this.slots.take(stack, units)) {
+        // A call is cut short where a function begins, if at all: until the block is live none does.
+        block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
+        return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
+      }
       return this.takeBelow(units, small, stream, mayFail)
     }
     return this.takeSlowly(bytes, stream, alignment, mayFail)
   }
 
-  /** Of the block's bytes `slack` are not asked for. */
+  /** A block just made live; of its bytes `slack` are not asked for. */
   private handOut(block: Block, slack: number, stream: Stream): DeviceBuffer {
-    const tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
-    block.tag = tag
+    const { tag } = block
     // Most programs ask for what they asked for before.
     if (slack !== block.slack) this.slots.setSlack(block, slack)
     // And for the stream that had it last, without a wrapper.
@@ -162,6 +168,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
+    if (this.isBusy) this.refuseCut('deallocate')
     const range = Number.isSafeInteger(ptr) ? this.reserve.backing.rangeAt(ptr) : -1
     const unit = range === -1 ? 0 : (ptr - this.reserve.backing.bases[range]) / UNIT_BYTES
     this.addresses ??= this.indexAddresses()
@@ -174,7 +181,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
   processDeferred(): number {
     this.checkOpen('processDeferred')
-    return this.reserve.processDeferred()
+    return this.busily('processDeferred', () => this.reserve.processDeferred())
   }
 
   /** Gives idle memory back to the device until at most `bytes` are reserved; work still pending is not waited for. Returns the bytes given back. */
@@ -182,7 +189,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     this.checkOpen('trimTo')
     if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
     const before = this.reserve.backing.reservedBytes
-    this.reserve.trimTo(bytes)
+    this.busily('trimTo', () => this.reserve.trimTo(bytes))
     return before - this.reserve.backing.reservedBytes
   }
 
@@ -240,6 +247,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
 
   /** Every buffer handed out and not freed, in no particular order. */
   live(): LiveBlock[] {
+    if (this.isBusy) this.refuseCut('live')
     const blocks: LiveBlock[] = []
     for (let record = this.records.first; record < this.records.used; record++) {
       if (!this.slots.isLive(record)) continue
@@ -257,12 +265,14 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   /** Everything, block by block, as plain JSON; walks the whole pool. */
   snapshot(): PoolSnapshot {
     this.checkOpen('snapshot')
+    if (this.isBusy) this.refuseCut('snapshot')
     return snapshotOf(this)
   }
 
   /** Asserts that heaps, caches, backing and counters tell one story; walks the whole pool. */
   check(): void {
     this.checkOpen('check')
+    if (this.isBusy) this.refuseCut('check')
     this.reserve.check()
     const units = { live: 0, requested: 0, cached: 0, buffers: 0, cachedBlocks: 0 }
     for (let record = this.records.first; record < this.records.used; record++) {
@@ -308,6 +318,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     if (!this.givenBack) this.clocks.finishWork()
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
+    this.isBusy = false
     this.slots.clear()
     this.records.words.fill(0)
     this.reserve.arenas.lose()
@@ -359,9 +370,16 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       this.announceUse(block, stream)
       stream = buffer.stream
     }
-    if (stream.capture !== null) this.reserve.arenas.free(block.record, stream)
-    else if (stream.closed || stream.slot < 0) this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
-    else this.takeBack(block, stream.slot, this.marked[stream.slot] + 1, true)
+    this.begin('free')
+    try {
+      if (stream.capture !== null) this.reserve.arenas.free(block.record, stream)
+      else if (stream.closed || stream.slot < 0) this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
+      else this.takeBack(block, stream.slot, this.marked[stream.slot] + 1, true)
+    } catch (error) {
+      this.endBy(error)
+      throw error
+    }
+    this.isBusy = false
   }
 
   /** The block may be used again after stamp `covering` of a stream slot, and is cached for it if its stream is open. */
@@ -380,7 +398,11 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
 
   /** What is not on top of its stack, or not cached. */
   private takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
-    return this.takeCached(units, bytes, stream) ?? this.takeSlowly(bytes, stream, undefined, mayFail)
+    if (this.isBusy) this.refuseCut('allocate')
+    this.isBusy = true
+    const buffer = this.takeCached(units, bytes, stream)
+    this.isBusy = false
+    return buffer ?? this.takeSlowly(bytes, stream, undefined, mayFail)
   }
 
   /** A block that is cached elsewhere than on top of its stack: for another stream, or for the same one. */
@@ -388,7 +410,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     const { known } = this.clocks
     const { seen } = this.reserve
     const block = this.slots.takeGiven(stream.slot, units, known, seen) ?? this.takeOther(units, stream.slot)
-    return block === null ? null : this.handOut(block, slackOf(block, bytes), stream)
+    return block === null ? null : this.handOutNext(block, bytes, stream)
   }
 
   private takeOther(units: number, slot: number): Block | null {
@@ -409,7 +431,27 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     if (!isOurs || !(stream.isOpen || isCaptured)) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
-    else if (!isCaptured && ((bytes & this.smallMask) !== bytes || stream.own === undefined)) {
+    this.begin('allocate')
+    let buffer: DeviceBuffer | null
+    try {
+      buffer = this.takeBusy(units, bytes, stream, alignment, isCaptured)
+    } catch (error) {
+      this.endBy(error)
+      throw error
+    }
+    this.isBusy = false
+    if (buffer === null && !mayFail) throw this.outOfMemory(bytes)
+    return buffer
+  }
+
+  private takeBusy(
+    units: number,
+    bytes: number,
+    stream: Stream,
+    alignment: number | undefined,
+    isCaptured: boolean,
+  ): DeviceBuffer | null {
+    if (alignment === undefined && !isCaptured && ((bytes & this.smallMask) !== bytes || stream.own === undefined)) {
       const buffer = this.takeCached(units, bytes, stream)
       if (buffer !== null) return buffer
     }
@@ -419,10 +461,43 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     if (isCaptured) record = this.reserve.arenas.allocate(units, alignUnits, stream)
     else if (stream.own === undefined) record = this.reserveLent(units, alignUnits, stream)
     else record = this.reserve.allocate(units, alignUnits, stream.slot)
-    if (record === 0 && mayFail) return null
-    if (record === 0) throw this.outOfMemory(bytes)
+    if (record === 0) return null
     this.addresses?.note(record)
-    const block = this.slots.blockOf(record)
+    return this.handOutNext(this.slots.blockOf(record), bytes, stream)
+  }
+
+  /** Behind the cached path: from here on the pool is being changed, until `isBusy` is false again. */
+  private begin(call: string): void {
+    if (this.isBusy) this.refuseCut(call)
+    this.isBusy = true
+  }
+
+  /** The change has failed. An exception for want of stack may come out of the middle of it, any other one leaves all whole. */
+  private endBy(error: unknown): void {
+    if (!isFullStack(error)) this.isBusy = false
+  }
+
+  private refuseCut(call: string): never {
+    throw new PoolError(
+      `${call}: an earlier call of the pool was cut short in the middle, by a timeout or a full stack; close the pool and create another`,
+    )
+  }
+
+  /** Does `work`, which changes the pool. */
+  private busily<R>(call: string, work: () => R): R {
+    this.begin(call)
+    try {
+      const result = work()
+      this.isBusy = false
+      return result
+    } catch (error) {
+      this.endBy(error)
+      throw error
+    }
+  }
+
+  private handOutNext(block: Block, bytes: number, stream: Stream): DeviceBuffer {
+    block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
     return this.handOut(block, slackOf(block, bytes), stream)
   }
 

@@ -175,6 +175,7 @@ describe('an inbox', () => {
             count,
             [
               [consumer, 'words'],
+              [own, 'holders'],
               [own, 'words'],
             ],
             free,

@@ -6,7 +6,7 @@
 // (door.ts), and so may the keeper of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
 // each block in an entry, or in none and cached by one thread, which is where the keeper looks for it.
 
-import { publish, seen } from '../base/publish.js'
+import { publish, publishBoth, seen } from '../base/publish.js'
 import { MOST_WORKERS } from '../base/roster.js'
 import { Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { type RecordTable, Word } from '../heap/records.js'
@@ -52,15 +52,15 @@ export class Inboxes {
     this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - PARCELS) | 0
   }
 
-  /** Sends a block, whose owner word says so, to another thread; false when its inbox is full. */
-  send(record: number, thread: number): boolean {
+  /** Sends a block to another thread, and makes its owner word `sent`; false, and nothing is changed, when that one's inbox is full. */
+  send(record: number, sent: number, thread: number): boolean {
     const { words, next } = this
     let entry = next[thread]
     if ((entry & (PARCEL_WORDS - 1)) === 0) {
       entry = this.begin(thread)
       if (entry === 0) return false
     }
-    publish(words, entry, record)
+    publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)
     next[thread] = entry + 1
     if (((entry + 1) & (PARCEL_WORDS - 1)) === 0) publish(words, entry + 1 - PARCEL_WORDS, this.thread | COMPLETE)
     return true

@@ -180,9 +180,8 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
       const { blocks } = this.cache
       const stack = blocks.stackFor(slot, units)
       const block = stack.top
-      if (blocks.take(stack, units)) {
-        if (this.cache.claim(block)) return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
-        this.cache.abandon(block)
+      if (blocks.holds(stack, units) && this.cache.claimTop(stack)) {
+        return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
       }
       return this.takeBelow(units, small, stream, mayFail)
     }
@@ -191,10 +190,13 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** A block of the stream that is not on top of its stack, or not cached. */
   private takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
-    const block = this.cache.blocks.takeAny(stream.slot, classUnits(units))
-    if (block === null) return this.takeSlowly(bytes, stream, undefined, mayFail)
-    if (this.cache.claim(block)) return this.handOut(block, slackOf(block, bytes), stream)
-    this.cache.abandon(block)
+    const { cache } = this
+    cache.begin()
+    const block = cache.blocks.takeAny(stream.slot, classUnits(units))
+    const isMine = block !== null && cache.claim(block)
+    if (block !== null && !isMine) cache.abandon(block)
+    cache.end()
+    if (isMine) return this.handOut(block, slackOf(block, bytes), stream)
     return this.takeSlowly(bytes, stream, undefined, mayFail)
   }
 
@@ -263,8 +265,8 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     if (home === state.thread || words[base | Word.key] !== slot + 1 || !isSmall) return false
     this.give(block)
     this.doubles[(record << 3) | Double.stamp] = stamp
-    publish(words, base | Word.holder, holderOf(words[base], state.thread, Phase.sent))
-    if (!state.slots.inboxes.send(record, home) || !this.arrives(record, home)) this.giveBack(record, slot, stamp)
+    const sent = holderOf(words[base], state.thread, Phase.sent)
+    if (!state.slots.inboxes.send(record, sent, home) || !this.arrives(record, home)) this.giveBack(record, slot, stamp)
     return true
   }
 
@@ -280,6 +282,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
   /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
+    if (this.mayStillBeHeard) this.ask({ ask: 'settle' }) // a free that was cut short is done before
     const index = this.addresses ?? this.indexAddresses()
     this.addresses = index
     // The first record of a range changes under the lock. Once all pages of records are taken, a block may come back to a
@@ -583,8 +586,15 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** Work of a stream slot uses a live block: until `stamp` of it, null for until the free. */
   protected askToRecord(record: number, slot: number, stamp: number | null): void {
-    this.ask({ ask: 'recordUse', record, slot, stamp })
-    this.homeOf(record).state = State.shared
+    const home = this.homeOf(record)
+    const { state } = home
+    home.state = State.shared // before it is: where this call is cut short, the block's free asks the keeper
+    try {
+      this.ask({ ask: 'recordUse', record, slot, stamp })
+    } catch (error) {
+      if (!this.mayStillBeHeard) home.state = state
+      throw error
+    }
   }
 
   reachableFrom(context: Context): boolean {
@@ -657,20 +667,25 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const { known } = this.clocks
     slots.meet(slot)
     if (slots.door.isShut) this.state.locked(() => {}) // until the keeper has taken what it needs
+    cache.begin()
     cache.receive(slot, classOf(units), units)
+    let block: Block | null
     for (;;) {
-      const block =
+      block =
         blocks.takeGiven(slot, units, known, this.seen) ??
         blocks.takeAny(slot, units) ??
         blocks.takeTop(slot, units, known, this.seen)
-      if (block === null || cache.claimFor(block, slot)) return block
+      if (block === null || cache.claimFor(block, slot)) break
       cache.abandon(block)
     }
+    cache.end()
+    return block
   }
 
   /** A free block out of the heaps that the stream may use, as far as that is known, or a part of a larger one that this thread has cached; 0 for none. */
   private takeFromHeap(units: number, alignUnits: number, slot: number): number {
     const { state } = this
+    this.cache.mend()
     state.acquire()
     let record: number
     try {
@@ -723,13 +738,23 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const slot = hasSlot ? stream.slot : stream.lastSlot
     const covering = hasSlot ? this.clocks.coveringSoon(slot) : stream.lastStamp
     const stamp = this.config.streamOrdered ? covering : 0
-    if (block.state === State.shared) {
-      this.ask({ ask: 'defer', record, slot, stamp })
-      this.give(block)
-    } else if (stream.isOpen && buffer.tag <= Tag.last) this.sendOrCache(block, slot, stamp)
+    if (block.state === State.shared) this.defer(block, slot, stamp)
+    else if (stream.isOpen && buffer.tag <= Tag.last) this.sendOrCache(block, slot, stamp)
     else {
       this.give(block)
       this.giveBack(record, slot, stamp)
+    }
+  }
+
+  /** The keeper frees a block that other streams use. Its handles are stale before: a call that is cut short may have freed it. */
+  private defer(block: Block | AdoptedBlock, slot: number, stamp: number): void {
+    const { tag, record } = block
+    this.give(block)
+    try {
+      this.ask({ ask: 'defer', record, slot, stamp })
+    } catch (error) {
+      if (!this.mayStillBeHeard) block.tag = tag
+      throw error
     }
   }
 
@@ -831,6 +856,11 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     }
     this.asked = question
     return state.mailbox.ask(state.thread, question, meanwhile)
+  }
+
+  /** Whether the last question was asked and not answered, since its call was cut short, say for want of stack. */
+  private get mayStillBeHeard(): boolean {
+    return this.state.mailbox.isLate(this.state.thread)
   }
 
   /** A block that the keeper handed to a call which was cut short: no buffer of it was made. */

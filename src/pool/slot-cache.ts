@@ -51,6 +51,9 @@ const { clz32 } = Math
 /** Of a share whose peak does not count: no stream caches less. A small integer, as every other value of the field. */
 const UNWATCHED = -(2 ** 30)
 
+/** Of what is under every stack: more than was ever live, and than a block has. */
+const BOTTOM_UNITS = MAX_UNITS
+
 /** For Word.sizeClass: a block that is never cached, but comes to the reserve when it is freed. */
 export const FULL_CLASS = CLASSES + 1
 
@@ -89,7 +92,7 @@ export class SlotCache implements Slots {
     const watched = countsLive ? 0 : UNWATCHED
     this.shares = Array.from({ length: MOST_STREAMS }, (_, slot) => new Share(slot, watched))
     this.bottom = new Block(pool, 0)
-    this.bottom.units = MAX_UNITS // more than was ever live, and than a block has
+    this.bottom.units = BOTTOM_UNITS
     this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched))
     // The engine need not look for holes in an array that never had one.
     this.stacks = Array.from({ length: MOST_STREAMS << Shift.stream }, () => this.emptyStack)
@@ -127,6 +130,13 @@ export class SlotCache implements Slots {
     const shift = 27 - clz32(units | 16)
     const steps = units < Limit.large ? ((units - 1) >> shift) + 1 : units >>> shift
     return this.stacks[(slot << Shift.stream) | ((shift << 4) + steps)]
+  }
+
+  /** Whether the block on top of `stackFor` these units has their size, where live blocks are not counted. */
+  holds(stack: Stack, units: number): boolean {
+    const size = stack.top.units
+    // Blocks of a small class are all alike, and what is under every stack is larger than any block.
+    return (units < Limit.large || size === units) && size !== BOTTOM_UNITS
   }
 
   /**
@@ -310,6 +320,14 @@ export class SlotCache implements Slots {
     this.handedUnits = 0
     this.handedBlocks = 0
     this.slackBytes = 0
+  }
+
+  /** Takes every block out of its stack. */
+  empty(): void {
+    for (const share of this.shares) {
+      share.cached = 0
+      for (const stack of share.stacks) stack.top = this.bottom
+    }
   }
 
   /** Sets the peak to what is live. */

@@ -1,13 +1,17 @@
 // The blocks of a shared pool that one thread has: live ones, and those it caches in stacks that only it can see. The owner word
 // of each record says the same to the other threads, so that the keeper can take cached blocks away (shared-slots.ts). A
 // block that the thread takes from a stack is its own once its owner word, read behind the door, still says that it is cached.
+//
+// A call can be cut short while its thread lives on. The engine does that where a function begins or a loop goes round, so the cached path
+// changes stack and owner word with no call in between. Whatever else changes the stacks says so in `isChanging`; where that
+// was left set, the next such call builds the stacks again from the owner words.
 
 import { assert } from '../base/assert.js'
 import { publish } from '../base/publish.js'
 import { holderOf, Phase, phaseOf, workerOf } from '../heap/holder.js'
 import { Double, State, Word } from '../heap/records.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../heap/size-classes.js'
-import { type Block, type BlockKeeper, slackOf } from './block.js'
+import { type Block, type BlockKeeper, type Stack, slackOf } from './block.js'
 import { PARCEL_WORDS } from './inboxes.js'
 import type { PoolConfig } from './options.js'
 import type { SharedState } from './shared-state.js'
@@ -56,6 +60,8 @@ export class ThreadCache {
   private isCrowded = false
   /** blocks for which the last look into the inbox found no room */
   private left = 0
+  /** found set: the call that set it was cut short */
+  private isChanging = false
 
   constructor(
     private readonly state: SharedState,
@@ -71,22 +77,76 @@ export class ThreadCache {
     this.losses = slots.lossesOf(thread)
   }
 
-  /** A block just taken from a stack is live, in its next generation; false when it was taken away, or the door is shut. */
-  claim(block: Block): boolean {
-    const { words } = this
+  /** From here to `end` the stacks are being changed, other than by `claimTop` and `keep`. */
+  begin(): void {
+    this.mend()
+    this.isChanging = true
+  }
+
+  end(): void {
+    this.isChanging = false
+  }
+
+  /** Builds the stacks again where a call was cut short in the middle of changing them. Takes the lock: what that call held is repaired before. */
+  mend(): void {
+    if (!this.isChanging) return
+    this.state.slots.door.leave()
+    this.state.locked(() => this.restack())
+    this.isChanging = false
+  }
+
+  private restack(): void {
+    const { words, doubles, blocks } = this
+    const { slots, thread } = this.state
+    blocks.empty()
+    for (const record of slots.freed()) {
+      const holder = words[(record << 4) | Word.holder]
+      if (workerOf(holder) !== thread || phaseOf(holder) !== Phase.cached) continue
+      const block = this.admit(record, words[(record << 4) | Word.sizeClass])
+      block.tag = (block.tag & ~Tag.stateMask) | State.cached
+      block.mark = doubles[(record << 3) | Double.stamp] - 1
+      blocks.link(block)
+    }
+  }
+
+  /**
+   * The block on top of a stack that holds it is taken out and live, in its next generation; false, and it stays there, when another
+   * thread has it, or the door is shut.
+   */
+  claimTop(stack: Stack): boolean {
     const { door } = this.state.slots
-    const base = block.record << 4
-    const { tag } = block
     if (!door.enter()) return false
-    const isMine = words[base | Word.holder] === (((tag >> 3) << 12) | this.cached)
+    const block = stack.top
+    const isMine = this.own(block)
     if (isMine) {
-      const next = ((tag | Tag.stateMask) + (1 + State.live)) | 0
-      words[base | Word.holder] = ((next >> 3) << 12) | this.live
-      words[base] = next
-      block.tag = next
+      const { share } = stack
+      stack.top = block.below!
+      share.cached = (share.cached - block.units) | 0
     }
     door.leave()
     return isMine
+  }
+
+  /** The same of a block that is in no stack any more. */
+  claim(block: Block): boolean {
+    const { door } = this.state.slots
+    if (!door.enter()) return false
+    const isMine = this.own(block)
+    door.leave()
+    return isMine
+  }
+
+  /** Behind the door: a cached block is live, in its next generation; false when it was taken away. */
+  private own(block: Block): boolean {
+    const { words } = this
+    const base = block.record << 4
+    const { tag } = block
+    if (words[base | Word.holder] !== (((tag >> 3) << 12) | this.cached)) return false
+    const next = ((tag | Tag.stateMask) + (1 + State.live)) | 0
+    words[base | Word.holder] = ((next >> 3) << 12) | this.live
+    words[base] = next
+    block.tag = next
+    return true
   }
 
   /** The same of a block that was cached for another stream. */
@@ -96,12 +156,11 @@ export class ThreadCache {
     return true
   }
 
-  /** A block that could not be claimed: once the keeper is done it is another's, or goes back to its heap. */
+  /** A block in no stack could not be claimed: once the keeper is done it is another's, or goes back to its heap. */
   abandon(block: Block): void {
-    const { state, words } = this
+    const { state } = this
     state.acquire()
-    const holder = ((block.tag >> 3) << 12) | this.cached
-    const isMine = words[(block.record << 4) | Word.holder] === holder
+    const isMine = this.isCached(block)
     block.state = State.unused
     if (isMine) this.returnToHeap(block.record)
     this.blocks.purge(other => this.isCached(other))
@@ -115,15 +174,20 @@ export class ThreadCache {
 
   /** Keeps a live block of this thread for its stream, after the mark `mark`; false when there is no room. */
   keep(block: Block, mark: number): boolean {
-    const { blocks } = this
-    if (!blocks.hasRoom(block)) return false
     const { record, tag } = block
-    // The owner word comes before the stack: a call that is cut short here leaves a block that the keeper can take away.
-    block.tag = (tag & ~Tag.stateMask) | State.cached | 0
-    block.mark = mark
+    const stack = block.stack!
+    const { share } = stack
+    const below = stack.top
+    if (below.height >= stack.places || share.cached + block.units > this.limits.streamUnits) return false
     this.doubles[(record << 3) | Double.stamp] = mark + 1
     publish(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)
-    blocks.link(block)
+    // Nothing is called from here on.
+    block.tag = (tag & ~Tag.stateMask) | State.cached | 0
+    block.mark = mark
+    block.below = below
+    block.height = (below.height + 1) | 0
+    share.cached = (share.cached + block.units) | 0
+    stack.top = block
     return true
   }
 
@@ -172,13 +236,16 @@ export class ThreadCache {
 
   /** Under the lock, after `look`: the smallest small block larger than `units` that is cached for the stream goes back to its heap; false for none. */
   breakLarger(units: number, slot: number, end: number): boolean {
+    this.isChanging = true
     const record = this.blocks.takeLarger(slot, classOf(units), end)
     if (record !== 0) this.returnToHeap(record)
+    this.end()
     return record !== 0
   }
 
   /** Asserts that the stacks hold exactly the blocks that their records say this thread caches. */
   check(): void {
+    this.mend()
     const { words, state, blocks } = this
     let linked = 0
     for (let slot = 0; slot < blocks.slotLimit; slot++) {

@@ -33,7 +33,7 @@ function senders(count: number, each: number): Cast {
     inboxes.enter(thread)
     for (let index = 0; index < each; index++) {
       const record = (thread - RECEIVER) * each - index
-      if (!inboxes.send(record, RECEIVER)) kept++
+      if (!inboxes.send(record, holderOf(0, thread, Phase.sent), RECEIVER)) kept++
     }
   }
   const look = () => {
@@ -55,9 +55,6 @@ function senders(count: number, each: number): Cast {
   const receive = () => {
     own.enter(RECEIVER) // in the place of a thread to which something may have been sent
     for (let turn = 0; turn < 3; turn++) look()
-  }
-  for (let record = 1; record <= count * each; record++) {
-    words[(record << 4) | Word.holder] = holderOf(0, RECEIVER + Math.ceil(record / each), Phase.sent)
   }
   const threads = Array.from({ length: count }, (_, index) => () => send(RECEIVER + 1 + index))
   const end = () => {
