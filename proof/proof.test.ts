@@ -31,7 +31,7 @@ describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PR
     )
     assert.equal(operations, PROGRAMS * OPERATIONS)
     assert.ok(takeovers > operations / 50, 'streams got memory of other ones')
-    // Half of the rest lie among blocks of other sizes, where the pool looks only when it has asked how far the device has come.
+    // The rest wait for a stamp that was given when neighbours merged or uses were settled, later than the judge's points.
     assert.ok(ready > operations / 50 && recognised >= 0.99 * ready, `${recognised} of ${ready} recognised`)
   })
 

@@ -8,6 +8,7 @@ import { UNIT_BYTES } from '../src/heap/size-classes.js'
 import { type Device, type DeviceBuffer, openDevices, type Stream } from '../src/index.js'
 import type { Kernel } from '../src/kernel/kernel.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
+import { SMALL_UNITS } from '../src/pool/backing.js'
 import type { CachingPool } from '../src/pool/caching-pool.js'
 import type { Point } from './call-order.js'
 import type { Judge } from './judge.js'
@@ -171,15 +172,17 @@ export class SimulatedMachine implements Machine<Point> {
   }
 
   /**
-   * Whether a freed block of this size lies in a pool that the stream may have, by the exact order. Neighbours that have
-   * become one block count as one.
+   * Whether the stream may have a freed block of this size in a pool, by the exact order. Neighbours that have become one block
+   * count as one. A block in the heap of other sizes does not count, since the pool gives it away only when its memory runs out.
    */
   private hasReady(pool: CachingPool, units: number, stream: Stream): boolean {
     const queue = this.driver.queueOf(stream.handle)
-    const start = this.judge.findReady(pool, units, queue)
-    if (start === undefined) return false
-    const block = blockAt(pool, start)
-    return this.judge.isSafe(block.start, block.end, queue)
+    const { backing, small } = pool.reserve
+    return this.judge.readyAt(pool, units, queue).some(start => {
+      if (small.firstRecords.has(backing.rangeAt(start)) !== units < SMALL_UNITS) return false
+      const block = blockAt(pool, start)
+      return this.judge.isSafe(block.start, block.end, queue)
+    })
   }
 
   /** Notices waits without end. */
