@@ -11,10 +11,11 @@ import { MOST_STREAMS } from '../src/order/clocks.js'
 import { SMALL_UNITS } from '../src/pool/backing.js'
 import type { CachingPool } from '../src/pool/caching-pool.js'
 import type { Point } from './call-order.js'
+import { Holds } from './holds.js'
 import type { Judge } from './judge.js'
 import type { Machine } from './machine.js'
-import { ObservedDriver } from './observed-driver.js'
-import { CAPACITY_BYTES, GRANULE_BYTES } from './settings.js'
+import type { ObservedDriver } from './observed-driver.js'
+import { assertNothingLeft, newSmallDriver } from './small-device.js'
 
 const PTX = `
 .version 8.0
@@ -58,7 +59,7 @@ export class SimulatedMachine implements Machine<Point> {
   recognised = 0
   private readonly driver: ObservedDriver
   private readonly kernels = new Map<Context, { stamp: Kernel; compare: Kernel }>()
-  private holds: { stream: Stream; ticket: number }[] = []
+  private readonly holds = new Holds()
   /** how often the host waited in this operation */
   private waits = 0
   private isRefusing = false
@@ -67,13 +68,7 @@ export class SimulatedMachine implements Machine<Point> {
 
   constructor(progress: 'eager' | 'seeded', seed: number, withPeer: boolean) {
     corruptions.length = 0
-    const driver = new ObservedDriver({
-      devices: withPeer ? 2 : 1,
-      capacityBytes: CAPACITY_BYTES,
-      granularityBytes: GRANULE_BYTES,
-      progress,
-      seed,
-    })
+    const driver = newSmallDriver(progress, seed, withPeer ? 2 : 1)
     this.driver = driver
     const [device, peer = null] = openDevices(driver)
     this.device = device
@@ -106,15 +101,11 @@ export class SimulatedMachine implements Machine<Point> {
   }
 
   hold(stream: Stream): void {
-    stream.context.activate()
-    this.holds.push({ stream, ticket: this.driver.holdOperation(stream.handle) })
+    this.holds.hold(stream)
   }
 
   release(): void {
-    const oldest = this.holds.shift()
-    if (oldest === undefined) return
-    oldest.stream.context.activate()
-    this.driver.releaseThrough(oldest.stream.handle, oldest.ticket)
+    this.holds.release()
   }
 
   refuse(rule: FaultRule): void {
@@ -137,7 +128,7 @@ export class SimulatedMachine implements Machine<Point> {
   told(): void {}
 
   closed(stream: Stream): void {
-    this.holds = this.holds.filter(hold => hold.stream !== stream)
+    this.holds.forget(held => held === stream)
   }
 
   /** What it was answered, a deterministic pool is to forget, so that its requests are not counted. */
@@ -167,8 +158,7 @@ export class SimulatedMachine implements Machine<Point> {
   finish(): void {
     this.peer?.close()
     this.device.close()
-    assert.equal(this.driver.usedBytes(), 0, 'all memory is given back')
-    assert.equal(this.driver.leaks, '', 'all that was made is given back')
+    assertNothingLeft(this.driver)
   }
 
   /**
