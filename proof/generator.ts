@@ -1,6 +1,7 @@
 // Draws the operations of a program one by one, with an eye on what there is.
 
 import type { Random } from '../src/base/random.js'
+import { Drawing, type Refusals } from './drawing.js'
 import type { Operation, StreamKind } from './operation.js'
 import { CAPACITY_BYTES, drawSize } from './settings.js'
 import type { World } from './world.js'
@@ -34,12 +35,13 @@ const WEIGHTS: Readonly<Record<Operation['do'] | 'hand over' | 'fork', number>> 
   'hand over': 6,
   fork: 8,
 }
+type Verb = keyof typeof WEIGHTS
+
 const OF_CAPTURES: readonly Verb[] = ['capture', 'end capture', 'abort capture', 'launch', 'close graph', 'fork']
 const MODES = ['global', 'threadLocal', 'relaxed'] as const
 const KINDS = ['own', 'own', 'own', 'adopted', 'adopted blocking', 'per-thread default'] as const
 const EVENTS = 5
-/** Calls that can be refused without the program itself getting out of step, and the operations that make them. */
-const REFUSED = [
+const REFUSED: Refusals<Verb> = [
   ['cuEventCreate', ['process deferred', 'allocate']],
   ['cuEventRecord', ['record', 'close', 'use', 'allocate']],
   ['cuEventQuery', ['query event', 'process deferred', 'allocate']],
@@ -61,33 +63,20 @@ const REFUSED = [
   ['cuStreamEndCapture', ['end capture']],
   ['cuGraphInstantiate', ['end capture']],
   ['cuGraphLaunch', ['launch']],
-] as const
+]
 
-type Verb = keyof typeof WEIGHTS
-
-export class Generator {
-  private named = 0
-  /** what comes next, whatever the dice say */
-  private readonly planned: Operation[] = []
-  private readonly verbs: readonly Verb[]
-
+export class Generator extends Drawing<Operation, Verb> {
   constructor(
-    private readonly random: Random,
+    random: Random,
     private readonly world: World<unknown>,
   ) {
-    const { captures } = world.settings
-    const verbs = (Object.keys(WEIGHTS) as Verb[]).filter(verb => captures || !OF_CAPTURES.includes(verb))
-    this.verbs = verbs.flatMap(verb => Array<Verb>(WEIGHTS[verb] * 10).fill(verb))
+    super(random, WEIGHTS, verb => world.settings.captures || !OF_CAPTURES.includes(verb))
     const { mostStreams } = world.settings
     for (let count = Math.max(random.below(mostStreams), random.below(mostStreams)); count > 0; count--)
       this.planned.push(this.open())
   }
 
-  next(): Operation {
-    return this.planned.shift() ?? this.draw(this.one(this.verbs))
-  }
-
-  private draw(verb: Verb): Operation {
+  protected override draw(verb: Verb): Operation {
     const { random, world } = this
     switch (verb) {
       case 'open':
@@ -147,11 +136,8 @@ export class Generator {
         return { do: verb, pool: this.pool() }
       case 'trim':
         return { do: verb, pool: this.pool(), bytes: random.below(2) * random.below(CAPACITY_BYTES / 4) }
-      case 'refuse': {
-        const [call, verbs] = this.one(REFUSED)
-        this.planned.push(this.draw(this.one<Verb>(verbs)))
-        return { do: verb, call, nth: random.below(3) === 0 ? 2 : 1 }
-      }
+      case 'refuse':
+        return this.refuse(REFUSED)
       case 'hand over':
         return this.handOver()
     }
@@ -210,14 +196,7 @@ export class Generator {
   }
 
   private free(): Operation {
-    const { random } = this
-    const operation = {
-      do: 'free',
-      buffer: this.buffer(),
-      announce: random.below(2) === 0,
-      byAddress: random.below(6) === 0,
-    } as const
-    return random.below(4) > 0 ? operation : { ...operation, stream: this.stream() }
+    return this.freeOf(this.buffer(), () => this.stream())
   }
 
   private pool(): number {
@@ -233,15 +212,5 @@ export class Generator {
 
   private buffer(): number {
     return this.key(this.world.held)
-  }
-
-  private key(map: ReadonlyMap<number, unknown>): number {
-    let rest = this.random.below(map.size)
-    for (const key of map.keys()) if (rest-- === 0) return key
-    return 0
-  }
-
-  private one<T>(choices: readonly T[]): T {
-    return choices[this.random.below(choices.length)]
   }
 }

@@ -95,10 +95,10 @@ export class Judge {
     )
   }
 
-  /** A freed block of exactly this size in a pool, whose free comes before what the stream does next; undefined for none. */
-  findReady(pool: unknown, units: number, queue: Queue): number | undefined {
+  /** Where freed blocks of exactly this size lie in a pool, whose frees come before what the stream does next. */
+  readyAt(pool: unknown, units: number, queue: Queue): number[] {
     const isReady = (old: Freed) => old.units === units && old.pool === pool && this.isCovered(old, queue)
-    return this.freed.find(isReady)?.start
+    return this.freed.filter(isReady).map(({ start }) => start)
   }
 
   /** Whether all that was freed between comes before what the stream does next. */

@@ -31,8 +31,8 @@ describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PR
     )
     assert.equal(operations, PROGRAMS * OPERATIONS)
     assert.ok(takeovers > operations / 50, 'streams got memory of other ones')
-    // The judge works the order out from all calls. The pool forgets some of it, and then asks the driver: 1 to 1.6 % of the blocks.
-    assert.ok(ready > operations / 50 && recognised >= 0.98 * ready, `${recognised} of ${ready} recognised`)
+    // Most of the rest wait for a stamp that was given when neighbours merged or uses were settled, later than the judge's points.
+    assert.ok(ready > operations / 50 && recognised >= 0.99 * ready, `${recognised} of ${ready} recognised`)
   })
 
   it('nor in a program that had one: a buffer of a closed stream, used where only the next stream in its slot had waited', () => {

@@ -2,6 +2,7 @@
 
 import { KiB } from '../src/base/bytes.js'
 import type { Random } from '../src/base/random.js'
+import { Drawing, type Refusals } from './drawing.js'
 import { CAPACITY_BYTES, drawSize } from './settings.js'
 import type { SharedOperation } from './shared-operation.js'
 import type { SharedWorld } from './shared-world.js'
@@ -37,11 +38,12 @@ const WEIGHTS: Readonly<Record<SharedOperation['do'] | 'hand over' | 'pass on', 
   'hand over': 10,
   'pass on': 8,
 }
+type Verb = keyof typeof WEIGHTS
+
 const EVENTS = 6
 const MOST_THREADS = 4
 const MOST_HELD = [6, 20, 60] as const
-/** Calls that can be refused without the program itself getting out of step, and the operations that make them. */
-const REFUSED = [
+const REFUSED: Refusals<Verb> = [
   ['cuEventCreate', ['process deferred', 'allocate', 'use']],
   ['cuEventRecord', ['record', 'use', 'free', 'allocate', 'process deferred']],
   ['cuEventQuery', ['process deferred', 'allocate', 'free']],
@@ -59,35 +61,24 @@ const REFUSED = [
   ['cuMemFree', ['trim', 'allocate']],
   ['cuMemHostRegister', ['allocate']],
   ['cuMemHostUnregister', ['trim', 'allocate']],
-] as const
+]
 
-type Verb = keyof typeof WEIGHTS
-
-export class SharedGenerator {
-  private named = 0
-  /** what comes next, whatever the dice say */
-  private readonly planned: SharedOperation[] = []
-  private readonly verbs: readonly Verb[]
+export class SharedGenerator extends Drawing<SharedOperation, Verb> {
   private readonly sizes: readonly number[]
   private readonly mostHeld: number
 
   constructor(
-    private readonly random: Random,
+    random: Random,
     private readonly world: SharedWorld,
   ) {
     const isArena = world.common.keeper === null
-    const verbs = (Object.keys(WEIGHTS) as Verb[]).filter(verb => verb !== 'reset' || isArena)
-    this.verbs = verbs.flatMap(verb => Array<Verb>(WEIGHTS[verb] * 10).fill(verb))
+    super(random, WEIGHTS, verb => verb !== 'reset' || isArena)
     this.sizes = Array.from({ length: 1 + random.below(3) }, () => this.size())
     this.mostHeld = this.one(MOST_HELD)
     for (let count = random.below(MOST_THREADS - 1); count >= 0; count--) this.planned.push(this.draw('start'))
   }
 
-  next(): SharedOperation {
-    return this.planned.shift() ?? this.draw(this.one(this.verbs))
-  }
-
-  private draw(verb: Verb): SharedOperation {
+  protected override draw(verb: Verb): SharedOperation {
     const { random, world } = this
     const thread = this.key(world.threads)
     switch (verb) {
@@ -138,11 +129,8 @@ export class SharedGenerator {
         return { do: verb, thread, stream: this.key(world.streams) }
       case 'reclaim':
         return { do: verb, thread, dead: random.below(this.named + 1) }
-      case 'refuse': {
-        const [call, verbs] = this.one(REFUSED)
-        this.planned.push(this.draw(this.one<Verb>(verbs)))
-        return { do: verb, call, nth: random.below(3) === 0 ? 2 : 1 }
-      }
+      case 'refuse':
+        return this.refuse(REFUSED)
       case 'hand over':
         return this.handOver()
       case 'pass on':
@@ -158,14 +146,7 @@ export class SharedGenerator {
   }
 
   private free(): SharedOperation {
-    const { random } = this
-    const operation = {
-      do: 'free',
-      buffer: this.key(this.world.held),
-      announce: random.below(2) === 0,
-      byAddress: random.below(6) === 0,
-    } as const
-    return random.below(4) > 0 ? operation : { ...operation, stream: this.key(this.world.streams) }
+    return this.freeOf(this.key(this.world.held), () => this.key(this.world.streams))
   }
 
   /** A buffer is freed, and its stream put before another one, for which as much is asked; often in the wrong order. */
@@ -217,15 +198,5 @@ export class SharedGenerator {
     const { mostBytes } = this.world.common
     const bytes = this.random.below(2) === 0 ? drawSize(this.random) : this.random.logUniform(1, 32 * KiB)
     return Math.min(bytes, mostBytes)
-  }
-
-  private key(map: ReadonlyMap<number, unknown>): number {
-    let rest = this.random.below(map.size)
-    for (const key of map.keys()) if (rest-- === 0) return key
-    return 0
-  }
-
-  private one<T>(choices: readonly T[]): T {
-    return choices[this.random.below(choices.length)]
   }
 }

@@ -8,12 +8,14 @@ import { UNIT_BYTES } from '../src/heap/size-classes.js'
 import { type Device, type DeviceBuffer, openDevices, type Stream } from '../src/index.js'
 import type { Kernel } from '../src/kernel/kernel.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
+import { SMALL_UNITS } from '../src/pool/backing.js'
 import type { CachingPool } from '../src/pool/caching-pool.js'
 import type { Point } from './call-order.js'
+import { Holds } from './holds.js'
 import type { Judge } from './judge.js'
 import type { Machine } from './machine.js'
-import { ObservedDriver } from './observed-driver.js'
-import { CAPACITY_BYTES, GRANULE_BYTES } from './settings.js'
+import type { ObservedDriver } from './observed-driver.js'
+import { assertNothingLeft, newSmallDriver } from './small-device.js'
 
 const PTX = `
 .version 8.0
@@ -57,7 +59,7 @@ export class SimulatedMachine implements Machine<Point> {
   recognised = 0
   private readonly driver: ObservedDriver
   private readonly kernels = new Map<Context, { stamp: Kernel; compare: Kernel }>()
-  private holds: { stream: Stream; ticket: number }[] = []
+  private readonly holds = new Holds()
   /** how often the host waited in this operation */
   private waits = 0
   private isRefusing = false
@@ -66,13 +68,7 @@ export class SimulatedMachine implements Machine<Point> {
 
   constructor(progress: 'eager' | 'seeded', seed: number, withPeer: boolean) {
     corruptions.length = 0
-    const driver = new ObservedDriver({
-      devices: withPeer ? 2 : 1,
-      capacityBytes: CAPACITY_BYTES,
-      granularityBytes: GRANULE_BYTES,
-      progress,
-      seed,
-    })
+    const driver = newSmallDriver(progress, seed, withPeer ? 2 : 1)
     this.driver = driver
     const [device, peer = null] = openDevices(driver)
     this.device = device
@@ -105,15 +101,11 @@ export class SimulatedMachine implements Machine<Point> {
   }
 
   hold(stream: Stream): void {
-    stream.context.activate()
-    this.holds.push({ stream, ticket: this.driver.holdOperation(stream.handle) })
+    this.holds.hold(stream)
   }
 
   release(): void {
-    const oldest = this.holds.shift()
-    if (oldest === undefined) return
-    oldest.stream.context.activate()
-    this.driver.releaseThrough(oldest.stream.handle, oldest.ticket)
+    this.holds.release()
   }
 
   refuse(rule: FaultRule): void {
@@ -136,7 +128,7 @@ export class SimulatedMachine implements Machine<Point> {
   told(): void {}
 
   closed(stream: Stream): void {
-    this.holds = this.holds.filter(hold => hold.stream !== stream)
+    this.holds.forget(held => held === stream)
   }
 
   /** What it was answered, a deterministic pool is to forget, so that its requests are not counted. */
@@ -166,20 +158,21 @@ export class SimulatedMachine implements Machine<Point> {
   finish(): void {
     this.peer?.close()
     this.device.close()
-    assert.equal(this.driver.usedBytes(), 0, 'all memory is given back')
-    assert.equal(this.driver.leaks, '', 'all that was made is given back')
+    assertNothingLeft(this.driver)
   }
 
   /**
-   * Whether a freed block of this size lies in a pool that the stream may have, by the exact order. Neighbours that have
-   * become one block count as one.
+   * Whether the stream may have a freed block of this size in a pool, by the exact order. Neighbours that have become one block
+   * count as one. A block in the heap of other sizes does not count, since the pool gives it away only when its memory runs out.
    */
   private hasReady(pool: CachingPool, units: number, stream: Stream): boolean {
     const queue = this.driver.queueOf(stream.handle)
-    const start = this.judge.findReady(pool, units, queue)
-    if (start === undefined) return false
-    const block = blockAt(pool, start)
-    return this.judge.isSafe(block.start, block.end, queue)
+    const { backing, small } = pool.reserve
+    return this.judge.readyAt(pool, units, queue).some(start => {
+      if (small.firstRecords.has(backing.rangeAt(start)) !== units < SMALL_UNITS) return false
+      const block = blockAt(pool, start)
+      return this.judge.isSafe(block.start, block.end, queue)
+    })
   }
 
   /** Notices waits without end. */

@@ -10,14 +10,16 @@ import { CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from '../src/dri
 import type { Context } from '../src/driver/context.js'
 import { UNIT_BYTES } from '../src/heap/size-classes.js'
 import type { Capture } from '../src/order/capture.js'
-import { Event } from '../src/order/event.js'
+import type { Event } from '../src/order/event.js'
 import { Stream } from '../src/order/stream.js'
 import type { CachingPool } from '../src/pool/caching-pool.js'
 import { classUnits } from '../src/pool/slot-cache.js'
+import { Events } from './events.js'
 import { Graphs } from './graphs.js'
 import { type Held, type History, historyOf, type Use } from './held.js'
 import type { Machine } from './machine.js'
 import type { Operation } from './operation.js'
+import { refusalOf, surviveRefusal } from './refusal.js'
 import type { Settings } from './settings.js'
 
 export class World<Point> {
@@ -26,7 +28,7 @@ export class World<Point> {
   readonly streams = new Map<number, Stream>()
   readonly held = new Map<number, Held<Point>>()
   readonly graphs: Graphs<Point>
-  private readonly events = new Map<number, Event>()
+  private readonly events = new Events()
   /** what was last recorded on a captured stream */
   private readonly recordedIn = new Map<Event, Capture>()
   /** by device: re-recorded wherever the user's order is missing */
@@ -53,11 +55,7 @@ export class World<Point> {
   /** Carries out one operation. A refusal that the program asked for is survived; everything else that is thrown is a failure. */
   run(operation: Operation): void {
     this.machine.begin()
-    try {
-      this.take(operation)
-    } catch (error) {
-      if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_UNKNOWN) throw error
-    }
+    surviveRefusal(() => this.take(operation))
     this.machine.end()
   }
 
@@ -84,7 +82,8 @@ export class World<Point> {
     this.check()
     for (const pool of this.pools) assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
     for (const name of [...this.streams.keys()]) this.close(name)
-    for (const event of [...this.carriers.values(), ...this.events.values()]) event.close()
+    for (const event of this.carriers.values()) event.close()
+    this.events.close()
     this.machine.finish()
   }
 
@@ -116,16 +115,7 @@ export class World<Point> {
       case 'record': {
         const stream = this.usable(operation.stream)
         if (stream === undefined) break
-        const known = this.events.get(operation.event)
-        const event = known?.context === stream.context ? known : new Event(stream.context)
-        try {
-          this.record(event, stream)
-        } catch (error) {
-          if (event !== known) event.close()
-          throw error
-        }
-        this.events.set(operation.event, event)
-        if (event !== known) known?.close()
+        this.events.record(operation.event, stream, event => this.record(event, stream))
         break
       }
       case 'wait': {
@@ -186,7 +176,7 @@ export class World<Point> {
         this.pools[operation.pool].trimTo(operation.bytes)
         break
       case 'refuse':
-        this.machine.refuse({ call: operation.call, nth: operation.nth, code: RESULT.CUDA_ERROR_UNKNOWN })
+        this.machine.refuse(refusalOf(operation))
         break
     }
   }

@@ -203,6 +203,20 @@ for (const backing of ['virtual', 'segments'] as const) {
         }
       })
 
+      it('the last of its users has a block without a driver call, though its own stream waits for that user, too', () => {
+        const { device, pool, a, b } = setUpLast()
+        const buffer = pool.allocate(bytes, a)
+        const { ptr } = buffer
+        device.hold(b)
+        buffer.recordUse(b)
+        buffer.free()
+        signal(a, b)
+        signal(b, a)
+        const calls = orderCalls(device, () => assert.equal(pool.allocate(bytes, b).ptr, ptr))
+        assert.deepEqual(calls, {})
+        assertConsistent(pool)
+      })
+
       it('a block that others use is settled by a wait of its own stream, and safe for who waits for that one after it', () => {
         for (const settlesFirst of [true, false]) {
           const { device, pool, a, b, c } = setUpLast()

@@ -53,8 +53,9 @@ export class MissLadder {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
     if (record === 0) record = others.takeFree(heap, units, alignUnits)
-    if (record === 0 && reserve.settleKnown() > 0) record = this.takeKnown(miss)
+    // Before it settles, which gives it a stamp to come: whoever knows all of its uses may not know that one.
     if (record === 0) record = this.takeDeferred(miss, false)
+    if (record === 0 && reserve.settleKnown() > 0) record = this.takeKnown(miss)
     if (record === 0 && reserve.makeRoom(heap, units + alignUnits - 1, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }

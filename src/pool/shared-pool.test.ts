@@ -595,6 +595,23 @@ describe('a pool that threads share', () => {
     assert.deepEqual(pool.reclaim(second.thread), { buffers: 1, bytes: 1000 })
   })
 
+  it('forgets the announced uses of a buffer that is reclaimed, so that the next one in its memory waits for its own uses alone', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedPool({ maxPoolBytes: 32 * MiB, backing: 'segments' })
+    const [stream, former, user] = Array.from({ length: 3 }, () => device.createStream())
+    const lost = pool.allocate(32 * MiB, stream)
+    const { ptr } = lost
+    lost.recordUse(former)
+    lost.transfer()
+    assert.deepEqual(pool.reclaim(0), { buffers: 1, bytes: 32 * MiB })
+    const next = pool.allocate(32 * MiB, stream)
+    next.recordUse(user)
+    device.hold(former)
+    next.free()
+    assert.equal(pool.allocate(32 * MiB, stream).ptr, ptr)
+    assert.equal(stream.query(), true, 'it does not wait for what the lost buffer was announced to')
+  })
+
   it('takes back what a thread had cached whose death is noticed only when there is no memory', () => {
     const { pool, keeper, attach } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB, backing: 'segments' })
     const other = attach()
