@@ -140,6 +140,16 @@ describe('shared order', () => {
     Stream.create(there)
   })
 
+  it('a free slot is complete after the death of a thread that was opening a stream there', () => {
+    const { clocks, there } = setUp()
+    there.slots.acquire()
+    there.marked[1]++
+    clocks.slots['roster'].bury(there.slots.me)
+    clocks.slots.acquire()
+    clocks.slots.release()
+    assert.equal(clocks.completed[1], clocks.marked[1], 'no later free waits for that tick')
+  })
+
   it('a stream is lent by a descriptor, and refuses after its owner has closed it', () => {
     const { order, clocks, there, here, hold } = setUp()
     const lent = borrow(there, here)

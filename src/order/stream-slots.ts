@@ -84,8 +84,11 @@ export class StreamSlots {
   }
 
   acquire(): void {
-    // Whoever died with the lock left whole slots: each step of a slot is one store, and clocks only tick.
-    this.lock?.acquire()
+    if ((this.lock?.acquire() ?? 0) === 0) return
+    // Slots are whole after the death of a holder: each step of a slot is one store. Only the clock of a free slot may have
+    // ticked for a stream that never came; no mark would ever cover that tick.
+    const { lives, completed, marked } = this.state
+    for (let slot = 0; slot < MOST_STREAMS; slot++) if (lives[slot] === Life.free) completed[slot] = marked[slot]
   }
 
   release(): void {
