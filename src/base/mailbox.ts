@@ -64,7 +64,7 @@ export class Mailbox {
 
   /** Waits for that answer as `ask` does; null where answering threw. */
   takeLate(me: number, meanwhile: (slept: boolean) => Error | null): unknown {
-    this.bell.ring() // the call may not have come so far
+    this.bell.ring() // the call may have been cut short before it rang
     const answer = this.await(me * PLACE_WORDS, meanwhile)
     return 'error' in answer ? null : answer.value
   }
