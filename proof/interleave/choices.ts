@@ -1,5 +1,5 @@
-// Who decides, wherever a run can go on in several ways. The first way is the usual one: the same thread goes on, a store is
-// seen at once. Ways other than that are counted against a bound, but where there is no usual one, as when a thread waits.
+// Choosers pick one of the ways in which a run can go on. The first way is the usual one: the same thread goes on, a store is
+// seen at once. Other ways count against a bound. Where there is no usual way, as when a thread waits, a choice is free.
 
 import type { Random } from '../../src/base/random.js'
 

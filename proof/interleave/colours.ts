@@ -82,6 +82,24 @@ export class Colours {
     return name !== undefined && TYPED_ARRAYS.test(name)
   }
 
+  /** Whether a generator of the project is run step by step with `next()`: its type says that it takes no values. */
+  isStepped(node: ts.Expression): boolean {
+    const type = this.checker.getTypeAtLocation(node)
+    if (type.symbol?.name !== 'Generator') return false
+    const taken = this.checker.getTypeArguments(type as ts.TypeReference)[2]
+    return taken !== undefined && (taken.flags & ts.TypeFlags.Void) !== 0
+  }
+
+  /** Whether a call is a step of such a generator. */
+  isStep(node: ts.CallExpression): node is ts.CallExpression & { readonly expression: ts.PropertyAccessExpression } {
+    const { expression } = node
+    return (
+      ts.isPropertyAccessExpression(expression) &&
+      expression.name.text === 'next' &&
+      this.isStepped(expression.expression)
+    )
+  }
+
   /** A native method of arrays that is called with a function that may stop. */
   isArrayCall(node: ts.CallExpression): boolean {
     const { expression } = node
@@ -124,6 +142,7 @@ export class Colours {
       this.mark(owner)
       return
     }
+    if (ts.isCallExpression(node) && this.isStep(node)) this.mark(owner)
     if (!ts.isCallExpression(node) && !ts.isNewExpression(node) && !ts.isPropertyAccessExpression(node)) return
     const { declarations, isUnknown, isNative } = this.targetsOf(node)
     if (isUnknown) this.mark(owner)

@@ -137,11 +137,12 @@ class Rewriter implements Texts {
       const bulk = `$.bulk(${this.text(expression.expression)})`
       return this.spliced(node, new Map([[expression, `${bulk}.${expression.name.text}`]]), node.getStart(this.file))
     }
+    if (this.colours.isStep(node)) return this.run(node, `$.next(${this.text(node.expression.expression)})`)
     if (!this.colours.mayStop(node)) return null
     const plain = this.spliced(node, new Map(), node.getStart(this.file))
     if (!this.isIterator(node)) return this.run(node, plain)
     const isTaken = ts.isForOfStatement(node.parent) || (ts.isYieldExpression(node.parent) && node.parent.asteriskToken)
-    return isTaken ? plain : this.run(node, `$.collect(${plain})`)
+    return isTaken || this.colours.isStepped(node) ? plain : this.run(node, `$.collect(${plain})`)
   }
 
   private atomic(node: ts.CallExpression): string {

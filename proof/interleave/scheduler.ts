@@ -1,6 +1,6 @@
-// Who goes on. Threads are generators in this one thread; each says before an access what it is about to do, and the chooser
-// says whether another one goes on first, whether the thread dies there, or whether its call is cut short. Time passes only
-// when nobody can go on, or when the chooser lets somebody who sleeps be late.
+// Decides which thread runs next. Threads are generators in this one thread. Each announces an access before it makes it. The
+// chooser then lets it go on, switches to another thread, ends the thread there, or cuts its call short. Simulated time
+// advances only when every thread sleeps, or when the chooser wakes a sleeping thread by its timeout.
 
 import type { Chooser } from './choices.js'
 import type { Memory } from './memory.js'
@@ -44,7 +44,7 @@ export class Scheduler {
   steps = 0
   /** more than 0 in what happens at once */
   atOnce = 0
-  /** what happened, where somebody wants to know */
+  /** the steps of the run, if they are recorded */
   trace: string[] | null = null
   private inARow = 0
   private next: Thread | null = null
@@ -126,7 +126,7 @@ export class Scheduler {
     current.deadline = this.now + milliseconds
   }
 
-  /** Wakes who waits for a key; returns how many that were. */
+  /** Wakes threads that wait for a key; returns how many. */
   wake(key: string, most: number): number {
     let woken = 0
     for (const thread of this.threads) {
@@ -173,7 +173,7 @@ export class Scheduler {
     thread.outcome = 'timed-out'
   }
 
-  /** Somebody who can go on, other than `not`; time passes where all sleep. Null where nobody is left who will. */
+  /** A thread that can run, other than `not`; time advances if all sleep. Null when every thread has ended or sleeps for ever. */
   private pick(not: Thread | null = null): Thread | null {
     const all = this.threads.filter(each => each !== not && this.canGoOn(each))
     const ready = all.filter(each => each.state === 'ready')

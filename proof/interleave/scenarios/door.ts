@@ -61,7 +61,39 @@ function door(isFenced: boolean): Cast {
   return { threads: [work, keep], end }
 }
 
+/** A thread ends inside its door; then another one has its number. */
+function successors(): Cast {
+  const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
+  const buffer = new SharedArrayBuffer(WORDS * 4)
+  const newDoor = () => new Door(new Region(buffer), roster, false)
+  let number = 0
+  const look = () => {
+    const keeper = newDoor()
+    keeper.shut()
+    assert(keeper.isOut(number), 'what a thread has that is not inside may be taken')
+    keeper.open()
+  }
+  const end = () => {
+    const own = newDoor()
+    number = roster.enter()
+    own.assign(number)
+    own.enter()
+  }
+  const clearUp = () => {
+    look()
+    roster.forgetDead(number)
+  }
+  const begin = () => {
+    const own = newDoor()
+    assert(roster.enter() === number, 'the number is given away')
+    own.assign(number)
+    look()
+  }
+  return { threads: [end, clearUp, begin], heirs: { 1: 0, 2: 1 } }
+}
+
 export const scenarios: Record<string, Scenario> = {
   'a door lets one of both have a block': { begin: () => door(false) },
   'a door whose threads make barriers lets one of both have a block': { begin: () => door(true) },
+  'a thread that ended inside its door is outside, and so is the next one of its number': { begin: successors },
 }

@@ -60,6 +60,9 @@ function senders(count: number, each: number): Cast {
   const end = () => {
     look()
     assert(arrived.size + kept === count * each, 'who looks finds every block that was sent')
+    for (let index = 0; index < count; index++) own.completeOf(RECEIVER + 1 + index)
+    look()
+    assert(own.oldest === own.seen, 'parcels of threads that have ended can be filled again')
   }
   return { threads: [...threads, receive], end }
 }

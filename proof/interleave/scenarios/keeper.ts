@@ -16,14 +16,15 @@ function dying(): Cast {
   held[0].free()
   const die = () => {
     const own = made.attach()
-    const buffers = [BYTES, 3 * BYTES, 2 * MiB].map(bytes => own.allocate(bytes))
-    buffers[0].recordUse(own.defaultStream)
-    buffers[1].free()
-    buffers[0].free()
+    const [, one, other] = [2 * MiB, BYTES, 3 * BYTES].map(bytes => own.allocate(bytes))
+    one.recordUse(own.defaultStream)
+    other.free()
+    one.free()
   }
   const keep = () => {
     while (!isOverNow(0)) keeper.serve()
     keeper.sweep()
+    keeper.serve() // what a dead thread has asked is answered to nobody
     keeper.sweep()
   }
   const work = () => {

@@ -19,9 +19,10 @@ function askers(count: number, turns: number, isCut: boolean): Cast {
     mailbox.bell.ring()
   }
   const answer = () => {
-    while (asking > 0) {
+    for (;;) {
       const { rings } = mailbox.bell
-      if (mailbox.answer(question => ({ to: question })) === 0) mailbox.bell.sleep(rings, 50)
+      if (asking === 0) return
+      if (mailbox.answer(question => ({ to: question })) === 0) mailbox.bell.sleep(rings, Infinity)
     }
   }
   return { threads: [answer, ...Array.from({ length: count }, (_, index) => () => askAll(index + 1))] }

@@ -2,8 +2,8 @@ import { assert } from '../../../src/base/assert.js'
 import { Random } from '../../../src/base/random.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import type { TransferredBuffer } from '../../../src/pool/transferred.js'
-import { type Cast, mayBeCut, type Scenario } from '../stage.js'
-import { newPool } from './shared-pool.js'
+import { type Cast, mayBeCut, pause, type Scenario } from '../stage.js'
+import { newPool, tried } from './shared-pool.js'
 
 /** Threads that allocate and free, hand buffers on, close and attach again; the calls of the second one may be cut short anywhere. */
 function program(seed: number, steps: number, isCut: boolean): Cast {
@@ -99,6 +99,26 @@ function comeAndGo(): Cast {
   return { threads: [keep, create, work, work] }
 }
 
+/** A thread comes while another one closes the pool for all. */
+function closing(): Cast {
+  const { attach, keep } = newPool()
+  let isClosing = false
+  const close = () => {
+    const pool = attach(true)
+    pool.begin()
+    isClosing = true
+    while (tried(() => pool.close()) === null) pause()
+  }
+  const come = () => {
+    while (!isClosing) pause()
+    const pool = tried(() => attach())
+    if (pool === null) return // it was too late
+    pool.processDeferred()
+    pool.close()
+  }
+  return { threads: [keep, close, come] }
+}
+
 export const scenarios: Record<string, Scenario> = {
   'a program of a shared pool': { begin: seed => program(seed, 12, false), bound: null, mostSteps: 2_000_000 },
   'a program whose calls are cut short anywhere': {
@@ -107,4 +127,9 @@ export const scenarios: Record<string, Scenario> = {
     mostSteps: 2_000_000,
   },
   'threads come and go, and each has its own answers': { begin: comeAndGo, bound: null, mostSteps: 2_000_000 },
+  'a thread that comes while a pool is closed is refused or served': {
+    begin: closing,
+    bound: null,
+    mostSteps: 2_000_000,
+  },
 }

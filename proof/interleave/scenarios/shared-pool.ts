@@ -14,7 +14,7 @@ import { OutsideLock } from '../../../src/pool/outside-lock.js'
 import { seenBy } from '../../../src/pool/reserve.js'
 import { SharedPool } from '../../../src/pool/shared-pool.js'
 import { SharedState } from '../../../src/pool/shared-state.js'
-import type { Cast, Scenario } from '../stage.js'
+import type { Scenario } from '../stage.js'
 
 export const BYTES = 1000
 const MiB = 2 ** 20
@@ -60,7 +60,7 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
       while (keepers.count > 0) {
         const { rings } = bell
         const restMs = keepers.serve()
-        if (restMs > 0) bell.sleep(rings, restMs)
+        if (restMs > 0 && keepers.count > 0) bell.sleep(rings, restMs)
       }
     },
     take: (buffer: DeviceBuffer, thread: number) => {
@@ -75,13 +75,20 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
   }
 }
 
-/** The same with a keeper that answers whoever asks, when nobody else runs, and with so many buffers of the pool's creator. */
+/**
+ * The same with so many buffers of the pool's creator, and with a keeper that runs in the creator's thread while the creator
+ * waits for it, unless `serving` says that a thread of the scenario runs the keeper.
+ */
 export function keptPool(count: number, settings: Settings = {}) {
   const made = newPool(settings)
   const keeper = made.newKeeper()
-  const pool = made.attach(true, () => keeper.serve())
+  const serving = { isThread: false }
+  const meanwhile = () => {
+    if (!serving.isThread) keeper.serve()
+  }
+  const pool = made.attach(true, meanwhile)
   const held = Array.from({ length: count }, () => pool.allocate(BYTES))
-  return { ...made, keeper, pool, held }
+  return { ...made, keeper, serving, meanwhile, pool, held }
 }
 
 /** All goes back, and all views tell one story. */
@@ -103,35 +110,6 @@ export function tried<R>(call: () => R): R | null {
     return call()
   } catch {
     return null
-  }
-}
-
-/** Two threads free what a third one has allocated, which allocates meanwhile; one of them may die, behind which a keeper clears up. */
-function sendingBack(seed: number, dies: boolean): Cast {
-  const made = keptPool(4 + (seed % 5))
-  const { pool, keeper, held, take } = made
-  const sent = held.map(buffer => buffer.transfer())
-  const consume = () => {
-    const own = made.attach()
-    for (let one = sent.shift(); one !== undefined; one = sent.shift()) own.adopt(one).free()
-  }
-  const allocate = () => {
-    for (let turn = 0; turn < 5; turn++) {
-      const buffer = pool.allocate(BYTES)
-      take(buffer, 1)
-      held.push(buffer)
-    }
-  }
-  const sweep = () => {
-    for (let turn = 0; turn < 3; turn++) keeper.sweep()
-  }
-  return {
-    threads: dies ? [allocate, consume, consume, sweep] : [allocate, consume, consume],
-    mortals: dies ? [1] : [],
-    end: () => {
-      for (const buffer of held) if (!buffer.freed) buffer.free()
-      checkAll(made)
-    },
   }
 }
 
@@ -162,12 +140,14 @@ export const scenarios: Record<string, Scenario> = {
       }
     },
   },
-  'blocks that two threads send back are handed out once': {
-    bound: null,
-    begin: seed => sendingBack(seed, false),
-  },
-  'blocks of a thread that dies go back once': {
-    bound: null,
-    begin: seed => sendingBack(seed, true),
+  'two threads meet two streams': {
+    begin: () => {
+      const { newState } = newPool()
+      const [one, other] = [newState(), newState()]
+      return {
+        threads: [() => one.slots.meet(3), () => other.slots.meet(5)],
+        end: () => assert(one.slots.slotLimit === 6, 'both streams are known'),
+      }
+    },
   },
 }

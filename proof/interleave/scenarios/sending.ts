@@ -1,0 +1,204 @@
+// Blocks that one thread has allocated and others free: each comes back to the thread that its record belongs to.
+
+import { Double, Word } from '../../../src/heap/records.js'
+import { CLASSES } from '../../../src/heap/size-classes.js'
+import type { SharedPool } from '../../../src/pool/shared-pool.js'
+import type { TransferredBuffer } from '../../../src/pool/transferred.js'
+import { type Cast, isOverNow, mayBeCut, pause, type Scenario } from '../stage.js'
+import { BYTES, checkAll, keptPool } from './shared-pool.js'
+
+/** Two threads free what a third one has allocated, which allocates meanwhile; one of them may die, behind which a keeper clears up. */
+function sendingBack(seed: number, dies: boolean): Cast {
+  const made = keptPool(4 + (seed % 5))
+  const { pool, keeper, held, take } = made
+  const sent = held.map(buffer => buffer.transfer())
+  const consume = () => {
+    const own = made.attach()
+    for (let one = sent.shift(); one !== undefined; one = sent.shift()) own.adopt(one).free()
+  }
+  const allocate = () => {
+    for (let turn = 0; turn < 5; turn++) {
+      const buffer = pool.allocate(BYTES)
+      take(buffer, 1)
+      held.push(buffer)
+    }
+  }
+  const sweep = () => {
+    for (let turn = 0; turn < 3; turn++) keeper.sweep()
+  }
+  return {
+    threads: dies ? [allocate, consume, consume, sweep] : [allocate, consume, consume],
+    mortals: dies ? [1] : [],
+    end: () => {
+      for (const buffer of held) if (!buffer.freed) buffer.free()
+      checkAll(made)
+    },
+  }
+}
+
+/** A thread sends blocks to another one, which frees them while the first one dies, and after its death. */
+function sendingToTheDead(): Cast {
+  const made = keptPool(1)
+  const { keeper } = made
+  made.held[0].free()
+  const sent: TransferredBuffer[] = []
+  /** written and read around a message, which is seen after all that was stored before it */
+  const messages = new Int32Array(new SharedArrayBuffer(4))
+  const allocate = () => {
+    const own = made.attach()
+    for (const buffer of [1, 2, 3].map(() => own.allocate(BYTES))) {
+      const transferred = buffer.transfer()
+      Atomics.add(messages, 0, 1)
+      sent.push(transferred)
+    }
+    while (sent.length > 0) pause()
+    for (let turn = 0; turn < 2; turn++) own.allocate(BYTES)
+  }
+  const free = () => {
+    const own = made.attach()
+    while (sent.length > 0 || !isOverNow(0)) {
+      const one = sent.shift()
+      Atomics.load(messages, 0)
+      if (one === undefined) pause()
+      else own.adopt(one).free()
+    }
+  }
+  const keep = () => {
+    while (!isOverNow(0)) keeper.serve()
+    for (let turn = 0; turn < 3; turn++) {
+      keeper.sweep()
+      pause()
+    }
+  }
+  return { threads: [allocate, free, keep], mortals: [0], end: () => checkAll(made) }
+}
+
+/** A thread has died that sent blocks back: their receiver takes them out while the keeper clears up. */
+function buryingTheSender(): Cast {
+  const made = keptPool(4)
+  const { pool, keeper, serving, held, take } = made
+  const sent = held.splice(0, 2).map(buffer => buffer.transfer())
+  const send = () => {
+    const own = made.attach()
+    for (const one of sent) own.adopt(one).free()
+  }
+  const receive = () => {
+    while (!isOverNow(0)) pause()
+    for (let turn = 0; turn < 3; turn++) {
+      const buffer = pool.allocate(BYTES)
+      take(buffer, 1)
+      held.push(buffer)
+    }
+  }
+  const keep = () => {
+    while (!isOverNow(0)) pause()
+    keeper.sweep()
+    while (!isOverNow(1)) keeper.serve()
+  }
+  const end = () => {
+    serving.isThread = false
+    for (const buffer of held) buffer.free()
+    checkAll(made)
+  }
+  serving.isThread = true
+  return { threads: [send, receive, keep], mortals: [0], end }
+}
+
+/** A pool whose blocks a second object sends back, with a third one that takes them away as the keeper does. */
+function drainedPool() {
+  const made = keptPool(6)
+  const other = made.attach(false, made.meanwhile)
+  const state = made.newState()
+  const { words, doubles } = state.records
+  const sent = made.held.filter((_, index) => index % 2 === 0).map(buffer => buffer.transfer()) // the others keep them apart
+  return {
+    ...made,
+    other,
+    state,
+    send: () => {
+      for (const one of sent) other.adopt(one).free()
+    },
+    hold: (from: SharedPool, thread: number) => {
+      const buffer = from.allocate(BYTES)
+      made.take(buffer, thread)
+      made.held.push(buffer)
+    },
+    drain: () =>
+      state.locked(() => {
+        for (const record of state.slots.drain(0, 0, CLASSES)) {
+          state.memory.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
+        }
+      }),
+  }
+}
+
+/** A thread takes out what another one sends back, beside a keeper that takes it away for that one. */
+function drained(): Cast {
+  const made = drainedPool()
+  const { pool, other, state, keeper, serving, held, hold } = made
+  let working = 2
+  let drains = 0
+  const receive = () => {
+    for (let turn = 0; turn < 4; turn++) hold(pool, 1)
+    working--
+  }
+  const send = () => {
+    made.send()
+    while (drains < 2) pause()
+    for (let turn = 0; turn < 2; turn++) hold(other, 2)
+    working--
+  }
+  const keep = () => {
+    while (working > 0) {
+      keeper.serve()
+      if (drains++ < 3) made.drain()
+    }
+  }
+  const end = () => {
+    serving.isThread = false
+    pool.check()
+    for (const buffer of held) if (!buffer.freed) buffer.free()
+    state.roster.forget(state.thread)
+    other.close()
+    checkAll(made)
+  }
+  serving.isThread = true
+  return { threads: [receive, send, keep], end }
+}
+
+/** A call is cut short that takes out what was sent back; the keeper takes that away for another thread, and the call is made again. */
+function cutShort(): Cast {
+  const { pool, other, send, drain, hold } = drainedPool()
+  const work = () => {
+    send()
+    mayBeCut(() => hold(pool, 1))
+    pool.processDeferred() // gives up the lock if the call has left it
+    drain()
+    for (let turn = 0; turn < 3; turn++) hold(other, 2)
+    for (let turn = 0; turn < 3; turn++) hold(pool, 1)
+  }
+  return { threads: [work] }
+}
+
+export const scenarios: Record<string, Scenario> = {
+  'blocks that two threads send back are handed out once': {
+    bound: null,
+    begin: seed => sendingBack(seed, false),
+  },
+  'blocks of a thread that dies go back once': {
+    bound: null,
+    begin: seed => sendingBack(seed, true),
+  },
+  'blocks that are sent to a thread that dies go back once': {
+    bound: null,
+    begin: sendingToTheDead,
+    mostSteps: 200_000,
+  },
+  'blocks of a dead thread are taken out by their receiver or the keeper': {
+    bound: null,
+    begin: buryingTheSender,
+    mostSteps: 200_000,
+  },
+  'what is sent to a thread is taken out by it or the keeper': { bound: null, begin: drained, mostSteps: 200_000 },
+  'a block that was being taken out when the call was cut short is had once': { bound: 1, begin: cutShort },
+}

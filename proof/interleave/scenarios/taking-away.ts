@@ -1,0 +1,86 @@
+// Cached blocks that the keeper takes away, in the cases that need few threads.
+
+import { assert } from '../../../src/base/assert.js'
+import type { DeviceBuffer } from '../../../src/pool/buffer.js'
+import type { SharedPool } from '../../../src/pool/shared-pool.js'
+import { type Cast, mayBeCut, type Scenario } from '../stage.js'
+import { BYTES, checkAll, keptPool, newPool } from './shared-pool.js'
+
+const KiB = 1024
+const MiB = 2 ** 20
+/** Blocks of the largest size that a thread caches in so small a pool. */
+const SIZE = 4 * KiB
+const COUNT = 32
+
+/** A thread that shuts the doors as the keeper does, and another one that takes the lock. */
+function besideTheLock(): Cast {
+  const { newState } = newPool()
+  const [keeper, other] = [newState(), newState()]
+  const shut = () => {
+    keeper.locked(() => {
+      const { door } = keeper.slots
+      door.shut()
+      for (let look = 0; look < 3; look++) assert(door.isShut, 'doors are shut until they are opened')
+    })
+  }
+  const lock = () => {
+    for (let turn = 0; turn < 2; turn++) other.locked(() => {})
+  }
+  return { threads: [shut, lock], end: () => assert(!other.slots.door.isShut, 'and open then') }
+}
+
+/** All blocks of a size that a pool still has. */
+function all(pool: SharedPool, bytes: number): DeviceBuffer[] {
+  const buffers: DeviceBuffer[] = []
+  for (let one = pool.tryAllocate(bytes); one !== null; one = pool.tryAllocate(bytes)) buffers.push(one)
+  return buffers
+}
+
+/** A pool that is full but for what its creator caches. */
+function fullPool() {
+  const made = keptPool(0, { maxPoolBytes: 2 * MiB })
+  const { pool } = made
+  const cached = Array.from({ length: COUNT }, () => pool.allocate(SIZE))
+  const rest = [512 * KiB, 64 * KiB, 2 * SIZE].flatMap(bytes => all(pool, bytes))
+  for (const buffer of cached.reverse()) buffer.free()
+  return { ...made, rest }
+}
+
+/** A thread gets all that another one has cached, which then breaks a larger block for a small one. */
+function breaking(): Cast {
+  const made = fullPool()
+  const { pool, rest, take } = made
+  const other = made.attach(false, () => made.keeper.serve())
+  const work = () => {
+    const taken = [2 * SIZE, SIZE, KiB / 4].flatMap(bytes => all(other, bytes))
+    for (const buffer of taken) take(buffer, 2)
+    const small = pool.tryAllocate(KiB / 4)
+    if (small !== null) take(small, 1)
+    for (const buffer of taken) buffer.free()
+    if (small !== null) small.free()
+  }
+  const end = () => {
+    for (const buffer of rest) buffer.free()
+    other.close()
+    checkAll(made)
+  }
+  return { threads: [work], end }
+}
+
+/** A thread whose call is cut short anywhere gives back what it caches. */
+function cutShort(): Cast {
+  const { pool, held } = keptPool(3)
+  for (const buffer of held) buffer.free()
+  const work = () => {
+    mayBeCut(() => pool.allocate(BYTES))
+    pool.trimTo(0)
+    assert(pool.stats().cachedBytes === 0, 'the keeper takes away what a thread caches')
+  }
+  return { threads: [work] }
+}
+
+export const scenarios: Record<string, Scenario> = {
+  'doors that the keeper has shut stay shut, whoever takes the lock': { begin: besideTheLock },
+  'a thread breaks no block that was taken away from it': { bound: 0, begin: breaking, mostSteps: 500_000 },
+  'what a thread caches whose call was cut short can be taken away': { bound: 1, begin: cutShort, mostSteps: 500_000 },
+}
