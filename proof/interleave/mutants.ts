@@ -355,11 +355,11 @@ export const MUTANTS: readonly Mutant[] = [
       '// another generation',
     ],
   ]),
-  ...inFile(POOL, TAKEN_OUT, [
+  ...inFile(INBOXES, TAKEN_OUT, [
     [
       'a block is in an inbox before its owner word says so',
-      'publish(words, base | Word.holder, holderOf(words[base], state.thread, Phase.sent))\n    if (!state.slots.inboxes.send(record, home) || !',
-      'const isThere = state.slots.inboxes.send(record, home)\n    publish(words, base | Word.holder, holderOf(words[base], state.thread, Phase.sent))\n    if (!isThere || !',
+      'publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)',
+      'publishBoth(words, entry, record, this.holders, (record << 4) | Word.holder, sent)',
     ],
   ]),
   ...inFile(POOL, TO_DEAD, [
