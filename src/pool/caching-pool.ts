@@ -373,7 +373,8 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     this.begin('free')
     try {
       if (stream.capture !== null) this.reserve.arenas.free(block.record, stream)
-      else if (stream.closed || stream.slot < 0) this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
+      else if (stream.slot < 0 || (stream.own === undefined && stream.closed))
+        this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
       else this.takeBack(block, stream.slot, this.marked[stream.slot] + 1, true)
     } catch (error) {
       this.endBy(error)
@@ -398,11 +399,29 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
 
   /** What is not on top of its stack, or not cached. */
   private takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
-    if (this.isBusy) this.refuseCut('allocate')
-    this.isBusy = true
-    const buffer = this.takeCached(units, bytes, stream)
+    this.begin('allocate')
+    let buffer: DeviceBuffer | null
+    try {
+      buffer = this.takeCached(units, bytes, stream) ?? this.takeMissed(this.unitsOf(bytes), 1, bytes, stream)
+    } catch (error) {
+      this.endBy(error)
+      throw error
+    }
     this.isBusy = false
-    return buffer ?? this.takeSlowly(bytes, stream, undefined, mayFail)
+    if (buffer === null && !mayFail) throw this.outOfMemory(bytes)
+    return buffer
+  }
+
+  /** What no cache has a block for. */
+  private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
+    this.cacheMisses++
+    return this.handOutFound(this.reserve.allocate(units, alignUnits, stream.slot), bytes, stream)
+  }
+
+  private handOutFound(record: number, bytes: number, stream: Stream): DeviceBuffer | null {
+    if (record === 0) return null
+    this.addresses?.note(record)
+    return this.handOutNext(this.slots.blockOf(record), bytes, stream)
   }
 
   /** A block that is cached elsewhere than on top of its stack: for another stream, or for the same one. */
@@ -419,7 +438,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     return this.slots.takeAny(slot, size) ?? this.slots.takeTop(slot, size, this.clocks.known, this.reserve.seen)
   }
 
-  /** What the fast path leaves alone: a special wish, a lent stream, an unusual size, or one that no cache has a block for. */
+  /** What the fast path leaves alone: a special wish, a lent or captured stream, or an unusual size. */
   private takeSlowly(
     bytes: number,
     stream: Stream,
@@ -451,19 +470,17 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     alignment: number | undefined,
     isCaptured: boolean,
   ): DeviceBuffer | null {
-    if (alignment === undefined && !isCaptured && ((bytes & this.smallMask) !== bytes || stream.own === undefined)) {
+    if (alignment === undefined && !isCaptured) {
       const buffer = this.takeCached(units, bytes, stream)
       if (buffer !== null) return buffer
     }
-    this.cacheMisses++
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
-    let record: number
-    if (isCaptured) record = this.reserve.arenas.allocate(units, alignUnits, stream)
-    else if (stream.own === undefined) record = this.reserveLent(units, alignUnits, stream)
-    else record = this.reserve.allocate(units, alignUnits, stream.slot)
-    if (record === 0) return null
-    this.addresses?.note(record)
-    return this.handOutNext(this.slots.blockOf(record), bytes, stream)
+    if (stream.own !== undefined && !isCaptured) return this.takeMissed(units, alignUnits, bytes, stream)
+    this.cacheMisses++
+    const record = isCaptured
+      ? this.reserve.arenas.allocate(units, alignUnits, stream)
+      : this.reserveLent(units, alignUnits, stream)
+    return this.handOutFound(record, bytes, stream)
   }
 
   /** Behind the cached path: from here on the pool is being changed, until `isBusy` is false again. */
