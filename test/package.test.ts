@@ -53,6 +53,21 @@ describe('the packed package', () => {
     }
   })
 
+  test('says which file a bundler must leave where the thread of a shared pool has none', () => {
+    const file = join(installed, 'dist', 'src', 'keeper-thread.js')
+    const content = readFileSync(file)
+    rmSync(file)
+    const program = `
+      import { openDevice } from 'cuda-mempool'
+      try { openDevice('simulated').createPool({ shared: true }) } catch (error) { console.log(error.name, error.message) }`
+    const output = node('--input-type=module', '-e', program)
+    writeFileSync(file, content)
+    assert.match(
+      output,
+      /^PoolError createPool: .*keeper-thread\.js is missing.*; a bundler must leave this package external/,
+    )
+  })
+
   test('holds what it names, and no tests', () => {
     const { bin, exports } = packageJson()
     const named = [bin, ...Object.values(exports)].flatMap(entry =>

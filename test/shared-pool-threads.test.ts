@@ -249,7 +249,7 @@ describe('a pool in several threads', () => {
       const message = new RegExp(`^${verb}: .* is being captured`)
       await assert.rejects(thread.do('capture', verb), { name: 'PoolError', message })
     }
-    await assert.rejects(thread.do('setAccess'), { name: 'PoolError', message: /setAccess/ })
+    await assert.rejects(thread.do('setAccess'), { name: 'PoolError', message: /^setAccess: .* made without shared/ })
     pool.check()
     assert.equal(pool.stats().liveBuffers, 0)
     for (const options of [{ shared: true, debug: true }, { shared: 1 }]) {

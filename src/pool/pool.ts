@@ -96,7 +96,7 @@ export abstract class Pool {
   /** For pools and wrappers: one change of `setAccess`, its arguments being what they should be. */
   changeAccess(_location: AccessLocation, _access: PoolAccess): void {
     throw new PoolError(
-      'setAccess: this kind of pool cannot open its memory to others; use a caching pool, or copy with copyFrom',
+      'setAccess: this kind of pool cannot open its memory to others; use a caching pool made without shared, or copy with copyFrom',
     )
   }
 

@@ -302,6 +302,19 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
+  it('frees by address though the first look misses the block', () => {
+    const { pool } = new TestDevice().createSharedPool()
+    const { ptr } = pool.allocate(1000)
+    const rangeAt = pool['rangeAt'].bind(pool)
+    let looks = 0
+    // As where the first record of the range changes between the two loads that look for it.
+    pool['rangeAt'] = address => (looks++ === 0 ? -1 : rangeAt(address))
+    pool.deallocate(ptr)
+    assert.equal(looks, 2)
+    assert.equal(pool.stats().liveBuffers, 0)
+    pool.check()
+  })
+
   it('leaves a large block cached that would make no room for a small one', () => {
     const { pool } = new TestDevice({ capacityBytes: 1024 * MiB }).createSharedPool()
     pool.allocate(2 * MiB).free()
@@ -515,6 +528,21 @@ describe('a pool that threads share', () => {
     keeper['sweptAt'] = -Infinity
     pool.processDeferred()
     assert.equal(refusals, 1)
+    pool.check()
+  })
+
+  it('survives a refused mark that no thread has asked for', () => {
+    const device = new TestDevice({ capacityBytes: 1024 * MiB })
+    const { pool, keeper } = device.createSharedPool()
+    const buffers = Array.from({ length: 100 }, () => pool.allocate(2 * MiB))
+    for (const buffer of buffers) buffer.free()
+    assert.ok(keeper['reserve'].wantsMarks)
+    const records = () => device.driver.calls.get('cuEventRecord') ?? 0
+    const before = records()
+    device.driver.failCall({ call: 'cuEventRecord', code: 2 })
+    keeper.serve()
+    assert.equal(records(), before + 1, 'the keeper has placed a mark, which was refused')
+    assert.equal(pool.processDeferred(), 1, 'the next mark covers what was freed')
     pool.check()
   })
 
