@@ -215,7 +215,9 @@ export class Bump {
 
   /** Drops the entries above `entry`, which are of the span at `index`. What follows is of a new span. */
   private dropFrom(index: number, entry: number): void {
-    let [freed, freedUnits, freedSlack] = [0, 0, 0]
+    let freed = 0
+    let freedUnits = 0
+    let freedSlack = 0
     for (let above = this.last; above > entry && freed < this.freed; above--) {
       if (!this.isFreed(above)) continue
       freed++
@@ -232,7 +234,8 @@ export class Bump {
     const next = new Span(entry)
     // From here on nothing is called but what the engine has built in.
     span.last = isEmptied ? 0 : entry
-    spans.length = isEmptied ? index : index + 1
+    if (index < spans.length - 1) spans.pop() // an empty one
+    if (isEmptied) spans.pop()
     spans.push(next)
     this.span = next
     this.freed -= freed

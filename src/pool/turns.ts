@@ -49,9 +49,12 @@ export class Turns {
 
   /** All memory was given back on `stream`, after `begin`, and no other one uses it any more. */
   end(stream: Stream): void {
-    this.users.clear()
-    this.peers.clear()
-    this.users.add(stream.slot)
+    const { users, peers } = this
+    if (users.size > 1) {
+      users.clear()
+      users.add(stream.slot)
+    }
+    if (peers.size > 0) peers.clear()
   }
 
   /** Waits on the host for work of other devices. */
