@@ -7,6 +7,8 @@ import { replacePrivate } from './replace-method.js'
 
 export const CUTS = ['a stopped script', 'a full stack'] as const
 
+const NOTHING = new Int32Array(new SharedArrayBuffer(4))
+
 /** Methods of classes, at the beginning of which programs can be cut short. */
 export class CutPoints {
   private readonly mends: (() => void)[] = []
@@ -68,6 +70,6 @@ export class CutPoints {
     if (this.left === 0 || --this.left > 0) return
     if (this.cut === 'a full stack') throw new RangeError('Maximum call stack size exceeded')
     process.kill(process.pid, 'SIGINT')
-    for (;;); // until the script is stopped
+    for (;;) Atomics.wait(NOTHING, 0, 0) // until the script is stopped
   }
 }
