@@ -3,9 +3,18 @@
 // runs no `finally` block then.
 
 import { Script } from 'node:vm'
+import { Random } from '../src/base/random.js'
 import { replacePrivate } from './replace-method.js'
 
 export const CUTS = ['a stopped script', 'a full stack'] as const
+
+/** Some of the points from 1 to `count`, at most so many. */
+export function choosePoints(count: number, most: number, seed: number): number[] {
+  const points = Array.from({ length: count }, (_, index) => index + 1)
+  const random = new Random(seed)
+  while (points.length > most) points.splice(random.below(points.length), 1)
+  return points
+}
 
 const NOTHING = new Int32Array(new SharedArrayBuffer(4))
 
