@@ -6,16 +6,13 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../src/base/bytes.js'
-import { PoolError } from '../src/base/errors.js'
 import { Random } from '../src/base/random.js'
-import { type Device, openDevice } from '../src/device.js'
-import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import { Bump } from '../src/heap/bump.js'
 import { RecordTable } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import type { Stream } from '../src/order/stream.js'
 import { ArenaLane } from '../src/pool/arena-lane.js'
-import { type ArenaMark, ArenaPool } from '../src/pool/arena-pool.js'
+import { ArenaPool } from '../src/pool/arena-pool.js'
 import { BlockPool } from '../src/pool/block-pool.js'
 import { BlockRings } from '../src/pool/block-rings.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
@@ -24,88 +21,19 @@ import { Deferred } from '../src/pool/deferred.js'
 import { FixedBlock, Ring } from '../src/pool/fixed-block.js'
 import { FreeMemory } from '../src/pool/free-memory.js'
 import { GrowableRange } from '../src/pool/growable-range.js'
-import type { Pool } from '../src/pool/pool.js'
 import { Reserve } from '../src/pool/reserve.js'
 import { Slabs } from '../src/pool/slabs.js'
 import { SlotCache } from '../src/pool/slot-cache.js'
 import { Turns } from '../src/pool/turns.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
-import { CUTS, CutPoints, choosePoints } from './cut-points.js'
+import { CUTS } from './cut-points.js'
+import { CAPACITY_BYTES, close, cutAtEach, MOST_POINTS, type Subject, World } from './cut-world.js'
 
 const SEED = Number(process.env['CUTS_SEED'] ?? 1)
-const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 20)
-/** At how many points a program is cut short, if it has more; chosen by the seed. */
-const MOST_POINTS = Number(process.env['CUTS_POINTS'] ?? 40)
-const CAPACITY = 512 * MiB
+const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 12)
 const BLOCK_BYTES = 4 * KiB
 /** More than is ever live in a program on an arena, its growth aside. */
 const ARENA_BYTES = 64 * KiB
-
-type Work = ReturnType<SimulatedDriver['submitted']>
-
-/** A buffer, and the latest work on it; work of stream `a` or `b` that has not run. */
-interface Use {
-  readonly buffer: DeviceBuffer
-  readonly ptr: number
-  readonly stream: Stream
-  work: Work
-}
-
-class World<P extends Pool> {
-  readonly driver = new SimulatedDriver({ capacityBytes: CAPACITY, progress: 'eager' })
-  readonly device: Device = openDevice(this.driver)
-  readonly streams = [this.device.createStream(), this.device.createStream(), this.device.createStream()] as const
-  readonly pool: P
-  readonly uses: Use[] = []
-  /** what a program has allocated, noted before anything else is called */
-  readonly held: DeviceBuffer[] = []
-  readonly marks: ArenaMark[] = []
-
-  constructor(open: (device: Device) => P) {
-    this.pool = open(this.device)
-  }
-
-  /** Lets work on a stream use a buffer, which is to be allocated there or announced. */
-  use(buffer: DeviceBuffer, stream: Stream = buffer.stream): DeviceBuffer {
-    this.uses.push({ buffer, ptr: buffer.ptr, stream, work: this.submit(stream) })
-    return buffer
-  }
-
-  /** What is still live is used again. */
-  useAgain(): void {
-    for (const use of this.uses) if (!use.buffer.freed) use.work = this.submit(use.stream)
-  }
-
-  private submit(stream: Stream): Work {
-    this.driver.holdOperation(stream.handle)
-    return this.driver.submitted(stream.handle)
-  }
-
-  /** Asserts that a buffer just allocated is not in use, and that work on its stream comes after all that was. */
-  judge({ ptr, byteLength, stream }: DeviceBuffer): void {
-    for (const use of this.uses) {
-      if (use.ptr < ptr || use.ptr >= ptr + byteLength) continue
-      assert.ok(use.buffer.freed, 'live memory is not handed out')
-      assert.ok(this.driver.happensBefore(use.work, stream.handle), 'work on new memory comes after all that used it')
-    }
-  }
-
-  /** Asserts that nothing was used or is held any more. */
-  forget(): void {
-    this.device.synchronize()
-    for (const list of [this.uses, this.held, this.marks]) list.length = 0
-  }
-}
-
-interface Subject<P extends Pool & { check(): void; close(): unknown }> {
-  readonly classes: readonly { readonly prototype: object }[]
-  readonly open: (device: Device) => P
-  /** what the programs find */
-  readonly prepare: (world: World<P>) => void
-  readonly programs: Readonly<Record<string, (world: World<P>) => void>>
-  /** Asserts that the pool is whole, and that it has nothing live afterwards. */
-  readonly settle: (world: World<P>) => void
-}
 
 const CACHING: Subject<CachingPool> = {
   classes: [CachingPool, SlotCache, Reserve, FreeMemory, SegregatedFit, RecordTable],
@@ -134,7 +62,7 @@ const CACHING: Subject<CachingPool> = {
 
 const ARENA: Subject<ArenaPool> = {
   classes: [ArenaPool, ArenaLane, Bump, Turns, GrowableRange],
-  open: device => device.createArenaPool({ bytes: 2 * MiB, maxBytes: CAPACITY / 2 }),
+  open: device => device.createArenaPool({ bytes: 2 * MiB, maxBytes: CAPACITY_BYTES / 2 }),
   prepare: world => {
     const {
       pool,
@@ -175,7 +103,7 @@ const ARENA: Subject<ArenaPool> = {
     pool.reset(b)
     pool.check()
     assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
-    assert.equal(pool.availableBytes, CAPACITY / 2)
+    assert.equal(pool.availableBytes, CAPACITY_BYTES / 2)
     world.judge(pool.allocate(2 * ARENA_BYTES, c))
     world.forget()
   },
@@ -263,67 +191,19 @@ function take({ pool, held }: World<BlockPool>, bytes: number, stream: Stream): 
   return buffer
 }
 
-/** Cuts each program short at each point, and runs it again. */
-function cutAtEach<P extends Pool & { check(): void; close(): unknown }>(
-  cut: (typeof CUTS)[number],
-  { classes, open, prepare, programs, settle }: Subject<P>,
-): number {
-  const points = new CutPoints(classes, cut)
-  let said = 0
-  try {
-    for (const [name, program] of Object.entries(programs)) {
-      let world = new World(open)
-      const renew = () => {
-        close(world)
-        world = new World(open)
-      }
-      prepare(world)
-      const count = points.count(() => program(world))
-      assert.ok(count > 0)
-      settle(world)
-      for (const nth of choosePoints(count, MOST_POINTS, SEED)) {
-        prepare(world)
-        points.run(nth, () => program(world))
-        try {
-          settle(world)
-          prepare(world)
-          program(world)
-          settle(world)
-        } catch (error) {
-          const isSaid = error instanceof PoolError && error.message.includes('close the pool and create another')
-          if (!isSaid) throw new Error(`${name} was cut short where method ${nth} begins`, { cause: error })
-          said++
-          renew()
-        }
-        if (nth % 8 === 0) renew() // growth adds up
-      }
-      close(world)
-    }
-  } finally {
-    points.restore()
-  }
-  return said
-}
-
-function close({ driver, device, pool }: World<Pool & { close(): unknown }>): void {
-  pool.close()
-  device.close()
-  assert.equal(driver.usedBytes(), 0)
-}
-
 describe(`calls of one thread that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=${ROUNDS} CUTS_POINTS=${MOST_POINTS})`, () => {
   for (const cut of CUTS) {
     it(`${cut} leaves a caching pool whole, or the next call says so, where any method begins`, () => {
-      assert.ok(cutAtEach(cut, CACHING) > 0)
+      assert.ok(cutAtEach(cut, CACHING, SEED) > 0)
     })
 
     it(`${cut} leaves an arena whole where any method begins`, () => {
-      assert.equal(cutAtEach(cut, ARENA), 0)
+      assert.equal(cutAtEach(cut, ARENA, SEED), 0)
     })
 
     it(`${cut} leaves a block pool whole where any method begins`, () => {
-      assert.equal(cutAtEach(cut, BLOCK), 0)
-      assert.equal(cutAtEach(cut, FULL_BLOCK), 0)
+      assert.equal(cutAtEach(cut, BLOCK, SEED), 0)
+      assert.equal(cutAtEach(cut, FULL_BLOCK, SEED), 0)
     })
 
     it(`${cut} leaves an arena whole, by chance`, () => {
