@@ -11,7 +11,6 @@ import { KiB, MiB } from '../src/base/bytes.js'
 import { Roster } from '../src/base/roster.js'
 import { type Device, openDevice } from '../src/device.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
-import type { Stream } from '../src/order/stream.js'
 import type { SharedArenaPool } from '../src/pool/shared-arena-pool.js'
 import type { ArenaState } from '../src/pool/shared-arena-state.js'
 import type { SharedHostPool } from '../src/pool/shared-host-pool.js'
@@ -33,7 +32,6 @@ after(() => Promise.all(workers.map(worker => worker.terminate())))
 /** A thread that has the pool, and the pool's number of it. */
 async function start(
   shared: { readonly device: unknown },
-  gate: Stream,
   work: Pick<TerminationWork, 'call' | 'bytes' | 'count'>,
   word = new Int32Array(new SharedArrayBuffer(4)),
 ): Promise<{ worker: Worker; number: number }> {
@@ -47,7 +45,6 @@ async function start(
 /** Terminates the thread in the next call of a function of the driver, which does not go on before the thread has ended. */
 async function terminateIn(
   call: string,
-  driver: SimulatedDriver,
   { roster }: SharedState | ArenaState,
   { worker, number }: { worker: Worker; number: number },
 ): Promise<void> {
@@ -115,22 +112,24 @@ const KINDS: Readonly<Record<string, Kind>> = {
   },
 }
 
+/** One device, and so one keeper, for all tests. */
+const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
+const device = openDevice(driver)
+const gate = device.createStream()
+after(() => {
+  device.close()
+  assert.deepEqual([driver.usedBytes(), driver.usedHostBytes()], [0, 0])
+})
+
 function open({ open: openPool, bytes }: Kind) {
-  const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
-  const device = openDevice(driver)
-  const gate = device.createStream()
   const pool = openPool(device) as SharedPool
   const { blocks } = pool as unknown as { blocks?: SharedPool } // of a host pool
-  const inner = blocks ?? pool
+  const state = (blocks ?? pool)['state']
   const takeAll = () => {
     const all = Array.from({ length: Math.floor(LIMIT / bytes) }, () => pool.allocate(bytes))
     for (const buffer of all) buffer.free()
   }
-  const finish = () => {
-    device.close()
-    assert.deepEqual([driver.usedBytes(), driver.usedHostBytes()], [0, 0])
-  }
-  return { driver, device, gate, pool, inner, takeAll, finish }
+  return { pool, state, takeAll }
 }
 
 describe('a thread is terminated', () => {
@@ -141,62 +140,54 @@ describe('a thread is terminated', () => {
       ['refuses', 999],
     ] as const) {
       it(`while the driver ${moment} to get memory for its ${name} pool`, async () => {
-        const { driver, gate, pool, inner, takeAll, finish } = open(kind)
-        const thread = await start(pool.share(), gate, { call: 'allocate', bytes, count })
+        const { pool, state, takeAll } = open(kind)
+        const thread = await start(pool.share(), { call: 'allocate', bytes, count })
         if (code !== 0) driver.failCall({ call: obtains, code })
-        await terminateIn(obtains, driver, inner['state'], thread)
+        await terminateIn(obtains, state, thread)
         await bury(pool, thread.number, takeAll)
-        finish()
       })
     }
 
     it(`while it waits for the lock of its ${name} pool`, async () => {
-      const { gate, pool, inner, takeAll, finish } = open(kind)
-      const { worker, number } = await start(pool.share(), gate, { call: 'allocate', bytes, count })
-      const { lock } = inner['state']
+      const { pool, state, takeAll } = open(kind)
+      const { worker, number } = await start(pool.share(), { call: 'allocate', bytes, count })
+      const { lock } = state
       assert.equal(lock.acquire(), 0)
       worker.postMessage('go')
       while ((Atomics.load(lock['words'], 0) & WAITERS) === 0) await setImmediate()
       await worker.terminate()
       lock.release()
       await bury(pool, number, takeAll)
-      finish()
     })
   }
 
   for (const name of ['caching', 'block']) {
     it(`while its ${name} pool waits for work that uses the memory`, async () => {
       const kind = KINDS[name]
-      const { driver, gate, pool, inner, takeAll, finish } = open(kind)
+      const { pool, state, takeAll } = open(kind)
       const { bytes, count } = kind
-      const thread = await start(pool.share(), gate, { call: 'free and allocate', bytes, count })
+      const thread = await start(pool.share(), { call: 'free and allocate', bytes, count })
       const ticket = driver.holdOperation(gate.handle)
       const before = pool.stats().reservedBytes
-      await terminateIn('cuEventQuery', driver, inner['state'], thread)
+      await terminateIn('cuEventQuery', state, thread)
       assert.ok(pool.stats().reservedBytes >= before)
       driver.releaseThrough(gate.handle, ticket)
       await bury(pool, thread.number, takeAll)
-      finish()
     })
   }
 
   const openArena = () => {
-    const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
-    const device = openDevice(driver)
-    const gate = device.createStream()
     const pool = device.createArenaPool({ shared: true, bytes: 1 * MiB })
     pool.allocate(1000)
-    return { driver, device, gate, pool, inner: pool }
+    return pool
   }
   /** Nothing is lost of an arena that can be had as a whole. */
-  const settleArena = (driver: SimulatedDriver, device: Device, pool: SharedArenaPool) => {
+  const settleArena = (pool: SharedArenaPool) => {
     pool.allocate(64 * KiB)
     pool.reset()
     assert.deepEqual([pool.availableBytes, pool.stats().liveBuffers], [1 * MiB, 0])
     pool.allocate(1 * MiB).free()
     assert.deepEqual(pool.close(), NO_LOSS)
-    device.close()
-    assert.equal(driver.usedBytes(), 0)
   }
 
   for (const [moment, code] of [
@@ -204,19 +195,19 @@ describe('a thread is terminated', () => {
     ['refuses', 999],
   ] as const) {
     it(`while the driver ${moment} in its reset of an arena`, async () => {
-      const { driver, device, gate, pool, inner } = openArena()
-      const thread = await start(pool.share(), gate, { call: 'reset', bytes: 1, count: 1 })
+      const pool = openArena()
+      const thread = await start(pool.share(), { call: 'reset', bytes: 1, count: 1 })
       if (code !== 0) driver.failCall({ call: 'cuStreamWaitEvent', code })
       driver.holdOperation(gate.handle) // which the reset must wait for
-      await terminateIn('cuStreamWaitEvent', driver, inner['state'], thread)
-      settleArena(driver, device, pool)
+      await terminateIn('cuStreamWaitEvent', pool['state'], thread)
+      settleArena(pool)
     })
   }
 
   it('while it waits for another thread to reset an arena', async () => {
-    const { driver, device, gate, pool } = openArena()
+    const pool = openArena()
     const word = new Int32Array(new SharedArrayBuffer(4))
-    const { worker } = await start(pool.share(), gate, { call: 'allocate when told', bytes: 1000, count: 1 }, word)
+    const { worker } = await start(pool.share(), { call: 'allocate when told', bytes: 1000, count: 1 }, word)
     worker.postMessage('go')
     driver.holdOperation(gate.handle)
     const mend = replacePrivate(driver, 'cuStreamWaitEvent', original => {
@@ -232,6 +223,6 @@ describe('a thread is terminated', () => {
     pool.reset()
     await once(worker, 'exit')
     assert.equal(Atomics.load(word, 0), Told.going)
-    settleArena(driver, device, pool)
+    settleArena(pool)
   })
 })
