@@ -18,7 +18,7 @@ export function choosePoints(count: number, most: number, seed: number): number[
 
 const NOTHING = new Int32Array(new SharedArrayBuffer(4))
 
-/** Methods of classes, at the beginning of which programs can be cut short. */
+/** Methods and getters of classes, at the beginning of which programs can be cut short. */
 export class CutPoints {
   private readonly mends: (() => void)[] = []
   /** how many more begin until the cut; none comes below 1 */
@@ -29,8 +29,9 @@ export class CutPoints {
     private readonly cut: (typeof CUTS)[number],
   ) {
     for (const { prototype } of classes) {
-      for (const [name, { value }] of Object.entries(Object.getOwnPropertyDescriptors(prototype))) {
-        if (typeof value === 'function' && name !== 'constructor') this.watch(prototype, name)
+      for (const [name, property] of Object.entries(Object.getOwnPropertyDescriptors(prototype))) {
+        if (typeof property.value === 'function' && name !== 'constructor') this.watch(prototype, name)
+        if (property.get !== undefined) this.watchGetter(prototype, name, property, property.get)
       }
     }
   }
@@ -73,6 +74,16 @@ export class CutPoints {
         },
     )
     this.mends.push(mend)
+  }
+
+  private watchGetter(prototype: object, name: string, property: PropertyDescriptor, original: () => unknown): void {
+    const begin = () => this.begin()
+    const get = function (this: unknown): unknown {
+      begin()
+      return original.call(this)
+    }
+    Object.defineProperty(prototype, name, { ...property, get })
+    this.mends.push(() => Object.defineProperty(prototype, name, property))
   }
 
   private begin(): void {
