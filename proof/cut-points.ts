@@ -3,11 +3,22 @@
 // runs no `finally` block then.
 
 import { Script } from 'node:vm'
+import { Random } from '../src/base/random.js'
 import { replacePrivate } from './replace-method.js'
 
 export const CUTS = ['a stopped script', 'a full stack'] as const
 
-/** Methods of classes, at the beginning of which programs can be cut short. */
+/** Some of the points from 1 to `count`, at most so many. */
+export function choosePoints(count: number, most: number, seed: number): number[] {
+  const points = Array.from({ length: count }, (_, index) => index + 1)
+  const random = new Random(seed)
+  while (points.length > most) points.splice(random.below(points.length), 1)
+  return points
+}
+
+const NOTHING = new Int32Array(new SharedArrayBuffer(4))
+
+/** Methods and getters of classes, at the beginning of which programs can be cut short. */
 export class CutPoints {
   private readonly mends: (() => void)[] = []
   /** how many more begin until the cut; none comes below 1 */
@@ -18,8 +29,9 @@ export class CutPoints {
     private readonly cut: (typeof CUTS)[number],
   ) {
     for (const { prototype } of classes) {
-      for (const [name, { value }] of Object.entries(Object.getOwnPropertyDescriptors(prototype))) {
-        if (typeof value === 'function' && name !== 'constructor') this.watch(prototype, name)
+      for (const [name, property] of Object.entries(Object.getOwnPropertyDescriptors(prototype))) {
+        if (typeof property.value === 'function' && name !== 'constructor') this.watch(prototype, name)
+        if (property.get !== undefined) this.watchGetter(prototype, name, property, property.get)
       }
     }
   }
@@ -64,10 +76,20 @@ export class CutPoints {
     this.mends.push(mend)
   }
 
+  private watchGetter(prototype: object, name: string, property: PropertyDescriptor, original: () => unknown): void {
+    const begin = () => this.begin()
+    const get = function (this: unknown): unknown {
+      begin()
+      return original.call(this)
+    }
+    Object.defineProperty(prototype, name, { ...property, get })
+    this.mends.push(() => Object.defineProperty(prototype, name, property))
+  }
+
   private begin(): void {
     if (this.left === 0 || --this.left > 0) return
     if (this.cut === 'a full stack') throw new RangeError('Maximum call stack size exceeded')
     process.kill(process.pid, 'SIGINT')
-    for (;;); // until the script is stopped
+    for (;;) Atomics.wait(NOTHING, 0, 0) // until the script is stopped
   }
 }

@@ -4,14 +4,12 @@
 // The memory is taken from the device beforehand: the simulated device, whose calls this thread answers while it waits for the keeper, is no
 // part of what must survive.
 //
-// CUTS_SEED and CUTS_ROUNDS replay and lengthen; the names of the tests say them. By chance, where a script is stopped is up to the time.
+// CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. By chance, where a script is stopped is up to the time.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { Script } from 'node:vm'
 import { Bell } from '../src/base/bell.js'
 import { KiB, MiB } from '../src/base/bytes.js'
-import { PoolError } from '../src/base/errors.js'
 import { Mailbox } from '../src/base/mailbox.js'
 import { Random } from '../src/base/random.js'
 import { RobustLock } from '../src/base/robust-lock.js'
@@ -19,29 +17,37 @@ import { type Device, openDevice } from '../src/device.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import { RecordTable } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
+import { SharedBump } from '../src/heap/shared-bump.js'
 import type { Stream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
-import { CachingPool } from '../src/pool/caching-pool.js'
 import { Door } from '../src/pool/door.js'
 import { FreeMemory } from '../src/pool/free-memory.js'
 import { Inboxes } from '../src/pool/inboxes.js'
 import { KeeperWatch } from '../src/pool/keeper-watch.js'
-import { Reserve } from '../src/pool/reserve.js'
+import { SharedArenaPool } from '../src/pool/shared-arena-pool.js'
+import { ArenaState } from '../src/pool/shared-arena-state.js'
+import { SharedBlockPool } from '../src/pool/shared-block-pool.js'
 import { SharedPool } from '../src/pool/shared-pool.js'
 import { SharedSlots } from '../src/pool/shared-slots.js'
 import { SharedState } from '../src/pool/shared-state.js'
+import { SharedTurns } from '../src/pool/shared-turns.js'
 import { SlotCache } from '../src/pool/slot-cache.js'
 import { ThreadCache } from '../src/pool/thread-cache.js'
-import { CUTS, CutPoints } from './cut-points.js'
+import { CUT_BY_CHANCE } from './chance-cuts.js'
+import { CUTS, CutPoints, choosePoints } from './cut-points.js'
+import { cutAtEach, MOST_POINTS, type Subject } from './cut-world.js'
 
 const SEED = Number(process.env['CUTS_SEED'] ?? 1)
-const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 60)
+const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 12)
 const LIMIT = 64 * MiB
 const MOST_BURST = 24
 const CACHED = 6
+const BLOCKS = 96
+const ARENA_PART = 64 * KiB
 /** All that a thread runs of a shared pool; the keeper has a thread, and classes, of its own. */
 const CLASSES = [
   SharedPool,
+  SharedBlockPool,
   ThreadCache,
   SlotCache,
   Door,
@@ -61,6 +67,61 @@ interface World {
   readonly device: Device
   readonly pool: SharedPool
   readonly streams: readonly Stream[]
+}
+
+/** What is done to a block pool, which caches as others do. */
+const BLOCK_PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
+  'a shorter buffer': ({ pool, streams: [a] }) => pool.allocate(100, a).free(),
+  'all blocks': ({ pool, streams: [a] }) => {
+    const all = Array.from({ length: BLOCKS }, () => pool.allocate(100, a))
+    for (const buffer of all) buffer.free()
+  },
+  'a use on another stream': ({ pool, streams: [a, b] }) => {
+    const buffer = pool.allocate(100, a)
+    buffer.recordUse(b)
+    buffer.free()
+  },
+  'a buffer that is handed over': ({ pool, streams: [a] }) => pool.adopt(pool.allocate(100, a).transfer()).free(),
+}
+
+const ARENA: Subject<SharedArenaPool> = {
+  classes: [SharedArenaPool, ArenaState, SharedBump, SharedTurns],
+  open: device => device.createArenaPool({ bytes: 4 * ARENA_PART, shared: true }),
+  prepare: world => {
+    const {
+      pool,
+      streams: [a, b],
+    } = world
+    pool.reset(a)
+    for (const stream of [a, b, b, a]) world.use(pool.allocate(1000, stream))
+  },
+  programs: {
+    'an allocation': ({ pool, streams: [a] }) => pool.allocate(1000, a),
+    'an allocation on another stream': ({ pool, streams: [, , c] }) => pool.allocate(1000, c),
+    'an aligned allocation': ({ pool, streams: [a] }) => pool.allocate(1000, a, 8192),
+    'a free': ({ uses }) => uses[0].buffer.free(),
+    'a free on another stream': ({ uses, streams: [, b] }) => uses[0].buffer.free(b),
+    'a use on another stream': ({ uses, streams: [, b] }) => uses[0].buffer.recordUse(b),
+    'a buffer that is handed over': ({ pool, uses }) => pool.adopt(uses[0].buffer.transfer()),
+    'a reset': ({ pool, streams: [a] }) => pool.reset(a),
+    statistics: ({ pool }) => pool.stats(),
+  },
+  settle: world => {
+    const {
+      pool,
+      streams: [, b, c],
+    } = world
+    world.useAgain()
+    world.judge(pool.allocate(ARENA_PART, c))
+    world.judge(pool.allocate(ARENA_PART, b))
+    const { liveBuffers, liveBytes } = pool.stats()
+    assert.ok(liveBuffers >= 2 && liveBytes >= 2 * ARENA_PART && liveBytes <= 4 * ARENA_PART)
+    pool.reset(b)
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
+    assert.equal(pool.availableBytes, 4 * ARENA_PART)
+    world.judge(pool.allocate(4 * ARENA_PART, c))
+    world.forget()
+  },
 }
 
 /** What is done to a pool that caches some blocks of 4 KiB for one stream, and then again where it was cut short. */
@@ -106,6 +167,24 @@ function withPool(work: (world: World) => void): void {
   assert.equal(driver.usedBytes(), 0)
 }
 
+function withBlocks(work: (world: World) => void): void {
+  const driver = new SimulatedDriver({ capacityBytes: LIMIT })
+  const device = openDevice(driver)
+  const pool = device.createBlockPool({ blockBytes: 64 * KiB, count: BLOCKS / 3, maxCount: BLOCKS, shared: true })
+  const takeAll = () => {
+    const all = Array.from({ length: BLOCKS }, () => pool.allocate(64 * KiB))
+    assert.equal(pool.tryAllocate(1), null)
+    for (const buffer of all) buffer.free()
+  }
+  takeAll()
+  work({ device, pool, streams: [device.createStream(), device.createStream()] })
+  takeAll()
+  pool.check()
+  assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  device.close()
+  assert.equal(driver.usedBytes(), 0)
+}
+
 /** Frees what a call that was cut short left live, and asserts that all else is as it should be. */
 function settle(pool: SharedPool): void {
   pool.processDeferred()
@@ -115,116 +194,56 @@ function settle(pool: SharedPool): void {
   assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
 }
 
-/** Allocates and frees bursts without end: more than a thread caches, so that the lock is held much of the time. */
-function churn(pool: SharedPool, random: Random): void {
-  const held: DeviceBuffer[] = []
-  for (;;) {
-    const bytes = 4096 + 512 * random.below(64)
-    for (let count = random.below(MOST_BURST); count >= 0; count--) held.push(pool.allocate(bytes))
-    while (held.length > 0) held.pop()!.free()
-  }
-}
-
-/** Fills the stack, and allocates and frees on so many levels on the way back, at first without room for the call. */
-function overflow(pool: SharedPool, random: Random, levels: number): void {
-  try {
-    overflow(pool, random, levels)
-  } catch (error) {
-    if (!(error instanceof RangeError) || random.below(levels) === 0) throw error
-    pool.allocate(4096 + 256 * random.below(64)).free()
-    throw error
-  }
-}
-
-const BY_CHANCE: Readonly<Record<(typeof CUTS)[number], (pool: SharedPool, random: Random) => void>> = {
+/** What is repeated until it is cut short: bursts of more than a thread caches, so that the lock is held much of the time, or single pairs. */
+const STEPS: Readonly<Record<(typeof CUTS)[number], (pool: SharedPool, random: Random) => () => void>> = {
   'a stopped script': (pool, random) => {
-    Object.assign(globalThis, { churnUntilCut: () => churn(pool, random) })
-    const script = new Script('churnUntilCut()')
-    assert.throws(() => script.runInThisContext({ timeout: 2 + random.below(5) }), {
-      code: 'ERR_SCRIPT_EXECUTION_TIMEOUT',
-    })
+    const held: DeviceBuffer[] = []
+    return () => {
+      const bytes = 4096 + 512 * random.below(64)
+      for (let count = random.below(MOST_BURST); count >= 0; count--) held.push(pool.allocate(bytes))
+      while (held.length > 0) held.pop()!.free()
+    }
   },
-  'a full stack': (pool, random) => assert.throws(() => overflow(pool, random, 50), RangeError),
+  'a full stack': (pool, random) => () => pool.allocate(4096 + 256 * random.below(64)).free(),
 }
 
-describe(`calls that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=${ROUNDS})`, () => {
+describe(`calls on shared pools that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=${ROUNDS} CUTS_POINTS=${MOST_POINTS})`, () => {
   for (const cut of CUTS) {
     it(`${cut} leaves a shared pool whole, by chance`, () => {
       withPool(({ pool }) => {
         const random = new Random(SEED)
         for (let round = 0; round < ROUNDS; round++) {
-          BY_CHANCE[cut](pool, random)
+          CUT_BY_CHANCE[cut](STEPS[cut](pool, random), random)
           settle(pool)
           pool.allocate(1 * MiB).free()
         }
       })
     })
 
-    it(`${cut} leaves a pool of one thread whole, or the next call says so, where any method begins`, () => {
-      for (const [name, program] of Object.entries(OWN_PROGRAMS)) cutOwnAtEach(cut, name, program)
-    })
-
-    it(`${cut} leaves a shared pool whole, where any method begins`, () => {
-      withPool(world => {
-        const points = new CutPoints(CLASSES, cut)
-        try {
-          for (const [name, program] of Object.entries(PROGRAMS)) cutAtEach(points, name, program, world)
-        } finally {
-          points.restore()
-        }
+    for (const [kind, programs, withEach] of [
+      ['pool', PROGRAMS, withPool],
+      ['block pool', BLOCK_PROGRAMS, withBlocks],
+    ] as const) {
+      it(`${cut} leaves a shared ${kind} whole, where any method begins`, () => {
+        withEach(world => {
+          const points = new CutPoints(CLASSES, cut)
+          try {
+            for (const [name, program] of Object.entries(programs)) cutProgramAtEach(points, name, program, world)
+          } finally {
+            points.restore()
+          }
+        })
       })
+    }
+
+    it(`${cut} leaves a shared arena whole, where any method begins`, () => {
+      assert.equal(cutAtEach(cut, ARENA, SEED), 0)
     })
   }
 })
 
-/** What a pool of one thread runs behind and before its cached path. */
-const OWN_CLASSES = [CachingPool, SlotCache, Reserve, FreeMemory, SegregatedFit, RecordTable]
-
-const OWN_PROGRAMS: Readonly<Record<string, (pool: CachingPool) => void>> = {
-  'a hit and its free': pool => pool.allocate(4096).free(),
-  'a hit of the next class': pool => pool.allocate(3800).free(),
-  'a block out of the heap': pool => pool.allocate(200_000).free(),
-  'new memory': pool => pool.allocate(40 * MiB).free(),
-  'idle memory': pool => {
-    pool.processDeferred()
-    pool.trimTo(0)
-  },
-}
-
-/** Cuts a program short at each point on a new pool: that is whole afterwards, or says that it is not; it can be closed in any case. */
-function cutOwnAtEach(cut: (typeof CUTS)[number], name: string, program: (pool: CachingPool) => void): void {
-  for (let nth = 1, count = 1; nth <= count; nth++) {
-    const driver = new SimulatedDriver({ capacityBytes: LIMIT })
-    const device = openDevice(driver)
-    const pool = device.createPool({ maxPoolBytes: LIMIT })
-    for (const buffer of Array.from({ length: CACHED }, () => pool.allocate(4096))) buffer.free()
-    const points = new CutPoints(OWN_CLASSES, cut)
-    try {
-      if (nth === 1) {
-        count = points.count(() => program(pool))
-        pool.trimTo(LIMIT)
-      }
-      points.run(nth, () => program(pool))
-    } finally {
-      points.restore()
-    }
-    try {
-      for (const { ptr } of pool.live()) pool.deallocate(ptr)
-      pool.check()
-      pool.allocate(1 * MiB).free()
-      assert.equal(pool.stats().liveBuffers, 0)
-    } catch (error) {
-      const isSaid = error instanceof PoolError && error.message.includes('close the pool and create another')
-      if (!isSaid) throw new Error(`${name} was cut short where method ${nth} begins`, { cause: error })
-    }
-    pool.close()
-    device.close()
-    assert.equal(driver.usedBytes(), 0)
-  }
-}
-
 /** Cuts a program short at each point, and runs it again each time. How often it looks for an answer differs from run to run. */
-function cutAtEach(points: CutPoints, name: string, program: (world: World) => void, world: World): void {
+function cutProgramAtEach(points: CutPoints, name: string, program: (world: World) => void, world: World): void {
   const { pool, streams } = world
   const prepare = () => {
     const held = Array.from({ length: CACHED }, () => pool.allocate(4096, streams[0]))
@@ -232,7 +251,7 @@ function cutAtEach(points: CutPoints, name: string, program: (world: World) => v
   }
   prepare()
   const count = points.count(() => program(world))
-  for (let nth = 1; nth <= count; nth++) {
+  for (const nth of choosePoints(count, MOST_POINTS, SEED)) {
     prepare()
     points.run(nth, () => program(world))
     try {

@@ -305,12 +305,20 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(BUMP, 'a stack survives the death of whoever resets it', [
-    ['a dead resetter is waited for', 'if (roster.look(owner)) {', 'if (owner < 0) {'],
+    ['a dead resetter is waited for', 'owner === me || roster.look(owner)) {', 'owner === me) {'],
     [
       'what a dead resetter left is not undone',
       'if (epoch === Atomics.load(words, Word.closedIn)) this.flip()',
       'if (epoch === Atomics.load(words, Word.closedIn)) return',
     ],
+  ]),
+  ...inFile(BUMP, 'a stack survives a reset that is cut short', [
+    [
+      'a thread waits for its own reset',
+      'owner === me || (slept && owner !== 0',
+      '(slept && owner !== me && owner !== 0',
+    ],
+    ['a thread waits for its own reset to reset', 'owner === me || roster.look(owner)', 'roster.look(owner)'],
   ]),
   ...inFile(SLOTS, 'nobody calls the driver for a stream that is destroyed', [
     [

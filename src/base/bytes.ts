@@ -16,13 +16,9 @@ const UNITS: readonly [string, number][] = [
 export function formatBytes(bytes: number): string {
   if (bytes === Infinity) return 'no limit'
   for (const [name, size] of UNITS) {
-    if (Math.abs(bytes) >= size) return `${trimZeros((bytes / size).toFixed(2))} ${name}`
+    if (Math.abs(bytes) >= size) return `${Number((bytes / size).toFixed(2))} ${name}`
   }
   return `${bytes} B`
-}
-
-function trimZeros(decimal: string): string {
-  return decimal.replace(/\.?0+$/, '')
 }
 
 /** Reads `512`, `64KiB`, `1.5 GiB`, `2g`; the letters mean powers of 1024. Throws a RangeError that shows the forms. */

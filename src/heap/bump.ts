@@ -5,6 +5,9 @@
 //
 // Entries are used again. Which use of an entry is meant tells the span that it was taken in: one begins whenever entries
 // are dropped, and knows up to where its own are still on the stack. A handle is an entry and a span.
+//
+// The engine can cut a call short wherever a function or the next round of a loop begins. Each change is therefore worked out first, and
+// then stored without a call or a loop between the stores, so that a cut call leaves the stack whole.
 
 import { assert } from '../base/assert.js'
 import { UNIT_BYTES } from './size-classes.js'
@@ -52,7 +55,7 @@ export class Bump {
   private summed = 0
   private slackSum = 0
 
-  /** A stack of the units from `start` to `limit`, which may rise later. */
+  /** A stack of the units from `start` to `limit`, which may rise later; at `start` nothing fits, whatever is on the stack. */
   constructor(
     private readonly start: number,
     public limit: number,
@@ -97,23 +100,24 @@ export class Bump {
   /** The block of a live entry is no longer used; its units stay taken until the stack is dropped below it. */
   free(entry: number): void {
     this.notePeak()
+    const units = this.unitsOf(entry)
+    const slack = this.slackOf(entry)
     this.ends[entry] = -this.ends[entry]
-    this.countFreed(entry, 1)
+    this.freed++
+    this.freedUnits += units
+    this.freedSlack += slack
   }
 
-  /** Drops every entry above `entry`. Constant time, but for entries that were freed by themselves or summed up. */
+  /**
+   * Drops every entry above `entry`. Constant time, but for entries that were freed by themselves or summed up, and for spans. A
+   * call that is cut short has dropped the entries of some spans, the newest ones.
+   */
   dropTo(entry: number): void {
-    if (entry === this.last) return
     this.notePeak()
-    for (let above = this.last; above > entry && this.freed > 0; above--) {
-      if (this.isFreed(above)) this.countFreed(above, -1)
+    for (let index = this.spans.length - 1; this.last > entry; index--) {
+      const { below } = this.spans[index]
+      if (below < this.last) this.dropFrom(index, Math.max(entry, below))
     }
-    if (entry === 0) this.summed = this.slackSum = 0
-    for (; this.summed > entry; this.summed--) this.slackSum -= this.slackOf(this.summed)
-    this.dropped += this.last - entry
-    this.last = entry
-    this.top = this.endOf(entry)
-    this.beginSpan()
   }
 
   /** Whether an entry of a span is on the stack and was not freed by itself. */
@@ -152,7 +156,10 @@ export class Bump {
 
   /** Bytes asked for by live blocks. */
   get requestedBytes(): number {
-    while (this.summed < this.last) this.slackSum += this.slackOf(++this.summed)
+    while (this.summed < this.last) {
+      this.slackSum += this.slackOf(this.summed + 1)
+      this.summed++
+    }
     return this.liveUnits * Unit.bytes - (this.slackSum - this.freedSlack)
   }
 
@@ -169,7 +176,7 @@ export class Bump {
   check(): void {
     let [freed, freedUnits, freedSlack, slack] = [0, 0, 0, 0]
     for (let entry = 1; entry <= this.last; entry++) {
-      const units = this.endOf(entry) - this.startOf(entry)
+      const units = this.unitsOf(entry)
       assert(units >= 0, 'a block ends behind the one before')
       if (entry <= this.summed) slack += this.slackOf(entry)
       if (!this.isFreed(entry)) {
@@ -187,7 +194,7 @@ export class Bump {
       'spans follow each other without a gap',
     )
     assert(spans.at(-1) === this.span && this.span.below <= this.last, 'the next entry is of the last span')
-    assert(this.top <= this.limit, 'the stack stays below its limit')
+    assert(this.limit === this.start || this.top <= this.limit, 'the stack stays below its limit')
     assert(freed === this.freed, 'freed entries add up to the counter')
     assert(freedUnits === this.freedUnits, 'the units of freed entries add up to the counter')
     assert(freedSlack === this.freedSlack, 'the slack of freed entries adds up to the counter')
@@ -197,33 +204,57 @@ export class Bump {
   /** An entry that nobody has, up to unit `end`. */
   private pushVacant(end: number): void {
     if (this.last === this.lastPlace) this.extend()
-    const entry = ++this.last
+    const entry = this.last + 1
     this.ends[entry] = -end * Unit.bytes
-    this.top = end
+    this.freed++
+    this.freedUnits += end - this.top
     this.dropped--
-    this.countFreed(entry, 1)
+    this.last = entry
+    this.top = end
   }
 
-  /** What follows is told apart from the entries above `last` that there were before. */
-  private beginSpan(): void {
-    const { spans } = this
-    while (spans[spans.length - 1].below >= this.last) spans.pop()!.last = 0
-    const under = spans[spans.length - 1]
-    under.last = Math.min(under.last, this.last)
-    this.span = new Span(this.last)
-    spans.push(this.span)
-  }
-
-  private countFreed(entry: number, sign: 1 | -1): void {
-    this.freed += sign
-    this.freedUnits += sign * (this.endOf(entry) - this.startOf(entry))
-    // Never -0: that would make the field another kind of number, and the engine check at each use which kind it has.
-    this.freedSlack += (sign * this.slackOf(entry)) | 0
+  /** Drops the entries above `entry`, which are of the span at `index`. What follows is of a new span. */
+  private dropFrom(index: number, entry: number): void {
+    let freed = 0
+    let freedUnits = 0
+    let freedSlack = 0
+    for (let above = this.last; above > entry && freed < this.freed; above--) {
+      if (!this.isFreed(above)) continue
+      freed++
+      freedUnits += this.unitsOf(above)
+      freedSlack += this.slackOf(above)
+    }
+    let { summed, slackSum, spans } = this
+    if (entry === 0) summed = slackSum = 0
+    for (; summed > entry; summed--) slackSum -= this.slackOf(summed)
+    const top = this.endOf(entry)
+    const dropped = this.dropped + this.last - entry
+    const span = spans[index]
+    const isEmptied = span.below === entry
+    const next = new Span(entry)
+    // From here on nothing is called but what the engine has built in.
+    span.last = isEmptied ? 0 : entry
+    if (index < spans.length - 1) spans.pop() // an empty one
+    if (isEmptied) spans.pop()
+    spans.push(next)
+    this.span = next
+    this.freed -= freed
+    this.freedUnits -= freedUnits
+    this.freedSlack -= freedSlack
+    this.summed = summed
+    this.slackSum = slackSum
+    this.dropped = dropped
+    this.last = entry
+    this.top = top
   }
 
   /** What is live grows by allocations only, so that a peak can be noted just before it ends. */
   private notePeak(): void {
     if (this.liveUnits > this.peakUnits) this.peakUnits = this.liveUnits
+  }
+
+  private unitsOf(entry: number): number {
+    return this.endOf(entry) - this.startOf(entry)
   }
 
   /** The first unit behind the block. */

@@ -3,7 +3,8 @@
 //
 // A reset closes the stack first, by a negative top that remembers the old one, so that nobody gets memory while streams are
 // ordered, for which no lock is held: who needs memory meanwhile waits, and looks whether the thread still lives. What a dead
-// one left is undone, or from the step on in which the new epoch began, finished.
+// one left is undone, or from the step on in which the new epoch began, finished. A thread whose own reset was cut short does the same
+// when it next waits or resets.
 
 import type { Roster } from '../base/roster.js'
 
@@ -86,12 +87,13 @@ export class SharedBump {
 
   /** Waits until no reset is going on, or its thread has died. `meanwhile` runs every millisecond. */
   awaitOpen(meanwhile: () => void): void {
-    const { words, roster } = this
+    const { words, roster, me } = this
     for (let top = Atomics.load(words, Word.top); top < 0; top = Atomics.load(words, Word.top)) {
       const slept = Atomics.wait(words, Word.top, top, PATIENCE_MS) === 'timed-out'
       meanwhile()
       const owner = Atomics.load(words, Word.resetter)
-      if (slept && owner !== 0 && roster.look(owner) && this.takeOver(owner)) this.settle()
+      const isLeft = owner === me || (slept && owner !== 0 && roster.look(owner))
+      if (isLeft && this.takeOver(owner)) this.settle()
     }
   }
 
@@ -119,7 +121,7 @@ export class SharedBump {
     for (;;) {
       const owner = Atomics.compareExchange(words, Word.resetter, 0, me)
       if (owner === 0) return
-      if (roster.look(owner)) {
+      if (owner === me || roster.look(owner)) {
         if (this.takeOver(owner)) this.settle()
         continue
       }
@@ -128,8 +130,8 @@ export class SharedBump {
     }
   }
 
-  private takeOver(dead: number): boolean {
-    return Atomics.compareExchange(this.words, Word.resetter, dead, this.me) === dead
+  private takeOver(from: number): boolean {
+    return Atomics.compareExchange(this.words, Word.resetter, from, this.me) === from
   }
 
   /** A reset ends: done if its epoch has begun, and as if it had not been if not. */

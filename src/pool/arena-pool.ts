@@ -1,6 +1,8 @@
 // A pool that only ever appends: memory for what lives and dies together, such as the scratch of one frame. Everything is
 // given back at once, by a reset or by rewinding to a mark, in the order of a stream; a single free makes its buffer
 // stale and no more. Where a block goes is heap/bump.ts, whose streams wait for whom is turns.ts.
+//
+// A call that is cut short leaves the arena whole. A buffer that it was about to hand out stays on the stack until a reset or rewind.
 
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../base/bytes.js'
@@ -144,10 +146,10 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
    */
   reset(stream: Stream = this.resetStream): void {
     this.checkStream('reset', stream)
-    this.turns.begin(stream, true)
-    this.bump.dropTo(0)
+    this.giveBack(0, stream)
     this.resets++
-    this.follow(stream)
+    this.turns.end(stream)
+    this.goOn(stream)
   }
 
   /** The present height of the stack, to rewind to. */
@@ -171,9 +173,8 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     if (mark.entry > mark.span.last) {
       throw new PoolError('rewind: the arena was rewound to below the mark since; rewind to the newest mark first')
     }
-    this.turns.begin(stream, false)
-    this.bump.dropTo(mark.entry)
-    this.follow(stream)
+    this.giveBack(mark.entry, stream)
+    this.goOn(stream)
   }
 
   /** Bytes not allocated, counting those it may still grow by: the largest block that could be had now. */
@@ -188,7 +189,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
       peakLiveBytes: bump.peakLiveUnits * UNIT_BYTES,
       requestedBytes: bump.requestedBytes,
       reservedBytes: memory.reservedBytes,
-      peakReservedBytes: this.peakReservedBytes,
+      peakReservedBytes: Math.max(this.peakReservedBytes, memory.reservedBytes),
       cachedBytes: 0,
       pendingBytes: 0,
       largestFreeBytes: this.accepting ? (this.committedUnit - bump.top) * UNIT_BYTES : 0,
@@ -219,9 +220,9 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   close(): CloseReport {
     if (!this.givenBack) this.clocks.finishWork()
     const report = { lostBuffers: this.bump.liveBlocks, lostBytes: this.bump.requestedBytes }
+    this.bump.limit = this.firstUnit
     this.accepting = false
     this.bump.dropTo(0)
-    this.bump.limit = this.firstUnit
     if (!this.givenBack) {
       this.turns.finishPeers()
       for (const peer of this.memory.peers) peer.finishWork()
@@ -281,6 +282,19 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     if (end > this.committedUnit && !this.growTo(end)) return this.refuse(bytes, alignment, orThrow)
     this.bump.limit = this.committedUnit
     return new DeviceBuffer(lane, this.bump.pushAligned(units, bytes, alignUnitsOf(alignment)))
+  }
+
+  /** Drops what is above an entry, in the order of `stream`. Nothing fits from here on until the lane is one that may have what was dropped. */
+  private giveBack(entry: number, stream: Stream): void {
+    this.bump.limit = this.firstUnit
+    this.turns.begin(stream)
+    this.bump.dropTo(entry)
+  }
+
+  /** After `giveBack`: its stream may have what was dropped. */
+  private goOn(stream: Stream): void {
+    this.follow(stream)
+    this.bump.limit = this.committedUnit
   }
 
   /** What is allocated next for `stream` belongs to this lane. */

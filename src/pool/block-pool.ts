@@ -1,5 +1,7 @@
 // A pool of blocks of one size, all of them made beforehand. A block freed on a stream is that stream's again at once,
 // and another stream's when the host has seen its last use complete. Which block is free, and for whom, is block-rings.ts.
+//
+// A call that is cut short leaves the pool whole, and hands out no block.
 
 import { assert } from '../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../base/bytes.js'
@@ -16,7 +18,7 @@ import { BlockRings, Tag } from './block-rings.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from './buffer.js'
 import type { CloseReport } from './caching-pool.js'
 import { Deferred } from './deferred.js'
-import type { FixedBlock, FixedBlockKeeper, Ring } from './fixed-block.js'
+import { type FixedBlock, type FixedBlockKeeper, type Ring, State } from './fixed-block.js'
 import { choice } from './options.js'
 import { noRoomToBegin, shortageOf } from './out-of-memory.js'
 import { Pool, type PoolStats } from './pool.js'
@@ -106,21 +108,20 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
       if ((bytes | 0) === bytes && bytes > 0 && bytes <= blockBytes) {
         ring.dropTaken()
         const block = ring.newest
-        if (block.tag < Tag.spent) {
-          this.blocks.take(block)
-          return this.handOut(block, bytes, stream)
-        }
+        if (block.tag < Tag.spent) return this.handOut(block, bytes, stream)
       }
     }
     return this.takeSlowly(bytes, stream, alignment)
   }
 
+  /** A free block that has a generation left. It is taken last, since a call can be cut short where a function begins. */
   private handOut(block: FixedBlock, bytes: number, stream: Stream): DeviceBuffer {
-    if (bytes !== this.blockBytes) this.blocks.setSlack(block, this.blockBytes - bytes)
     // Most blocks go to the stream that had them before, without a wrapper.
     if (block.stream !== stream) block.stream = stream
     if (block.wrapper !== null) block.wrapper = null
-    return new DeviceBuffer(block, block.tag)
+    const buffer = new DeviceBuffer(block, (block.tag + (Tag.generation + State.live)) | 0)
+    this.blocks.take(block, this.blockBytes - bytes)
+    return buffer
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
@@ -154,7 +155,7 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
       peakLiveBytes: blocks.peakLive * blockBytes,
       requestedBytes: this.requestedBytes,
       reservedBytes: this.slabs.reservedBytes,
-      peakReservedBytes: this.peakReservedBytes,
+      peakReservedBytes: Math.max(this.peakReservedBytes, this.slabs.reservedBytes),
       cachedBytes: 0,
       pendingBytes: (blocks.total - blocks.live - blocks.settled) * blockBytes,
       largestFreeBytes: blocks.live < blocks.total ? blockBytes : 0,
@@ -232,8 +233,7 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
     this.checkStream('allocate', stream)
     if (bytes > this.blockBytes) return null
     const ring = this.follow(stream)
-    const block = this.blocks.takeAny(ring) ?? this.takeAfterMiss(ring)
-    return block === null ? null : this.handOut(block, bytes, stream)
+    return this.blocks.offer(ring) || this.offerAfterMiss(ring) ? this.handOut(ring.newest, bytes, stream) : null
   }
 
   /** What is allocated next for `stream` comes from this ring. */
@@ -264,24 +264,38 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
   /** The block waits for the free as for a use, and is then anybody's: so blocks of a stream stay in the order of their stamps. */
   private defer(block: FixedBlock, slot: number, stamp: number, stream: Stream): void {
     this.deferred.announce(block.record, stream, Infinity)
-    for (const use of this.deferred.add(block.record, slot, stamp, this.blockBytes)) {
-      this.awaited[use.slot] = Math.max(this.awaited[use.slot], use.stamp)
-    }
     this.blocks.defer(block)
+    this.addDeferred(block, slot, stamp)
+  }
+
+  private addDeferred({ record }: FixedBlock, slot: number, stamp: number): void {
+    this.deferred.add(record, slot, stamp, this.blockBytes, (earlier, until) => {
+      this.awaited[earlier] = Math.max(this.awaited[earlier], until)
+    })
+  }
+
+  /** Deferred blocks that wait for nothing, since calls that freed or settled them were cut short, wait for all that is announced. */
+  private addLeft(): void {
+    for (const block of this.blocks.deferredBlocks()) {
+      if (!this.deferred.has(block.record)) this.addDeferred(block, ...block.stream.covering)
+    }
   }
 
   /** Neither the stream nor nobody has a free block: what has completed meanwhile, a further slab, what is pending. */
-  private takeAfterMiss(ring: Ring): FixedBlock | null {
+  private offerAfterMiss(ring: Ring): boolean {
     this.misses++
-    let block = this.settle() > 0 ? this.blocks.takeAny(ring) : null
-    if (block === null && this.grow()) block = this.blocks.takeAny(ring)
-    if (block === null && this.waitForPending()) block = this.blocks.takeAny(ring)
-    return block
+    const { blocks } = this
+    return (
+      (this.settle() > 0 && blocks.offer(ring)) ||
+      (this.grow() && blocks.offer(ring)) ||
+      (this.waitForPending() && blocks.offer(ring))
+    )
   }
 
   /** Asks how far the streams have come; returns how many blocks depend on nothing since. */
   private settle(): number {
     const { clocks, blocks } = this
+    if (blocks.deferred !== this.deferred.count) this.addLeft()
     let settled = 0
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
       const stamp = this.latestStamp(slot)
@@ -319,7 +333,7 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
 
   private addSlab(count: number): boolean {
     if (!this.slabs.add(count)) return false
-    this.blocks.add(count)
+    this.blocks.total = this.slabs.addresses.length
     this.peakReservedBytes = this.slabs.reservedBytes
     return true
   }

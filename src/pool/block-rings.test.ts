@@ -19,12 +19,12 @@ interface Handle {
   shared: boolean
 }
 
-/** The newest block of a ring, taken as the pool does. */
-function newestOf(blocks: BlockRings, ring: Ring): FixedBlock | null {
+/** Takes the newest block of a ring, as the pool does: at once where that is possible, as it mostly is, or once another one is offered. */
+function takeNewest(blocks: BlockRings, ring: Ring, slack = 0): FixedBlock | null {
   ring.dropTaken()
+  if (ring.newest.tag >= Tag.spent && !blocks.offer(ring)) return null
   const block = ring.newest
-  if (block.tag >= Tag.spent) return null
-  blocks.take(block)
+  blocks.take(block, slack)
   return block
 }
 
@@ -42,7 +42,7 @@ class Shadowed {
   private peak = 0
 
   add(count: number): void {
-    this.blocks.add(count)
+    this.blocks.total += count
     for (let index = 0; index < count; index++) this.free.unshift({ block: this.total + index, key: 0, stamp: 0 })
     this.total += count
   }
@@ -51,12 +51,10 @@ class Shadowed {
   take(key: number, slack = 0): boolean {
     const { blocks } = this
     const own = this.free.findLast(block => block.key === key) ?? this.free.findLast(block => block.key === 0)
-    const ring = blocks.ringOf(key)
-    const home = newestOf(blocks, ring) ?? blocks.takeAny(ring)
+    const home = takeNewest(blocks, blocks.ringOf(key), slack)
     assert.equal(home !== null, own !== undefined, 'a block of its own or one that depends on nothing')
     if (own === undefined || home === null) return false
     assert.equal(home.record, own.block, 'the newest block, its own before others')
-    if (slack > 0) blocks.setSlack(home, slack)
     this.free.splice(this.free.indexOf(own), 1)
     const handle = { home, tag: home.tag, block: own.block, slack, shared: false }
     this.held.push(handle)
@@ -173,14 +171,14 @@ test('lowest first, then what was freed last, for its own key', () => {
 
 test('a handle of an earlier use or of a freed block matches nothing', () => {
   const blocks = new BlockRings(keeper)
-  blocks.add(1)
+  blocks.total = 1
   const ring = blocks.ringOf(1)
-  const block = blocks.takeAny(ring)!
+  const block = takeNewest(blocks, ring)!
   const { tag } = block
   assert.deepEqual([block.isLive(0, tag), block.isLive(0, tag + 8)], [true, false])
   blocks.put(block, 1)
   assert.equal(block.isLive(0, tag), false)
-  assert.equal(newestOf(blocks, ring), block)
+  assert.equal(takeNewest(blocks, ring), block)
   assert.deepEqual([block.isLive(0, tag), block.isLive(0, block.tag)], [false, true])
   const again = block.tag
   blocks.share(block)

@@ -6,6 +6,9 @@
 //
 // The tag of a block has a generation that grows with each use, so that a handle, a block with its tag, never matches another
 // use. A block that has no generation left goes on as another object.
+//
+// The engine can cut a call short wherever a function or the next round of a loop begins. What belongs together is therefore stored
+// without a call or a loop in between, so that each block is live, free or deferred afterwards.
 
 import { assert } from '../base/assert.js'
 import { MOST_STREAMS } from '../order/clocks.js'
@@ -21,7 +24,7 @@ export const enum Tag {
 const NO_BLOCK = -1
 
 export class BlockRings {
-  /** blocks there are */
+  /** blocks there are; those that were not handed out yet depend on nothing, and are taken after all others, the first of them first */
   total = 0
   /** how often blocks were taken and given back */
   allocations = 0
@@ -34,6 +37,8 @@ export class BlockRings {
   /** of the blocks that were handed out and depend on nothing now, and how many those are */
   private readonly settledRing: Ring
   private inSettledRing = 0
+  /** blocks that were freed and are in no ring */
+  deferred = 0
   /** by stream slot */
   private readonly rings: readonly Ring[]
 
@@ -53,62 +58,69 @@ export class BlockRings {
     return this.blocks[record]
   }
 
-  /** More blocks, which depend on nothing; they are taken after all others, the first of them first. */
-  add(count: number): void {
-    this.total += count
-  }
-
   /** Free blocks that depend on nothing. */
   get settled(): number {
     return this.inSettledRing + this.total - this.blocks.length
   }
 
-  /** Takes the newest block of a ring, which is free and has a generation left: where it has not, `takeAny` may find one. */
-  take(block: FixedBlock): void {
+  /** Takes the newest block of a ring, as `offer` left it; of its bytes the user has not asked for `slack`. */
+  take(block: FixedBlock, slack: number): void {
     block.tag = (block.tag + (Tag.generation + State.live)) | 0
     this.allocations++
-  }
-
-  /** Takes a block of a ring, or one that depends on nothing and is of that ring from now on. Null when there is none. */
-  takeAny(ring: Ring): FixedBlock | null {
-    ring.dropTaken()
-    let block = ring.newest
-    if (block === ring.bottom) {
-      block = this.settledRing.newest
-      if (block === this.settledRing.bottom) return this.takeFresh(ring)
-      this.settledRing.newest = block.older
-      this.inSettledRing--
-    } else ring.newest = block.older
-    if (block.tag >= Tag.spent) block = this.blocks[block.record] = new FixedBlock(this.pool, block.record, State.free)
-    return this.begin(block, ring)
-  }
-
-  /** Of a block that was just taken the user has not asked for `slack` bytes. */
-  setSlack(block: FixedBlock, slack: number): void {
+    if (slack === 0) return
     block.slack = slack
     this.slackBytes += slack
   }
 
+  /** Makes the newest block of a ring one that can be taken: one of its own, or one that depends on nothing. False when there is none. */
+  offer(ring: Ring): boolean {
+    ring.dropTaken()
+    const { newest } = ring
+    if (newest === ring.bottom) return this.offerSettled(ring)
+    if (newest.tag >= Tag.spent) {
+      const next = new FixedBlock(this.pool, newest.record, State.free)
+      next.ring = ring
+      next.stamp = newest.stamp
+      next.older = newest.older
+      next.older.newer = next
+      ring.newest = this.blocks[next.record] = next
+    }
+    return true
+  }
+
   /** Gives a live block back: its own ring may have it at once, the others when `stamp` has passed. */
   put(block: FixedBlock, stamp: number): void {
-    if (block.slack !== 0) this.forgetSlack(block)
-    block.tag = (block.tag - State.live) | 0
-    this.countFree()
-    block.stamp = stamp
     const ring = block.ring!
-    if (ring.newest !== block) ring.push(block)
+    if (ring.newest !== block) ring.push(block) // as one that was taken last
+    this.notePeak()
+    if (block.slack !== 0) {
+      this.slackBytes -= block.slack
+      block.slack = 0
+    }
+    block.tag = (block.tag - State.live) | 0
+    block.stamp = stamp
+    this.frees++
   }
 
   /** `put` into another ring than its own. */
   putInto(ring: Ring, block: FixedBlock, stamp: number): void {
     this.leaveRing(block)
+    ring.dropTaken()
+    this.notePeak()
+    this.slackBytes -= block.slack
+    block.slack = 0
+    block.tag = (block.tag - State.live) | 0
+    block.stamp = stamp
     block.ring = ring
-    this.put(block, stamp)
+    block.older = ring.newest
+    block.older.newer = block
+    ring.newest = block
+    if (ring === this.settledRing) this.inSettledRing++
+    this.frees++
   }
 
   /** Gives a live block back that depends on nothing. */
   putSettled(block: FixedBlock): void {
-    this.inSettledRing++
     this.putInto(this.settledRing, block, 0)
   }
 
@@ -119,22 +131,38 @@ export class BlockRings {
 
   /** Takes a live block back that nobody may have until `putDeferred`. */
   defer(block: FixedBlock): void {
-    if (block.slack !== 0) this.forgetSlack(block)
     this.leaveRing(block)
+    this.notePeak()
+    this.slackBytes -= block.slack
+    block.slack = 0
     block.tag = (block.tag & ~Tag.stateMask) | State.shared
-    this.countFree()
+    this.deferred++
+    this.frees++
   }
 
   putDeferred(record: number): void {
     const block = this.blockOf(record)
+    const { settledRing } = this
     block.tag &= ~Tag.stateMask
-    this.insertSettled(block)
+    this.deferred--
+    block.stamp = 0
+    block.ring = settledRing
+    block.older = settledRing.newest
+    block.older.newer = block
+    settledRing.newest = block
+    this.inSettledRing++
+  }
+
+  /** The blocks that were freed and are in no ring. */
+  deferredBlocks(): FixedBlock[] {
+    return this.blocks.filter(block => (block.tag & Tag.stateMask) === State.shared)
   }
 
   /** Blocks of a slot with stamps up to `stamp` depend on nothing any more. Returns how many. */
   settle(slot: number, stamp: number): number {
     const ring = this.ringOf(slot)
     const { bottom } = ring
+    const { settledRing } = this
     ring.dropTaken()
     let settled = 0
     for (; ring.newest !== bottom; settled++) {
@@ -145,7 +173,12 @@ export class BlockRings {
         bottom.newer = oldest.newer
         oldest.newer.older = bottom
       }
-      this.insertSettled(oldest)
+      oldest.stamp = 0
+      oldest.ring = settledRing
+      oldest.older = settledRing.newest
+      oldest.older.newer = oldest
+      settledRing.newest = oldest
+      this.inSettledRing++
     }
     return settled
   }
@@ -167,10 +200,10 @@ export class BlockRings {
 
   /** Forgets every block; all handles are stale. */
   clear(): void {
-    for (const block of this.blocks) block.tag = State.free
     for (const ring of [this.settledRing, ...this.rings]) ring.newest = ring.bottom
+    for (const block of this.blocks) block.tag = State.free
     this.blocks.length = 0
-    this.total = this.inSettledRing = this.slackBytes = 0
+    this.total = this.inSettledRing = this.deferred = this.slackBytes = 0
     this.frees = this.allocations
   }
 
@@ -180,7 +213,7 @@ export class BlockRings {
     for (const ring of this.rings) for (const block of this.entries(ring)) free.add(block)
     const settled = [...this.entries(this.settledRing)]
     for (const block of settled) free.add(block)
-    const counts = { live: 0, slack: 0 }
+    const counts = { live: 0, deferred: this.deferredBlocks().length, slack: 0 }
     for (const [record, block] of this.blocks.entries()) {
       const state = block.tag & Tag.stateMask
       assert(block.record === record, 'a block knows its number')
@@ -191,6 +224,7 @@ export class BlockRings {
     }
     assert(free.size === 0 && this.blocks.length <= this.total, 'a block has one object')
     assert(counts.live === this.live, 'live blocks add up to the counters')
+    assert(counts.deferred === this.deferred, 'deferred blocks add up to the counter')
     assert(settled.length === this.inSettledRing, 'settled blocks add up to the counter')
     assert(counts.slack === this.slackBytes, 'slack adds up to the counter')
   }
@@ -213,27 +247,26 @@ export class BlockRings {
     assert(newer === bottom || bottom.newer === newer, 'a ring knows its oldest block')
   }
 
-  /** Takes a block that nobody had yet. */
-  private takeFresh(ring: Ring): FixedBlock | null {
-    const record = this.blocks.length
-    if (record === this.total) return null
-    const block = new FixedBlock(this.pool, record, State.free)
-    this.blocks.push(block)
-    return this.begin(block, ring)
-  }
-
-  private begin(block: FixedBlock, ring: Ring): FixedBlock {
+  /** An empty ring gets a block that depends on nothing. */
+  private offerSettled(ring: Ring): boolean {
+    const { settledRing, blocks } = this
+    const settled = settledRing.newest
+    const isFresh = settled === settledRing.bottom
+    if (isFresh && blocks.length === this.total) return false
+    const record = isFresh ? blocks.length : settled.record
+    const isNew = isFresh || settled.tag >= Tag.spent
+    const block = isNew ? new FixedBlock(this.pool, record, State.free) : settled
+    if (!isFresh) {
+      settledRing.newest = settled.older
+      this.inSettledRing--
+    }
+    blocks[record] = block
     block.ring = ring
-    this.take(block)
-    return block
-  }
-
-  /** A free block that was in a ring, or in none, depends on nothing. */
-  private insertSettled(block: FixedBlock): void {
-    block.ring = this.settledRing
-    block.stamp = 0
-    this.settledRing.push(block)
-    this.inSettledRing++
+    block.stamp = 1 // the earliest that there is
+    block.older = ring.bottom
+    block.older.newer = block
+    ring.newest = block
+    return true
   }
 
   /** A live block is in no ring. */
@@ -242,15 +275,9 @@ export class BlockRings {
     if (ring.newest === block) ring.dropTaken()
   }
 
-  private forgetSlack(block: FixedBlock): void {
-    this.slackBytes -= block.slack
-    block.slack = 0
-  }
-
   /** What is live grows by allocations only, so that a peak can be noted just before it ends. */
-  private countFree(): void {
+  private notePeak(): void {
     const { live } = this
     if (live > this.peak) this.peak = live
-    this.frees++
   }
 }

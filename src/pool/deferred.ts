@@ -66,18 +66,19 @@ export class Deferred {
     return isCovered && this.announced.delete(record)
   }
 
-  /** A block with announced uses was freed; returns what it waits for on other streams of this device. */
-  add(record: number, slot: number, stamp: number, bytes: number): DeferredBlock['uses'] {
-    const uses = this.takeUses(record)
+  /** A block with announced uses was freed. `onUse` is told, beforehand, of each that it waits for on a stream of this device. */
+  add(record: number, slot: number, stamp: number, bytes: number, onUse: (slot: number, stamp: number) => void): void {
+    const uses = this.usesOf(record)
+    for (const use of uses) if (use.clocks === this.clocks) onUse(use.slot, use.stamp)
     this.addAfter({ record, slot, stamp, bytes, uses })
-    return uses.filter(use => use.clocks === this.clocks)
+    this.announced.delete(record)
   }
 
   /** A block waits for uses that were not announced here. */
   addAfter(block: DeferredBlock): void {
+    this.awaitPeers(block.uses)
     this.blocks.push(block)
     this.bytes += block.bytes
-    this.awaitPeers(block.uses)
   }
 
   /** What must complete before a block announced to streams is used again; they are forgotten. */
@@ -111,6 +112,16 @@ export class Deferred {
   /** True when no block waits. */
   get empty(): boolean {
     return this.blocks.length === 0
+  }
+
+  /** How many blocks wait. */
+  get count(): number {
+    return this.blocks.length
+  }
+
+  /** Whether a block waits. */
+  has(record: number): boolean {
+    return this.blocks.some(block => block.record === record)
   }
 
   /** Takes out the blocks whose uses on other streams are covered; each may be used again after its stamp. */

@@ -153,7 +153,7 @@ export class Reserve {
     const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
     this.records.setState(record, State.deferred)
     this.memory.await(slot, stamp)
-    for (const use of this.deferred.add(record, slot, stamp, bytes)) this.memory.await(use.slot, use.stamp)
+    this.deferred.add(record, slot, stamp, bytes, (earlier, until) => this.memory.await(earlier, until))
   }
 
   /** A freed block is kept from use until `giveToHeap`. */

@@ -16,6 +16,8 @@ export class Slabs {
   addresses = new Float64Array(0)
   reservedBytes = 0
   private readonly slabs: Slab[] = []
+  /** slabs whose blocks have numbers: all, but where a call was cut short */
+  private numbered = 0
 
   constructor(
     private readonly context: Context,
@@ -28,6 +30,7 @@ export class Slabs {
   add(count: number): boolean {
     let ptr: number
     try {
+      while (this.slabs.length > this.numbered) this.giveBackLast()
       ptr = this.obtainAligned(count * this.blockBytes)
     } catch (error) {
       if (isOutOfMemory(error)) return false
@@ -37,6 +40,7 @@ export class Slabs {
     addresses.set(this.addresses)
     for (let index = 0; index < count; index++) addresses[this.addresses.length + index] = ptr + index * this.blockBytes
     this.addresses = addresses
+    this.numbered = this.slabs.length
     return true
   }
 

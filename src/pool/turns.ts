@@ -1,6 +1,8 @@
 // Order between streams that share memory which is given back all at once. A turn begins with a giving back, on one
 // stream: that stream waits for the others that used the memory, and whoever uses it later in the turn waits for that
 // point of the first one, once. With a single stream nothing is ever asked of the driver.
+//
+// A call that is cut short makes streams wait more often, if anything, never less.
 
 import { type Clocks, MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
@@ -24,8 +26,8 @@ export class Turns {
   join(stream: Stream): void {
     if (this.joined[stream.slot] === this.turn) return
     if (this.slot !== -1) this.order(this.slot, this.stamp, stream)
-    this.joined[stream.slot] = this.turn
     this.users.add(stream.slot)
+    this.joined[stream.slot] = this.turn
   }
 
   /** A stream uses memory that another one got: an open or closed one, or one of another device. */
@@ -34,19 +36,25 @@ export class Turns {
     else this.peers.add(stream)
   }
 
-  /** Memory is given back on `stream`: all of it, or with `all` false only a part, so that earlier users may go on. */
-  begin(stream: Stream, all: boolean): void {
+  /** Memory is about to be given back on `stream`. */
+  begin(stream: Stream): void {
     const { clocks, users } = this
     for (const slot of users) this.order(slot, clocks.covering(slot), stream)
     for (const peer of this.peers) peer.clocks.orderPeer(...peer.covering, stream)
     this.turn++
     this.slot = stream.slot
     this.stamp = clocks.marked[stream.slot] + 1
-    if (all) {
-      users.clear()
-      this.peers.clear()
-    }
     users.add(stream.slot)
+  }
+
+  /** All memory was given back on `stream`, after `begin`, and no other one uses it any more. */
+  end(stream: Stream): void {
+    const { users, peers } = this
+    if (users.size > 1) {
+      users.clear()
+      users.add(stream.slot)
+    }
+    if (peers.size > 0) peers.clear()
   }
 
   /** Waits on the host for work of other devices. */

@@ -1,7 +1,7 @@
 import { assert } from '../../../src/base/assert.js'
 import { ROSTER_WORDS, Roster } from '../../../src/base/roster.js'
 import { BUMP_WORDS, Refusal, SharedBump } from '../../../src/heap/shared-bump.js'
-import { type Cast, pause, type Scenario } from '../stage.js'
+import { type Cast, mayBeCut, pause, type Scenario } from '../stage.js'
 
 const [FIRST, LAST] = [3, 20]
 
@@ -69,9 +69,38 @@ function stack(takers: number, resetters: number, mortals: readonly number[] = [
   return { threads, mortals, end }
 }
 
+/** Threads whose first resets may be cut short in the middle: each then takes units, and resets again. */
+function cutShort(): Cast {
+  const words = new Int32Array(new SharedArrayBuffer(BUMP_WORDS * 4))
+  const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
+  let done = 0
+  const enter = () => new SharedBump(words, roster, roster.enter(), FIRST, LAST, () => {})
+  enter() // whoever makes a stack is alone
+  const work = () => {
+    const own = enter()
+    const reset = () => {
+      own.reset(
+        () => pause(),
+        () => {},
+      )
+      done++
+    }
+    mayBeCut(reset)
+    while (own.take(own.epoch, 2) === Refusal.closed) own.awaitOpen(() => {})
+    reset()
+  }
+  const end = () => {
+    const own = enter()
+    assert(own.epoch >= 1 + done, 'every reset that is done is an epoch')
+    assert(own.take(own.epoch, 2) >= FIRST, 'memory can be had')
+  }
+  return { threads: [work, work], end }
+}
+
 export const scenarios: Record<string, Scenario> = {
   'a stack hands out each unit once in an epoch': { begin: () => stack(2, 0) },
   'a stack is reset while threads take from it': { begin: () => stack(1, 1) },
   'two threads reset a stack': { begin: () => stack(0, 2) },
   'a stack survives the death of whoever resets it': { begin: () => stack(1, 2, [1]), bound: 1 },
+  'a stack survives a reset that is cut short': { begin: cutShort },
 }

@@ -1,0 +1,34 @@
+// Calls cut short at a point that nobody has chosen, by the engine itself: where a script's time is over, or the stack full.
+
+import assert from 'node:assert/strict'
+import { Script } from 'node:vm'
+import type { Random } from '../src/base/random.js'
+import type { CUTS } from './cut-points.js'
+
+/** Levels on which a call is made on the way back from a full stack, at first without room for it. */
+const LEVELS = 50
+
+/** Repeats `step` until it is cut short. */
+export const CUT_BY_CHANCE: Readonly<Record<(typeof CUTS)[number], (step: () => void, random: Random) => void>> = {
+  'a stopped script': (step, random) => {
+    const repeat = () => {
+      for (;;) step()
+    }
+    Object.assign(globalThis, { repeatUntilCut: repeat })
+    const script = new Script('repeatUntilCut()')
+    const stopped = { code: 'ERR_SCRIPT_EXECUTION_TIMEOUT' }
+    assert.throws(() => script.runInThisContext({ timeout: 2 + random.below(5) }), stopped)
+  },
+  'a full stack': (step, random) => assert.throws(() => overflow(step, random), RangeError),
+}
+
+/** Fills the stack, and makes the step on some levels of the way back. */
+function overflow(step: () => void, random: Random): void {
+  try {
+    overflow(step, random)
+  } catch (error) {
+    if (!(error instanceof RangeError) || random.below(LEVELS) === 0) throw error
+    step()
+    throw error
+  }
+}

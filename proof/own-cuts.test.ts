@@ -1,0 +1,263 @@
+// Calls on pools of one thread that the engine cuts short: a caching pool is whole afterwards or says that it is not, arenas and block
+// pools are whole. No memory is handed out before the work that used it, as the simulated device knows it, and none is lost.
+//
+// CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. By chance, where a script is stopped is up to the time.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../src/base/bytes.js'
+import { Random } from '../src/base/random.js'
+import { Bump } from '../src/heap/bump.js'
+import { RecordTable } from '../src/heap/records.js'
+import { SegregatedFit } from '../src/heap/segregated-fit.js'
+import type { Stream } from '../src/order/stream.js'
+import { ArenaLane } from '../src/pool/arena-lane.js'
+import { ArenaPool } from '../src/pool/arena-pool.js'
+import { BlockPool } from '../src/pool/block-pool.js'
+import { BlockRings } from '../src/pool/block-rings.js'
+import type { DeviceBuffer } from '../src/pool/buffer.js'
+import { CachingPool } from '../src/pool/caching-pool.js'
+import { Deferred } from '../src/pool/deferred.js'
+import { FixedBlock, Ring } from '../src/pool/fixed-block.js'
+import { FreeMemory } from '../src/pool/free-memory.js'
+import { GrowableRange } from '../src/pool/growable-range.js'
+import { Reserve } from '../src/pool/reserve.js'
+import { Slabs } from '../src/pool/slabs.js'
+import { SlotCache } from '../src/pool/slot-cache.js'
+import { Turns } from '../src/pool/turns.js'
+import { CUT_BY_CHANCE } from './chance-cuts.js'
+import { CUTS } from './cut-points.js'
+import { CAPACITY_BYTES, close, cutAtEach, MOST_POINTS, type Subject, World } from './cut-world.js'
+
+const SEED = Number(process.env['CUTS_SEED'] ?? 1)
+const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 12)
+const BLOCK_BYTES = 4 * KiB
+/** More than is ever live in a program on an arena, its growth aside. */
+const ARENA_BYTES = 64 * KiB
+
+const CACHING: Subject<CachingPool> = {
+  classes: [CachingPool, SlotCache, Reserve, FreeMemory, SegregatedFit, RecordTable],
+  open: device => device.createPool({ maxPoolBytes: 64 * MiB }),
+  prepare: ({ pool }) => {
+    pool.trimTo(0)
+    for (const buffer of Array.from({ length: 6 }, () => pool.allocate(4096))) buffer.free()
+  },
+  programs: {
+    'a hit and its free': ({ pool }) => pool.allocate(4096).free(),
+    'a hit of the next class': ({ pool }) => pool.allocate(3800).free(),
+    'a block out of the heap': ({ pool }) => pool.allocate(200_000).free(),
+    'new memory': ({ pool }) => pool.allocate(40 * MiB).free(),
+    'idle memory': ({ pool }) => {
+      pool.processDeferred()
+      pool.trimTo(0)
+    },
+  },
+  settle: ({ pool }) => {
+    for (const { ptr } of pool.live()) pool.deallocate(ptr)
+    pool.check()
+    pool.allocate(1 * MiB).free()
+    assert.equal(pool.stats().liveBuffers, 0)
+  },
+}
+
+const ARENA: Subject<ArenaPool> = {
+  classes: [ArenaPool, ArenaLane, Bump, Turns, GrowableRange],
+  open: device => device.createArenaPool({ bytes: 2 * MiB, maxBytes: CAPACITY_BYTES / 2 }),
+  prepare: world => {
+    const {
+      pool,
+      streams: [a, b],
+    } = world
+    pool.reset(a)
+    world.use(pool.allocate(1000, a))
+    world.use(pool.allocate(5000, b))
+    world.marks.push(pool.mark())
+    world.use(pool.allocate(1000, b))
+    world.use(pool.allocate(300, b)).free()
+    pool.rewind(pool.mark())
+    world.use(pool.allocate(700, a, 4096))
+    pool.rewind(pool.mark())
+    world.use(pool.allocate(700, a))
+  },
+  programs: {
+    'an allocation': ({ pool, streams: [a] }) => pool.allocate(1000, a),
+    'an allocation on another stream': ({ pool, streams: [, b] }) => pool.allocate(1000, b),
+    'an aligned allocation': ({ pool, streams: [a] }) => pool.allocate(1000, a, 8192),
+    growth: ({ pool, streams: [, b] }) => pool.allocate(pool.stats().largestFreeBytes + 1, b),
+    'a free': ({ uses }) => uses[0].buffer.free(),
+    'a free on another stream': ({ uses, streams: [, b] }) => uses[0].buffer.free(b),
+    'a use on another stream': ({ uses, streams: [, b] }) => uses[0].buffer.recordUse(b),
+    'a rewind over marks': ({ pool, marks, streams: [, b] }) => pool.rewind(marks[0], b),
+    'a reset': ({ pool, streams: [a] }) => pool.reset(a),
+    statistics: ({ pool }) => pool.stats(),
+  },
+  settle: world => {
+    const {
+      pool,
+      streams: [, b, c],
+    } = world
+    pool.check()
+    world.useAgain()
+    for (const stream of world.streams) world.judge(pool.allocate(1000, stream))
+    world.judge(pool.allocate(ARENA_BYTES, c))
+    world.judge(pool.allocate(ARENA_BYTES, b))
+    pool.reset(b)
+    pool.check()
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
+    assert.equal(pool.availableBytes, pool.limitBytes)
+    world.judge(pool.allocate(2 * ARENA_BYTES, c))
+    world.forget()
+  },
+}
+
+const BLOCK: Subject<BlockPool> = {
+  classes: [BlockPool, BlockRings, Ring, FixedBlock, Deferred, Slabs],
+  open: device => device.createBlockPool({ blockBytes: BLOCK_BYTES, count: 6, maxCount: 12 }),
+  prepare: world => {
+    const {
+      pool,
+      streams: [a, b],
+    } = world
+    world.use(pool.allocate(BLOCK_BYTES, a))
+    for (let count = 0; count < 2; count++) {
+      const shared = world.use(pool.allocate(100, a))
+      shared.recordUse(b)
+      world.use(shared, b)
+    }
+    world.use(pool.allocate(200, b)).free()
+    world.uses[1].buffer.free()
+  },
+  programs: {
+    'a hit and its free': world => take(world, BLOCK_BYTES, world.streams[1]).free(),
+    'a hit that is smaller, and its free': world => take(world, 100, world.streams[1]).free(),
+    'a block that was never used': world => take(world, 100, world.streams[0]).free(),
+    'a block of another stream': world => {
+      const { device, pool, streams } = world
+      device.synchronize()
+      while (pool.available > 0) take(world, 100, streams[0])
+    },
+    'a free on another stream': ({ device, uses, streams: [a, b] }) => {
+      const event = device.createEvent()
+      event.record(a)
+      b.wait(event)
+      event.close()
+      uses[0].buffer.free(b)
+    },
+    'a free of what has completed': ({ device, uses, streams: [a] }) => {
+      device.synchronize()
+      uses[0].buffer.free(a)
+    },
+    'a use on another stream': ({ uses, streams: [, b] }) => uses[0].buffer.recordUse(b),
+    'a free of what another stream uses': ({ uses }) => uses[3].buffer.free(),
+    'settled uses': ({ device, pool }) => {
+      device.synchronize()
+      pool.processDeferred()
+    },
+    statistics: ({ pool }) => pool.stats(),
+  },
+  settle: world => {
+    const { device, pool, uses, held, streams } = world
+    pool.check()
+    world.useAgain()
+    const granted: DeviceBuffer[] = []
+    while (pool.available > 0) {
+      const buffer = pool.tryAllocate(1, streams[granted.length % 3])
+      assert.ok(buffer !== null, `one of ${pool.available} free blocks can be had`)
+      world.judge(buffer)
+      granted.push(buffer)
+    }
+    for (const buffer of [...granted, ...held, ...uses.map(use => use.buffer)]) buffer[Symbol.dispose]()
+    device.synchronize()
+    pool.processDeferred()
+    pool.check()
+    const { liveBuffers, liveBytes, requestedBytes, pendingBytes } = pool.stats()
+    assert.deepEqual([liveBuffers, liveBytes, requestedBytes, pendingBytes], [0, 0, 0, 0])
+    world.forget()
+  },
+}
+
+const FULL_BLOCK: Subject<BlockPool> = {
+  ...BLOCK,
+  open: device => device.createBlockPool({ blockBytes: BLOCK_BYTES, count: 1, maxCount: 10_000 }),
+  prepare: world => {
+    while (world.pool.available > 0) take(world, 100, world.streams[0])
+  },
+  programs: { growth: world => take(world, 100, world.streams[0]) },
+}
+
+/** The last thing that is called is the pool; so what it gives is known. */
+function take({ pool, held }: World<BlockPool>, bytes: number, stream: Stream): DeviceBuffer {
+  const buffer = pool.allocate(bytes, stream)
+  held.push(buffer)
+  return buffer
+}
+
+describe(`calls of one thread that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=${ROUNDS} CUTS_POINTS=${MOST_POINTS})`, () => {
+  for (const cut of CUTS) {
+    it(`${cut} leaves a caching pool whole, or the next call says so, where any method begins`, () => {
+      assert.ok(cutAtEach(cut, CACHING, SEED) > 0)
+    })
+
+    it(`${cut} leaves an arena whole where any method begins`, () => {
+      assert.equal(cutAtEach(cut, ARENA, SEED), 0)
+    })
+
+    it(`${cut} leaves a block pool whole where any method begins`, () => {
+      assert.equal(cutAtEach(cut, BLOCK, SEED), 0)
+      assert.equal(cutAtEach(cut, FULL_BLOCK, SEED), 0)
+    })
+
+    // On one stream and with memory taken beforehand: nothing calls the simulated device, which is no part of what must survive.
+    it(`${cut} leaves an arena whole, by chance`, () => {
+      const world = new World(device => device.createArenaPool({ bytes: 64 * MiB }))
+      const { pool, marks } = world
+      const random = new Random(SEED)
+      const step = () => {
+        const dice = random.below(32)
+        const buffer = pool.tryAllocate(1 + random.below(2 * KiB), undefined, 2 ** random.below(12))
+        if (dice < 8) buffer?.free()
+        if (dice === 8) marks.push(pool.mark())
+        if (dice === 9 && random.below(4) === 0) pool.reset()
+        if (dice === 10 && marks.length > 0) {
+          const mark = marks.splice(random.below(marks.length))[0]
+          if (mark.resets === pool.mark().resets && mark.entry <= mark.span.last) pool.rewind(mark)
+        }
+      }
+      for (let round = 0; round < ROUNDS; round++) {
+        CUT_BY_CHANCE[cut](step, random)
+        pool.check()
+        pool.reset()
+        pool.check()
+        assert.deepEqual([pool.availableBytes, pool.stats().liveBuffers], [64 * MiB, 0])
+        pool.allocate(64 * MiB).free()
+        pool.reset()
+      }
+      close(world)
+    })
+
+    it(`${cut} leaves a block pool whole, by chance`, () => {
+      const world = new World(device => device.createBlockPool({ blockBytes: BLOCK_BYTES, count: 24 }))
+      const { pool } = world
+      const held: (DeviceBuffer | null)[] = Array.from({ length: 24 }, () => null)
+      const random = new Random(SEED)
+      const step = () => {
+        const place = random.below(held.length)
+        const bytes = 1 + random.below(BLOCK_BYTES)
+        if (held[place] === null) held[place] = pool.tryAllocate(bytes)
+        else if (held[place].freed) held[place] = null
+        else held[place].free()
+      }
+      for (let round = 0; round < ROUNDS; round++) {
+        CUT_BY_CHANCE[cut](step, random)
+        pool.check()
+        for (const buffer of held.splice(0)) buffer?.[Symbol.dispose]()
+        const all = Array.from({ length: 24 }, () => pool.allocate(1))
+        assert.equal(pool.tryAllocate(1), null)
+        for (const buffer of all) buffer.free()
+        pool.check()
+        for (let place = 0; place < 24; place++) held.push(null)
+      }
+      close(world)
+    })
+  }
+})

@@ -1,0 +1,228 @@
+// Threads that are terminated at chosen points of a call on a shared pool: while the driver is called for them, or refuses that, while
+// they wait for memory that is in use, for the lock, or for another thread's reset. The simulated device runs in this thread, so that it knows
+// when a call of the driver begins. The storms in test/ terminate threads at random moments.
+
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { after, describe, it } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
+import { KiB, MiB } from '../src/base/bytes.js'
+import { Roster } from '../src/base/roster.js'
+import { type Device, openDevice } from '../src/device.js'
+import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import type { SharedArenaPool } from '../src/pool/shared-arena-pool.js'
+import type { ArenaState } from '../src/pool/shared-arena-state.js'
+import type { SharedHostPool } from '../src/pool/shared-host-pool.js'
+import type { SharedPool } from '../src/pool/shared-pool.js'
+import type { SharedState } from '../src/pool/shared-state.js'
+import { replacePrivate } from './replace-method.js'
+import { type TerminationWork, Told } from './termination-thread.js'
+
+type Kept = Pick<SharedPool, 'threads' | 'reclaim' | 'check' | 'stats' | 'processDeferred' | 'trimTo' | 'close'>
+
+const LIMIT = 16 * MiB
+const NO_LOSS = { lostBuffers: 0, lostBytes: 0 }
+/** Bit of the lock's word: some thread waits. */
+const WAITERS = 128
+
+const workers: Worker[] = []
+after(() => Promise.all(workers.map(worker => worker.terminate())))
+
+/** A thread that has the pool, and the pool's number of it. */
+async function start(
+  shared: { readonly device: unknown },
+  work: Pick<TerminationWork, 'call' | 'bytes' | 'count'>,
+  word = new Int32Array(new SharedArrayBuffer(4)),
+): Promise<{ worker: Worker; number: number }> {
+  const terminationWork = { shared, gate: gate.share(), word, ...work }
+  const worker = new Worker(new URL('./termination-thread.js', import.meta.url), { workerData: { terminationWork } })
+  workers.push(worker)
+  const [number] = await once(worker, 'message')
+  return { worker, number }
+}
+
+/** Terminates the thread in the next call of a function of the driver, which does not go on before the thread has ended. */
+async function terminateIn(
+  call: string,
+  { roster }: SharedState | ArenaState,
+  { worker, number }: { worker: Worker; number: number },
+): Promise<void> {
+  const word = new Int32Array(new SharedArrayBuffer(4))
+  let mend = () => {}
+  const called = new Promise<void>(resolve => {
+    mend = replacePrivate(driver, call, original => {
+      return function (this: never, ...args: never[]) {
+        mend()
+        void worker.terminate()
+        // No event of the thread's end reaches this one while it is in the driver.
+        while (!roster.look(Roster.numberIn(number))) Atomics.wait(word, 0, 0, 1)
+        resolve()
+        return original.apply(this, args)
+      }
+    })
+  })
+  worker.postMessage('go')
+  await Promise.race([called, once(worker, 'error').then(([error]) => Promise.reject(error))])
+}
+
+/** Takes back what a dead thread held, and asserts that nothing is lost. */
+async function bury(pool: Kept, number: number, takeAll: () => void): Promise<void> {
+  while (pool.threads().some(({ thread, alive }) => thread === number && alive)) await setImmediate()
+  pool.reclaim(number)
+  pool.reclaim(0)
+  pool.processDeferred()
+  pool.check()
+  assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
+  takeAll()
+  pool.processDeferred()
+  pool.trimTo(0)
+  assert.equal(pool.stats().reservedBytes, 0)
+  pool.check()
+  assert.deepEqual(pool.close(), NO_LOSS)
+}
+
+interface Kind {
+  readonly open: (device: Device) => SharedPool | SharedHostPool
+  /** the driver's function that gets new memory */
+  readonly obtains: 'cuMemCreate' | 'cuMemAlloc' | 'cuMemHostRegister'
+  /** a part of the pool that there is no memory for yet */
+  readonly bytes: number
+  readonly count: number
+}
+
+const KINDS: Readonly<Record<string, Kind>> = {
+  caching: {
+    open: device => device.createPool({ shared: true, maxPoolBytes: LIMIT }),
+    obtains: 'cuMemCreate',
+    bytes: 10 * MiB,
+    count: 1,
+  },
+  block: {
+    open: device => device.createBlockPool({ shared: true, blockBytes: 1 * MiB, count: 4, maxCount: LIMIT / MiB }),
+    obtains: 'cuMemAlloc',
+    bytes: 1 * MiB,
+    count: 10,
+  },
+  host: {
+    open: device => device.createHostPool({ shared: true, maxPoolBytes: LIMIT, segmentBytes: 1 * MiB }),
+    obtains: 'cuMemHostRegister',
+    bytes: 1 * MiB,
+    count: 10,
+  },
+}
+
+/** One device, and so one keeper, for all tests. */
+const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
+const device = openDevice(driver)
+const gate = device.createStream()
+after(() => {
+  device.close()
+  assert.deepEqual([driver.usedBytes(), driver.usedHostBytes()], [0, 0])
+})
+
+function open({ open: openPool, bytes }: Kind) {
+  const pool = openPool(device) as SharedPool
+  const { blocks } = pool as unknown as { blocks?: SharedPool } // of a host pool
+  const state = (blocks ?? pool)['state']
+  const takeAll = () => {
+    const all = Array.from({ length: Math.floor(LIMIT / bytes) }, () => pool.allocate(bytes))
+    for (const buffer of all) buffer.free()
+  }
+  return { pool, state, takeAll }
+}
+
+describe('a thread is terminated', () => {
+  for (const [name, kind] of Object.entries(KINDS)) {
+    const { bytes, count, obtains } = kind
+    for (const [moment, code] of [
+      ['is called', 0],
+      ['refuses', 999],
+    ] as const) {
+      it(`while the driver ${moment} to get memory for its ${name} pool`, async () => {
+        const { pool, state, takeAll } = open(kind)
+        const thread = await start(pool.share(), { call: 'allocate', bytes, count })
+        if (code !== 0) driver.failCall({ call: obtains, code })
+        await terminateIn(obtains, state, thread)
+        await bury(pool, thread.number, takeAll)
+      })
+    }
+
+    it(`while it waits for the lock of its ${name} pool`, async () => {
+      const { pool, state, takeAll } = open(kind)
+      const { worker, number } = await start(pool.share(), { call: 'allocate', bytes, count })
+      const { lock } = state
+      assert.equal(lock.acquire(), 0)
+      worker.postMessage('go')
+      while ((Atomics.load(lock['words'], 0) & WAITERS) === 0) await setImmediate()
+      await worker.terminate()
+      lock.release()
+      await bury(pool, number, takeAll)
+    })
+  }
+
+  for (const name of ['caching', 'block']) {
+    it(`while its ${name} pool waits for work that uses the memory`, async () => {
+      const kind = KINDS[name]
+      const { pool, state, takeAll } = open(kind)
+      const { bytes, count } = kind
+      const thread = await start(pool.share(), { call: 'free and allocate', bytes, count })
+      const ticket = driver.holdOperation(gate.handle)
+      const before = pool.stats().reservedBytes
+      await terminateIn('cuEventQuery', state, thread)
+      assert.ok(pool.stats().reservedBytes >= before)
+      driver.releaseThrough(gate.handle, ticket)
+      await bury(pool, thread.number, takeAll)
+    })
+  }
+
+  const openArena = () => {
+    const pool = device.createArenaPool({ shared: true, bytes: 1 * MiB })
+    pool.allocate(1000)
+    return pool
+  }
+  /** Nothing is lost of an arena that can be had as a whole. */
+  const settleArena = (pool: SharedArenaPool) => {
+    pool.allocate(64 * KiB)
+    pool.reset()
+    assert.deepEqual([pool.availableBytes, pool.stats().liveBuffers], [1 * MiB, 0])
+    pool.allocate(1 * MiB).free()
+    assert.deepEqual(pool.close(), NO_LOSS)
+  }
+
+  for (const [moment, code] of [
+    ['is called', 0],
+    ['refuses', 999],
+  ] as const) {
+    it(`while the driver ${moment} in its reset of an arena`, async () => {
+      const pool = openArena()
+      const thread = await start(pool.share(), { call: 'reset', bytes: 1, count: 1 })
+      if (code !== 0) driver.failCall({ call: 'cuStreamWaitEvent', code })
+      driver.holdOperation(gate.handle) // which the reset must wait for
+      await terminateIn('cuStreamWaitEvent', pool['state'], thread)
+      settleArena(pool)
+    })
+  }
+
+  it('while it waits for another thread to reset an arena', async () => {
+    const pool = openArena()
+    const word = new Int32Array(new SharedArrayBuffer(4))
+    const { worker } = await start(pool.share(), { call: 'allocate when told', bytes: 1000, count: 1 }, word)
+    worker.postMessage('go')
+    driver.holdOperation(gate.handle)
+    const mend = replacePrivate(driver, 'cuStreamWaitEvent', original => {
+      return function (this: never, ...args: never[]) {
+        mend()
+        Atomics.store(word, 0, Told.go)
+        Atomics.notify(word, 0)
+        Atomics.wait(word, 0, Told.go)
+        void worker.terminate()
+        return original.apply(this, args)
+      }
+    })
+    pool.reset()
+    await once(worker, 'exit')
+    assert.equal(Atomics.load(word, 0), Told.going)
+    settleArena(pool)
+  })
+})
