@@ -46,8 +46,7 @@ export class Contents implements DeviceContents {
         if (word === this.word) this.pages.delete(index)
         else this.pages.set(index, word)
       } else if (this.page(index) !== word) {
-        const page = this.bytesOf(index)
-        for (let i = at - start; i < next - start; i++) page[i] = word >>> ((i & 3) * 8)
+        this.bytesOf(index).set(pageOf(word).subarray(at - start, next - start), at - start)
       }
       at = next
     }
@@ -70,7 +69,9 @@ export class Contents implements DeviceContents {
       const index = Math.floor((offset + done) / PAGE_BYTES)
       const from = offset + done - index * PAGE_BYTES
       const count = Math.min(target.length - done, PAGE_BYTES - from)
-      target.set(bytesOfPage(this.page(index)).subarray(from, from + count), done)
+      const page = this.page(index)
+      const bytes = typeof page === 'number' ? pageOf(page) : page
+      target.set(bytes.subarray(from, from + count), done)
       done += count
     }
   }
@@ -131,14 +132,21 @@ export class Contents implements DeviceContents {
   private bytesOf(index: number): Uint8Array {
     const page = this.page(index)
     if (typeof page !== 'number') return page
-    const bytes = bytesOfPage(page)
+    const bytes = pageOf(page).slice()
     this.pages.set(index, bytes)
     return bytes
   }
 }
 
-function bytesOfPage(page: Page): Uint8Array {
-  return typeof page === 'number' ? new Uint8Array(new Uint32Array(PAGE_BYTES / 4).fill(page).buffer) : page
+/** The page of one word that was asked for last; most reads and fills go over many pages of the same. */
+let lastPage = { word: 0, bytes: new Uint8Array(PAGE_BYTES) }
+
+/** A page of one word, which is read only. */
+function pageOf(word: number): Uint8Array {
+  if (lastPage.word !== word) {
+    lastPage = { word, bytes: new Uint8Array(new Uint32Array(PAGE_BYTES / 4).fill(word).buffer) }
+  }
+  return lastPage.bytes
 }
 
 /** The word whose repetition, begun `shift` bytes later, gives the same bytes. */
