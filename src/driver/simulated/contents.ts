@@ -7,6 +7,8 @@
 import { KiB } from '../../base/bytes.js'
 
 const PAGE_BYTES = 64 * KiB
+/** Up to which bytes are written one by one, instead of out of a whole page. */
+const FEW_BYTES = 256
 
 type Page = number | Uint8Array
 
@@ -46,7 +48,7 @@ export class Contents implements DeviceContents {
         if (word === this.word) this.pages.delete(index)
         else this.pages.set(index, word)
       } else if (this.page(index) !== word) {
-        this.bytesOf(index).set(pageOf(word).subarray(at - start, next - start), at - start)
+        repeat(word, at - start, this.bytesOf(index).subarray(at - start, next - start))
       }
       at = next
     }
@@ -70,8 +72,9 @@ export class Contents implements DeviceContents {
       const from = offset + done - index * PAGE_BYTES
       const count = Math.min(target.length - done, PAGE_BYTES - from)
       const page = this.page(index)
-      const bytes = typeof page === 'number' ? pageOf(page) : page
-      target.set(bytes.subarray(from, from + count), done)
+      const part = target.subarray(done, done + count)
+      if (typeof page === 'number') repeat(page, from, part)
+      else part.set(page.subarray(from, from + count))
       done += count
     }
   }
@@ -147,6 +150,12 @@ function pageOf(word: number): Uint8Array {
     lastPage = { word, bytes: new Uint8Array(new Uint32Array(PAGE_BYTES / 4).fill(word).buffer) }
   }
   return lastPage.bytes
+}
+
+/** Fills `target` with what stands in a page of one word from `offset` on. */
+function repeat(word: number, offset: number, target: Uint8Array): void {
+  if (target.length > FEW_BYTES) target.set(pageOf(word).subarray(offset, offset + target.length))
+  else for (let i = 0; i < target.length; i++) target[i] = word >>> (((offset + i) & 3) * 8)
 }
 
 /** The word whose repetition, begun `shift` bytes later, gives the same bytes. */
