@@ -17,7 +17,7 @@ const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 250)
 /** of one program */
 const OPERATIONS = 400
 /** on pools that threads share, of each kind */
-const SHARED_PROGRAMS = 25
+const SHARED_PROGRAMS = 15
 /** within which the breaking of any rule is noticed */
 const CANARY_PROGRAMS = 100
 

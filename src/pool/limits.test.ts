@@ -89,6 +89,23 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
+    it('a cached block is broken up for a smaller one of its stream', () => {
+      for (const isDefault of [true, false]) {
+        const device = new TestDevice({ capacityBytes: 1 * GiB })
+        const pool = device.createPool({ backing })
+        const stream = isDefault ? device.defaultStream : device.createStream()
+        const [block] = Array.from({ length: 4 }, () => pool.allocate(512 * KiB, stream))
+        const { ptr } = block
+        device.hold(stream)
+        block.free()
+        assert.equal(pool.stats().cachedBytes, 512 * KiB)
+        const before = new Map(device.driver.calls)
+        assert.equal(pool.allocate(100 * KiB, stream).ptr, ptr)
+        assert.deepEqual(device.driver.calls, before, 'no driver call')
+        assertConsistent(pool)
+      }
+    })
+
     it('many small blocks that are cached go for a large one only when there is no new memory', () => {
       const pool = new TestDevice({ capacityBytes: 1 * GiB }).createPool({ backing })
       cacheMany(pool)
