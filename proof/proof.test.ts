@@ -13,7 +13,7 @@ import { SHARED_KINDS } from './shared-pools.js'
 import { describeFailure, shrink } from './shrink.js'
 
 const SEED = Number(process.env['PROOF_SEED'] ?? 1)
-const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 250)
+const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 200)
 /** of one program */
 const OPERATIONS = 400
 /** on pools that threads share, of each kind */
