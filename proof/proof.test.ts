@@ -13,11 +13,11 @@ import { SHARED_KINDS } from './shared-pools.js'
 import { describeFailure, shrink } from './shrink.js'
 
 const SEED = Number(process.env['PROOF_SEED'] ?? 1)
-const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 500)
+const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 200)
 /** of one program */
 const OPERATIONS = 400
 /** on pools that threads share, of each kind */
-const SHARED_PROGRAMS = 25
+const SHARED_PROGRAMS = 15
 /** within which the breaking of any rule is noticed */
 const CANARY_PROGRAMS = 100
 

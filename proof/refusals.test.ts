@@ -15,7 +15,7 @@ import { Ledger } from './ledger.js'
 import { SHARED_SUBJECTS, SUBJECTS, type Subject } from './refusal-subjects.js'
 
 const SEED = Number(process.env['REFUSALS_SEED'] ?? 1)
-const STEPS = Number(process.env['REFUSALS_STEPS'] ?? 40)
+const STEPS = Number(process.env['REFUSALS_STEPS'] ?? 30)
 const RUNS = 10
 const CODES = [2, 999, 1]
 

@@ -90,34 +90,38 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
       case 'attach anew':
         return { do: verb, thread }
       case 'open':
-        if (world.streams.size >= world.mostStreams) return this.draw('close')
+        if (world.streams.open.size >= world.mostStreams) return this.draw('close')
         return { do: verb, thread, stream: ++this.named }
       case 'open own default':
         return { do: verb, thread, stream: ++this.named }
       case 'close':
         return { do: verb, thread, stream: this.key(world.threads.get(thread)!.views) }
       case 'allocate':
-        if (world.held.size >= this.mostHeld) return this.free()
-        return this.allocate(thread, this.key(world.streams), random.below(4) > 0 ? this.one(this.sizes) : this.size())
+        if (world.buffers.held.size >= this.mostHeld) return this.free()
+        return this.allocate(
+          thread,
+          this.key(world.streams.open),
+          random.below(4) > 0 ? this.one(this.sizes) : this.size(),
+        )
       case 'free':
         return this.free()
       case 'use':
       case 'announce':
-        return { do: verb, buffer: this.key(world.held), stream: this.key(world.streams) }
+        return { do: verb, buffer: this.key(world.buffers.held), stream: this.key(world.streams.open) }
       case 'transfer':
-        return { do: verb, buffer: this.key(world.held) }
+        return { do: verb, buffer: this.key(world.buffers.held) }
       case 'adopt':
         return { do: verb, thread, buffers: this.underWay() }
       case 'record':
-        return { do: verb, thread, event: random.below(EVENTS), stream: this.key(world.streams) }
+        return { do: verb, thread, event: random.below(EVENTS), stream: this.key(world.streams.open) }
       case 'wait':
-        return { do: verb, event: random.below(EVENTS), stream: this.key(world.streams) }
+        return { do: verb, event: random.below(EVENTS), stream: this.key(world.streams.open) }
       case 'pass event':
         return { do: verb, event: random.below(EVENTS), thread }
       case 'query':
       case 'synchronise':
       case 'hold':
-        return { do: verb, thread, stream: this.key(world.streams) }
+        return { do: verb, thread, stream: this.key(world.streams.open) }
       case 'release':
       case 'sweep':
         return { do: verb }
@@ -126,7 +130,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
       case 'trim':
         return { do: verb, thread, bytes: random.below(2) * random.below(CAPACITY_BYTES / 4) }
       case 'reset':
-        return { do: verb, thread, stream: this.key(world.streams) }
+        return { do: verb, thread, stream: this.key(world.streams.open) }
       case 'reclaim':
         return { do: verb, thread, dead: random.below(this.named + 1) }
       case 'refuse':
@@ -146,17 +150,17 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
   }
 
   private free(): SharedOperation {
-    return this.freeOf(this.key(this.world.held), () => this.key(this.world.streams))
+    return this.freeOf(this.key(this.world.buffers.held), () => this.key(this.world.streams.open))
   }
 
   /** A buffer is freed, and its stream put before another one, for which as much is asked; often in the wrong order. */
   private handOver(): SharedOperation {
     const { random, world } = this
-    const buffer = this.key(world.held)
-    const held = world.held.get(buffer)
+    const buffer = this.key(world.buffers.held)
+    const held = world.buffers.held.get(buffer)
     if (held === undefined || held.thread === null) return this.draw('adopt')
-    const [thread, event, other] = [held.thread.name, random.below(EVENTS), this.key(world.streams)]
-    const first = 'stream' in held.buffer ? world.nameOf(held.buffer.stream) : 0
+    const [thread, event, other] = [held.thread.name, random.below(EVENTS), this.key(world.streams.open)]
+    const first = 'stream' in held.buffer ? world.streams.nameOf(held.buffer.stream) : 0
     const steps: SharedOperation[] = [
       { do: 'free', buffer, announce: true, byAddress: false },
       { do: 'record', thread, event, stream: first },
@@ -171,17 +175,17 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
   /** A buffer goes to another thread, which uses it, and frees it; as much is asked for by both. */
   private passOn(): SharedOperation {
     const { random, world } = this
-    const buffer = this.key(world.held)
-    const held = world.held.get(buffer)
+    const buffer = this.key(world.buffers.held)
+    const held = world.buffers.held.get(buffer)
     if (held === undefined || held.thread === null) return this.draw('adopt')
-    const [from, to, stream] = [held.thread.name, this.key(world.threads), this.key(world.streams)]
+    const [from, to, stream] = [held.thread.name, this.key(world.threads), this.key(world.streams.open)]
     this.planned.push({ do: 'adopt', thread: to, buffers: [buffer] })
     if (random.below(2) === 0) this.planned.push({ do: 'hold', thread: to, stream })
     this.planned.push({ do: 'use', buffer, stream })
     this.planned.push({ do: 'free', buffer, announce: random.below(2) === 0, byAddress: random.below(4) === 0 })
     for (const thread of [from, to]) {
       this.planned.push({
-        ...this.allocate(thread, this.key(world.streams), held.bytes),
+        ...this.allocate(thread, this.key(world.streams.open), held.bytes),
         own: false,
       } as SharedOperation)
     }
@@ -189,7 +193,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
   }
 
   private underWay(): number[] {
-    const all = [...this.world.held].flatMap(([name, held]) => (held.sent === null ? [] : [name]))
+    const all = [...this.world.buffers.held].flatMap(([name, held]) => (held.sent === null ? [] : [name]))
     const start = this.random.below(all.length)
     return all.slice(start, start + 1 + this.random.below(3))
   }

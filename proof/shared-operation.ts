@@ -36,3 +36,6 @@ export type SharedOperation =
   | { do: 'sweep' }
   | { do: 'reclaim'; thread: number; dead: number }
   | { do: 'refuse'; call: FaultRule['call']; nth: number }
+
+/** An operation by its name. */
+export type Of<Verb extends SharedOperation['do']> = SharedOperation & { do: Verb }

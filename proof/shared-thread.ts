@@ -5,12 +5,14 @@ import { Context } from '../src/driver/context.js'
 import type { Driver } from '../src/driver/driver.js'
 import { ThreadState } from '../src/driver/simulated/thread-state.js'
 import { Clocks } from '../src/order/clocks.js'
+import { Event } from '../src/order/event.js'
 import type { SharedOrder } from '../src/order/shared-order.js'
 import { Stream } from '../src/order/stream.js'
 import { borrowed } from '../src/pool/borrowed.js'
 import type { CachingPool } from '../src/pool/caching-pool.js'
 import { SharedHostPool } from '../src/pool/shared-host-pool.js'
 import type { SharedPool } from '../src/pool/shared-pool.js'
+import type { Point, Queue } from './call-order.js'
 import type { ObservedDriver } from './observed-driver.js'
 import type { Front } from './shared-pools.js'
 
@@ -38,6 +40,27 @@ export class SharedThread {
         ? new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
         : borrowed(this.clocks, this.clocks.handles.indexOf(CU_STREAM_LEGACY_DEFAULT))!
     this.views.set(0, this.defaultStream)
+  }
+
+  /** The queue of a stream as this thread has it, in the exact order. */
+  queueOf(view: Stream): Queue {
+    return (this.context.activate() as ObservedDriver).queueOf(view.handle)
+  }
+
+  /** Where a stream stands, as this thread has it. */
+  pointOf(view: Stream): Point {
+    return (this.context.activate() as ObservedDriver).pointOf(view.handle)
+  }
+
+  /** What `later` does from now on comes after what `earlier` was given so far. */
+  order(earlier: Stream, later: Stream): void {
+    const event = new Event(this.context)
+    try {
+      event.record(earlier)
+      later.wait(event)
+    } finally {
+      event.close()
+    }
   }
 
   /** Nothing of it runs any more, which others find out by themselves. */

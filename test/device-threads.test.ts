@@ -12,7 +12,7 @@ import { MOST_STREAMS } from '../src/order/clocks.js'
 import type { tasks } from './device-thread.suite.js'
 
 const SEED = Number(process.env['DEVICE_SEED'] ?? 1)
-const TERMINATIONS = Number(process.env['DEVICE_TERMINATIONS'] ?? 24)
+const TERMINATIONS = Number(process.env['DEVICE_TERMINATIONS'] ?? 12)
 
 const threads: Worker[] = []
 after(() => Promise.all(threads.map(thread => thread.terminate())))

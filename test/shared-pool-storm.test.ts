@@ -14,7 +14,7 @@ import type { SharedPool } from '../src/pool/shared-pool.js'
 import { newStorm, POOL_BYTES, Progress, type Storm } from './storm-thread.suite.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)
-const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 24)
+const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 12)
 const THREADS = 4
 
 interface Ended {

@@ -10,7 +10,7 @@ import { RobustLock } from './robust-lock.js'
 import { MOST_WORKERS, ROSTER_WORDS, Roster } from './roster.js'
 
 const SEED = Number(process.env['LOCK_SEED'] ?? 1)
-const TERMINATIONS = Number(process.env['LOCK_TERMINATIONS'] ?? 30)
+const TERMINATIONS = Number(process.env['LOCK_TERMINATIONS'] ?? 15)
 
 const newWords = () => new Int32Array(new SharedArrayBuffer((At.roster + ROSTER_WORDS) * 4))
 

@@ -11,7 +11,7 @@ import { UnsafeGrant } from './shadow-order.suite.js'
 import { type Held, StreamProgram } from './stream-program.suite.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1500)
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
 const BYTES = 3 * MiB
 
 const GROW = {

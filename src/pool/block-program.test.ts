@@ -11,7 +11,7 @@ import { UnsafeGrant } from './shadow-order.suite.js'
 import { StreamProgram } from './stream-program.suite.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1500)
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
 
 const GROW = { allocate: 50, free: 20, useElsewhere: 15, hold: 4, release: 4, settle: 4, stream: 4, observe: 4 }
 const MIX = { allocate: 34, free: 34, useElsewhere: 15, hold: 5, release: 5, settle: 5, stream: 4, observe: 5 }

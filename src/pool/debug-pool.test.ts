@@ -642,7 +642,7 @@ describe('debug mode: the rest of a pool', () => {
 
 failingCallsSuite('caching pool in debug mode', {
   open: device =>
-    device.createPool({ backing: 'virtual', debug: { quarantineBytes: 4 * MiB }, maxPoolBytes: 24 * MiB }),
+    device.createPool({ backing: 'virtual', debug: { quarantineBytes: 4 * MiB }, maxPoolBytes: 16 * MiB }),
   use(pool, attempts, device, b) {
     const a = device.defaultStream
     for (const stream of [a, b, a]) attempts.hold(() => pool.allocate(3 * MiB, stream))
@@ -650,14 +650,14 @@ failingCallsSuite('caching pool in debug mode', {
     attempts.try(() => attempts.live[0]?.free())
     attempts.try(() => attempts.live[0]?.free())
     attempts.hold(() => pool.allocate(100, b))
-    for (const stream of [b, a]) attempts.hold(() => pool.allocate(8 * MiB, stream))
+    for (const stream of [b, a]) attempts.hold(() => pool.allocate(4 * MiB, stream))
     attempts.try(() => attempts.live[1]?.free())
     attempts.try(() => pool.trimTo(0))
     attempts.hold(() => pool.allocate(1 * MiB, a))
   },
   takeAll(pool) {
     pool.trimTo(0)
-    pool.allocate(23 * MiB).free()
+    pool.allocate(15 * MiB).free()
   },
 })
 

@@ -302,21 +302,26 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(device.clocks.onCapture.size, 0)
     })
 
-    it('a buffer whose use by a graph was announced waits for the launches also when it is freed after the close', () => {
-      const { device, pool, a, b } = setUp({ backing })
-      const buffer = pool.allocate(20 * MiB, a)
-      const graph = capture(a, () => {
-        buffer.fill(3)
-        buffer.recordUse(a)
-      })
-      const release = device.hold(b)
-      graph.launch(b)
-      graph.close()
-      buffer.free()
-      pool.trimTo(0)
-      assert.ok(device.freeBytes() <= LIMIT - 20 * MiB)
-      release()
-      assert.equal(idleBytes(device, pool), LIMIT)
+    it('a buffer whose use by a graph was announced waits for the launches on all streams also when it is freed after the close', () => {
+      for (const index of [0, 1]) {
+        const { device, pool, a, b, c } = setUp({ backing })
+        const buffer = pool.allocate(20 * MiB, a)
+        const graph = capture(a, () => {
+          buffer.fill(3)
+          buffer.recordUse(a)
+        })
+        graph.launch(b)
+        graph.launch(c)
+        const last = [b, c][index]
+        const release = device.hold(last)
+        graph.launch(last) // the other stream's launch does not come after this one
+        graph.close()
+        buffer.free()
+        pool.trimTo(0)
+        assert.ok(device.freeBytes() <= LIMIT - 20 * MiB, `launched last: ${index}`)
+        release()
+        assert.equal(idleBytes(device, pool), LIMIT)
+      }
     })
 
     it('a buffer that two graphs use waits for the launches of both, whichever is closed first', () => {

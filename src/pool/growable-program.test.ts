@@ -18,7 +18,7 @@ import type { GrowableBuffer } from './growable-buffer.js'
 import { TestDevice } from './pool-fixture.suite.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1500)
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
 const CAPACITY = 4 * MiB
 const GRANULE = 64 * KiB
 /** the shadow's grain; lengths are multiples of it less a few bytes */

@@ -14,7 +14,7 @@ import type { HostPool } from './host-pool.js'
 import { TestDevice } from './pool-fixture.suite.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1500)
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
 const BYTES = 256 * KiB
 
 function open(byThreads: boolean, limitBytes = 4 * MiB) {

@@ -11,9 +11,9 @@ import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
 const UNIT = 2 * MiB
 
 /** Leaves as many small blocks in the cache as fill its places in sixteen classes: pairs of 98 KiB. */
-function cacheMany(pool: CachingPool): void {
+function cacheMany(pool: CachingPool, stream = pool.defaultStream): void {
   const sizes = [34, 64, 36, 62, 38, 60, 40, 58, 42, 56, 44, 54, 46, 52, 48, 50].map(size => size * KiB)
-  const blocks = Array.from({ length: 256 }, (_, index) => pool.allocate(sizes[index % 16]))
+  const blocks = Array.from({ length: 256 }, (_, index) => pool.allocate(sizes[index % 16], stream))
   for (const block of blocks) block.free()
   assert.equal(pool.stats().cachedBytes, 8 * 16 * 98 * KiB)
 }
@@ -77,14 +77,33 @@ for (const backing of ['virtual', 'segments'] as const) {
 
     it('of many cached blocks only those go that a larger one needs', () => {
       const device = new TestDevice({ capacityBytes: 1 * GiB })
-      const pool = device.createPool({ backing })
-      cacheMany(pool)
-      const { calls } = device.driver
-      const before = new Map(calls)
-      pool.allocate(600 * KiB)
-      assert.deepEqual(new Map(calls), before, 'no driver call')
-      assert.ok(pool.stats().cachedBytes > 11 * MiB)
-      assertConsistent(pool)
+      for (const stream of [device.defaultStream, device.createStream()]) {
+        const pool = device.createPool({ backing })
+        cacheMany(pool, stream)
+        const { calls } = device.driver
+        const before = new Map(calls)
+        pool.allocate(600 * KiB, stream)
+        assert.deepEqual(new Map(calls), before, 'no driver call')
+        assert.ok(pool.stats().cachedBytes > 11 * MiB)
+        assertConsistent(pool)
+      }
+    })
+
+    it('a cached block is broken up for a smaller one of its stream', () => {
+      for (const isDefault of [true, false]) {
+        const device = new TestDevice({ capacityBytes: 1 * GiB })
+        const pool = device.createPool({ backing })
+        const stream = isDefault ? device.defaultStream : device.createStream()
+        const [block] = Array.from({ length: 4 }, () => pool.allocate(512 * KiB, stream))
+        const { ptr } = block
+        device.hold(stream)
+        block.free()
+        assert.equal(pool.stats().cachedBytes, 512 * KiB)
+        const before = new Map(device.driver.calls)
+        assert.equal(pool.allocate(100 * KiB, stream).ptr, ptr)
+        assert.deepEqual(device.driver.calls, before, 'no driver call')
+        assertConsistent(pool)
+      }
     })
 
     it('many small blocks that are cached go for a large one only when there is no new memory', () => {

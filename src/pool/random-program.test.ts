@@ -22,7 +22,7 @@ import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
 import { ShadowOrder, UnsafeGrant, type Use } from './shadow-order.suite.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1500)
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
 const CAPACITY = 64 * MiB
 const GRANULE = 1 * MiB
 const MOST_STREAMS = 6

@@ -94,8 +94,12 @@ export class SlotCache implements Slots {
     this.bottom = new Block(pool, 0)
     this.bottom.units = BOTTOM_UNITS
     this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched))
-    // The engine need not look for holes in an array that never had one.
-    this.stacks = Array.from({ length: MOST_STREAMS << Shift.stream }, () => this.emptyStack)
+    // Concatenated: an array that is filled has had holes, for which the engine would look.
+    let stacks = [this.emptyStack]
+    while (stacks.length < MOST_STREAMS << Shift.stream) {
+      stacks = stacks.concat(stacks, stacks, stacks, stacks, stacks, stacks, stacks)
+    }
+    this.stacks = stacks
   }
 
   /** A stream slot that has blocks from now on. */

@@ -84,12 +84,12 @@ for (const backing of ['virtual', 'segments', 'managed'] as const) {
 
 describe('perfect tiling: shared pools', () => {
   for (const backing of ['virtual', 'segments'] as const) {
-    it(`16 MiB of ${backing} down to 4 KiB, without growth`, () => {
-      const { pool } = new TestDevice().createSharedPool({ backing, maxPoolBytes: 16 * MiB })
-      const live = tile(pool, 16 * MiB, 4 * KiB, ORDERS['one after another'](new Random(1)))
+    it(`8 MiB of ${backing} down to 4 KiB, without growth`, () => {
+      const { pool } = new TestDevice().createSharedPool({ backing, maxPoolBytes: 8 * MiB })
+      const live = tile(pool, 8 * MiB, 4 * KiB, ORDERS['one after another'](new Random(1)))
       pool.check()
       for (const block of live) block.free()
-      pool.allocate(16 * MiB).free()
+      pool.allocate(8 * MiB).free()
       pool.check()
     })
   }

@@ -7,6 +7,8 @@
 import { KiB } from '../../base/bytes.js'
 
 const PAGE_BYTES = 64 * KiB
+/** Up to which bytes are written one by one, instead of out of a whole page. */
+const FEW_BYTES = 256
 
 type Page = number | Uint8Array
 
@@ -46,8 +48,7 @@ export class Contents implements DeviceContents {
         if (word === this.word) this.pages.delete(index)
         else this.pages.set(index, word)
       } else if (this.page(index) !== word) {
-        const page = this.bytesOf(index)
-        for (let i = at - start; i < next - start; i++) page[i] = word >>> ((i & 3) * 8)
+        repeat(word, at - start, this.bytesOf(index).subarray(at - start, next - start))
       }
       at = next
     }
@@ -70,7 +71,10 @@ export class Contents implements DeviceContents {
       const index = Math.floor((offset + done) / PAGE_BYTES)
       const from = offset + done - index * PAGE_BYTES
       const count = Math.min(target.length - done, PAGE_BYTES - from)
-      target.set(bytesOfPage(this.page(index)).subarray(from, from + count), done)
+      const page = this.page(index)
+      const part = target.subarray(done, done + count)
+      if (typeof page === 'number') repeat(page, from, part)
+      else part.set(page.subarray(from, from + count))
       done += count
     }
   }
@@ -131,14 +135,27 @@ export class Contents implements DeviceContents {
   private bytesOf(index: number): Uint8Array {
     const page = this.page(index)
     if (typeof page !== 'number') return page
-    const bytes = bytesOfPage(page)
+    const bytes = pageOf(page).slice()
     this.pages.set(index, bytes)
     return bytes
   }
 }
 
-function bytesOfPage(page: Page): Uint8Array {
-  return typeof page === 'number' ? new Uint8Array(new Uint32Array(PAGE_BYTES / 4).fill(page).buffer) : page
+/** The page of one word that was asked for last; most reads and fills go over many pages of the same. */
+let lastPage = { word: 0, bytes: new Uint8Array(PAGE_BYTES) }
+
+/** A page of one word, which is read only. */
+function pageOf(word: number): Uint8Array {
+  if (lastPage.word !== word) {
+    lastPage = { word, bytes: new Uint8Array(new Uint32Array(PAGE_BYTES / 4).fill(word).buffer) }
+  }
+  return lastPage.bytes
+}
+
+/** Fills `target` with what stands in a page of one word from `offset` on. */
+function repeat(word: number, offset: number, target: Uint8Array): void {
+  if (target.length > FEW_BYTES) target.set(pageOf(word).subarray(offset, offset + target.length))
+  else for (let i = 0; i < target.length; i++) target[i] = word >>> (((offset + i) & 3) * 8)
 }
 
 /** The word whose repetition, begun `shift` bytes later, gives the same bytes. */

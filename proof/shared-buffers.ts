@@ -1,0 +1,294 @@
+// The buffers of threads that share a pool, and what a careful user does with them: before a buffer is freed, every use is announced
+// or put before. Each grant and each free is judged by the exact order.
+
+import assert from 'node:assert/strict'
+import { PoolError } from '../src/base/errors.js'
+import { UNIT_BYTES } from '../src/heap/size-classes.js'
+import type { Stream } from '../src/order/stream.js'
+import { DeviceBuffer } from '../src/pool/buffer.js'
+import { HostBuffer } from '../src/pool/host-buffer.js'
+import type { PoolStats } from '../src/pool/pool.js'
+import { SharedArenaPool } from '../src/pool/shared-arena-pool.js'
+import type { TransferredBuffer } from '../src/pool/transferred.js'
+import type { Point } from './call-order.js'
+import type { ObservedDriver } from './observed-driver.js'
+import type { Of } from './shared-operation.js'
+import type { Buffer } from './shared-pools.js'
+import type { SharedStreams } from './shared-streams.js'
+import type { SharedThread } from './shared-thread.js'
+
+interface SharedHeld {
+  buffer: Buffer
+  readonly bytes: number
+  readonly ptr: number
+  /** of a pool that no threads share */
+  readonly own: boolean
+  /** null while it is on its way */
+  thread: SharedThread | null
+  sent: TransferredBuffer | null
+  /** what uses elsewhere must come after; null in memory of the host */
+  readonly granted: Point | null
+  /** by stream, as some thread has it, the last work */
+  readonly uses: Map<Stream, Point>
+  readonly announced: Set<Stream>
+}
+
+/** How many buffers, and the bytes that were asked for. */
+interface Sum {
+  readonly buffers: number
+  readonly bytes: number
+}
+
+export class SharedBuffers {
+  readonly held = new Map<number, SharedHeld>()
+  /** from the shared pool */
+  allocations = 0
+  /** memory of the device that copies of host memory go to */
+  private readonly scratch: number
+
+  constructor(
+    private readonly driver: ObservedDriver,
+    private readonly streams: SharedStreams,
+    /** the thread that made the pool */
+    private readonly maker: SharedThread,
+    mostBytes: number,
+  ) {
+    this.scratch = maker.context.activate().cuMemAlloc(mostBytes)
+  }
+
+  close(): void {
+    this.maker.context.activate().cuMemFree(this.scratch)
+  }
+
+  allocate(thread: SharedThread, operation: Of<'allocate'>): void {
+    const { buffer: name, bytes, alignment, own } = operation
+    const view = this.streams.view(thread, operation.stream)
+    const pool = own ? thread.own : thread.front
+    if (view === null || !pool) return
+    const aligned = alignment === 0 ? undefined : alignment
+    const isHost = this.isHost && !own
+    if (!own && !isHost && !view.isShareable) {
+      assert.throws(() => pool.tryAllocate(bytes, view), PoolError)
+      return
+    }
+    const buffer = isHost ? pool.tryAllocate(bytes, undefined, aligned) : pool.tryAllocate(bytes, view, aligned)
+    if (buffer === null) return
+    if (!own) this.allocations++
+    const ptr = addressOf(buffer)
+    const queue = isHost ? null : thread.queueOf(view)
+    this.driver.judge.grant(ptr, ptr + Math.ceil(bytes / UNIT_BYTES) * UNIT_BYTES, queue)
+    // An event that was recorded before does not cover what the pool has made the stream wait for.
+    const point = thread.pointOf(view)
+    const granted = isHost ? null : { ...point, position: point.position + 0.5 }
+    this.held.set(name, {
+      buffer,
+      bytes,
+      ptr,
+      own,
+      thread,
+      sent: null,
+      granted,
+      uses: new Map(),
+      announced: new Set(),
+    })
+  }
+
+  use({ buffer: name, stream }: Of<'use'>): void {
+    const held = this.held.get(name)
+    const view = this.viewFor(held, stream)
+    if (held === undefined || view === null) return
+    const thread = held.thread!
+    if (held.granted !== null && !this.streams.isBefore(held.granted, thread, view)) {
+      const own = streamOf(held)!
+      if (own.closed) thread.clocks.synchronize()
+      else thread.order(own, view)
+    }
+    const driver = thread.context.activate()
+    const { buffer, bytes, ptr } = held
+    if (buffer instanceof HostBuffer) {
+      // A copy that the pool is told of, into memory that is nobody's.
+      if (!view.isShareable) return
+      this.tell(held, view)
+      driver.cuMemcpyHtoDAsync(this.scratch, buffer.bytes, view.handle)
+    } else if (view === buffer.stream) buffer.fill(0)
+    else driver.cuMemsetD8Async(ptr, 0, bytes, view.handle)
+    held.uses.set(view, thread.pointOf(view))
+  }
+
+  announce({ buffer: name, stream }: Of<'announce'>): void {
+    const held = this.held.get(name)
+    const view = this.viewFor(held, stream)
+    if (held !== undefined && view !== null) this.tell(held, view)
+  }
+
+  free({ buffer: name, stream, announce, byAddress }: Of<'free'>): void {
+    const held = this.held.get(name)
+    if (held === undefined || held.thread === null || held.thread.isDead) return
+    const { buffer, thread, own, ptr } = held
+    const mine = streamOf(held)
+    let on = stream === undefined ? null : this.streams.view(thread, stream)
+    if (!on?.isShareable && !own) on = null
+    if (on !== null && mine !== null && on !== mine) {
+      if (!mine.closed) thread.order(mine, on)
+      else if (!this.streams.isBefore(this.streams.endOf(mine), thread, on)) on = null
+    }
+    this.settle(held, on ?? mine, announce)
+    this.driver.judge.free(ptr)
+    try {
+      if (byAddress && on === null && buffer instanceof DeviceBuffer) {
+        const pool = own ? thread.own! : thread.front!
+        if ('deallocate' in pool) pool.deallocate(ptr)
+        else buffer.free()
+      } else buffer.free(on ?? undefined)
+      this.held.delete(name)
+    } finally {
+      if (!buffer.freed) this.driver.judge.takeBack(ptr)
+      else this.held.delete(name)
+    }
+    assert.throws(() => buffer.free(), PoolError)
+  }
+
+  /** Whatever a thread holds is freed, one buffer after another. */
+  freeAllOf(thread: SharedThread): void {
+    for (const [name, held] of [...this.held]) {
+      if (held.thread === thread) this.free({ do: 'free', buffer: name, announce: true, byAddress: false })
+    }
+  }
+
+  transfer({ buffer: name }: Of<'transfer'>): void {
+    const held = this.held.get(name)
+    if (held === undefined || held.own || held.thread === null || held.thread.isDead) return
+    // Only its own thread can do anything about the per-thread default stream.
+    const views = [...held.uses.keys()].filter(view => !view.isShareable)
+    this.settle(held, streamOf(held), true, views)
+    held.sent = structuredClone(held.buffer.transfer())
+    held.thread = null
+    assert.throws(() => held.buffer.free(), PoolError)
+  }
+
+  adopt(thread: SharedThread, { buffers }: Of<'adopt'>): void {
+    const list = buffers.flatMap(buffer => this.held.get(buffer) ?? []).filter(held => held.sent !== null)
+    if (list.length === 0) return
+    const sent = list.map(held => held.sent!)
+    const adopted: readonly Buffer[] = sent.length === 1 ? [thread.front!.adopt(sent[0])] : thread.front!.adoptAll(sent)
+    for (const [index, held] of list.entries()) {
+      const buffer = adopted[index]
+      assert.deepEqual([addressOf(buffer), buffer.byteLength], [held.ptr, held.bytes])
+      Object.assign(held, { buffer, thread, sent: null })
+      const view = streamOf(held)
+      if (view !== null) this.streams.meet(thread, view)
+    }
+    assert.throws(() => thread.front!.adopt(sent[0]), PoolError)
+  }
+
+  /** A thread starts the arena anew: all buffers of the arena are freed. */
+  reset(thread: SharedThread, arena: SharedArenaPool, view: Stream): void {
+    const shared = [...this.held].filter(([, held]) => !held.own)
+    for (const [, held] of shared) this.settle(held, view, true, undefined, thread)
+    for (const [buffer] of shared) this.forget(buffer)
+    arena.reset(view)
+    for (const [, { buffer }] of shared) assert.equal(buffer.freed, true)
+  }
+
+  /** A thread is about to close the shared pool, which frees what it holds there, but for an arena's; returns how much that is. */
+  leave(thread: SharedThread): Sum {
+    const mine = [...this.held].filter(([, held]) => held.thread === thread && !held.own)
+    const isArena = thread.front instanceof SharedArenaPool
+    for (const [name, held] of mine) {
+      this.settle(held, streamOf(held), true)
+      if (isArena)
+        held.thread = null // nobody can do anything with it until the reset
+      else this.forget(name)
+    }
+    return sumOf(mine.map(([, held]) => held))
+  }
+
+  /** What a dead thread held is about to be reclaimed, or for null what is on its way; returns how much that is. */
+  forgetAllOf(dead: SharedThread | null): Sum {
+    const mine = [...this.held].filter(([, held]) => held.thread === dead)
+    for (const [name] of mine) this.forget(name)
+    return sumOf(mine.map(([, held]) => held))
+  }
+
+  /** Before a stream ends, whoever holds a buffer that it uses tells the pool, or puts that use before. */
+  secureUsesOf(stream: number): void {
+    for (const held of this.held.values()) {
+      const uses = [...held.uses.keys()].filter(view => this.streams.isNamed(view, stream))
+      if (uses.length > 0) this.settle(held, streamOf(held), true, uses)
+    }
+  }
+
+  /** Asserts that statistics of a pool are what the program has done. */
+  compare(stats: PoolStats, isOf: (held: SharedHeld) => boolean, allocations: number): void {
+    const { buffers, bytes } = sumOf([...this.held.values()].filter(isOf))
+    const { liveBuffers, requestedBytes, frees } = stats
+    assert.deepEqual(
+      { liveBuffers, requestedBytes, allocations: stats.allocations, frees },
+      { liveBuffers: buffers, requestedBytes: bytes, allocations, frees: allocations - buffers },
+    )
+    assert.ok(stats.liveBytes <= stats.reservedBytes && stats.reservedBytes <= stats.limitBytes, 'all has its room')
+  }
+
+  /** A buffer is freed, by whichever call comes next. */
+  private forget(name: number): void {
+    this.driver.judge.free(this.held.get(name)!.ptr)
+    this.held.delete(name)
+  }
+
+  /** Some uses of a buffer, or all, are told to the pool, or put before what `on` does next; those of the dead are waited for. */
+  private settle(
+    held: SharedHeld,
+    on: Stream | null,
+    announce: boolean,
+    views: Iterable<Stream> = held.uses.keys(),
+    actor: SharedThread | null = held.thread,
+  ): void {
+    for (const used of [...views]) {
+      const point = held.uses.get(used)!
+      const isKnown = () => held.announced.has(used) || this.streams.isBefore(point, actor, on)
+      if (isKnown()) continue
+      const name = this.streams.nameOf(used)
+      const canTell = held.thread !== null && !held.thread.isDead
+      const told = canTell ? this.streams.view(held.thread!, name) : null
+      const view = actor === null || actor.isDead ? null : this.streams.view(actor, name)
+      if (told?.isShareable && (announce || view === null || on === null || on.closed)) {
+        this.tell(held, told)
+        held.announced.add(used)
+      } else if (view !== null && on !== null && !on.closed) actor!.order(view, on)
+      if (!isKnown()) this.maker.clocks.synchronize()
+    }
+  }
+
+  private tell(held: SharedHeld, view: Stream): void {
+    if (!view.isShareable && !held.own) {
+      assert.throws(() => held.buffer.recordUse(view), PoolError)
+      return
+    }
+    held.buffer.recordUse(view)
+    held.announced.add(view)
+  }
+
+  /** A stream as the thread has it that holds a buffer. */
+  private viewFor(held: SharedHeld | undefined, stream: number): Stream | null {
+    if (held === undefined || held.thread === null || held.thread.isDead) return null
+    return this.streams.view(held.thread, stream)
+  }
+
+  private get isHost(): boolean {
+    const { front } = this.maker
+    return !(front instanceof SharedArenaPool) && 'memory' in front!
+  }
+}
+
+function sumOf(held: readonly SharedHeld[]): Sum {
+  return { buffers: held.length, bytes: held.reduce((sum, { bytes }) => sum + bytes, 0) }
+}
+
+/** The stream that a buffer is for; null in memory of the host. */
+function streamOf({ buffer }: SharedHeld): Stream | null {
+  return buffer instanceof DeviceBuffer ? buffer.stream : null
+}
+
+function addressOf(buffer: Buffer): number {
+  return buffer instanceof DeviceBuffer ? buffer.ptr : buffer['block'].ptr
+}
