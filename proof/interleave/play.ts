@@ -170,7 +170,9 @@ export class Play {
       })
     }
     const isWeak = this.setting.arch === 'arm64'
-    const memory = isWeak ? new WeakMemory(MOST_THREADS, chooser) : new StoreBuffers(MOST_THREADS, chooser)
+    // A thread that is alone sees its own stores at once: late ones would be many runs that are alike.
+    const late = bodies.length > 1 ? chooser : new Again([])
+    const memory = isWeak ? new WeakMemory(MOST_THREADS, late) : new StoreBuffers(MOST_THREADS, late)
     return new Scheduler(threads, chooser, memory, mostSteps)
   }
 

@@ -5,14 +5,14 @@ import { type Cast, pause, type Scenario } from '../stage.js'
 
 const [FIRST, LAST] = [3, 20]
 
-/** Threads that take units from a stack, and others that reset it. */
-function stack(takers: number, resetters: number, mortals: readonly number[] = []): Cast {
+/** Threads that take units from a stack, and others that reset it so many times each. */
+function stack(takers: number, resetters: number, resets: number, mortals: readonly number[] = []): Cast {
   const words = new Int32Array(new SharedArrayBuffer(BUMP_WORDS * 4))
   const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
   /** by epoch: units that are handed out */
   const taken = new Map<number, Set<number>>()
   const begun = new Set<number>()
-  let resets = 0
+  let done = 0
   let isOrdering = false
   const begin = (epoch: number) => {
     pause()
@@ -40,7 +40,7 @@ function stack(takers: number, resetters: number, mortals: readonly number[] = [
   }
   const reset = () => {
     const own = enter()
-    for (let turn = 0; turn < 2; turn++) {
+    for (let turn = 0; turn < resets; turn++) {
       own.reset(
         epoch => {
           assert(!isOrdering || mortals.length > 0, 'one thread resets at a time')
@@ -52,7 +52,7 @@ function stack(takers: number, resetters: number, mortals: readonly number[] = [
         },
         () => {},
       )
-      resets++
+      done++
     }
   }
   const end = () => {
@@ -62,7 +62,7 @@ function stack(takers: number, resetters: number, mortals: readonly number[] = [
         () => {},
         () => {},
       )
-    else assert(own.epoch === 1 + resets, 'every reset is an epoch')
+    else assert(own.epoch === 1 + done, 'every reset is an epoch')
     note(own.epoch, own.take(own.epoch, 2))
   }
   const threads = [...Array.from({ length: takers }, () => take), ...Array.from({ length: resetters }, () => reset)]
@@ -70,8 +70,8 @@ function stack(takers: number, resetters: number, mortals: readonly number[] = [
 }
 
 export const scenarios: Record<string, Scenario> = {
-  'a stack hands out each unit once in an epoch': { begin: () => stack(2, 0) },
-  'a stack is reset while threads take from it': { begin: () => stack(1, 1) },
-  'two threads reset a stack': { begin: () => stack(0, 2) },
-  'a stack survives the death of whoever resets it': { begin: () => stack(1, 2, [1]), bound: 1 },
+  'a stack hands out each unit once in an epoch': { begin: () => stack(2, 0, 0) },
+  'a stack is reset while threads take from it': { begin: () => stack(1, 1, 2) },
+  'two threads reset a stack': { begin: () => stack(0, 2, 2) },
+  'a stack survives the death of whoever resets it': { begin: () => stack(1, 2, 1, [1]), bound: 1 },
 }
