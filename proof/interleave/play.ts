@@ -69,6 +69,7 @@ export class Play {
     const own = {
       [STAGE]: {
         mayBeCut: (work: () => unknown) => runtime.mayBeCut(work),
+        mayDie: (work: () => unknown) => runtime.mayDie(work),
         pause: () => runtime.pause(),
         isOverNow: (index: number) => this.scheduler.isOver(this.scheduler.threads[index + 1]),
       },
@@ -137,7 +138,7 @@ export class Play {
   private newScheduler(
     bodies: Cast['threads'],
     chooser: Chooser,
-    { mortals = [], heirs = {} }: Partial<Cast> = {},
+    { heirs = {} }: Partial<Cast> = {},
     mostSteps = MOST_STEPS,
   ) {
     const nobody: Thread = {
@@ -165,14 +166,15 @@ export class Play {
         number: heirOf === -1 ? 1001 + at : threads[heirOf].number,
         start: at + 2,
         heirOf,
-        isMortal: mortals.includes(at),
         routine: this.started(body),
       })
     }
     const isWeak = this.setting.arch === 'arm64'
-    // A thread that is alone sees its own stores at once: late ones would be many runs that are alike.
-    const late = bodies.length > 1 ? chooser : new Again([])
-    const memory = isWeak ? new WeakMemory(MOST_THREADS, late) : new StoreBuffers(MOST_THREADS, late)
+    // Nobody misses a late store of a thread that is alone: such runs would be alike.
+    const late: Chooser = {
+      choose: (count, isFree) => (this.scheduler.isAlone ? 0 : chooser.choose(count, isFree)),
+    }
+    const memory = isWeak ? new WeakMemory(MOST_THREADS, chooser) : new StoreBuffers(MOST_THREADS, late)
     return new Scheduler(threads, chooser, memory, mostSteps)
   }
 

@@ -5,8 +5,6 @@
 export interface Cast {
   /** what each thread does */
   readonly threads: readonly (() => void)[]
-  /** indices of threads that may die at any moment */
-  readonly mortals?: readonly number[]
   /** by index of a thread, that of another one: it begins when that has ended, and has its number in the system */
   readonly heirs?: Readonly<Record<number, number>>
   /** what holds when all threads have ended; nobody runs then */
@@ -25,6 +23,11 @@ export interface Scenario {
 
 /** Does `work` unless it is cut short in the middle, after which nothing of it runs any more; returns whether it was done. */
 export function mayBeCut(_work: () => void): boolean {
+  throw new Error('a scenario is run by the scheduler')
+}
+
+/** Does `work`, anywhere in which the thread may die. */
+export function mayDie(_work: () => void): void {
   throw new Error('a scenario is run by the scheduler')
 }
 

@@ -124,7 +124,7 @@ export const scenarios: Record<string, Scenario> = {
   'a program whose calls are cut short anywhere': {
     begin: seed => program(seed, 12, true),
     bound: null,
-    mostSteps: 2_000_000,
+    mostSteps: 200_000,
   },
   'threads come and go, and each has its own answers': { begin: comeAndGo, bound: null, mostSteps: 2_000_000 },
   'a thread that comes while a pool is closed is refused or served': {
