@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { build } from './build.js'
-import { MUTANTS, RARE } from './mutants.js'
+import { MUTANTS } from './mutants.js'
 import { describeFailing, namesOf, Play } from './play.js'
 
 /** Of small scenarios, for each kind of processor. The campaign (explore.ts) does more. */
@@ -35,7 +35,7 @@ for (const arch of ['x64', 'arm64'] as const) {
 }
 
 describe('a planted bug is noticed', () => {
-  for (const mutant of MUTANTS.filter(each => !RARE.has(each.name))) {
+  for (const mutant of MUTANTS) {
     it(mutant.name, () => {
       const { failing } = new Play(built, mutant.scenario, { arch: mutant.arch ?? 'x64', mutant }).byChance(
         mutant.seed ?? 1,

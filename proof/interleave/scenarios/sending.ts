@@ -80,13 +80,10 @@ function freeingForTheDead(): Cast {
     const own = made.attach(false, meanwhile)
     held.push(pool.adopt(own.allocate(BYTES).transfer()))
   }
-  const clearUp = () => {
-    keeper['state'].roster.lookAtAll()
-    keeper['buryDead']()
-  }
+  const notice = () => void keeper['state'].roster.lookAtAll()
   return {
-    threads: [allocate, () => held[0].free(), clearUp],
-    heirs: { 1: 0, 2: 0 },
+    threads: [allocate, notice, () => held[0].free(), () => keeper['buryDead']()],
+    heirs: { 1: 0, 2: 1, 3: 1 },
     end: () => checkAll(made),
   }
 }
@@ -208,7 +205,7 @@ function cutShort(isDrained: boolean): Cast {
       drain()
       for (let turn = 0; turn < 3; turn++) hold(other, 2)
     }
-    for (let turn = 0; turn < 3; turn++) hold(pool, 1)
+    for (let turn = 0; turn < 4; turn++) hold(pool, 1)
   }
   return { threads: [work] }
 }

@@ -14,7 +14,7 @@ const MiB = 2 ** 20
 const SIZE = 4 * KiB
 const COUNT = 32
 
-/** A thread takes a block that it caches and frees it, while another one takes away what is cached, as the keeper does. */
+/** A thread takes a block that it caches, frees it and takes it again, while another one takes away what is cached, as the keeper does. */
 function takingOne(): Cast {
   const made = keptPool(2) // of which one stays where it is, so that they are not merged
   const { pool, held, take, give } = made
@@ -22,10 +22,15 @@ function takingOne(): Cast {
   const { words, doubles } = state.records
   held[0].free()
   const hit = () => {
-    const buffer = pool.allocate(BYTES)
-    take(buffer, 1)
-    give(buffer)
-    buffer.free()
+    for (let turn = 0; turn < 2; turn++) {
+      const buffer = pool.allocate(BYTES)
+      take(buffer, 1)
+      if (turn === 1) held[0] = buffer
+      else {
+        give(buffer)
+        buffer.free()
+      }
+    }
   }
   const drain = () =>
     state.locked(() => {
@@ -34,7 +39,7 @@ function takingOne(): Cast {
       }
     })
   const end = () => {
-    held[1].free()
+    for (const buffer of held) buffer.free()
     state.roster.forget(state.thread)
     checkAll(made)
   }
