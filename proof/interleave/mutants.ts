@@ -14,7 +14,7 @@ export interface Mutant {
   readonly seed?: number
 }
 
-/** A seed that shows the bug, for those that the first seeds do not show. The search goes on from there. */
+/** Seeds from which the search for a bug begins, where the first seeds do not show it. */
 const SEEDS: Readonly<Record<string, number>> = {
   'a lock is taken without compare-and-swap': 15,
   'a lock that was waited for is taken without compare-and-swap': 15,
@@ -467,7 +467,7 @@ export const MUTANTS: readonly Mutant[] = [
     [
       'a block is claimed before the door is entered',
       'if (!door.enter()) return false\n    const block = stack.top\n    const isMine = this.own(block)',
-      'const block = stack.top\n    const isMine = this.own(block)\n    if (!door.enter()) return isMine',
+      'const block = stack.top\n    const isMine = this.own(block)\n    door.enter()',
     ],
     [
       'the door is left before a block is claimed',

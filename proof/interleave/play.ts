@@ -86,11 +86,11 @@ export class Play {
 
   /** Whether all runs are too many. */
   get isLarge(): boolean {
-    return this.scenario.bound === null
+    return this.scenario.isLarge ?? false
   }
 
-  /** Every run with at most so many choices that are not usual, up to the first that fails. */
-  every(bound: number = this.scenario.bound ?? 2): Outcome {
+  /** Every run with at most so many unusual choices, up to the first that fails. */
+  every(bound: number): Outcome {
     const chooser = new Exhaustive(bound)
     for (let runs = 1, steps = 0; ; runs++) {
       const failing = this.once(chooser, 1)

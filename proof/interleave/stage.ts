@@ -1,5 +1,5 @@
 // What scenarios can do beside running the project's code. The functions are there only while the scheduler runs a scenario
-// (run.ts puts its own in their place); the scenario's code is rewritten as the project's is.
+// (play.ts puts its own in their place); the scenario's code is rewritten as the project's is.
 
 /** The threads of one run. */
 export interface Cast {
@@ -15,8 +15,8 @@ export interface Cast {
 export interface Scenario {
   /** Makes what the threads share, and the threads; called before each run, with a number that a random program can begin from. */
   readonly begin: (seed: number) => Cast
-  /** how often a run that is one of all may leave the usual way: switches, deaths, late stores; 2 if not given, null where all are too many */
-  readonly bound?: number | null
+  /** whether all interleavings are too many to try, so that it runs at random only */
+  readonly isLarge?: boolean
   /** steps of a run after which it is said to have no end; 20,000 if not given */
   readonly mostSteps?: number
 }

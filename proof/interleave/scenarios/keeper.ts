@@ -145,9 +145,9 @@ function returning(): Cast {
 }
 
 export const scenarios: Record<string, Scenario> = {
-  'a thread dies anywhere, and all that it had goes back': { bound: null, begin: dying, mostSteps: 200_000 },
-  'a thread leaves while what it has sent back is taken out': { bound: null, begin: leaving, mostSteps: 200_000 },
+  'a thread dies anywhere, and all that it had goes back': { isLarge: true, begin: dying, mostSteps: 200_000 },
+  'a thread leaves while what it has sent back is taken out': { isLarge: true, begin: leaving, mostSteps: 200_000 },
   'a record that comes back is another block': { begin: returning, mostSteps: 500_000 },
-  'new memory has its address when it is handed out': { bound: null, begin: growing, mostSteps: 200_000 },
-  'a thread is reclaimed under its own name': { bound: null, begin: renamed, mostSteps: 200_000 },
+  'new memory has its address when it is handed out': { isLarge: true, begin: growing, mostSteps: 200_000 },
+  'a thread is reclaimed under its own name': { isLarge: true, begin: renamed, mostSteps: 200_000 },
 }

@@ -212,24 +212,24 @@ function cutShort(isDrained: boolean): Cast {
 
 export const scenarios: Record<string, Scenario> = {
   'blocks that two threads send back are handed out once': {
-    bound: null,
+    isLarge: true,
     begin: seed => sendingBack(seed, false),
   },
   'blocks of a thread that dies go back once': {
-    bound: null,
+    isLarge: true,
     begin: seed => sendingBack(seed, true),
   },
   'blocks that are sent to a thread that dies go back once': {
-    bound: null,
+    isLarge: true,
     begin: sendingToTheDead,
     mostSteps: 200_000,
   },
   'blocks of a dead thread are taken out by their receiver or the keeper': {
-    bound: null,
+    isLarge: true,
     begin: buryingTheSender,
     mostSteps: 200_000,
   },
-  'what is sent to a thread is taken out by it or the keeper': { bound: null, begin: drained, mostSteps: 200_000 },
+  'what is sent to a thread is taken out by it or the keeper': { isLarge: true, begin: drained, mostSteps: 200_000 },
   'a block is freed once whose thread has ended': { begin: freeingForTheDead },
   'a block that was being taken out when its thread died goes back once': { begin: dyingReceiver },
   'a block that was being taken out when the call was cut short is had once': { begin: () => cutShort(false) },
