@@ -1,13 +1,16 @@
-// The command of the scheduler: runs scenarios by chance, from a seed on; or one over again, step by step.
+// The command of the scheduler. It runs each small scenario in all interleavings up to a bound, then every scenario
+// at random, from a seed on. It can plant a bug, and show one run step by step.
 
 import { parseArgs } from 'node:util'
 import { build } from './build.js'
 import type { Deviations } from './choices.js'
 import { MUTANTS } from './mutants.js'
-import { describeFailing, namesOf, Play } from './play.js'
+import { describeFailing, namesOf, type Outcome, Play } from './play.js'
 
 const USAGE =
   'usage: node dist/proof/interleave/explore.js [--scenario <name>] [--arch x64 | arm64] [--seed 1] [--runs 2000] [--bug <name>] [--replay <choices>] [--at-once]'
+/** Unusual choices (choices.ts) in a run of a small scenario, where all such runs are tried. */
+const BOUND = 2
 const MOST_LINES = 200
 
 const values = options()
@@ -32,15 +35,26 @@ function explore(): void {
   if (names.length === 0) refuse(`--scenario must be one of: ${namesOf(built).join('; ')}`)
   for (const name of names) {
     for (const arch of arches) {
-      const started = performance.now()
-      const outcome = new Play(built, name, { arch, mutant }).byChance(seed, runs)
-      const seconds = ((performance.now() - started) / 1000).toFixed(1)
-      console.log(`${name}, ${arch}: ${outcome.runs} runs, ${outcome.steps} steps, ${seconds} s`)
-      if (outcome.failing === null) continue
-      console.log(describeFailing(name, { arch, mutant }, outcome.failing))
-      if (mutant === null) process.exitCode = 1
+      const play = new Play(built, name, { arch, mutant })
+      const isSafe =
+        mutant !== null ||
+        play.isLarge ||
+        report(play, name, `all with ${BOUND} unusual choices`, () => play.every(BOUND))
+      if (isSafe) report(play, name, 'at random', () => play.byChance(seed, runs))
     }
   }
+}
+
+/** Runs a scenario, and prints how that went; whether nothing failed. */
+function report({ setting }: Play, name: string, how: string, run: () => Outcome): boolean {
+  const started = performance.now()
+  const { runs, steps, failing } = run()
+  const seconds = ((performance.now() - started) / 1000).toFixed(1)
+  console.log(`${name}, ${setting.arch}, ${how}: ${runs} runs, ${steps} steps, ${seconds} s`)
+  if (failing === null) return true
+  console.log(describeFailing(name, setting, failing))
+  if (setting.mutant === null) process.exitCode = 1
+  return false
 }
 
 function replay(choices: string): void {

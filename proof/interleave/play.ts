@@ -69,6 +69,7 @@ export class Play {
     const own = {
       [STAGE]: {
         mayBeCut: (work: () => unknown) => runtime.mayBeCut(work),
+        mayDie: (work: () => unknown) => runtime.mayDie(work),
         pause: () => runtime.pause(),
         isOverNow: (index: number) => this.scheduler.isOver(this.scheduler.threads[index + 1]),
       },
@@ -85,11 +86,11 @@ export class Play {
 
   /** Whether all runs are too many. */
   get isLarge(): boolean {
-    return this.scenario.bound === null
+    return this.scenario.isLarge ?? false
   }
 
-  /** Every run with at most so many choices that are not usual, up to the first that fails. */
-  every(bound: number = this.scenario.bound ?? 2): Outcome {
+  /** Every run with at most so many unusual choices, up to the first that fails. */
+  every(bound: number): Outcome {
     const chooser = new Exhaustive(bound)
     for (let runs = 1, steps = 0; ; runs++) {
       const failing = this.once(chooser, 1)
@@ -137,7 +138,7 @@ export class Play {
   private newScheduler(
     bodies: Cast['threads'],
     chooser: Chooser,
-    { mortals = [], heirs = {} }: Partial<Cast> = {},
+    { heirs = {} }: Partial<Cast> = {},
     mostSteps = MOST_STEPS,
   ) {
     const nobody: Thread = {
@@ -165,12 +166,15 @@ export class Play {
         number: heirOf === -1 ? 1001 + at : threads[heirOf].number,
         start: at + 2,
         heirOf,
-        isMortal: mortals.includes(at),
         routine: this.started(body),
       })
     }
     const isWeak = this.setting.arch === 'arm64'
-    const memory = isWeak ? new WeakMemory(MOST_THREADS, chooser) : new StoreBuffers(MOST_THREADS, chooser)
+    // Nobody misses a late store of a thread that is alone: such runs would be alike.
+    const late: Chooser = {
+      choose: (count, isFree) => (this.scheduler.isAlone ? 0 : chooser.choose(count, isFree)),
+    }
+    const memory = isWeak ? new WeakMemory(MOST_THREADS, chooser) : new StoreBuffers(MOST_THREADS, late)
     return new Scheduler(threads, chooser, memory, mostSteps)
   }
 

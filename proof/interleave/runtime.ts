@@ -213,6 +213,14 @@ export class Runtime {
     return true
   }
 
+  *mayDie(work: () => unknown): Routine {
+    const { current } = this.scheduler
+    current.isMortal = true
+    yield* this.run(work())
+    current.isMortal = false
+    return undefined
+  }
+
   *pause(): Routine {
     if (this.scheduler.pause()) yield
     return undefined

@@ -14,7 +14,6 @@ export interface Thread {
   readonly start: number
   /** the thread that must have ended before; -1 for none */
   readonly heirOf: number
-  readonly isMortal: boolean
   routine: Routine
   state: 'ready' | 'asleep' | 'ended' | 'dead'
   deadline: number
@@ -24,6 +23,8 @@ export interface Thread {
   /** where it is, and for how long */
   where: string
   looks: number
+  /** whether it may die where it is */
+  isMortal: boolean
   /** calls that may be cut short, and whether the innermost one is to be */
   cuttable: number
   isCut: boolean
@@ -146,6 +147,11 @@ export class Scheduler {
   /** Whether the system has a thread. */
   isThere(thread: Thread): boolean {
     return !this.isOver(thread) && this.isBorn(thread)
+  }
+
+  /** Whether no other thread can run before the one that runs has ended. */
+  get isAlone(): boolean {
+    return this.threads.every(each => each === this.current || each.index === 0 || !this.isThere(each))
   }
 
   tell(what: string): void {

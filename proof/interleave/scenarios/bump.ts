@@ -1,18 +1,18 @@
 import { assert } from '../../../src/base/assert.js'
 import { ROSTER_WORDS, Roster } from '../../../src/base/roster.js'
 import { BUMP_WORDS, Refusal, SharedBump } from '../../../src/heap/shared-bump.js'
-import { type Cast, mayBeCut, pause, type Scenario } from '../stage.js'
+import { type Cast, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 
 const [FIRST, LAST] = [3, 20]
 
-/** Threads that take units from a stack, and others that reset it. */
-function stack(takers: number, resetters: number, mortals: readonly number[] = []): Cast {
+/** Threads that take units from a stack, and others that reset it so many times each, of which the first may die. */
+function stack(takers: number, resetters: number, resets: number, dies = false): Cast {
   const words = new Int32Array(new SharedArrayBuffer(BUMP_WORDS * 4))
   const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
   /** by epoch: units that are handed out */
   const taken = new Map<number, Set<number>>()
   const begun = new Set<number>()
-  let resets = 0
+  let done = 0
   let isOrdering = false
   const begin = (epoch: number) => {
     pause()
@@ -40,10 +40,10 @@ function stack(takers: number, resetters: number, mortals: readonly number[] = [
   }
   const reset = () => {
     const own = enter()
-    for (let turn = 0; turn < 2; turn++) {
+    for (let turn = 0; turn < resets; turn++) {
       own.reset(
         epoch => {
-          assert(!isOrdering || mortals.length > 0, 'one thread resets at a time')
+          assert(!isOrdering || dies, 'one thread resets at a time')
           isOrdering = true
           const { top } = own
           assert(own.epoch === epoch, 'the epoch lasts until its streams are ordered')
@@ -52,21 +52,21 @@ function stack(takers: number, resetters: number, mortals: readonly number[] = [
         },
         () => {},
       )
-      resets++
+      done++
     }
   }
   const end = () => {
     const own = enter()
-    if (mortals.length > 0)
+    if (dies)
       own.reset(
         () => {},
         () => {},
       )
-    else assert(own.epoch === 1 + resets, 'every reset is an epoch')
+    else assert(own.epoch === 1 + done, 'every reset is an epoch')
     note(own.epoch, own.take(own.epoch, 2))
   }
-  const threads = [...Array.from({ length: takers }, () => take), ...Array.from({ length: resetters }, () => reset)]
-  return { threads, mortals, end }
+  const resetAll = Array.from({ length: resetters }, (_, index) => (dies && index === 0 ? () => mayDie(reset) : reset))
+  return { threads: [...Array.from({ length: takers }, () => take), ...resetAll], end }
 }
 
 /** Threads whose first resets may be cut short in the middle: each then takes units, and resets again. */
@@ -98,9 +98,9 @@ function cutShort(): Cast {
 }
 
 export const scenarios: Record<string, Scenario> = {
-  'a stack hands out each unit once in an epoch': { begin: () => stack(2, 0) },
-  'a stack is reset while threads take from it': { begin: () => stack(1, 1) },
-  'two threads reset a stack': { begin: () => stack(0, 2) },
-  'a stack survives the death of whoever resets it': { begin: () => stack(1, 2, [1]), bound: 1 },
+  'a stack hands out each unit once in an epoch': { begin: () => stack(2, 0, 0) },
+  'a stack is reset while threads take from it': { begin: () => stack(1, 1, 2) },
+  'two threads reset a stack': { begin: () => stack(0, 2, 2) },
+  'a stack survives the death of whoever resets it': { begin: () => stack(1, 2, 1, true) },
   'a stack survives a reset that is cut short': { begin: cutShort },
 }

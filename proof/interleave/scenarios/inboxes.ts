@@ -1,7 +1,7 @@
 import { assert } from '../../../src/base/assert.js'
 import { publish } from '../../../src/base/publish.js'
 import { MOST_WORKERS } from '../../../src/base/roster.js'
-import { holderOf, Phase } from '../../../src/heap/holder.js'
+import { holderOf, Phase, phaseOf, workerOf } from '../../../src/heap/holder.js'
 import { RecordTable, Word } from '../../../src/heap/records.js'
 import { Region } from '../../../src/heap/region.js'
 import { Inboxes, PARCEL_WORDS } from '../../../src/pool/inboxes.js'
@@ -67,6 +67,43 @@ function senders(count: number, each: number): Cast {
   return { threads: [...threads, receive], end }
 }
 
+/** A thread has died that sent one block, and was about to send another; a thread takes out what has arrived, and the keeper claims the rest. */
+function claiming(): Cast {
+  const buffer = new SharedArrayBuffer(layOut(null).bytes)
+  const { records, inboxes: sender } = layOut(buffer)
+  const { words } = records
+  const [SENDER, ARRIVED, LOST] = [2, 1, 2]
+  sender.enter(SENDER)
+  sender.send(ARRIVED, holderOf(0, SENDER, Phase.sent), RECEIVER)
+  publish(words, (LOST << 4) | Word.holder, holderOf(0, SENDER, Phase.sent))
+  const owners: string[] = []
+  const own = (record: number, who: string) => {
+    assert(owners[record] === undefined, 'a block is one thread’s')
+    owners[record] = who
+  }
+  const receive = () => {
+    const { inboxes } = layOut(buffer)
+    inboxes.enter(RECEIVER)
+    inboxes.look()
+    const entry = inboxes.parcelAt(inboxes.oldest) + 1
+    publish(words, (inboxes.words[entry] << 4) | Word.holder, holderOf(0, RECEIVER, Phase.cached))
+    own(inboxes.words[entry], 'receiver')
+    publish(inboxes.words, entry, 0)
+  }
+  const claim = () => {
+    const { inboxes } = layOut(buffer)
+    const isIts = (holder: number) => phaseOf(holder) === Phase.sent && workerOf(holder) === SENDER
+    const sent = [ARRIVED, LOST].filter(record => isIts(words[(record << 4) | Word.holder]))
+    const arrived = inboxes.all()
+    for (const record of sent) if (!arrived.has(record) && inboxes.claim(record, SENDER)) own(record, 'keeper')
+  }
+  const end = () => {
+    assert(owners[ARRIVED] === 'receiver' && owners[LOST] === 'keeper', 'each block is somebody’s')
+  }
+  return { threads: [receive, claim], end }
+}
+
 export const scenarios: Record<string, Scenario> = {
-  'every block that is sent arrives once': { begin: () => senders(2, 4), bound: 1 },
+  'every block that is sent arrives once': { begin: () => senders(2, 4) },
+  'a block of a dead thread is taken out or claimed': { begin: claiming },
 }

@@ -2,7 +2,7 @@
 
 import { assert } from '../../../src/base/assert.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
-import { type Cast, isOverNow, type Scenario } from '../stage.js'
+import { type Cast, isOverNow, mayDie, type Scenario } from '../stage.js'
 import { BYTES, checkAll, keptPool, newPool } from './shared-pool.js'
 
 const MiB = 2 ** 20
@@ -39,7 +39,7 @@ function dying(): Cast {
     checkAll(made)
     assert(keeper['reserve'].deferred['announced'].size === 0, 'what is given back is announced to no stream')
   }
-  return { threads: [die, keep, work], mortals: [0], end }
+  return { threads: [() => mayDie(die), keep, work], end }
 }
 
 /** A thread that frees what another one has allocated, and leaves while that one takes it out. */
@@ -145,9 +145,9 @@ function returning(): Cast {
 }
 
 export const scenarios: Record<string, Scenario> = {
-  'a thread dies anywhere, and all that it had goes back': { bound: null, begin: dying, mostSteps: 200_000 },
-  'a thread leaves while what it has sent back is taken out': { bound: null, begin: leaving, mostSteps: 200_000 },
-  'a record that comes back is another block': { bound: null, begin: returning, mostSteps: 500_000 },
-  'new memory has its address when it is handed out': { bound: null, begin: growing, mostSteps: 200_000 },
-  'a thread is reclaimed under its own name': { bound: null, begin: renamed, mostSteps: 200_000 },
+  'a thread dies anywhere, and all that it had goes back': { isLarge: true, begin: dying, mostSteps: 200_000 },
+  'a thread leaves while what it has sent back is taken out': { isLarge: true, begin: leaving, mostSteps: 200_000 },
+  'a record that comes back is another block': { begin: returning, mostSteps: 500_000 },
+  'new memory has its address when it is handed out': { isLarge: true, begin: growing, mostSteps: 200_000 },
+  'a thread is reclaimed under its own name': { isLarge: true, begin: renamed, mostSteps: 200_000 },
 }

@@ -29,9 +29,6 @@ function askers(count: number, turns: number, isCut: boolean): Cast {
 }
 
 export const scenarios: Record<string, Scenario> = {
-  'every question has its own answer': { begin: () => askers(2, 2, false), bound: null },
-  'a question that is cut short does not leave its answer to the next one': {
-    begin: () => askers(1, 2, true),
-    bound: 1,
-  },
+  'every question has its own answer': { begin: () => askers(2, 2, false), isLarge: true },
+  'a question that is cut short does not leave its answer to the next one': { begin: () => askers(1, 2, true) },
 }

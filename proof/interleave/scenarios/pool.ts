@@ -120,16 +120,16 @@ function closing(): Cast {
 }
 
 export const scenarios: Record<string, Scenario> = {
-  'a program of a shared pool': { begin: seed => program(seed, 12, false), bound: null, mostSteps: 2_000_000 },
+  'a program of a shared pool': { begin: seed => program(seed, 12, false), isLarge: true, mostSteps: 2_000_000 },
   'a program whose calls are cut short anywhere': {
     begin: seed => program(seed, 12, true),
-    bound: null,
-    mostSteps: 2_000_000,
+    isLarge: true,
+    mostSteps: 200_000,
   },
-  'threads come and go, and each has its own answers': { begin: comeAndGo, bound: null, mostSteps: 2_000_000 },
+  'threads come and go, and each has its own answers': { begin: comeAndGo, isLarge: true, mostSteps: 2_000_000 },
   'a thread that comes while a pool is closed is refused or served': {
     begin: closing,
-    bound: null,
+    isLarge: true,
     mostSteps: 2_000_000,
   },
 }

@@ -4,7 +4,7 @@ import { Double, Word } from '../../../src/heap/records.js'
 import { CLASSES } from '../../../src/heap/size-classes.js'
 import type { SharedPool } from '../../../src/pool/shared-pool.js'
 import type { TransferredBuffer } from '../../../src/pool/transferred.js'
-import { type Cast, isOverNow, mayBeCut, pause, type Scenario } from '../stage.js'
+import { type Cast, isOverNow, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 import { BYTES, checkAll, keptPool } from './shared-pool.js'
 
 /** Two threads free what a third one has allocated, which allocates meanwhile; one of them may die, behind which a keeper clears up. */
@@ -27,8 +27,7 @@ function sendingBack(seed: number, dies: boolean): Cast {
     for (let turn = 0; turn < 3; turn++) keeper.sweep()
   }
   return {
-    threads: dies ? [allocate, consume, consume, sweep] : [allocate, consume, consume],
-    mortals: dies ? [1] : [],
+    threads: dies ? [allocate, () => mayDie(consume), consume, sweep] : [allocate, consume, consume],
     end: () => {
       for (const buffer of held) if (!buffer.freed) buffer.free()
       checkAll(made)
@@ -70,7 +69,36 @@ function sendingToTheDead(): Cast {
       pause()
     }
   }
-  return { threads: [allocate, free, keep], mortals: [0], end: () => checkAll(made) }
+  return { threads: [() => mayDie(allocate), free, keep], end: () => checkAll(made) }
+}
+
+/** A thread has ended of which another one frees a block, while the keeper clears up behind it. */
+function freeingForTheDead(): Cast {
+  const made = keptPool(0)
+  const { pool, keeper, meanwhile, held } = made
+  const allocate = () => {
+    const own = made.attach(false, meanwhile)
+    held.push(pool.adopt(own.allocate(BYTES).transfer()))
+  }
+  const notice = () => void keeper['state'].roster.lookAtAll()
+  return {
+    threads: [allocate, notice, () => held[0].free(), () => keeper['buryDead']()],
+    heirs: { 1: 0, 2: 1, 3: 1 },
+    end: () => checkAll(made),
+  }
+}
+
+/** A thread dies while it takes out a block that was sent back to it. */
+function dyingReceiver(): Cast {
+  const made = keptPool(0)
+  const { pool, meanwhile } = made
+  const work = () => {
+    const own = made.attach(false, meanwhile)
+    const [, buffer] = [own.allocate(BYTES), own.allocate(BYTES)]
+    pool.adopt(buffer.transfer()).free()
+    mayDie(() => own.allocate(BYTES))
+  }
+  return { threads: [work], end: () => checkAll(made) }
 }
 
 /** A thread has died that sent blocks back: their receiver takes them out while the keeper clears up. */
@@ -101,7 +129,7 @@ function buryingTheSender(): Cast {
     checkAll(made)
   }
   serving.isThread = true
-  return { threads: [send, receive, keep], mortals: [0], end }
+  return { threads: [() => mayDie(send), receive, keep], end }
 }
 
 /** A pool whose blocks a second object sends back, with a third one that takes them away as the keeper does. */
@@ -166,39 +194,44 @@ function drained(): Cast {
   return { threads: [receive, send, keep], end }
 }
 
-/** A call is cut short that takes out what was sent back; the keeper takes that away for another thread, and the call is made again. */
-function cutShort(): Cast {
+/** A call is cut short that takes out what was sent back, and is made again; the keeper may take that away for another thread in between. */
+function cutShort(isDrained: boolean): Cast {
   const { pool, other, send, drain, hold } = drainedPool()
   const work = () => {
     send()
     mayBeCut(() => hold(pool, 1))
     pool.processDeferred() // gives up the lock if the call has left it
-    drain()
-    for (let turn = 0; turn < 3; turn++) hold(other, 2)
-    for (let turn = 0; turn < 3; turn++) hold(pool, 1)
+    if (isDrained) {
+      drain()
+      for (let turn = 0; turn < 3; turn++) hold(other, 2)
+    }
+    for (let turn = 0; turn < 4; turn++) hold(pool, 1)
   }
   return { threads: [work] }
 }
 
 export const scenarios: Record<string, Scenario> = {
   'blocks that two threads send back are handed out once': {
-    bound: null,
+    isLarge: true,
     begin: seed => sendingBack(seed, false),
   },
   'blocks of a thread that dies go back once': {
-    bound: null,
+    isLarge: true,
     begin: seed => sendingBack(seed, true),
   },
   'blocks that are sent to a thread that dies go back once': {
-    bound: null,
+    isLarge: true,
     begin: sendingToTheDead,
     mostSteps: 200_000,
   },
   'blocks of a dead thread are taken out by their receiver or the keeper': {
-    bound: null,
+    isLarge: true,
     begin: buryingTheSender,
     mostSteps: 200_000,
   },
-  'what is sent to a thread is taken out by it or the keeper': { bound: null, begin: drained, mostSteps: 200_000 },
-  'a block that was being taken out when the call was cut short is had once': { bound: 1, begin: cutShort },
+  'what is sent to a thread is taken out by it or the keeper': { isLarge: true, begin: drained, mostSteps: 200_000 },
+  'a block is freed once whose thread has ended': { begin: freeingForTheDead },
+  'a block that was being taken out when its thread died goes back once': { begin: dyingReceiver },
+  'a block that was being taken out when the call was cut short is had once': { begin: () => cutShort(false) },
+  'such a block is had once though the keeper takes it away': { begin: () => cutShort(true) },
 }

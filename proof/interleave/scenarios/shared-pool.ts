@@ -115,7 +115,7 @@ export function tried<R>(call: () => R): R | null {
 
 export const scenarios: Record<string, Scenario> = {
   'a buffer is adopted by one thread': {
-    bound: null,
+    isLarge: true,
     begin: () => {
       const made = keptPool(1)
       const [buffer] = made.held

@@ -7,7 +7,6 @@ const HANDLE = 77
 
 export const scenarios: Record<string, Scenario> = {
   'nobody calls the driver for a stream that is destroyed': {
-    bound: 1,
     begin: () => {
       const order = newOrder()
       let isDestroyed = false
@@ -35,7 +34,6 @@ export const scenarios: Record<string, Scenario> = {
     },
   },
   'two threads claim two slots': {
-    bound: 1,
     begin: () => {
       const order = newOrder()
       const claimed = new Set<number>()

@@ -1,6 +1,8 @@
 // Cached blocks that the keeper takes away, in the cases that need few threads.
 
 import { assert } from '../../../src/base/assert.js'
+import { Double, Word } from '../../../src/heap/records.js'
+import { CLASSES } from '../../../src/heap/size-classes.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import type { SharedPool } from '../../../src/pool/shared-pool.js'
 import { type Cast, mayBeCut, type Scenario } from '../stage.js'
@@ -11,6 +13,38 @@ const MiB = 2 ** 20
 /** Blocks of the largest size that a thread caches in so small a pool. */
 const SIZE = 4 * KiB
 const COUNT = 32
+
+/** A thread takes a block that it caches, frees it and takes it again, while another one takes away what is cached, as the keeper does. */
+function takingOne(): Cast {
+  const made = keptPool(2) // of which one stays where it is, so that they are not merged
+  const { pool, held, take, give } = made
+  const state = made.newState()
+  const { words, doubles } = state.records
+  held[0].free()
+  const hit = () => {
+    for (let turn = 0; turn < 2; turn++) {
+      const buffer = pool.allocate(BYTES)
+      take(buffer, 1)
+      if (turn === 1) held[0] = buffer
+      else {
+        give(buffer)
+        buffer.free()
+      }
+    }
+  }
+  const drain = () =>
+    state.locked(() => {
+      for (const record of state.slots.drain(0, 0, CLASSES)) {
+        state.memory.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
+      }
+    })
+  const end = () => {
+    for (const buffer of held) buffer.free()
+    state.roster.forget(state.thread)
+    checkAll(made)
+  }
+  return { threads: [hit, drain], end }
+}
 
 /** A thread that shuts the doors as the keeper does, and another one that takes the lock. */
 function besideTheLock(): Cast {
@@ -80,7 +114,8 @@ function cutShort(): Cast {
 }
 
 export const scenarios: Record<string, Scenario> = {
+  'a cached block is taken or taken away': { begin: takingOne },
   'doors that the keeper has shut stay shut, whoever takes the lock': { begin: besideTheLock },
-  'a thread breaks no block that was taken away from it': { bound: 0, begin: breaking, mostSteps: 500_000 },
-  'what a thread caches whose call was cut short can be taken away': { bound: 1, begin: cutShort, mostSteps: 500_000 },
+  'a thread breaks no block that was taken away from it': { begin: breaking, mostSteps: 500_000 },
+  'what a thread caches whose call was cut short can be taken away': { begin: cutShort, mostSteps: 500_000 },
 }
