@@ -75,6 +75,21 @@ describe('a pool that threads share', () => {
     assert.equal(other.query(), true)
   })
 
+  it('keeps what a thread had cached from the default stream, after the thread closed the pool, while work is pending', () => {
+    const device = new TestDevice()
+    const { pool, attach } = device.createSharedPool()
+    const stream = device.createStream()
+    const other = attach()
+    const block = other.allocate(100 * KiB, stream)
+    const { ptr } = block
+    const release = device.hold(stream)
+    block.free()
+    other.close()
+    assert.notEqual(pool.allocate(100 * KiB).ptr, ptr)
+    release()
+    pool.check()
+  })
+
   it('waits for a stream whose first block comes while the driver is called, though an allocation on it failed before', () => {
     const device = new TestDevice()
     const { driver } = device
