@@ -700,7 +700,8 @@ export class Device implements Disposable {
     if (known?.generation === generation) return known
     const lent = { device: this.clocks.identity, slot, generation }
     const stream = Stream.borrow(this.clocks, lent, this.beforeClose)
-    if (stream === null) throw new PoolError(`${call}: the stream is closed where it was made; adopt one that is open there`)
+    if (stream === null)
+      throw new PoolError(`${call}: the stream is closed where it was made; adopt one that is open there`)
     return stream
   }
 
