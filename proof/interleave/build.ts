@@ -23,7 +23,7 @@ export interface Built {
   readonly atomic: readonly string[]
 }
 
-/** Smaller numbers, for small worlds: fewer looks before a thread sleeps, fewer threads, and what fills up sooner. */
+/** Smaller numbers, so that runs are short: fewer looks before a thread sleeps, fewer threads and streams, tables that fill up sooner. */
 const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = [
   ['src/base/robust-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
   ['src/pool/shared-state.ts', /const MOST_RECORDS = .*/, 'const MOST_RECORDS = 2 ** 11 - 1'],

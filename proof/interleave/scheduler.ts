@@ -30,7 +30,7 @@ export interface Thread {
   isCut: boolean
 }
 
-/** A loop that looks at many words: so many times others may go on, and then every so many times. */
+/** In a loop over many words another thread may go on at the first so many accesses, then at one of so many. */
 const LOOKS = 6
 const LOOKS_APART = 32
 /** Steps of one thread after which another one goes on in any case. */

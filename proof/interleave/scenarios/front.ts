@@ -87,5 +87,8 @@ function front(isFenced: boolean): Cast {
 
 export const scenarios: Record<string, Scenario> = {
   'what a thread has the keeper does not take': { isLarge: true, begin: () => front(false) },
-  'nor where threads make barriers themselves': { isLarge: true, begin: () => front(true) },
+  'what a thread has the keeper does not take, where threads make barriers': {
+    isLarge: true,
+    begin: () => front(true),
+  },
 }

@@ -233,5 +233,5 @@ export const scenarios: Record<string, Scenario> = {
   'a block is freed once whose thread has ended': { begin: freeingForTheDead },
   'a block that was being taken out when its thread died goes back once': { begin: dyingReceiver },
   'a block that was being taken out when the call was cut short is had once': { begin: () => cutShort(false) },
-  'such a block is had once though the keeper takes it away': { begin: () => cutShort(true) },
+  'a block whose call was cut short is had once, though the keeper takes it away': { begin: () => cutShort(true) },
 }

@@ -2,7 +2,6 @@
 
 import { assert } from '../../../src/base/assert.js'
 import { Double, Word } from '../../../src/heap/records.js'
-import { CLASSES } from '../../../src/heap/size-classes.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import type { SharedPool } from '../../../src/pool/shared-pool.js'
 import { type Cast, mayBeCut, type Scenario } from '../stage.js'
@@ -14,12 +13,13 @@ const MiB = 2 ** 20
 const SIZE = 4 * KiB
 const COUNT = 32
 
-/** A thread takes a block that it caches, frees it and takes it again, while another one takes away what is cached, as the keeper does. */
+/** A thread takes a block that it caches, frees it and takes it again, while another one takes it away, as the keeper does. */
 function takingOne(): Cast {
   const made = keptPool(2) // of which one stays where it is, so that they are not merged
   const { pool, held, take, give } = made
   const state = made.newState()
   const { words, doubles } = state.records
+  const { record } = held[0]
   held[0].free()
   const hit = () => {
     for (let turn = 0; turn < 2; turn++) {
@@ -32,18 +32,17 @@ function takingOne(): Cast {
       }
     }
   }
-  const drain = () =>
+  const takeAway = () =>
     state.locked(() => {
-      for (const record of state.slots.drain(0, 0, CLASSES)) {
-        state.memory.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
-      }
+      if (!state.slots['takeAway'](record)) return
+      state.memory.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
     })
   const end = () => {
     for (const buffer of held) buffer.free()
     state.roster.forget(state.thread)
     checkAll(made)
   }
-  return { threads: [hit, drain], end }
+  return { threads: [hit, takeAway], end }
 }
 
 /** A thread that shuts the doors as the keeper does, and another one that takes the lock. */
