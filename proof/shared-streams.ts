@@ -77,7 +77,7 @@ export class SharedStreams {
   close(thread: SharedThread, name: number): void {
     const view = thread.views.get(name)!
     const isForAll = this.endsFor(thread, name)
-    const point = thread.pointOf(view)
+    const point = endOf(thread, view)
     try {
       view.close()
     } finally {
@@ -106,7 +106,7 @@ export class SharedStreams {
 
   private forget(name: number): void {
     const { maker, view: made } = this.open.get(name)!
-    const point = this.ended.get(made) ?? maker.pointOf(made)
+    const point = this.ended.get(made) ?? endOf(maker, made)
     for (const [view, of] of this.names) if (of === name && !this.ended.has(view)) this.ended.set(view, point)
     this.holds.forget(view => this.names.get(view) === name)
     this.open.delete(name)
@@ -116,4 +116,10 @@ export class SharedStreams {
     this.names.set(view, name)
     thread.views.set(name, view)
   }
+}
+
+/** Where a stream ends: behind what it was made to wait for last, which an event recorded before does not cover. */
+function endOf(thread: SharedThread, view: Stream): Point {
+  const point = thread.pointOf(view)
+  return { ...point, position: point.position + 0.5 }
 }

@@ -345,8 +345,9 @@ export class Clocks extends KnownOrder {
       this.waitForMark(last)
       return
     }
-    const reach = this.reachOfEnded(slot) // what was known to it when it was closed
-    if (reach !== null) this.learn(reach, true)
+    // What is left is what was known to a stream when it was closed, or the work before a stream that only its own thread can mark.
+    const reach = this.reachOfEnded(slot) ?? this.reachOfFormer(slot)
+    this.learn(reach, true)
   }
 
   /** Refuses, in the name of `call`, to wait for all work while a stream is being captured, in whichever thread. */
@@ -568,6 +569,14 @@ export class Clocks extends KnownOrder {
     return reach
   }
 
+  /**
+   * By how much a stamp may be above the last mark of a stream that has ended: a free in another thread may have seen the last tick too
+   * early. What the slot runs next begins above it.
+   */
+  private get lateTicks(): number {
+    return Number(this.slots.me !== 0)
+  }
+
   /** The last mark of a stream that has ended; null when the slot is open. */
   private lastMark(slot: number): Mark | null {
     const { lives, lastEvents, lastStamps } = this.state
@@ -575,8 +584,7 @@ export class Clocks extends KnownOrder {
     const life = lives[slot]
     const reach = this.reachOf(slot)
     const event = lastEvents[slot]
-    // A free in another thread may have come too late to see the last tick; what the slot runs next begins above it.
-    reach[slot] = lastStamps[slot] + Number(this.slots.me !== 0)
+    reach[slot] = lastStamps[slot] + this.lateTicks
     this.slots.release()
     if (life === Life.open || life === Life.closing) return null
     return { event, slot, stamp: reach[slot], reach, number: ++this.placed, isLast: true }
@@ -589,8 +597,14 @@ export class Clocks extends KnownOrder {
     const isOver =
       lives[slot] !== Life.open && lives[slot] !== Life.closing && this.completed[slot] >= this.marked[slot]
     const reach = isOver ? this.reachOf(slot) : null
+    if (reach !== null) reach[slot] += this.lateTicks
     this.slots.release()
     return reach
+  }
+
+  /** What is complete of a slot's streams, however much that is. */
+  private reachOfFormer(slot: number): Reach {
+    return Array.from({ length: MOST_STREAMS }, (_, other) => (other === slot ? this.completed[slot] : 0))
   }
 
   /** Marks that are known complete need not be watched any more. */

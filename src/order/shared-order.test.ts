@@ -46,6 +46,33 @@ describe('shared order', () => {
     assert.throws(attach, { name: 'PoolError', message: /64 threads/ })
   })
 
+  it('a free that came too late to see the last tick of a closed stream is covered by a wait for all of it', () => {
+    const { clocks, there, here } = setUp()
+    const lent = borrow(there, here)
+    const { slot } = lent
+    clocks.mark(slot)
+    here.close()
+    const late = clocks.marked[slot] + 1 // as a thread stamps a free that does not know of the close
+    assert.equal(there.poll(slot), true)
+    there.waitForAll(slot)
+    assert.ok(there.waited[slot] >= late, `waited up to ${there.waited[slot]}, the free is ${late}`)
+  })
+
+  it('what waits for a closed stream is complete when a stream that only its own thread can mark has the slot', () => {
+    const { clocks, there, here } = setUp()
+    const { slot } = here
+    clocks.mark(slot)
+    here.close()
+    const late = clocks.marked[slot] + 1
+    assert.equal(there.poll(slot), true)
+    clocks.slots.free(slot)
+    const next = new Stream(clocks, CU_STREAM_PER_THREAD, false)
+    assert.equal(next.slot, slot)
+    assert.ok(clocks.completed[slot] >= late, `complete up to ${clocks.completed[slot]}, the free is ${late}`)
+    there.waitForAll(slot)
+    assert.ok(there.waited[slot] >= late, `waited up to ${there.waited[slot]}, the free is ${late}`)
+  })
+
   it('a stream is marked, asked and waited for by any thread', () => {
     const { order, clocks, there, here, hold } = setUp()
     const other = Stream.create(there)

@@ -156,7 +156,7 @@ export class StreamSlots {
     if (slot !== -1) {
       // Nobody writes to this row late: whoever does has the slot pinned, or its open stream.
       state.known.fill(0, slot * MOST_STREAMS, (slot + 1) * MOST_STREAMS)
-      if (this.lock !== null) state.marked[slot]++ // see Clocks.lastMark
+      if (this.lock !== null) state.completed[slot] = ++state.marked[slot] // see Clocks.lateTicks
       state.generations[slot]++
       state.handles[slot] = handle
       state.owned[slot] = Number(owned)
@@ -216,7 +216,7 @@ export class StreamSlots {
     const { lives, handles, owners, marked } = this.state
     this.acquire()
     if (handles[slot] === CU_STREAM_LEGACY_DEFAULT) owners[slot] = 0
-    if (this.lock !== null && lives[slot] === Life.suspended) marked[slot]++ // see Clocks.lastMark
+    if (this.lock !== null && lives[slot] === Life.suspended) marked[slot]++ // see Clocks.lateTicks
     Atomics.store(lives, slot, Life.open)
     this.release()
   }

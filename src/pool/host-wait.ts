@@ -32,8 +32,9 @@ export class HostWait {
     const { clocks, reserve } = this
     reserve.placeMarks()
     const awaited = reserve.awaitedSlots()
-    if (this.config.deterministic && awaited.length > 0) clocks.waitForAll(awaited[0])
-    else {
+    if (this.config.deterministic && awaited.length > 0) {
+      if (!awaited.some(slot => this.waitForAll(slot))) return false
+    } else {
       const marks = awaited.flatMap(slot => clocks.watched(slot)).sort((a, b) => a.number - b.number)
       if (marks.length === 0) {
         const waited = reserve.deferred.pollPeers(true)
@@ -46,6 +47,13 @@ export class HostWait {
     }
     reserve.settle()
     return true
+  }
+
+  /** Waits for all work of a stream; returns whether the pool knows more since. */
+  private waitForAll(slot: number): boolean {
+    const before = this.seen[slot]
+    this.clocks.waitForAll(slot)
+    return this.seen[slot] > before
   }
 
   /** Whether the request could be served once all is complete, even if `lessBytes` of what may still be reserved are taken by another one. */
