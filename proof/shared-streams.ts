@@ -65,7 +65,10 @@ export class SharedStreams {
     if (this.names.has(view)) return
     const { handle, generation } = view
     const same = [...this.names].filter(([known]) => known.handle === handle && known.generation === generation)
-    this.note(thread, same.at(-1)![1], view)
+    const [known, name] = same.at(-1)!
+    this.note(thread, name, view)
+    const end = this.ended.get(known)
+    if (end !== undefined) this.ended.set(view, end)
   }
 
   /** Whether a stream ends for all threads when this one closes it. */

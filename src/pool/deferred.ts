@@ -173,12 +173,14 @@ export class Deferred {
     })
   }
 
+  /** Whether the uses are complete, or come before the next mark of a slot, which only a stream has that this thread can mark. */
   private isCovered(uses: DeferredBlock['uses'], later: number): boolean {
-    const { known } = this.clocks
+    const { known, slots } = this.clocks
+    const isOrdered = this.streamOrdered && slots.isReachable(later)
     return uses.every(
       use =>
         this.isSeen(use) ||
-        (this.streamOrdered && use.clocks === this.clocks && known[later * MOST_STREAMS + use.slot] >= use.stamp),
+        (isOrdered && use.clocks === this.clocks && known[later * MOST_STREAMS + use.slot] >= use.stamp),
     )
   }
 

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
 import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
+import { Event } from '../order/event.js'
 import { Stream } from '../order/stream.js'
 import { TestDevice } from './pool-fixture.suite.js'
 
@@ -54,6 +55,29 @@ describe('the per-thread default stream', () => {
     const perThread = new Stream(device.clocks, CU_STREAM_PER_THREAD, false)
     assert.equal(perThread.slot, before.lastSlot)
     assert.throws(() => pool.allocate(1000, perThread), REFUSED)
+  })
+
+  it('has no mark to come that would cover a use of a buffer of the stream that had its slot before', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedPool({ maxPoolBytes: 2 * MiB })
+    const [before, other] = [device.createStream(), device.createStream()]
+    const buffer = pool.allocate(2 * MiB, before)
+    const { ptr } = buffer
+    before.close()
+    const release = device.hold(device.defaultStream)
+    buffer.recordUse(device.defaultStream)
+    buffer.free()
+    device.clocks.poll(before.lastSlot)
+    const perThread = new Stream(device.clocks, CU_STREAM_PER_THREAD, false)
+    assert.equal(perThread.slot, before.lastSlot)
+    const event = new Event(device.context)
+    event.record(device.defaultStream)
+    perThread.wait(event)
+    assert.equal(pool.allocate(2 * MiB, other).ptr, ptr)
+    assert.equal(other.query(), false, 'it waits for the use')
+    release()
+    assert.equal(other.query(), true)
+    pool.check()
   })
 
   it('serves pools of its thread', () => {
