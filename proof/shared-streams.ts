@@ -65,10 +65,9 @@ export class SharedStreams {
     if (this.names.has(view)) return
     const { handle, generation } = view
     const same = [...this.names].filter(([known]) => known.handle === handle && known.generation === generation)
-    const [known, name] = same.at(-1)!
+    const [made, name] = same[0]
     this.note(thread, name, view)
-    const end = this.ended.get(known)
-    if (end !== undefined) this.ended.set(view, end)
+    if (!this.open.has(name)) this.ended.set(view, this.ended.get(made)!)
   }
 
   /** Whether a stream ends for all threads when this one closes it. */
@@ -101,7 +100,7 @@ export class SharedStreams {
   /** Whether work comes before what a stream of a thread does next; of a closed one, whether it was submitted to it; null is the host. */
   isBefore(point: Point, thread: SharedThread | null, later: Stream | null): boolean {
     if (this.order.comesBefore(point, null)) return true
-    if (later === null || thread === null) return false
+    if (later === null || thread === null || thread.isDead) return false
     if (!later.closed) return this.order.comesBefore(point, thread.queueOf(later))
     const end = this.ended.get(later)
     return end?.queue === point.queue && point.position <= end.position

@@ -119,8 +119,9 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
     // Most blocks go to the stream that had them before, without a wrapper.
     if (block.stream !== stream) block.stream = stream
     if (block.wrapper !== null) block.wrapper = null
-    const buffer = new DeviceBuffer(block, (block.tag + (Tag.generation + State.live)) | 0)
-    this.blocks.take(block, this.blockBytes - bytes)
+    const tag = (block.tag + (Tag.generation + State.live)) | 0
+    const buffer = new DeviceBuffer(block, tag)
+    this.blocks.take(block, tag, this.blockBytes - bytes)
     return buffer
   }
 

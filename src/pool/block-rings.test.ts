@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Random } from '../base/random.js'
+import { State } from '../heap/records.js'
 import { BlockRings, Tag } from './block-rings.js'
 import type { FixedBlock, FixedBlockKeeper, Ring } from './fixed-block.js'
 
@@ -24,7 +25,7 @@ function takeNewest(blocks: BlockRings, ring: Ring, slack = 0): FixedBlock | nul
   ring.dropTaken()
   if (ring.newest.tag >= Tag.spent && !blocks.offer(ring)) return null
   const block = ring.newest
-  blocks.take(block, slack)
+  blocks.take(block, (block.tag + (Tag.generation + State.live)) | 0, slack)
   return block
 }
 

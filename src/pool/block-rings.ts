@@ -63,9 +63,9 @@ export class BlockRings {
     return this.inSettledRing + this.total - this.blocks.length
   }
 
-  /** Takes the newest block of a ring, as `offer` left it; of its bytes the user has not asked for `slack`. */
-  take(block: FixedBlock, slack: number): void {
-    block.tag = (block.tag + (Tag.generation + State.live)) | 0
+  /** Takes the newest block of a ring, as `offer` left it; its tag is `tag` then, and of its bytes the user has not asked for `slack`. */
+  take(block: FixedBlock, tag: number, slack: number): void {
+    block.tag = tag
     this.allocations++
     if (slack === 0) return
     block.slack = slack
