@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Random } from '../base/random.js'
-import { State } from '../heap/records.js'
 import { BlockRings, Tag } from './block-rings.js'
-import type { FixedBlock, FixedBlockKeeper, Ring } from './fixed-block.js'
+import { type FixedBlock, type FixedBlockKeeper, type Ring, State } from './fixed-block.js'
 
 const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
