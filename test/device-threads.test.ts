@@ -111,7 +111,10 @@ describe('a device in several threads', () => {
     second.share()
     assert.throws(() => second.adoptStream(stream), { name: 'PoolError', message: /belongs to another device/ })
     assert.throws(() => device.adoptStream({ ...stream, slot: 64 }), { name: 'TypeError' })
-    assert.throws(() => device.adoptStream({ ...stream, generation: 99 }), { name: 'PoolError', message: /^adoptStream: the stream is closed where it was made/ })
+    assert.throws(() => device.adoptStream({ ...stream, generation: 99 }), {
+      name: 'PoolError',
+      message: /^adoptStream: the stream is closed where it was made/,
+    })
     assert.throws(() => device.adoptEvent({} as never), { name: 'TypeError' })
     device.close()
     assert.throws(() => device.share(), { name: 'PoolError', message: /the device is closed/ })

@@ -424,6 +424,12 @@ export const MUTANTS: readonly Mutant[] = [
       'publishBoth(words, entry, record, this.holders, (record << 4) | Word.holder, sent)',
     ],
     [
+      'whether a parcel is complete is read by a plain load',
+      'return (seen(this.words, parcel) & COMPLETE) !== 0',
+      'return (this.words[parcel] & COMPLETE) !== 0',
+      'arm64',
+    ],
+    [
       'what a dead thread has begun is never complete',
       'if (words[parcel] === thread) Atomics.store(words, parcel, thread | COMPLETE)',
       'if (words[parcel] === -thread) Atomics.store(words, parcel, thread | COMPLETE)',
