@@ -179,7 +179,6 @@ export class Clocks extends KnownOrder {
   /** A slot that is no longer open has no stream any more, and serves another one once its marks are known complete. */
   private vacate(slot: number): void {
     this.streams[slot] = null
-    this.state.lastStamps[slot] = this.marked[slot] // also where all work was waited for instead of a last mark
     this.slots.retire(slot)
   }
 
@@ -549,10 +548,7 @@ export class Clocks extends KnownOrder {
     } else {
       this.awaitClosing(slot)
       const last = this.lastMark(slot)
-      if (last !== null && last.stamp > watched) {
-        if (last.event === 0) this.learn(last.reach, false)
-        else this.marks[slot].push(last)
-      }
+      if (last !== null && last.event !== 0 && last.stamp > watched) this.marks[slot].push(last)
       if (last !== null) return
     }
     this.cover(slot) // it was closed or opened at this moment
