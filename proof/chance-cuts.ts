@@ -1,4 +1,4 @@
-// Calls cut short at a point that nobody has chosen, by the engine itself: where a script's time is over, or the stack full.
+// V8 itself cuts these calls short at random points: by a script's timeout, or by a full stack.
 
 import assert from 'node:assert/strict'
 import { Script } from 'node:vm'

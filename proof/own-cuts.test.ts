@@ -207,7 +207,7 @@ describe(`calls of one thread that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=
       assert.equal(cutAtEach(cut, FULL_BLOCK, SEED), 0)
     })
 
-    // On one stream and with memory taken beforehand: nothing calls the simulated device, which is no part of what must survive.
+    // The calls use one stream and memory taken beforehand, so they never call the simulated device. Cut calls of the device are not tested here.
     it(`${cut} leaves an arena whole, by chance`, () => {
       const world = new World(device => device.createArenaPool({ bytes: 64 * MiB }))
       const { pool, marks } = world

@@ -106,7 +106,7 @@ export class SharedBuffers {
     const driver = thread.context.activate()
     const { buffer, bytes, ptr } = held
     if (buffer instanceof HostBuffer) {
-      // A copy that the pool is told of, into memory that is nobody's.
+      // The copy goes into memory outside every pool. The pool is told that the buffer is in use.
       if (!view.isShareable) return
       this.tell(held, view)
       driver.cuMemcpyHtoDAsync(this.scratch, buffer.bytes, view.handle)

@@ -170,7 +170,7 @@ export class Play {
       })
     }
     const isWeak = this.setting.arch === 'arm64'
-    // Nobody misses a late store of a thread that is alone: such runs would be alike.
+    // A thread that runs alone sees its own stores at once, so delaying them gives no new run.
     const late: Chooser = {
       choose: (count, isFree) => (this.scheduler.isAlone ? 0 : chooser.choose(count, isFree)),
     }

@@ -140,6 +140,10 @@ export class BlockRings {
     this.frees++
   }
 
+  /**
+   * A deferred block depends on nothing any more. The same stores stand in `settle`: a function for both would be a point where a call
+   * can be cut short between them.
+   */
   putDeferred(record: number): void {
     const block = this.blockOf(record)
     const { settledRing } = this

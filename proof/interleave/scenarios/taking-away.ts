@@ -15,7 +15,7 @@ const COUNT = 32
 
 /** A thread takes a block that it caches, frees it and takes it again, while another one takes it away, as the keeper does. */
 function takingOne(): Cast {
-  const made = keptPool(2) // of which one stays where it is, so that they are not merged
+  const made = keptPool(2) // one block stays cached, so that neighbours do not merge
   const { pool, held, take, give } = made
   const state = made.newState()
   const { words, doubles } = state.records
