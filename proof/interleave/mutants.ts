@@ -44,9 +44,9 @@ const SEEDS: Readonly<Record<string, number>> = {
   'a dead resetter is waited for': 17,
   'what a dead resetter left is not undone': 19,
   'a stream is ended without a look at the pins': 4,
-  'a slot is pinned after the lock is left': 937,
+  'a slot is pinned after the lock is left': 4387,
+  'the owner of a slot is looked at before its life': 116887,
   'a stream is closed to others after the pins are looked at': 53,
-  'a free slot keeps a tick of a thread that has died': 3,
   'a buffer is adopted without compare-and-swap': 8,
   'a block is taken back without the lock': 76,
   'two threads begin one parcel': 12,
@@ -130,7 +130,6 @@ const COMES = 'threads come and go, and each has its own answers'
 const NAMES = 'a thread is reclaimed under its own name'
 const GROWS = 'new memory has its address when it is handed out'
 
-const BURIED = 'blocks of a dead thread are taken out by their receiver or the keeper'
 const TAKEN_OUT = 'what is sent to a thread is taken out by it or the keeper'
 const FREED = 'a block is freed once whose thread has ended'
 const CLAIMED = 'a block of a dead thread is taken out or claimed'
@@ -351,21 +350,20 @@ export const MUTANTS: readonly Mutant[] = [
       'Atomics.store(state.lives, slot, Life.closing)\n    }\n    this.release()\n    if (isOpen) this.awaitPins(slot)\n    return',
       '}\n    this.release()\n    if (isOpen) this.awaitPins(slot)\n    Atomics.store(state.lives, slot, Life.closing)\n    return',
     ],
-  ]),
-  ...inFile(SLOTS, BURIED, [
     [
-      'a free slot keeps a tick of a thread that has died',
-      'if (lives[slot] === Life.free) completed[slot]',
-      'if (lives[slot] < 0) completed[slot]',
+      'a stream that is pinned takes no mark once its end has begun',
+      '(owners[slot] === this.me || pins[this.me] === slot + 1)',
+      'owners[slot] === this.me',
     ],
   ]),
-  ...inFile(SLOTS, 'two threads claim two slots', [
+  ...inFile(SLOTS, 'a slot is pinned by the thread that had it before', [
     [
-      'the lock of the slots is not taken',
-      'if ((this.lock?.acquire() ?? 0) === 0) return',
-      'if (this.lock !== null) return',
+      'the owner of a slot is looked at before its life',
+      'const life = Atomics.load(state.lives, slot)\n    if (state.owners[slot] === me && life === Life.open)',
+      'if (state.owners[slot] === me && state.lives[slot] === Life.open)',
     ],
   ]),
+  ...inFile(SLOTS, 'two threads claim two slots', [['the lock of the slots is not taken', 'this.lock?.acquire()', '']]),
   ...inFile(POOL, 'a buffer is adopted by one thread', [
     [
       'a buffer is adopted without compare-and-swap',

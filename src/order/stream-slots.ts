@@ -115,10 +115,11 @@ export class StreamSlots {
     return this.state.lives[slot] === Life.open
   }
 
-  /** Whether the clock of a slot may tick: it is open, or this thread is about to end its stream. */
+  /** Whether the clock of a slot may tick: it is open, or this thread is about to end its stream, or the end waits for this thread's pin. */
   isTicking(slot: number): boolean {
-    const { lives, owners } = this.state
-    return this.isOpen(slot) || (lives[slot] === Life.closing && owners[slot] === this.me)
+    const { lives, owners, pins } = this.state
+    if (this.isOpen(slot)) return true
+    return lives[slot] === Life.closing && (owners[slot] === this.me || pins[this.me] === slot + 1)
   }
 
   /** Whether a slot still has the open stream that had it in that generation. */
@@ -179,7 +180,9 @@ export class StreamSlots {
    */
   pin(slot: number, generation = this.state.generations[slot]): boolean {
     const { state, me } = this
-    if (state.owners[slot] === me) return this.isOpenIn(slot, generation)
+    // No other thread ends this one's stream. Whoever claims a slot writes its life last, so that is read first.
+    const life = Atomics.load(state.lives, slot)
+    if (state.owners[slot] === me && life === Life.open) return state.generations[slot] === generation
     if (!this.isReachable(slot)) return false
     this.acquire()
     const isOpen = this.isOpenIn(slot, generation)
@@ -284,10 +287,12 @@ export class StreamSlots {
     return event
   }
 
-  /** Takes `inherit` back. */
+  /** Takes `inherit` back. Where the dead thread's number is another one's by now, the stream stays this thread's, and ends with it. */
   disown(slot: number, dead: number): void {
-    this.state.owners[slot] = dead
+    this.acquire()
+    if (this.isDead(dead)) this.state.owners[slot] = dead
     Atomics.store(this.state.lives, slot, Life.open)
+    this.release()
   }
 
   /** Gives the number of a dead thread away, unless it still has open streams or another thread was first. */

@@ -26,11 +26,36 @@ export const scenarios: Record<string, Scenario> = {
         if (slot === -1 || !slots.pin(slot)) return
         for (let look = 0; look < 3; look++) {
           assert(!isDestroyed, 'a stream that is pinned is there')
+          assert(slots.isTicking(slot), 'a stream that is pinned can be marked')
           state.marked[slot]++
         }
         slots.unpin()
       }
       return { threads: [owner, other] }
+    },
+  },
+  'a slot is pinned by the thread that had it before': {
+    begin: () => {
+      const state = orderState(newOrder())
+      const [former, owner] = [new StreamSlots(state), new StreamSlots(state)]
+      for (const slots of [former, owner]) slots.join()
+      const slot = former.claim(HANDLE, true)
+      former.stop(slot)
+      former.retire(slot)
+      former.free(slot)
+      let isDestroyed = false
+      const before = () => {
+        if (!former.pin(slot)) return
+        assert(!isDestroyed, 'a stream that is pinned is there')
+        former.unpin()
+      }
+      const next = () => {
+        owner.claim(HANDLE, true)
+        owner.stop(slot)
+        isDestroyed = true
+        owner.retire(slot)
+      }
+      return { threads: [before, next] }
     },
   },
   'two threads claim two slots': {
