@@ -495,11 +495,10 @@ export class Clocks extends KnownOrder {
   /** Places the mark that covers all of a stream that is about to end, where every thread finds it. */
   private placeLast(slot: number): void {
     const driver = this.context.activate()
-    const { lastEvents, lastStamps } = this.state
-    const reach = this.tick(slot)
+    const { lastEvents } = this.state
+    this.tick(slot)
     if (lastEvents[slot] === 0) lastEvents[slot] = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
     driver.cuEventRecord(lastEvents[slot], this.handles[slot])
-    lastStamps[slot] = reach[slot]
   }
 
   /** Ends a stream that this thread has taken over from a dead one. */
@@ -548,7 +547,10 @@ export class Clocks extends KnownOrder {
     } else {
       this.awaitClosing(slot)
       const last = this.lastMark(slot)
-      if (last !== null && last.event !== 0 && last.stamp > watched) this.marks[slot].push(last)
+      if (last !== null && last.stamp > watched) {
+        if (last.event === 0) this.learn(last.reach, false)
+        else this.marks[slot].push(last)
+      }
       if (last !== null) return
     }
     this.cover(slot) // it was closed or opened at this moment
@@ -577,14 +579,17 @@ export class Clocks extends KnownOrder {
     return Number(this.slots.me !== 0)
   }
 
-  /** The last mark of a stream that has ended; null when the slot is open. */
+  /**
+   * The last mark of a stream that has ended; null when the slot is open. Its event is 0, or that of an older stream, where all work was
+   * waited for in place of a mark.
+   */
   private lastMark(slot: number): Mark | null {
-    const { lives, lastEvents, lastStamps } = this.state
+    const { lives, lastEvents } = this.state
     this.slots.acquire()
     const life = lives[slot]
     const reach = this.reachOf(slot)
     const event = lastEvents[slot]
-    reach[slot] = lastStamps[slot] + this.lateTicks
+    reach[slot] += this.lateTicks
     this.slots.release()
     if (life === Life.open || life === Life.closing) return null
     return { event, slot, stamp: reach[slot], reach, number: ++this.placed, isLast: true }

@@ -9,7 +9,7 @@ import { Region } from '../heap/region.js'
 import { MOST_STREAMS } from './known-order.js'
 
 /** Grows with each change of what lies where, or of what it means. */
-const ORDER_VERSION = 2
+const ORDER_VERSION = 3
 
 /** Events of a thread that others can give back when it has died; beyond these it takes a few with it. */
 const MOST_EVENTS = 64
@@ -60,9 +60,8 @@ function layOut(region: Region) {
     owned: region.int32(MOST_STREAMS),
     /** the driver's, -1 for none */
     handles: region.float64(MOST_STREAMS),
-    /** event and stamp of the last mark of the stream that was ended last; the event stays with the slot */
+    /** the event of the last mark of the stream that was ended last, whose stamp is the clock's; it stays with the slot; 0 for none */
     lastEvents: region.float64(MOST_STREAMS),
-    lastStamps: region.float64(MOST_STREAMS),
     /** by thread: the events that it made and keeps for its own marks */
     eventCounts: region.int32(MOST_WORKERS + 1),
     events: region.float64((MOST_WORKERS + 1) * MOST_EVENTS),

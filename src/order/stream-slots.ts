@@ -83,12 +83,9 @@ export class StreamSlots {
     return true
   }
 
+  /** Slots are whole after the death of a holder, too: each step of a slot is one store. */
   acquire(): void {
-    if ((this.lock?.acquire() ?? 0) === 0) return
-    // Slots are whole after the death of a holder: each step of a slot is one store. Only the clock of a free slot may have
-    // ticked for a stream that never came; no mark would ever cover that tick.
-    const { lives, completed, marked } = this.state
-    for (let slot = 0; slot < MOST_STREAMS; slot++) if (lives[slot] === Life.free) completed[slot] = marked[slot]
+    this.lock?.acquire()
   }
 
   release(): void {
