@@ -1,9 +1,11 @@
-// Calls cut short at a chosen point. The engine stops a script, and notices a full stack, where a function begins; so a cut
-// anywhere is a cut at the beginning of the nth method that a program calls. A script is stopped as by Ctrl-C in a REPL, and
-// runs no `finally` block then.
+// Calls cut short at a chosen point. The engine stops a script, and notices a full stack, where a function begins, a built-in one too,
+// Atomics.store say; so a cut anywhere is a cut at the beginning of the nth method that a program calls. A script is stopped as by
+// Ctrl-C in a REPL, and runs no `finally` block then. The simulated device is not cut: its calls stand for the driver's.
 
 import { Script } from 'node:vm'
 import { Random } from '../src/base/random.js'
+import { ServedDriver } from '../src/driver/simulated/served-driver.js'
+import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import { replacePrivate } from './replace-method.js'
 
 export const CUTS = ['a stopped script', 'a full stack'] as const
@@ -16,21 +18,38 @@ export function choosePoints(count: number, most: number, seed: number): number[
   return points
 }
 
+/** Objects whose functions are built in, and called by the library. */
+const BUILT_IN: readonly object[] = [
+  Atomics,
+  Math,
+  Map.prototype,
+  Set.prototype,
+  Array.prototype,
+  Object.getPrototypeOf(Int32Array.prototype),
+]
+const { wait } = Atomics
 const NOTHING = new Int32Array(new SharedArrayBuffer(4))
 
-/** Methods and getters of classes, at the beginning of which programs can be cut short. */
+/** Methods and getters of classes, and built-in functions, at the beginning of which programs can be cut short. */
 export class CutPoints {
   private readonly mends: (() => void)[] = []
   /** how many more begin until the cut; none comes below 1 */
   private left = 0
+  /** calls of the device that are under way */
+  private inDevice = 0
 
   constructor(
     classes: readonly { readonly prototype: object }[],
     private readonly cut: (typeof CUTS)[number],
   ) {
+    for (const { prototype } of [SimulatedDriver, ServedDriver]) {
+      for (const name of methodsOf(prototype)) this.leaveOut(prototype, name)
+    }
+    for (const prototype of [...classes.map(one => one.prototype), ...BUILT_IN]) {
+      for (const name of methodsOf(prototype)) this.watch(prototype, name)
+    }
     for (const { prototype } of classes) {
       for (const [name, property] of Object.entries(Object.getOwnPropertyDescriptors(prototype))) {
-        if (typeof property.value === 'function' && name !== 'constructor') this.watch(prototype, name)
         if (property.get !== undefined) this.watchGetter(prototype, name, property, property.get)
       }
     }
@@ -76,6 +95,25 @@ export class CutPoints {
     this.mends.push(mend)
   }
 
+  private leaveOut(prototype: object, name: string): void {
+    const enter = () => this.inDevice++
+    const leave = () => this.inDevice--
+    const mend = replacePrivate(
+      prototype,
+      name,
+      original =>
+        function (this: never, ...args: never[]) {
+          enter()
+          try {
+            return original.apply(this, args)
+          } finally {
+            leave()
+          }
+        },
+    )
+    this.mends.push(mend)
+  }
+
   private watchGetter(prototype: object, name: string, property: PropertyDescriptor, original: () => unknown): void {
     const begin = () => this.begin()
     const get = function (this: unknown): unknown {
@@ -87,9 +125,15 @@ export class CutPoints {
   }
 
   private begin(): void {
-    if (this.left === 0 || --this.left > 0) return
+    if (this.left === 0 || this.inDevice > 0 || --this.left > 0) return
     if (this.cut === 'a full stack') throw new RangeError('Maximum call stack size exceeded')
     process.kill(process.pid, 'SIGINT')
-    for (;;) Atomics.wait(NOTHING, 0, 0) // until the script is stopped
+    for (;;) wait(NOTHING, 0, 0) // until the script is stopped
   }
+}
+
+function methodsOf(prototype: object): string[] {
+  return Object.entries(Object.getOwnPropertyDescriptors(prototype))
+    .filter(([name, { value, writable }]) => typeof value === 'function' && writable === true && name !== 'constructor')
+    .map(([name]) => name)
 }

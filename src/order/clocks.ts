@@ -54,7 +54,7 @@ export class Clocks extends KnownOrder {
   readonly completed: Float64Array
   /** as `completed`, but learnt by waiting on the host alone, so that it does not depend on how fast the device is */
   readonly waited: Float64Array
-  /** by slot: the driver's handle of the stream, whichever thread's it is; -1 for none (0 is the default stream's) */
+  /** by slot: the driver's handle of the stream, whichever thread's it is, also once it is closed; -1 for none (0 is the default stream's) */
   readonly handles: Float64Array
   /** which slots are open, and whose */
   readonly slots: StreamSlots

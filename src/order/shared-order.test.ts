@@ -178,6 +178,43 @@ describe('shared order', () => {
     Stream.create(there)
   })
 
+  it('a close that was cut short can be done again, and holds up no call of its thread', () => {
+    const { order, clocks, there } = setUp()
+    const stream = Stream.create(there)
+    const { slot, handle } = stream
+    const next: (() => void)[] = [
+      () => there.poll(slot),
+      () => there.covering(slot),
+      () => stream.synchronize(),
+      () => there.slots.dropStale(),
+    ]
+    for (const call of next) {
+      assert.ok(there.slots.stop(slot)) // the first step of a close
+      call()
+      assert.ok(clocks.isOpen(slot), `${call}`)
+    }
+    there.slots.stop(slot)
+    stream.close()
+    assert.throws(() => order.driver.cuStreamQuery(handle), /no such stream/)
+  })
+
+  it('a dead thread’s stream whose end was cut short in a living thread is ended with that', () => {
+    const { order, clocks, there } = setUp()
+    const [stream, captured] = [Stream.create(there), Stream.create(there)]
+    there.suspend(captured)
+    const { me } = there.slots
+    const heir = new Clocks(Context.open(order.driver, 0), clocks.share())
+    clocks.slots['roster'].bury(me)
+    for (const { slot } of [stream, { slot: captured.lastSlot }]) heir.slots.inherit(slot, me)
+    clocks.slots.forget(me)
+    heir.slots.dropStale()
+    assert.equal(clocks.isOpen(stream.slot), true)
+    assert.equal(clocks.isOpen(captured.lastSlot), false, 'what was captured gets no marks')
+    clocks.slots['roster'].bury(heir.slots.me)
+    assert.equal(clocks.buryStreams(), 2)
+    assert.throws(() => order.driver.cuStreamQuery(stream.handle), /no such stream/)
+  })
+
   it('a tick for a stream that never came, because its thread died, leaves no free without a mark', () => {
     const { clocks, there, here } = setUp()
     const { slot } = here

@@ -58,7 +58,7 @@ function layOut(region: Region) {
     owners: region.int32(MOST_STREAMS),
     /** 1 for a stream that its owner made and destroys */
     owned: region.int32(MOST_STREAMS),
-    /** the driver's, -1 for none */
+    /** the driver's, of the stream that the slot has or had last; -1 for none */
     handles: region.float64(MOST_STREAMS),
     /** the event of the last mark of the stream that was ended last, whose stamp is the clock's; it stays with the slot; 0 for none */
     lastEvents: region.float64(MOST_STREAMS),

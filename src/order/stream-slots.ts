@@ -22,6 +22,8 @@ export class StreamSlots {
   private lock: RobustLock | null = null
   /** This thread has the number of a dead one, whose streams and events are not cleared up yet. */
   hasEstate = false
+  /** by slot: what it was when this thread began to end its stream */
+  private readonly livesBefore = new Int32Array(MOST_STREAMS)
 
   constructor(private readonly state: OrderState) {
     this.roster = new Roster(state.roster, 0)
@@ -92,16 +94,25 @@ export class StreamSlots {
     this.lock?.release()
   }
 
-  /** See RobustLock; the same for the pin. */
+  /** See RobustLock; the same for the pin, and for streams that this thread was about to end. */
   dropStale(): void {
     this.lock?.dropStale()
     this.unpin()
+    for (let slot = 0; slot < this.state.limit[0]; slot++) this.takeBackEnd(slot)
+  }
+
+  /** Where a call of this thread was cut short while it ended or suspended the stream of a slot, that is as it was before. */
+  takeBackEnd(slot: number): void {
+    const { lives, owners } = this.state
+    if (lives[slot] !== Life.closing || owners[slot] !== this.me) return
+    if (this.livesBefore[slot] === Life.suspended) this.suspend(slot)
+    else this.reopen(slot)
   }
 
   /** The slot of an open stream with this handle that a thread of this device made; -1 for none. */
   ownedBy(handle: number): number {
-    const slot = this.state.handles.indexOf(handle)
-    return slot !== -1 && this.isOpen(slot) && this.state.owned[slot] === 1 ? slot : -1
+    const { handles, owned } = this.state
+    return handles.findIndex((one, slot) => one === handle && this.isOpen(slot) && owned[slot] === 1)
   }
 
   generationOf(slot: number): number {
@@ -126,8 +137,13 @@ export class StreamSlots {
 
   /** Whether the stream that had a slot in that generation was closed. */
   hasEnded(slot: number, generation: number): boolean {
+    return !this.isTaken(slot) || this.state.generations[slot] !== generation
+  }
+
+  /** Whether a slot has a stream that was not closed. */
+  private isTaken(slot: number): boolean {
     const life: Life = this.state.lives[slot]
-    return life === Life.retired || life === Life.free || this.state.generations[slot] !== generation
+    return life !== Life.retired && life !== Life.free
   }
 
   /** Whether a slot still has the stream that had it in that generation, captured or not. */
@@ -166,9 +182,10 @@ export class StreamSlots {
     return slot
   }
 
-  /** Whether the handle of a slot means the same stream in this thread: that of the per-thread default stream does in its own only. */
+  /** Whether this thread can mark the stream of a slot, or needs not, since it has ended: that of another thread's per-thread default stream it cannot. */
   isReachable(slot: number): boolean {
-    return this.state.handles[slot] !== CU_STREAM_PER_THREAD || this.state.owners[slot] === this.me
+    const { handles, owners } = this.state
+    return handles[slot] !== CU_STREAM_PER_THREAD || owners[slot] === this.me || !this.isTaken(slot)
   }
 
   /**
@@ -198,6 +215,7 @@ export class StreamSlots {
     this.acquire()
     const isOpen = this.isOpen(slot)
     if (isOpen) {
+      this.livesBefore[slot] = Life.open
       state.owners[slot] = this.me
       Atomics.store(state.lives, slot, Life.closing)
     }
@@ -221,9 +239,8 @@ export class StreamSlots {
     this.release()
   }
 
-  /** The stream is closed. Its handle goes before it is destroyed: a death in between leaves a stream, and never destroys one twice. */
+  /** The stream is closed, and destroyed after this: a death in between leaves a stream, and never destroys one twice. */
   retire(slot: number): void {
-    this.state.handles[slot] = -1
     Atomics.store(this.state.lives, slot, Life.retired)
   }
 
@@ -237,8 +254,9 @@ export class StreamSlots {
 
   /** Returns when no other thread that lives is about to end or suspend the stream of a slot, true at once when none is. */
   awaitClosing(slot: number): boolean {
-    const { lives, owners } = this.state
-    if (Atomics.load(lives, slot) !== Life.closing || owners[slot] === this.me) return true
+    const { lives } = this.state
+    this.takeBackEnd(slot)
+    if (Atomics.load(lives, slot) !== Life.closing) return true
     Atomics.wait(lives, slot, Life.closing, PATIENCE_MS)
     serveWaiting()
     return false
@@ -261,13 +279,14 @@ export class StreamSlots {
     this.acquire()
     const was: Life = lives[slot]
     // Another thread may have cleaned up, and the number may be a new one's.
-    let inherits = this.isDead(dead) && owners[slot] === dead && was !== Life.free && was !== Life.retired
+    let inherits = this.isDead(dead) && owners[slot] === dead && this.isTaken(slot)
     if (inherits && handles[slot] === CU_STREAM_LEGACY_DEFAULT) {
       inherits = false
       owners[slot] = 0
       Atomics.store(lives, slot, Life.open)
     }
     if (inherits) {
+      this.livesBefore[slot] = was
       owners[slot] = this.me
       Atomics.store(lives, slot, Life.closing)
     }
@@ -286,19 +305,17 @@ export class StreamSlots {
 
   /** Takes `inherit` back. Where the dead thread's number is another one's by now, the stream stays this thread's, and ends with it. */
   disown(slot: number, dead: number): void {
+    this.takeBackEnd(slot)
     this.acquire()
     if (this.isDead(dead)) this.state.owners[slot] = dead
-    Atomics.store(this.state.lives, slot, Life.open)
     this.release()
   }
 
   /** Gives the number of a dead thread away, unless it still has open streams or another thread was first. */
   forget(dead: number): void {
-    const { lives, owners, pins } = this.state
+    const { owners, pins } = this.state
     this.acquire()
-    const isEmpty = !owners.some(
-      (owner, slot) => owner === dead && lives[slot] !== Life.free && lives[slot] !== Life.retired,
-    )
+    const isEmpty = !owners.some((owner, slot) => owner === dead && this.isTaken(slot))
     if (isEmpty && this.isDead(dead)) {
       pins[dead] = 0
       this.state.eventCounts[dead] = 0

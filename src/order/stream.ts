@@ -258,6 +258,8 @@ export class Stream implements Disposable {
 
   /** Refuses, in the name of `call`, a stream that is closed or captured. */
   checkOpen(call: string): void {
+    if (this.isOpen) return
+    if (this.slot !== -1) this.clocks.slots.takeBackEnd(this.slot)
     if (!this.isOpen) throw this.refusal(call)
   }
 
