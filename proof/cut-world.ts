@@ -14,7 +14,7 @@ import { type CUTS, CutPoints, choosePoints } from './cut-points.js'
 
 export const CAPACITY_BYTES: number = 512 * MiB
 /** At how many points a program is cut short, if it has more; chosen by the seed. */
-export const MOST_POINTS = Number(process.env['CUTS_POINTS'] ?? 12)
+export const MOST_POINTS = Number(process.env['CUTS_POINTS'] ?? 1000)
 
 type Work = ReturnType<SimulatedDriver['submitted']>
 

@@ -35,10 +35,12 @@ import { SlotCache } from '../src/pool/slot-cache.js'
 import { ThreadCache } from '../src/pool/thread-cache.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
 import { CUTS, CutPoints, choosePoints } from './cut-points.js'
-import { cutAtEach, MOST_POINTS, type Subject } from './cut-world.js'
+import { cutAtEach, type Subject } from './cut-world.js'
 
 const SEED = Number(process.env['CUTS_SEED'] ?? 1)
 const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 12)
+/** At how many points a program on a shared pool is cut short: each asks the keeper several times. */
+const MOST_POINTS = Number(process.env['CUTS_POINTS'] ?? 12)
 const LIMIT = 64 * MiB
 const MOST_BURST = 24
 const CACHED = 6

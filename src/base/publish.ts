@@ -7,7 +7,7 @@ export function publish(words: Int32Array, index: number, value: number): void {
   else Atomics.store(words, index, value)
 }
 
-/** Publishes two values one after the other; a call that is cut short publishes both or none. */
+/** Publishes two values one after the other; a call that is cut short publishes both or none, or on arm64, where it calls, perhaps the first. */
 export function publishBoth(
   first: Int32Array,
   firstIndex: number,

@@ -232,11 +232,11 @@ export class Bump {
     const span = spans[index]
     const isEmptied = span.below === entry
     const next = new Span(entry)
-    // From here on nothing is called but what the engine has built in.
+    // From here on nothing is called, so that the call is not cut short.
     span.last = isEmptied ? 0 : entry
-    if (index < spans.length - 1) spans.pop() // an empty one
-    if (isEmptied) spans.pop()
-    spans.push(next)
+    if (index < spans.length - 1) spans.length-- // an empty one
+    if (isEmptied) spans.length--
+    spans[spans.length] = next
     this.span = next
     this.freed -= freed
     this.freedUnits -= freedUnits

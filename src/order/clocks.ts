@@ -445,7 +445,7 @@ export class Clocks extends KnownOrder {
     }
     for (let event = this.spareEvents.at(-1); event !== undefined; event = this.spareEvents.at(-1)) {
       driver.cuEventDestroy(event)
-      this.spareEvents.pop()
+      this.spareEvents.length--
     }
     const { lastEvents } = this.state
     for (let slot = 0; slot < MOST_STREAMS && this.slots.isAlone; slot++) {
@@ -472,9 +472,10 @@ export class Clocks extends KnownOrder {
       if (replaced === null && this.spareEvents.length === 0) this.spareEvents.push(this.newEvent())
       const event = replaced === null ? this.spareEvents[this.spareEvents.length - 1] : replaced.event
       driver.cuEventRecord(event, this.handles[slot])
-      if (replaced === null) this.spareEvents.pop()
-      else marks.pop()
-      marks.push({ event, slot, stamp: reach[slot], reach, number: ++this.placed, isLast: false })
+      // Without a call in between, where this one could be cut short.
+      if (replaced === null) this.spareEvents.length--
+      else marks.length--
+      marks[marks.length] = { event, slot, stamp: reach[slot], reach, number: ++this.placed, isLast: false }
     } finally {
       this.slots.unpin()
     }
@@ -616,10 +617,10 @@ export class Clocks extends KnownOrder {
   private prune(slot: number): void {
     const marks = this.marks[slot]
     let passed = 0
-    for (; passed < marks.length && marks[passed].stamp <= this.completed[slot]; passed++) {
-      if (!marks[passed].isLast) this.spareEvents.push(marks[passed].event)
-    }
-    marks.splice(0, passed)
+    while (passed < marks.length && marks[passed].stamp <= this.completed[slot]) passed++
+    if (passed === 0) return
+    // A call that is cut short here loses an event, and never has one twice.
+    for (const { event, isLast } of marks.splice(0, passed)) if (!isLast) this.spareEvents.push(event)
   }
 
   private query(slot: number): boolean {

@@ -194,6 +194,7 @@ export class StreamSlots {
    */
   pin(slot: number, generation = this.state.generations[slot]): boolean {
     const { state, me } = this
+    if (slot === -1) return false // of a closed stream
     // No other thread ends this one's stream. Whoever claims a slot writes its life last, so that is read first.
     const life = Atomics.load(state.lives, slot)
     if (state.owners[slot] === me && life === Life.open) return state.generations[slot] === generation

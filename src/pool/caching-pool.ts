@@ -132,7 +132,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
       const stack = this.slots.stackFor(slot, units)
       const block = stack.top
       if (this.slots.take(stack, units)) {
-        // A call is cut short where a function begins, if at all: until the block is live none does.
+        // A call is cut short where a function begins, a built-in one too: until the block is live none does.
         block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
         return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
       }

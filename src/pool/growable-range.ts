@@ -4,7 +4,8 @@
 // at least: after a shrink less than that stays mapped beyond what is needed, while a large step takes few driver calls.
 // Growing touches only what is new, whatever is there already.
 //
-// Nothing here knows of pending work: cuMemUnmap does not wait for any, so the caller must.
+// Nothing here knows of pending work: cuMemUnmap does not wait for any, so the caller must. A call can be cut short where a function
+// begins; so what a call of the driver has changed is noted without a call, Array.push for one, in between.
 
 import { assert } from '../base/assert.js'
 import { MiB } from '../base/bytes.js'
@@ -83,12 +84,13 @@ export class GrowableRange {
     const driver = this.context.activate()
     this.releaseUnmapped()
     while (this.lastOffset >= bytes) {
-      const last = this.pieces[this.pieces.length - 1]
+      const { pieces, unmapped } = this
+      const last = pieces[pieces.length - 1]
       driver.cuMemUnmap(this.base + last.offset, last.bytes)
-      this.pieces.pop()
-      this.unmapped.push(last)
+      pieces.length--
+      unmapped[unmapped.length] = last
       this.mappedBytes = last.offset
-      this.usableBytes = Math.min(this.usableBytes, last.offset)
+      if (this.usableBytes > last.offset) this.usableBytes = last.offset
       this.releaseUnmapped()
     }
   }
@@ -129,13 +131,14 @@ export class GrowableRange {
 
   /** Adds one piece that ends at `target` or before. */
   private mapPiece(target: number): void {
-    const { mappedBytes: offset } = this
+    const { mappedBytes: offset, pieces, unmapped } = this
     const bytes = Math.min(this.pieceBytes(offset), target - offset)
     const handle = this.obtain(bytes)
-    this.unmapped.push({ bytes, handle })
+    const piece = { offset, bytes, handle }
+    unmapped[unmapped.length] = piece
     this.context.activate().cuMemMap(this.base + offset, bytes, handle)
-    this.unmapped.pop()
-    this.pieces.push({ offset, bytes, handle })
+    unmapped.length--
+    pieces[pieces.length] = piece
     this.mappedBytes = offset + bytes
   }
 
@@ -152,7 +155,7 @@ export class GrowableRange {
     const { unmapped } = this
     while (unmapped.length > 0) {
       this.context.activate().cuMemRelease(unmapped[unmapped.length - 1].handle)
-      unmapped.pop()
+      unmapped.length--
     }
   }
 }

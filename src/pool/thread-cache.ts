@@ -2,8 +2,8 @@
 // of each record says the same to the other threads, so that the keeper can take cached blocks away (shared-slots.ts). A
 // block that the thread takes from a stack is its own once its owner word, read behind the door, still says that it is cached.
 //
-// A call can be cut short while its thread lives on. The engine does that where a function begins or a loop goes round, so the cached path
-// changes stack and owner word with no call in between. Whatever else changes the stacks says so in `isChanging`; where that
+// A call can be cut short while its thread lives on. The engine does that where a function begins, a built-in one too, or a loop goes
+// round, so the cached path changes stack and owner word with no call in between. Whatever else changes the stacks says so in `isChanging`; where that
 // was left set, the next such call builds the stacks again from the owner words.
 
 import { assert } from '../base/assert.js'

@@ -4,6 +4,7 @@
 // the work of streams, hence that condition.
 
 import { assert } from '../base/assert.js'
+import { CudaError } from '../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { State, Stride, Word } from '../heap/records.js'
@@ -174,9 +175,11 @@ export class VirtualBacking implements Backing {
       if (bytes === 0) continue
       for (const [granule, handle] of handles.entries()) {
         if (handle === 0) continue
-        driver.cuMemUnmap(base + granule * this.stepBytes, this.stepBytes)
+        const unmap = () => driver.cuMemUnmap(base + granule * this.stepBytes, this.stepBytes)
+        if (handle > 0) unmap()
+        else unlessRefused(unmap) // a call that was cut short was unmapping it
         handles[granule] = 0
-        this.spare.push(handle)
+        this.spare[this.spare.length] = Math.abs(handle)
       }
       driver.cuMemAddressFree(base, bytes)
       reservation.bytes = 0
@@ -267,7 +270,8 @@ export class VirtualBacking implements Backing {
     if (leaveFreeBytes > 0 && driver.cuMemGetInfo().freeBytes - missingBytes < leaveFreeBytes) return false
     while (this.spare.length < count) {
       try {
-        this.spare.push(driver.cuMemCreate(this.stepBytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE))
+        const handle = driver.cuMemCreate(this.stepBytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
+        this.spare[this.spare.length] = handle
       } catch (error) {
         // What is not enough would only be missing elsewhere.
         while (this.spare.length > before) this.releaseSpare()
@@ -288,7 +292,7 @@ export class VirtualBacking implements Backing {
         const handle = this.spare[this.spare.length - 1]
         driver.cuMemMap(reservation.base + granule * this.stepBytes, this.stepBytes, handle)
         reservation.handles[granule] = handle
-        this.spare.pop()
+        this.spare.length--
         mapped.push(granule)
       }
       for (const [first, count] of runsOf(granules)) {
@@ -345,18 +349,29 @@ export class VirtualBacking implements Backing {
   }
 
   private unmap(reservation: Reservation, granule: number, count: number): void {
-    const ptr = reservation.base + granule * this.stepBytes
-    this.context.activate().cuMemUnmap(ptr, count * this.stepBytes)
+    const { base, handles, uses } = reservation
+    const driver = this.context.activate()
+    const negate = () => {
+      for (let index = granule; index < granule + count; index++) handles[index] = -handles[index]
+    }
+    negate()
+    try {
+      driver.cuMemUnmap(base + granule * this.stepBytes, count * this.stepBytes)
+    } catch (error) {
+      negate()
+      throw error
+    }
+    const { spare } = this
     for (let index = granule; index < granule + count; index++) {
-      this.spare.push(reservation.handles[index])
-      reservation.handles[index] = 0
-      reservation.uses.keys[index] = 0
+      spare[spare.length] = -handles[index]
+      handles[index] = 0
+      uses.keys[index] = 0
     }
   }
 
   private releaseSpare(): void {
     this.context.activate().cuMemRelease(this.spare[this.spare.length - 1])
-    this.spare.pop()
+    this.spare.length-- // without a call, where this one could be cut short
     this.reservedBytes -= this.stepBytes
   }
 
@@ -397,4 +412,12 @@ function isSame(window: Window, other: Window | null): boolean {
   return (
     other !== null && window.record === other.record && window.start === other.start && window.range === other.range
   )
+}
+
+function unlessRefused(work: () => void): void {
+  try {
+    work()
+  } catch (error) {
+    if (!(error instanceof CudaError)) throw error
+  }
 }
