@@ -8,8 +8,8 @@ import type { SharedStream, Stream } from '../src/order/stream.js'
 
 const POSTS = 8
 const MOST_STREAMS = 64
-/** What a call on a stream may say, once its thread has ended it or is about to. */
-const ENDED = /the stream is closed|is closed, here|was closed by the thread|(was|being) closed, /
+/** What a call on a stream may say, once its thread has ended it or is about to. No regular expression: V8 ends the process where it compiles one on a full stack. */
+const ENDED = ['the stream is closed', 'is closed, here', 'was closed by the thread', 'was closed, ', 'being closed, ']
 
 /** By post: generation and slot of a lent stream in one word, 0 for none. */
 export function newPosts(): Int32Array {
@@ -21,7 +21,7 @@ export function unlessEnded<R>(call: () => R): R | null {
   try {
     return call()
   } catch (error) {
-    if (error instanceof PoolError && ENDED.test(error.message)) return null
+    if (error instanceof PoolError && ENDED.some(part => error.message.includes(part))) return null
     throw error
   }
 }

@@ -31,5 +31,5 @@ export class CallSite {
 
 /** The package's own tests call it like any program. */
 function isOurs(frame: string): boolean {
-  return frame.includes(PACKAGE) && !/\.(test|suite)\.js/.test(frame)
+  return frame.includes(PACKAGE) && !frame.includes('.test.js') && !frame.includes('.suite.js')
 }

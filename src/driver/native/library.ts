@@ -5,6 +5,7 @@
 
 import type { LibraryHandle } from 'koffi'
 import { CudaError, NoDeviceError } from '../../base/errors.js'
+import { checkDeepStack } from '../../base/stack.js'
 import { RESULT } from '../constants.js'
 import { isMissing, type Koffi, keepOpen, loadKoffi } from './koffi.js'
 import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName, koffiPrototype } from './table.js'
@@ -62,6 +63,7 @@ export function boundWhenCalled(library: Library): Functions {
   const functions = {} as Functions
   for (const name of FUNCTION_NAMES) {
     functions[name] = (...args) => {
+      checkDeepStack() // V8 ends the process where it compiles a regular expression on a full stack
       functions[name] = library.bind(name)
       return functions[name](...args)
     }
