@@ -3,7 +3,7 @@
 
 import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
-import type { Device } from '../src/device.js'
+import type { Device } from '../src/device/device.js'
 import { limited, type Stream } from '../src/index.js'
 import type { Pool } from '../src/pool/pool.js'
 import { headline, machineOf, save } from './machine.js'

@@ -3,7 +3,7 @@
 // given back between the steps, untimed. Run: node dist/bench/growable.js [--device D] [--smoke] [--save DIR]
 
 import { formatBytes, GiB, MiB } from '../src/base/bytes.js'
-import type { Device } from '../src/device.js'
+import type { Device } from '../src/device/device.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../src/driver/constants.js'
 import type { GrowableBuffer } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'

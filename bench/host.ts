@@ -3,7 +3,7 @@
 // Run: node dist/bench/host.js [--device D] [--smoke] [--save DIR]
 
 import { KiB, MiB } from '../src/base/bytes.js'
-import type { Device } from '../src/device.js'
+import type { Device } from '../src/device/device.js'
 import type { HostPool } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'

@@ -3,7 +3,8 @@
 import { basename } from 'node:path'
 import { Command } from 'commander'
 import { chosenDevice } from '../src/cli/device-option.js'
-import { type Device, type DeviceChoice, openDevice } from '../src/device.js'
+import type { Device } from '../src/device/device.js'
+import { type DeviceChoice, openDevice } from '../src/device/open.js'
 
 export interface BenchOptions {
   readonly device?: string

@@ -7,7 +7,7 @@
 process.env['CUDA_DEVICE_MAX_CONNECTIONS'] ??= '32'
 
 import { MiB } from '../src/base/bytes.js'
-import { registerSimulatedKernel } from '../src/driver/simulated/kernels.js'
+import { registerSimulatedKernel } from '../src/driver/simulated-kernels.js'
 import { type DeviceBuffer, openNvtx, type Pool, profiled } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { type BenchOptions, deviceBenchmark, deviceOf, optionsOf } from './options.js'

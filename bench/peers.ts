@@ -4,7 +4,8 @@
 // D is a GPU, which copies to the next one, or 'simulated'.
 
 import { formatBytes, GiB, KiB, MiB } from '../src/base/bytes.js'
-import { type Device, openDevices } from '../src/device.js'
+import type { Device } from '../src/device/device.js'
+import { openDevices } from '../src/device/open.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { Pool } from '../src/pool/pool.js'
 import { headline, machineOf, median, save } from './machine.js'

@@ -4,7 +4,8 @@
 // Run: node dist/bench/pipeline.js [--device D] [--smoke] [--save DIR]
 
 import { KiB, MiB } from '../src/base/bytes.js'
-import { type Device, openDevice } from '../src/device.js'
+import type { Device } from '../src/device/device.js'
+import { openDevice } from '../src/device/open.js'
 import { CU_EVENT_DISABLE_TIMING } from '../src/driver/constants.js'
 import type { Driver } from '../src/driver/driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'

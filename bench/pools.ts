@@ -3,7 +3,7 @@
 // buffer and the loop to keep it, below which no pool can be. Run: node dist/bench/pools.js [--device D] [--smoke] [--save DIR]
 
 import { KiB, MiB } from '../src/base/bytes.js'
-import type { Device } from '../src/device.js'
+import type { Device } from '../src/device/device.js'
 import { POOL_ATTRIBUTE } from '../src/driver/constants.js'
 import { headline, machineOf, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'

@@ -1,9 +1,9 @@
 // How fast a recording goes through the pool on the simulated device: host time only, one thread.
 // Run: node dist/bench/replay.js [FILE] [--rounds N] [--smoke] [--save DIR]
 
-import { replayDevices } from '../src/device.js'
+import { replayDevices } from '../src/device/open.js'
 import { Pass } from '../src/trace/pass.js'
-import { readSnapshot } from '../src/trace/pytorch-snapshot.js'
+import { readSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
 import { machineOf, median, save } from './machine.js'
 import { type BenchOptions, benchmark, optionsOf } from './options.js'
 

@@ -7,8 +7,8 @@ import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../src/base/bytes.js'
 import { NoLibraryError } from '../src/base/errors.js'
-import { openNvrtc } from '../src/driver/native/nvrtc.js'
 import { openDevice } from '../src/index.js'
+import { openNvrtc } from '../src/libraries/nvrtc.js'
 import { outcome } from '../test/outcome.suite.js'
 
 // What the kernel frees is counted by the heap, or trapped, as `counted` says. Another block keeps the superblock in use.

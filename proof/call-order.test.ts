@@ -5,7 +5,7 @@ import { describe, it } from 'node:test'
 import { CudaError } from '../src/base/errors.js'
 import { Random } from '../src/base/random.js'
 import { CU_STREAM_PER_THREAD } from '../src/driver/constants.js'
-import type { WorkPoint } from '../src/driver/simulated/stream-queue.js'
+import type { WorkPoint } from '../src/driver/simulated/streams/stream-queue.js'
 import type { Point } from './call-order.js'
 import { ObservedDriver } from './observed-driver.js'
 

@@ -4,7 +4,7 @@
 
 import { Script } from 'node:vm'
 import { Random } from '../src/base/random.js'
-import { ServedDriver } from '../src/driver/simulated/served-driver.js'
+import { ServedDriver } from '../src/driver/simulated/remote/served-driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import { replacePrivate } from './replace-method.js'
 

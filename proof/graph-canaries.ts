@@ -1,10 +1,10 @@
 // The rules of captures and graphs: where their memory comes from, when it is used again, and when it goes back.
 
 import type { Stream } from '../src/order/stream.js'
-import { CaptureArena } from '../src/pool/capture-arena.js'
-import type { Use } from '../src/pool/deferred.js'
-import { GraphArenas } from '../src/pool/graph-arenas.js'
-import { Reserve } from '../src/pool/reserve.js'
+import { CaptureArena } from '../src/pool/caching/captures/capture-arena.js'
+import { GraphArenas } from '../src/pool/caching/captures/graph-arenas.js'
+import type { Use } from '../src/pool/caching/deferred.js'
+import { Reserve } from '../src/pool/caching/reserve.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 export const GRAPH_CANARIES = {

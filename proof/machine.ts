@@ -1,6 +1,6 @@
 import type { FaultRule } from '../src/driver/simulated/index.js'
 import type { Device, DeviceBuffer, Event, Stream } from '../src/index.js'
-import type { CachingPool } from '../src/pool/caching-pool.js'
+import type { CachingPool } from '../src/pool/caching/caching-pool.js'
 
 /** What programs run on: a device, kernels that mark memory, an opinion on what comes before what, and a judge of grants. */
 export interface Machine<Point> {

@@ -3,11 +3,11 @@
 import { Double, type RecordTable, State, Word } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
-import { CachingPool } from '../src/pool/caching-pool.js'
-import { Deferred, type Use } from '../src/pool/deferred.js'
-import { GranuleUses } from '../src/pool/granule-uses.js'
-import { OtherStreams } from '../src/pool/other-streams.js'
-import { SlotCache } from '../src/pool/slot-cache.js'
+import { GranuleUses } from '../src/pool/backing/granule-uses.js'
+import { CachingPool } from '../src/pool/caching/caching-pool.js'
+import { Deferred, type Use } from '../src/pool/caching/deferred.js'
+import { OtherStreams } from '../src/pool/caching/other-streams.js'
+import { SlotCache } from '../src/pool/caching/slot-cache.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 /** Of every stream everything is known to come before every other one. */

@@ -113,7 +113,7 @@ describe('a failing program', () => {
     const text = describeFailure(failing, OPERATIONS, rule)
     const again = /^again: node (\S+) (.*) --rule '(.*)'$/m.exec(text)!
     const { stdout, status } = spawnSync(process.execPath, [again[1], ...again[2].split(' '), '--rule', again[3]], {
-      cwd: new URL('../../', import.meta.url),
+      cwd: new URL('../..', import.meta.url),
       encoding: 'utf8',
     })
     assert.equal(status, 0)

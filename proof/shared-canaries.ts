@@ -1,10 +1,10 @@
 // The rules of pools that threads share.
 
 import { Word } from '../src/heap/records.js'
-import type { Block } from '../src/pool/block.js'
-import { Deferred, type Use } from '../src/pool/deferred.js'
-import { Keeper } from '../src/pool/keeper.js'
-import { ThreadCache } from '../src/pool/thread-cache.js'
+import type { Block } from '../src/pool/caching/block.js'
+import { Deferred, type Use } from '../src/pool/caching/deferred.js'
+import { Keeper } from '../src/pool/shared/keeper.js'
+import { ThreadCache } from '../src/pool/shared/thread-cache.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 export const SHARED_CANARIES = {

@@ -1,7 +1,8 @@
 // A thread of terminations.test.ts: it shares a pool, holds and caches some of it, and makes one call in which it is terminated.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { attachDevice, attachPool, type SharedPoolDescriptor } from '../src/device.js'
+import { attachDevice, attachPool } from '../src/device/attach.js'
+import type { SharedPoolDescriptor } from '../src/device/device.js'
 import type { SharedStream } from '../src/order/stream.js'
 
 export interface TerminationWork {

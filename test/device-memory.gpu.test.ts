@@ -7,9 +7,9 @@ import { after, describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../src/base/bytes.js'
 import { NoLibraryError } from '../src/base/errors.js'
-import { openNvrtc } from '../src/driver/native/nvrtc.js'
 import { type DevicePointer, openDevice, type Stream } from '../src/index.js'
 import { shippedPtx } from '../src/kernel/device-code.js'
+import { openNvrtc } from '../src/libraries/nvrtc.js'
 import { WAIT_FOR_GATE } from '../src/order/gpu-fixture.suite.js'
 
 const COUNT = 65_536

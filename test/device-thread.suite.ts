@@ -2,7 +2,8 @@
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { Random } from '../src/base/random.js'
-import { attachDevice, type Device, type SharedDevice } from '../src/device.js'
+import { attachDevice } from '../src/device/attach.js'
+import type { Device, SharedDevice } from '../src/device/device.js'
 import type { SharedEvent } from '../src/order/event.js'
 import type { SharedStream } from '../src/order/stream.js'
 

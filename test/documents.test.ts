@@ -11,17 +11,19 @@ import * as errors from '../src/base/errors.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import { classOf, UNIT_BYTES } from '../src/heap/size-classes.js'
 import { MiB, openDevice } from '../src/index.js'
-import { parsePoolOptions } from '../src/pool/options.js'
+import { parsePoolOptions } from '../src/pool/caching/options.js'
 import type { DeviceReport } from '../src/report/device-text.js'
 import { POLICIES } from '../src/trace/replay-result.js'
 
-const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 const json = (path: string) => JSON.parse(read(path))
 const README = read('README.md')
 const DOCUMENTS = [
   'README.md',
   'CHANGELOG.md',
+  'CONTRIBUTING.md',
+  'src/README.md',
   'bench/results/README.md',
   ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
     .filter(name => name.endsWith('.md'))
@@ -120,7 +122,7 @@ describe('command lines', () => {
   const commands = [...lines.trim().split('\n'), ...inProse].flatMap(line => line.split(' && '))
 
   test('are of three kinds', () => {
-    for (const command of commands) assert.match(command, /^(npx cuda-mempool [a-z]+|node dist\/|npm )/)
+    for (const command of commands) assert.match(command, /^(npx cuda-mempool [a-z]+|node (--test )?dist\/|npm )/)
   })
 
   test('of cuda-mempool name commands, options and files that there are', () => {
@@ -145,7 +147,7 @@ describe('command lines', () => {
 
   test('of node name programs that there are, with options that they have', () => {
     for (const command of commands.filter(each => each.startsWith('node '))) {
-      const [, program, ...rest] = command.split(' ')
+      const [, program, ...rest] = command.replace(' --test', '').split(' ')
       // Programs of bench/ have their common options from there.
       const files = program.includes('/bench/') ? [program, 'dist/bench/options.js'] : [program]
       const source = files.map(file => readFileSync(join(ROOT, file), 'utf8')).join('')

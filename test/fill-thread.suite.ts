@@ -5,7 +5,8 @@ import assert from 'node:assert/strict'
 import { parentPort, workerData } from 'node:worker_threads'
 import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
-import { attachDevice, attachPool, type SharedPoolDescriptor } from '../src/device.js'
+import { attachDevice, attachPool } from '../src/device/attach.js'
+import type { SharedPoolDescriptor } from '../src/device/device.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 
 const MOST_HELD = 24

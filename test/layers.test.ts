@@ -1,5 +1,6 @@
-// The folders are the architecture: each file imports only from its own layer or from lower ones. Files beside the
-// folders are layers of their own. The sources are read, not the build, since types leave no trace there.
+// The folders are the architecture: each file imports, types included, only from its own layer or from lower ones. A layer is a
+// folder with what lies below it that is no layer of its own; files beside the folders are layers of their own. The sources
+// are read, not the build, since types leave no trace there.
 
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
@@ -10,29 +11,52 @@ import { fileURLToPath } from 'node:url'
 const PROJECT = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const SOURCES = join(PROJECT, 'src')
 
-/** From the lowest to the highest; layers of one row do not know each other. */
+/** From the lowest to the highest; layers of one row do not know each other. `src/README.md` lists them in this order. */
 const ROWS: readonly (readonly string[])[] = [
   ['base'],
+  ['libraries'],
+  ['threads'],
   ['heap', 'driver'],
   ['order'],
   ['kernel'],
   ['pool'],
+  ['pool/backing'],
+  ['pool/caching'],
+  ['pool/debug', 'pool/shared'],
+  ['pool/arena', 'pool/blocks', 'pool/host', 'pool/mapped'],
+  ['pool/driver-owned'],
+  ['pool/wrappers'],
   ['trace'],
   ['report'],
-  ['device.ts'],
-  ['keeper-thread.ts'],
+  ['device'],
   ['index.ts'],
   ['cli'],
 ]
+const LAYERS = new Set(ROWS.flat())
+const MOST_FILES = 20
 const VAGUE_NAMES = ['utils', 'util', 'helpers', 'helper', 'common', 'misc', 'types']
+
+/** The two drivers behind the contract of `driver/`: who knows them, beside `driver/` itself, opens a device or says which kind it is. */
+const DRIVERS = /^driver\/(native|simulated)\//
+const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
+  'device/open.ts': 'opens devices',
+  'trace/replay-device.ts': 'asks a device which kind it is',
+  'cli/replay.ts': 'opens a simulated device of the size that was asked for',
+  'cli/features.ts': 'names functions of libcuda',
+  'cli/probe.ts': 'tells which functions of libcuda are there',
+}
 
 const files = readdirSync(SOURCES, { recursive: true, encoding: 'utf8' })
   .filter(path => path.endsWith('.ts'))
   .map(path => path.split(sep).join('/'))
+const isTest = (path: string) => /\.(test|suite)\.ts$/.test(path)
 
-/** The folder below src that a file lies in, or the file itself; a test belongs to the file it tests. */
+/** The layer that a file lies in; a test beside the folders belongs to the file it tests. */
 function layerOf(path: string): string {
-  return path.includes('/') ? path.slice(0, path.indexOf('/')) : path.replace(/(\.gpu)?\.test\.ts$/, '.ts')
+  if (!path.includes('/')) return path.replace(/(\.gpu)?\.test\.ts$/, '.ts')
+  let folder = dirname(path)
+  while (!LAYERS.has(folder) && folder.includes('/')) folder = dirname(folder)
+  return folder
 }
 
 function rowOf(path: string): number {
@@ -57,6 +81,23 @@ test('every file lies in a layer', () => {
   assert.deepEqual(strays, [])
 })
 
+test('every layer has a file', () => {
+  const filled = new Set(files.map(layerOf))
+  assert.deepEqual(
+    [...LAYERS].filter(layer => !filled.has(layer)),
+    [],
+  )
+})
+
+test(`no folder has more than ${MOST_FILES} source files`, () => {
+  const counts = new Map<string, number>()
+  for (const path of files.filter(file => !isTest(file))) {
+    counts.set(dirname(path), (counts.get(dirname(path)) ?? 0) + 1)
+  }
+  const crowded = [...counts].filter(([, count]) => count > MOST_FILES)
+  assert.deepEqual(crowded, [])
+})
+
 test('every import names a file that there is', () => {
   const known = new Set(files)
   const missing = files.flatMap(path =>
@@ -74,19 +115,39 @@ test('imports go down, or stay within a layer', () => {
       .filter(target => {
         const [from, to] = [rowOf(path), rowOf(target)]
         seen.add(`${layerOf(path)} ${layerOf(target)}`)
-        if (target.startsWith('..')) return false
+        if (target.startsWith('..') || isTest(path)) return false
         return to > from || (to === from && layerOf(path) !== layerOf(target))
       })
       .map(target => `${path} imports ${target}`),
   )
   assert.deepEqual(upward, [])
-  assert.ok(seen.has('pool heap') && seen.has('device.ts pool'), 'imports were found at all')
+  assert.ok(seen.has('pool/caching heap') && seen.has('device pool/arena'), 'imports were found at all')
+})
+
+test('a test imports from its own top folder or from lower ones', () => {
+  const rowOfTop = (path: string) => {
+    const top = path.includes('/') ? path.slice(0, path.indexOf('/')) : layerOf(path)
+    return ROWS.findIndex(row => row.includes(top))
+  }
+  const upward = files.filter(isTest).flatMap(path =>
+    importsOf(path)
+      .filter(target => !target.startsWith('..') && rowOfTop(target) > rowOfTop(path))
+      .map(target => `${path} imports ${target}`),
+  )
+  assert.deepEqual(upward, [])
+})
+
+test('only what opens a device, or says which kind it is, imports a driver of one kind', () => {
+  const knowing = files.filter(
+    path => !path.startsWith('driver/') && !isTest(path) && importsOf(path).some(target => DRIVERS.test(target)),
+  )
+  assert.deepEqual(knowing.sort(), Object.keys(KNOW_A_DRIVER).sort())
 })
 
 test('the simulated and the native driver do not know each other', () => {
   const crossings = files.flatMap(path => {
     const other = path.startsWith('driver/native/') ? 'driver/simulated/' : 'driver/native/'
-    if (!/^driver\/(native|simulated)\//.test(path)) return []
+    if (!DRIVERS.test(path)) return []
     return importsOf(path)
       .filter(target => target.startsWith(other))
       .map(target => `${path} imports ${target}`)
@@ -95,7 +156,6 @@ test('the simulated and the native driver do not know each other', () => {
 })
 
 test('no file of the package imports a test or a suite', () => {
-  const isTest = (path: string) => /\.(test|suite)\.ts$/.test(path)
   const leaks = files.filter(path => !isTest(path)).filter(path => importsOf(path).some(isTest))
   assert.deepEqual(leaks, [])
 })
@@ -111,4 +171,30 @@ test('nothing is called by a name that says nothing', () => {
     ),
   )
   assert.deepEqual(vague, [])
+})
+
+test('src/README.md lists the layers from the lowest to the highest, and each term once', () => {
+  const readme = readFileSync(join(SOURCES, 'README.md'), 'utf8')
+  const rows = (section: string) => [...section.matchAll(/^\| (?!-)(.+?) \|/gm)].map(match => match[1]).slice(1)
+  const [folders, glossary] = readme.split('## Glossary')
+  const names = rows(folders).map(name => name.replace(/^`(.*?)\/?`$/, '$1'))
+  assert.deepEqual(
+    names.filter(name => LAYERS.has(name)),
+    [...LAYERS],
+  )
+  const others = names.filter(name => !LAYERS.has(name))
+  assert.deepEqual(
+    others.filter(name => layerOf(`${name}/any.ts`) === name),
+    [],
+    'a folder that is no layer lies in one',
+  )
+  const terms = rows(glossary)
+  assert.ok(terms.length > 20 && new Set(terms).size === terms.length, `${terms.length} terms`)
+  const joined = (text: string) => text.toLowerCase().replace(/[ -]/g, '') // "capture arena" is CaptureArena
+  const code = files.map(path => joined(readFileSync(join(SOURCES, path), 'utf8'))).join('\n')
+  assert.deepEqual(
+    terms.filter(term => !code.includes(joined(term))),
+    [],
+    'a term that is explained is used',
+  )
 })

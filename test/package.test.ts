@@ -18,7 +18,7 @@ import { dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
-const ROOT = fileURLToPath(new URL('../../', import.meta.url))
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const project = mkdtempSync(join(tmpdir(), 'cuda-mempool-package-'))
 const installed = join(project, 'node_modules', 'cuda-mempool')
 after(() => rmSync(project, { recursive: true }))
@@ -54,7 +54,7 @@ describe('the packed package', () => {
   })
 
   test('says which file a bundler must leave where the thread of a shared pool has none', () => {
-    const file = join(installed, 'dist', 'src', 'keeper-thread.js')
+    const file = join(installed, 'dist', 'src', 'device/keeper-thread.js')
     const content = readFileSync(file)
     rmSync(file)
     const program = `

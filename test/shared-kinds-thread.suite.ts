@@ -3,19 +3,18 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { KiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
-import {
-  attachDevice,
-  attachPool,
-  type SharedArenaDescriptor,
-  type SharedBlockDescriptor,
-  type SharedHostDescriptor,
-  type SharedPoolDescriptor,
-} from '../src/device.js'
+import { attachDevice, attachPool } from '../src/device/attach.js'
+import type {
+  SharedArenaDescriptor,
+  SharedBlockDescriptor,
+  SharedHostDescriptor,
+  SharedPoolDescriptor,
+} from '../src/device/device.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
-import type { HostBuffer } from '../src/pool/host-buffer.js'
-import { limited } from '../src/pool/limited.js'
-import { statistics } from '../src/pool/statistics.js'
-import { tagged } from '../src/pool/tagged.js'
+import type { HostBuffer } from '../src/pool/host/host-buffer.js'
+import { limited } from '../src/pool/wrappers/limited.js'
+import { statistics } from '../src/pool/wrappers/statistics.js'
+import { tagged } from '../src/pool/wrappers/tagged.js'
 
 /** Of each kind, a buffer of 1000 bytes that are all `value`, for the other thread. */
 function fillEach(

@@ -5,7 +5,7 @@ import { once } from 'node:events'
 import { test } from 'node:test'
 import { Worker } from 'node:worker_threads'
 import { KiB, MiB } from '../src/base/bytes.js'
-import { openDevice } from '../src/device.js'
+import { openDevice } from '../src/device/open.js'
 import type { TransferredBuffer } from '../src/pool/transferred.js'
 
 test('a GPU’s other kinds of pools are used by two threads', async () => {

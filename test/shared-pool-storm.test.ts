@@ -8,9 +8,10 @@ import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
-import { type Device, openDevice } from '../src/device.js'
+import type { Device } from '../src/device/device.js'
+import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
-import type { SharedPool } from '../src/pool/shared-pool.js'
+import type { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { newStorm, POOL_BYTES, Progress, type Storm } from './storm-thread.suite.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)

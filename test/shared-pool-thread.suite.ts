@@ -3,11 +3,12 @@
 
 import { parentPort, workerData } from 'node:worker_threads'
 import type { OutOfMemoryError } from '../src/base/errors.js'
-import { attachDevice, attachPool, type Device, type SharedPoolDescriptor } from '../src/device.js'
+import { attachDevice, attachPool } from '../src/device/attach.js'
+import type { Device, SharedPoolDescriptor } from '../src/device/device.js'
 import type { SharedEvent } from '../src/order/event.js'
 import type { Stream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
-import type { SharedPool } from '../src/pool/shared-pool.js'
+import type { SharedPool } from '../src/pool/shared/shared-pool.js'
 import type { TransferredBuffer } from '../src/pool/transferred.js'
 
 let device: Device

@@ -3,7 +3,7 @@
 
 import { PoolError } from '../src/base/errors.js'
 import type { Random } from '../src/base/random.js'
-import type { Device } from '../src/device.js'
+import type { Device } from '../src/device/device.js'
 import type { SharedStream, Stream } from '../src/order/stream.js'
 
 const POSTS = 8

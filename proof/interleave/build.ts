@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url'
 import type ts from 'typescript'
 import { MUTANTS, type Mutant } from './mutants.js'
 
-export const PROJECT = fileURLToPath(new URL('../../../', import.meta.url))
+export const PROJECT = fileURLToPath(new URL('../../..', import.meta.url))
 type Typescript = typeof ts
 
 const SCENARIOS = 'proof/interleave/scenarios'
@@ -25,18 +25,18 @@ export interface Built {
 
 /** Smaller numbers, so that runs are short: fewer looks before a thread sleeps, fewer threads and streams, tables that fill up sooner. */
 const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = [
-  ['src/base/robust-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
-  ['src/pool/shared-state.ts', /const MOST_RECORDS = .*/, 'const MOST_RECORDS = 2 ** 11 - 1'],
-  ['src/pool/shared-state.ts', /const SPARE_RECORDS = .*/, 'const SPARE_RECORDS = 64'],
-  ['src/pool/shared-state.ts', /const MOST_RANGES = .*/, 'const MOST_RANGES = 16'],
-  ['src/pool/door.ts', /const SPINS = \d+/, 'const SPINS = 1'],
-  ['src/pool/door.ts', /const MOST_WAITS = \d+/, 'const MOST_WAITS = 1'],
-  ['src/base/roster.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
-  ['src/pool/inboxes.ts', /const PARCELS = \d+/, 'const PARCELS = 2'],
+  ['src/threads/robust-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
+  ['src/pool/shared/shared-state.ts', /const MOST_RECORDS = .*/, 'const MOST_RECORDS = 2 ** 11 - 1'],
+  ['src/pool/shared/shared-state.ts', /const SPARE_RECORDS = .*/, 'const SPARE_RECORDS = 64'],
+  ['src/pool/shared/shared-state.ts', /const MOST_RANGES = .*/, 'const MOST_RANGES = 16'],
+  ['src/threads/door.ts', /const SPINS = \d+/, 'const SPINS = 1'],
+  ['src/threads/door.ts', /const MOST_WAITS = \d+/, 'const MOST_WAITS = 1'],
+  ['src/threads/roster.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
+  ['src/pool/shared/inboxes.ts', /const PARCELS = \d+/, 'const PARCELS = 2'],
   ['src/heap/records.ts', /const PAGE_SHIFT = \d+/, 'const PAGE_SHIFT = 4'],
   ['src/order/known-order.ts', /const MOST_STREAMS = \d+/, 'const MOST_STREAMS = 8'],
-  ['src/pool/slot-cache.ts', /\bknown = 6/, 'known = 3'],
-  ['src/pool/inboxes.ts', /const PARCEL_SHIFT = \d+/, 'const PARCEL_SHIFT = 2'],
+  ['src/pool/caching/slot-cache.ts', /\bknown = 6/, 'known = 3'],
+  ['src/pool/shared/inboxes.ts', /const PARCEL_SHIFT = \d+/, 'const PARCEL_SHIFT = 2'],
 ]
 
 /** The code of a file of the project with a planted bug, or with none. */

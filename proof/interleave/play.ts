@@ -36,7 +36,7 @@ type Scenarios = Record<string, Scenario>
 const MOST_THREADS = 8
 const MOST_STEPS = 20_000
 const STAGE = 'proof/interleave/stage.ts'
-const BARRIER = 'src/driver/native/process-barrier.ts'
+const BARRIER = 'src/threads/process-barrier.ts'
 
 /** What failed, and the command that shows it again. */
 export function describeFailing(name: string, setting: Setting, { error, seed, deviations }: Failing): string {

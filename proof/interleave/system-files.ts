@@ -1,4 +1,4 @@
-// What the system's files say of threads, as far as src/base/os-thread.ts reads them.
+// What the system's files say of threads, as far as src/threads/os-thread.ts reads them.
 
 import type { Scheduler } from './scheduler.js'
 

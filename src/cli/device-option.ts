@@ -1,4 +1,4 @@
-import { type DeviceChoice, parseDeviceChoice } from '../device.js'
+import { type DeviceChoice, parseDeviceChoice } from '../device/open.js'
 import { UsageError } from './exit.js'
 
 /** The device that a command works on: from `--device`, or else CUDA_MEMPOOL_DEVICE, or else 'auto'. */

@@ -1,6 +1,6 @@
 // What a device can do, and how to find out: by using it once.
 
-import type { Device } from '../device.js'
+import type { Device } from '../device/device.js'
 import {
   CU_MEM_ALLOCATION_TYPE_PINNED,
   CU_MEM_ATTACH_GLOBAL,
@@ -13,7 +13,7 @@ import {
 import type { Driver } from '../driver/driver.js'
 import type { FunctionName } from '../driver/native/table.js'
 import { SHIPPED_PTX } from '../kernel/device-code.js'
-import { virtualMemoryObstacle } from '../pool/virtual-memory.js'
+import { virtualMemoryObstacle } from '../pool/backing/virtual-memory.js'
 import { SCALE_PTX } from './scale-kernel.js'
 
 const BYTES = 4096

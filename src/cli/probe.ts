@@ -1,11 +1,12 @@
 // Finds out what a device can do by doing it: attributes and versions promise what some profiles and platforms refuse.
 
 import { CudaError, NoDeviceError, NoLibraryError } from '../base/errors.js'
-import { type Device, type DeviceChoice, openDevice } from '../device.js'
+import type { Device } from '../device/device.js'
+import { type DeviceChoice, openDevice } from '../device/open.js'
 import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Driver } from '../driver/driver.js'
-import { openNvrtc } from '../driver/native/nvrtc.js'
 import { DRIVER_TABLE } from '../driver/native/table.js'
+import { openNvrtc } from '../libraries/nvrtc.js'
 import type { DeviceReport, FeatureReport } from '../report/device-text.js'
 import { FEATURES, type Feature } from './features.js'
 

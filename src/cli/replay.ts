@@ -2,10 +2,10 @@
 // first is replayed, so that a bad one is refused before anything is printed.
 
 import { GiB, MiB, parseBytes } from '../base/bytes.js'
-import { type DeviceChoice, openDevice } from '../device.js'
+import { type DeviceChoice, openDevice } from '../device/open.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { replayText } from '../report/replay-text.js'
-import { readSnapshot } from '../trace/pytorch-snapshot.js'
+import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { type ReplayOptions, replay } from '../trace/replay.js'
 import type { ReplayDevice } from '../trace/replay-device.js'
 import { POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'

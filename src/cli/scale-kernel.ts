@@ -1,7 +1,7 @@
 // The demo's kernel, written by hand: multiplies each of `count` floats by `factor`, one thread per float. The TypeScript
 // below does the same on the simulated device, which does not read PTX.
 
-import { registerSimulatedKernel, threadCount } from '../driver/simulated/kernels.js'
+import { registerSimulatedKernel, threadCount } from '../driver/simulated-kernels.js'
 
 export const SCALE_PTX = `
 .version 6.4

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { runInNewContext } from 'node:vm'
 import { Worker } from 'node:worker_threads'
 import { CudaError, DeviceLostError } from '../base/errors.js'
-import { markOfThread } from '../base/os-thread.js'
+import { markOfThread } from '../threads/os-thread.js'
 import {
   CU_STREAM_CAPTURE_MODE_GLOBAL,
   CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
@@ -17,7 +17,8 @@ import {
 import type { Driver } from './driver.js'
 import { refuses } from './driver.suite.js'
 import { inThread, OwnerThread } from './driver-threads.suite.js'
-import { connectDriver, type SharedDriver, serveWaiting, shareDriver } from './shared-driver.js'
+import { serveWaiting } from './served-drivers.js'
+import { connectDriver, type SharedDriver, shareDriver } from './shared-driver.js'
 import { openSimulated } from './simulated/opened.suite.js'
 
 const eager = { progress: 'eager' } as const

@@ -4,14 +4,12 @@
 import { randomUUID } from 'node:crypto'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
-import { markOfThread } from '../base/os-thread.js'
+import { markOfThread } from '../threads/os-thread.js'
 import type { Driver } from './driver.js'
 import { NativeDriver } from './native/native-driver.js'
-import { openRemote } from './simulated/remote-driver.js'
-import { serve } from './simulated/served-driver.js'
+import { openRemote } from './simulated/remote/remote-driver.js'
+import { serve } from './simulated/remote/served-driver.js'
 import { SimulatedDriver } from './simulated/simulated-driver.js'
-
-export { serveWaiting } from './simulated/served-driver.js'
 
 /** A driver for other threads of this process; can be cloned into any message, and stands for the same driver in each. */
 export interface SharedDriver {

@@ -1,6 +1,6 @@
 // A kernel for the suite of drivers, and what it does on the simulated device: known in the thread that opens that.
 
-import { registerSimulatedKernel } from './simulated/kernels.js'
+import { registerSimulatedKernel } from './simulated-kernels.js'
 
 /** Every thread writes `value`. */
 export const STORE_PTX = `

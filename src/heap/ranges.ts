@@ -1,4 +1,4 @@
-import { Region } from './region.js'
+import { Region } from '../base/region.js'
 
 /** A heap over memory that moves has a range or two, and every walk of a heap looks at all. */
 const FIRST_CAPACITY = 2

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { Region } from '../base/region.js'
 import { rebuild } from './rebuild.js'
 import { Double, RecordTable, State, Stride, Word } from './records.js'
-import { Region } from './region.js'
 import { SegregatedFit } from './segregated-fit.js'
 
 const KEYS = 3

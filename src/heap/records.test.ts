@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { Region } from '../base/region.js'
 import { RecordTable } from './records.js'
-import { Region } from './region.js'
 
 const RECORDS = 200
 const OWNERS = 3

@@ -1,5 +1,5 @@
 import { assert } from '../base/assert.js'
-import type { Region } from './region.js'
+import type { Region } from '../base/region.js'
 
 // One record of 64 bytes describes one block of a range: sixteen int32 words, of which two pairs are read as float64.
 // Records are recycled; the generation in the tag grows with each use, so that a handle of an earlier use never matches.
@@ -30,7 +30,7 @@ export const enum Word {
   binNext = 6,
   /**
    * what must complete before a free block is used: equal keys are ordered among themselves, 0 is nothing; of a block
-   * that is handed out to several threads the key of the stream whose it is, of another one see pool/block.ts
+   * that is handed out to several threads the key of the stream whose it is, of another one see pool/caching/block.ts
    */
   key = 7,
   /** index of the range that the block lies in */

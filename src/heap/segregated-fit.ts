@@ -9,10 +9,10 @@
 // block fits with the least new memory, `takeWindow` puts it there, and `decommit` makes a gap of idle memory.
 
 import { assert } from '../base/assert.js'
+import { Region } from '../base/region.js'
 import { checkHeap } from './check.js'
 import { Ranges } from './ranges.js'
 import { Double, type RecordTable, State, Stride, Word } from './records.js'
-import { Region } from './region.js'
 import { CLASS_GROUPS, CLASSES, classOf } from './size-classes.js'
 import { type Admission, type Window, WindowSearch } from './window.js'
 

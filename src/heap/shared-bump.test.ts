@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { ROSTER_WORDS, Roster } from '../base/roster.js'
+import { ROSTER_WORDS, Roster } from '../threads/roster.js'
 import { BUMP_WORDS, Refusal, SharedBump } from './shared-bump.js'
 
 const [FIRST, LAST] = [3, 103]

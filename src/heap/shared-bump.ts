@@ -6,7 +6,7 @@
 // one left is undone, or from the step on in which the new epoch began, finished. A thread whose own reset was cut short does the same
 // when it next waits or resets.
 
-import type { Roster } from '../base/roster.js'
+import type { Roster } from '../threads/roster.js'
 
 const enum Word {
   /** the first unit that is not handed out; while a reset is going on the complement of that */

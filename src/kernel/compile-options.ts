@@ -2,7 +2,7 @@
 
 import { describe } from '../base/bytes.js'
 import { checkOptionNames } from '../base/option-names.js'
-import type { SimulatedKernel } from '../driver/simulated/kernels.js'
+import type { SimulatedKernel } from '../driver/simulated-kernels.js'
 
 /** How `device.compileKernels` compiles. */
 export interface CompileOptions {

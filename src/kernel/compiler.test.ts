@@ -1,13 +1,13 @@
 // What the compiler is asked for, with a stand-in for NVRTC, and what the simulated device does instead. NVRTC itself is in
-// src/driver/native/nvrtc.test.ts where it is installed.
+// src/libraries/nvrtc.test.ts where it is installed.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { CompileError, FormatError, NoLibraryError } from '../base/errors.js'
 import { Context } from '../driver/context.js'
-import type { CompileRequest, SourceCompiler } from '../driver/native/nvrtc.js'
-import { registerSimulatedKernel } from '../driver/simulated/kernels.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { registerSimulatedKernel } from '../driver/simulated-kernels.js'
+import type { CompileRequest, SourceCompiler } from '../libraries/nvrtc.js'
 import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import type { CompileOptions } from './compile-options.js'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { NoLibraryError } from '../base/errors.js'
-import { openNvrtc, type SourceCompiler } from '../driver/native/nvrtc.js'
+import { openNvrtc, type SourceCompiler } from '../libraries/nvrtc.js'
 import { deviceIncludePath } from './device-code.js'
 
 function installed(): SourceCompiler | null {

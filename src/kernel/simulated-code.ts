@@ -2,7 +2,7 @@
 // the TypeScript functions registered under names of their own, so that two sources may have kernels of one name.
 
 import { FormatError } from '../base/errors.js'
-import { findSimulatedKernel, registerSimulatedKernel } from '../driver/simulated/kernels.js'
+import { findSimulatedKernel, registerSimulatedKernel } from '../driver/simulated-kernels.js'
 import type { CompileOptions } from './compile-options.js'
 import { type DeclaredKernel, type DeclaredParameter, declaredAs, declaredKernels } from './declarations.js'
 import type { CompiledCode } from './module.js'

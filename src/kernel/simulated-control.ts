@@ -1,6 +1,6 @@
 // What the shipped kernels of cuda/control.cu do on the simulated device.
 
-import { registerSimulatedKernel } from '../driver/simulated/kernels.js'
+import { registerSimulatedKernel } from '../driver/simulated-kernels.js'
 import { DEVICE_HEAP, DEVICE_POOL } from './device-layout.js'
 import { Fields, SimulatedHeap } from './simulated-memory.js'
 

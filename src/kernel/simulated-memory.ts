@@ -3,7 +3,7 @@
 // nothing happens between two steps: this is the plain form of the algorithm, not a model of its threads. Sizes are rounded
 // as on a GPU; which block is handed out may differ.
 
-import type { DeviceMemory } from '../driver/simulated/device-memory.js'
+import type { DeviceMemory } from '../driver/simulated-kernels.js'
 import {
   BITMAP_BYTES,
   bytesOfClass,

@@ -4,8 +4,8 @@
 import { randomBytes } from 'node:crypto'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
-import { MOST_WORKERS, ROSTER_WORDS } from '../base/roster.js'
-import { Region } from '../heap/region.js'
+import { Region } from '../base/region.js'
+import { MOST_WORKERS, ROSTER_WORDS } from '../threads/roster.js'
 import { MOST_STREAMS } from './known-order.js'
 
 /** Grows with each change of what lies where, or of what it means. */

@@ -5,10 +5,10 @@
 // driver; before the order is shared there is none.
 
 import { PoolError } from '../base/errors.js'
-import { RobustLock } from '../base/robust-lock.js'
-import { MOST_WORKERS, Roster } from '../base/roster.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../driver/constants.js'
-import { serveWaiting } from '../driver/simulated/served-driver.js'
+import { serveWaiting } from '../driver/served-drivers.js'
+import { RobustLock } from '../threads/robust-lock.js'
+import { MOST_WORKERS, Roster } from '../threads/roster.js'
 import { MOST_STREAMS } from './known-order.js'
 import { Life, newIdentity, type OrderState, takeEvent } from './shared-order.js'
 

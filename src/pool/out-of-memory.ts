@@ -1,56 +1,9 @@
 import { formatBytes } from '../base/bytes.js'
-import { OutOfMemoryError, type OutOfMemoryFigures, type Remedy, type StreamMemory } from '../base/errors.js'
+import { OutOfMemoryError, type OutOfMemoryFigures } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
-import { streamName } from '../order/stream.js'
-import type { Backing } from './backing.js'
-import type { PoolConfig } from './options.js'
 import type { Pool, PoolStats } from './pool.js'
 
-/** What a caching pool knows when a request of `bytes` got nothing. */
-export interface Shortage {
-  readonly bytes: number
-  /** with what the pool adds to it */
-  readonly blockBytes: number
-  readonly stats: PoolStats
-  readonly streams: readonly StreamMemory[]
-  /** the longest stretch of free blocks */
-  readonly largestFreeBytes: number
-  readonly deviceFreeBytes: number
-  readonly deviceTotalBytes: number
-  readonly config: Pick<PoolConfig, 'leaveFreeBytes' | 'crossStreamReuse'>
-  readonly backing: Pick<Backing, 'kind' | 'stepBytes'>
-}
-
-/** The error for a request that got nothing: the numbers, and what would help. */
-export function outOfMemory(shortage: Shortage): OutOfMemoryError {
-  const { bytes, stats, deviceFreeBytes, deviceTotalBytes, largestFreeBytes } = shortage
-  const streams = [...shortage.streams].sort((a, b) => b.pendingBytes - a.pendingBytes)
-  const heldElsewhereBytes = Math.max(0, deviceTotalBytes - deviceFreeBytes - stats.reservedBytes)
-  const [remedy, advice] = remedyFor({ ...shortage, streams }, heldElsewhereBytes)
-  const pending = streams.filter(stream => stream.pendingBytes > 0)
-  const facts = [
-    `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
-    ...(stats.cachedBytes > 0 ? [`${formatBytes(stats.cachedBytes)} cached`] : []),
-    ...pending.map(stream => `${formatBytes(stream.pendingBytes)} pending on ${streamName(stream.stream)}`),
-    limitText(stats),
-    `${formatBytes(deviceFreeBytes)} free on the device`,
-    `largest free piece ${formatBytes(largestFreeBytes)}`,
-  ]
-  const figures = {
-    ...figuresOf(bytes, stats, deviceFreeBytes),
-    cachedBytes: stats.cachedBytes,
-    largestFreeBytes,
-    heldElsewhereBytes,
-  }
-  return new OutOfMemoryError(
-    `no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${advice}`,
-    figures,
-    streams,
-    remedy,
-  )
-}
-
-/** The same for any pool, which knows the remedy itself. */
+/** The error for a request that got nothing, of a pool that knows the remedy itself. */
 export function shortageOf(
   bytes: number,
   stats: PoolStats,
@@ -110,7 +63,8 @@ export function noRoomToBegin(call: string, bytes: number, context: Context): Ou
   )
 }
 
-function figuresOf(bytes: number, stats: PoolStats, deviceFreeBytes: number): OutOfMemoryFigures {
+/** What every such error tells in numbers. */
+export function figuresOf(bytes: number, stats: PoolStats, deviceFreeBytes: number): OutOfMemoryFigures {
   const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes, limitBytes } = stats
   return {
     requestedBytes: bytes,
@@ -123,47 +77,7 @@ function figuresOf(bytes: number, stats: PoolStats, deviceFreeBytes: number): Ou
   }
 }
 
-/** The first of the limits that the request would still meet if all before it were gone. */
-function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, string] {
-  const { blockBytes: bytes, stats, streams, deviceFreeBytes, largestFreeBytes, config, backing } = shortage
-  const { leaveFreeBytes, crossStreamReuse } = config
-  const wholeSteps = (most: number) => Math.floor(most / backing.stepBytes) * backing.stepBytes
-  const missing = -wholeSteps(-stats.liveBytes - bytes) - stats.limitBytes
-  if (missing > 0) return ['raiseLimit', `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`]
-  const idleBytes = stats.reservedBytes - stats.liveBytes
-  if (idleBytes + wholeSteps(deviceFreeBytes) < bytes) {
-    const held = heldElsewhereBytes > 0 ? `: ${formatBytes(heldElsewhereBytes)} of it are held elsewhere` : ''
-    return ['freeDeviceMemory', `the device itself is full${held}; free memory, here or in other programs`]
-  }
-  const spareBytes = wholeSteps(Math.max(0, deviceFreeBytes - leaveFreeBytes))
-  if (idleBytes + spareBytes < bytes) {
-    return [
-      'lowerLeaveFree',
-      `leaveFreeBytes keeps ${formatBytes(leaveFreeBytes)} of the device free: lower it, or free memory`,
-    ]
-  }
-  if (stats.pendingBytes > 0) {
-    const [most] = streams
-    const where = most === undefined || most.pendingBytes === 0 ? 'other devices' : streamName(most.stream)
-    const waits = crossStreamReuse === 'ordered' ? ', or let streams wait for each other with crossStreamReuse' : ''
-    return [
-      'awaitPending',
-      `${formatBytes(stats.pendingBytes)} are pending, most on ${where}: synchronise it first${waits}`,
-    ]
-  }
-  const growthBytes = wholeSteps(Math.min(stats.limitBytes - stats.reservedBytes, spareBytes))
-  if (growthBytes >= bytes) {
-    return ['freeDeviceMemory', 'the driver refused to give some of it; try again, or free memory, here or elsewhere']
-  }
-  const idle = `${formatBytes(idleBytes)} are idle but in pieces of at most ${formatBytes(largestFreeBytes)}`
-  const slack =
-    spareBytes > growthBytes
-      ? `raise maxPoolBytes by at least ${formatBytes(Math.min(bytes, spareBytes) - growthBytes)}`
-      : `leave that much of the device free`
-  const virtual = backing.kind === 'segments' ? ", or use backing 'virtual'" : ''
-  return ['joinPieces', `${idle}: free what lies between them, or ${slack}${virtual}`]
-}
-
-function limitText({ limitBytes }: PoolStats): string {
+/** The limit of a pool, in words. */
+export function limitText({ limitBytes }: PoolStats): string {
   return limitBytes === Infinity ? 'no limit' : `limit ${formatBytes(limitBytes)}`
 }

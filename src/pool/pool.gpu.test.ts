@@ -8,11 +8,11 @@ import { GiB, MiB } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
 import { Random } from '../base/random.js'
 import type { Stream } from '../order/stream.js'
-import type { AddressPool } from './address-pool.js'
+import { VirtualBacking } from './backing/virtual-backing.js'
 import type { DeviceBuffer } from './buffer.js'
-import { withFallback } from './fallback.js'
+import type { AddressPool } from './driver-owned/address-pool.js'
 import { GpuDevice } from './gpu-device.suite.js'
-import { VirtualBacking } from './virtual-backing.js'
+import { withFallback } from './wrappers/fallback.js'
 
 const gpu = new GpuDevice()
 after(() => gpu.close())

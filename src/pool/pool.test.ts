@@ -1,11 +1,11 @@
 import { MiB } from '../base/bytes.js'
-import type { ArenaOptions } from './arena-pool.js'
-import { withFallback } from './fallback.js'
-import { limited } from './limited.js'
-import type { PoolOptions } from './options.js'
+import type { ArenaOptions } from './arena/arena-pool.js'
+import type { PoolOptions } from './caching/options.js'
 import type { Pool } from './pool.js'
 import { type PoolUnderTest, poolSuite } from './pool.suite.js'
 import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
+import { withFallback } from './wrappers/fallback.js'
+import { limited } from './wrappers/limited.js'
 
 function caching(options: PoolOptions): PoolUnderTest {
   const device = new TestDevice()

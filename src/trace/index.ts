@@ -1,7 +1,7 @@
 // The public face of cuda-mempool/trace: recordings of allocations, and what they would have needed elsewhere.
 
-export { parseSnapshot, readSnapshot, type SnapshotOptions } from './pytorch-snapshot.js'
-export { pickleSnapshot } from './pytorch-snapshot-writer.js'
+export { parseSnapshot, readSnapshot, type SnapshotOptions } from './pytorch/pytorch-snapshot.js'
+export { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 export { RecordedPool, type RecorderOptions, recorded } from './recorder.js'
 export { type ReplayOptions, replay } from './replay.js'
 export type { ReplayDevice } from './replay-device.js'

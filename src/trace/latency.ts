@@ -1,7 +1,7 @@
 // Host time of each call, from passes of their own: reading the clock costs more than a cached allocation, so the clock's
 // own cost is measured and reported beside.
 
-import { CachingPool } from '../pool/caching-pool.js'
+import { CachingPool } from '../pool/caching/caching-pool.js'
 import type { Pool } from '../pool/pool.js'
 import { callsOf, type PassCalls } from './pass.js'
 import type { Latency, Percentiles } from './replay-result.js'

@@ -1,10 +1,10 @@
 // One pass of a trace through a pool: every allocation and free in the recorded order, on streams that stand for the
 // recorded ones, with the modelled work beside. What is measured on the way is the observer's business.
 
-import type { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
+import type { SimulatedDriver } from './replay-device.js'
 import { type ReplayDevice, simulatedDriverOf } from './replay-device.js'
 import type { ReplayFailure } from './replay-result.js'
 import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from './trace.js'

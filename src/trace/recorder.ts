@@ -6,10 +6,10 @@ import { OutOfMemoryError } from '../base/errors.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
-import { Wrapper } from '../pool/wrapper.js'
-import { pickleSnapshot } from './pytorch-snapshot-writer.js'
+import { Wrapper } from '../pool/wrappers/wrapper.js'
+import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
+import { TraceBuilder } from './pytorch/trace-builder.js'
 import { Action, type Trace } from './trace.js'
-import { TraceBuilder } from './trace-builder.js'
 
 export interface RecorderOptions {
   /** record the call stack of each allocation, which costs some 2 µs each; default false */

@@ -3,10 +3,12 @@ import { NativeDriver } from '../driver/native/native-driver.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import type { Module } from '../kernel/module.js'
 import type { Stream } from '../order/stream.js'
-import type { CachingPool } from '../pool/caching-pool.js'
-import type { DriverPool } from '../pool/driver-pool.js'
-import type { PoolOptions } from '../pool/options.js'
+import type { CachingPool } from '../pool/caching/caching-pool.js'
+import type { PoolOptions } from '../pool/caching/options.js'
+import type { DriverPool } from '../pool/driver-owned/driver-pool.js'
 import type { Pool } from '../pool/pool.js'
+
+export type { SimulatedDriver }
 
 /** What a replay needs of a device; `Device` is one. A simulated one should make progress 'eager'. */
 export interface ReplayDevice {

@@ -5,7 +5,7 @@ import { basename } from 'node:path'
 import { after, describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { GpuDevice } from '../pool/gpu-device.suite.js'
-import { readSnapshot } from './pytorch-snapshot.js'
+import { readSnapshot } from './pytorch/pytorch-snapshot.js'
 import { type ReplayOptions, replay } from './replay.js'
 import type { ReplayRun } from './replay-result.js'
 

@@ -1,7 +1,7 @@
 // Fills every block with a stamp of its own when it is handed out and compares before it is freed, in the block's own
 // stream: a block that was handed out twice at a time, or lost its memory, is damaged.
 
-import { registerSimulatedKernel } from '../driver/simulated/kernels.js'
+import { registerSimulatedKernel } from '../driver/simulated-kernels.js'
 import type { Kernel } from '../kernel/kernel.js'
 import type { Module } from '../kernel/module.js'
 import type { DeviceBuffer } from '../pool/buffer.js'

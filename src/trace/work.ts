@@ -2,9 +2,9 @@
 // to its stream, which completes after `lag` further events of that stream; a block whose free completed late is taken to
 // be in use on another stream until then. On a real device nothing is modelled: work takes the time it takes.
 
-import type { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
+import type { SimulatedDriver } from './replay-device.js'
 
 /** Streams that a replay can make: all of a device but the default one. */
 export const MOST_REPLAYED_STREAMS = MOST_STREAMS - 1

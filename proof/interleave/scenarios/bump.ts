@@ -1,6 +1,6 @@
 import { assert } from '../../../src/base/assert.js'
-import { ROSTER_WORDS, Roster } from '../../../src/base/roster.js'
 import { BUMP_WORDS, Refusal, SharedBump } from '../../../src/heap/shared-bump.js'
+import { ROSTER_WORDS, Roster } from '../../../src/threads/roster.js'
 import { type Cast, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 
 const [FIRST, LAST] = [3, 20]

@@ -1,8 +1,8 @@
 import { assert } from '../../../src/base/assert.js'
-import { publish } from '../../../src/base/publish.js'
-import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../../../src/base/roster.js'
-import { Region } from '../../../src/heap/region.js'
-import { Door } from '../../../src/pool/door.js'
+import { Region } from '../../../src/base/region.js'
+import { Door } from '../../../src/threads/door.js'
+import { publish } from '../../../src/threads/publish.js'
+import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../../../src/threads/roster.js'
 import { type Cast, pause, type Scenario } from '../stage.js'
 
 const WORDS = 64 * (MOST_WORKERS + 1)

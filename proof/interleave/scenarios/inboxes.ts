@@ -1,10 +1,10 @@
 import { assert } from '../../../src/base/assert.js'
-import { publish } from '../../../src/base/publish.js'
-import { MOST_WORKERS } from '../../../src/base/roster.js'
+import { Region } from '../../../src/base/region.js'
 import { holderOf, Phase, phaseOf, workerOf } from '../../../src/heap/holder.js'
 import { RecordTable, Word } from '../../../src/heap/records.js'
-import { Region } from '../../../src/heap/region.js'
-import { Inboxes, PARCEL_WORDS } from '../../../src/pool/inboxes.js'
+import { Inboxes, PARCEL_WORDS } from '../../../src/pool/shared/inboxes.js'
+import { publish } from '../../../src/threads/publish.js'
+import { MOST_WORKERS } from '../../../src/threads/roster.js'
 import type { Cast, Scenario } from '../stage.js'
 
 const RECEIVER = 1

@@ -1,6 +1,6 @@
 import { assert } from '../../../src/base/assert.js'
-import { RobustLock } from '../../../src/base/robust-lock.js'
-import { ROSTER_WORDS, Roster } from '../../../src/base/roster.js'
+import { RobustLock } from '../../../src/threads/robust-lock.js'
+import { ROSTER_WORDS, Roster } from '../../../src/threads/roster.js'
 import { type Cast, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 
 /** Two threads that enter a roster and take a lock some times each; what is locked is a sum in two halves. The first may die. */

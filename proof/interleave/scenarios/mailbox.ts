@@ -1,6 +1,6 @@
 import { assert } from '../../../src/base/assert.js'
-import { Bell } from '../../../src/base/bell.js'
-import { Mailbox, mailboxWords } from '../../../src/base/mailbox.js'
+import { Bell } from '../../../src/threads/bell.js'
+import { Mailbox, mailboxWords } from '../../../src/threads/mailbox.js'
 import { type Cast, mayBeCut, type Scenario } from '../stage.js'
 
 /** A thread that answers, and some that ask as numbers from 1; all may be cut short when they ask first. */

@@ -1,5 +1,5 @@
 import { assert } from '../../../src/base/assert.js'
-import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../../../src/base/roster.js'
+import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../../../src/threads/roster.js'
 import { isOverNow, pause, type Scenario } from '../stage.js'
 
 function newRoster(): Roster {

@@ -1,19 +1,19 @@
 // Shared pools whose keeper has found memory before the threads begin, and which ask it for nothing then.
 
 import { assert } from '../../../src/base/assert.js'
-import { Bell } from '../../../src/base/bell.js'
 import { Context } from '../../../src/driver/context.js'
 import { SimulatedDriver } from '../../../src/driver/simulated/simulated-driver.js'
 import { Clocks } from '../../../src/order/clocks.js'
 import { Stream } from '../../../src/order/stream.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
-import { Keeper } from '../../../src/pool/keeper.js'
-import { Keepers } from '../../../src/pool/keepers.js'
-import { newSharedPool } from '../../../src/pool/new-shared-pool.js'
-import { OutsideLock } from '../../../src/pool/outside-lock.js'
-import { seenBy } from '../../../src/pool/reserve.js'
-import { SharedPool } from '../../../src/pool/shared-pool.js'
-import { SharedState } from '../../../src/pool/shared-state.js'
+import { seenBy } from '../../../src/pool/caching/reserve.js'
+import { Keeper } from '../../../src/pool/shared/keeper.js'
+import { Keepers } from '../../../src/pool/shared/keepers.js'
+import { newSharedPool } from '../../../src/pool/shared/new-shared-pool.js'
+import { OutsideLock } from '../../../src/pool/shared/outside-lock.js'
+import { SharedPool } from '../../../src/pool/shared/shared-pool.js'
+import { SharedState } from '../../../src/pool/shared/shared-state.js'
+import { Bell } from '../../../src/threads/bell.js'
 import type { Scenario } from '../stage.js'
 
 export const BYTES = 1000

@@ -3,7 +3,7 @@
 import { assert } from '../../../src/base/assert.js'
 import { Double, Word } from '../../../src/heap/records.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
-import type { SharedPool } from '../../../src/pool/shared-pool.js'
+import type { SharedPool } from '../../../src/pool/shared/shared-pool.js'
 import { type Cast, mayBeCut, type Scenario } from '../stage.js'
 import { BYTES, checkAll, keptPool, newPool } from './shared-pool.js'
 

@@ -10,6 +10,7 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { CudaError } from '../../base/errors.js'
+import { closeDescriptor, receiveDescriptor, sendDescriptor } from '../../libraries/descriptors.js'
 import {
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
   CU_MEM_HANDLE_TYPE_NONE,
@@ -17,7 +18,6 @@ import {
   CU_MEM_LOCATION_TYPE_DEVICE,
   DEVICE_ATTRIBUTE,
 } from '../constants.js'
-import { closeDescriptor, receiveDescriptor, sendDescriptor } from './descriptors.js'
 import { isFilled, MiB, openFirst, PINNED, refused } from './gpu-fixture.suite.js'
 import type { NativeDriver } from './native-driver.js'
 

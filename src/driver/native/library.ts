@@ -6,8 +6,8 @@
 import type { LibraryHandle } from 'koffi'
 import { CudaError, NoDeviceError } from '../../base/errors.js'
 import { checkDeepStack } from '../../base/stack.js'
+import { isMissing, type Koffi, keepOpen, loadKoffi } from '../../libraries/koffi.js'
 import { RESULT } from '../constants.js'
-import { isMissing, type Koffi, keepOpen, loadKoffi } from './koffi.js'
 import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName, koffiPrototype } from './table.js'
 
 /** A function of libcuda: numbers for handles, sizes and addresses, views for host memory; returns the CUresult. */

@@ -6,6 +6,7 @@
 // or a context do not, since another device of the same process still works.
 
 import type { CudaError } from '../../base/errors.js'
+import { exact, fileDescriptor, hostMemory, int, text, uint, within } from '../../libraries/arguments.js'
 import {
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
   CU_MEM_ALLOC_GRANULARITY_MINIMUM,
@@ -18,7 +19,7 @@ import {
 } from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
 import { FaultLatch } from '../fault.js'
-import { exact, fileDescriptor, fileDescriptorType, hostMemory, int, text, uint, within } from './arguments.js'
+import { fileDescriptorType } from './handle-type.js'
 import { boundWhenCalled, type Functions, type Library, openLibrary } from './library.js'
 import { Scratch } from './scratch.js'
 import { FUNCTION_NAMES } from './table.js'

@@ -4,9 +4,9 @@
 // out of it before it returns, so one is enough for a thread.
 
 import { assert } from '../../base/assert.js'
+import { exact, int, uint } from '../../libraries/arguments.js'
 import { CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, JIT_OPTION } from '../constants.js'
 import type { KernelArguments, MemPoolProperties } from '../driver.js'
-import { exact, int, uint } from './arguments.js'
 
 // Byte offsets of the parts, each one behind the part before it.
 const FIRST = 0

@@ -7,7 +7,7 @@ import { RESULT } from '../constants.js'
 import { FaultLatch } from '../fault.js'
 import { FaultRules } from './faults.js'
 import { type CallName, PRICE_US, priceUs } from './price-list.js'
-import { ThreadState } from './thread-state.js'
+import { ThreadState } from './remote/thread-state.js'
 
 const NO_CONTEXT = 0
 const NAMES = Object.keys(PRICE_US) as CallName[]

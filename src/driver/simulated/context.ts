@@ -1,8 +1,8 @@
-import { type Access, bitOf } from './access.js'
-import type { AddressSpace } from './address-space.js'
 import type { PhysicalMemory, SimulatedDevice } from './device.js'
-import { DeviceMemory } from './device-memory.js'
-import { StreamGroup } from './stream-queue.js'
+import { type Access, bitOf } from './memory/access.js'
+import type { AddressSpace } from './memory/address-space.js'
+import { DeviceMemory } from './memory/device-memory.js'
+import { StreamGroup } from './streams/stream-queue.js'
 
 const FIRST_HANDLE = 0x3000_0010
 const STRIDE = 16

@@ -6,7 +6,7 @@ import {
   MULTIPROCESSORS,
   OPTIN_SHARED_BYTES_PER_BLOCK,
   SHARED_BYTES_PER_BLOCK,
-} from './launch-limits.js'
+} from './kernels/launch-limits.js'
 import type { SimulatedOptions } from './options.js'
 
 /** The one node of the simulated host. */

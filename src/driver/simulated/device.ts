@@ -1,5 +1,5 @@
 import { Random } from '../../base/random.js'
-import { Contents } from './contents.js'
+import { Contents } from './memory/contents.js'
 
 /** Physical memory of a device or of the host: how much there is, how much is taken, what a fresh piece of it holds. */
 export class PhysicalMemory {

@@ -1,0 +1,81 @@
+// Attaches devices and pools that another thread of this process shares.
+
+import { describe } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+import { Context } from '../driver/context.js'
+import { connectDriver } from '../driver/shared-driver.js'
+import { identityOf } from '../order/shared-order.js'
+import type { SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
+import { checkArenaState } from '../pool/arena/shared-arena-state.js'
+import type { SharedBlockPool } from '../pool/blocks/shared-block-pool.js'
+import type { SharedHostPool } from '../pool/host/shared-host-pool.js'
+import type { SharedPool } from '../pool/shared/shared-pool.js'
+import { checkPoolState } from '../pool/shared/shared-state.js'
+import {
+  attachments,
+  Device,
+  type KeptPool,
+  SHARED_VERSION,
+  type SharedArenaDescriptor,
+  type SharedBlockDescriptor,
+  type SharedDevice,
+  type SharedHostDescriptor,
+  type SharedPoolDescriptor,
+} from './device.js'
+
+/**
+ * The device that another thread of this process has opened and shares: the same object each time, and where it was opened
+ * the original. Close it in each thread, last where it was opened. Throws TypeError for what is no descriptor, PoolError for
+ * one of another process or version or of a closed device, and where the system is not Linux.
+ */
+export function attachDevice(shared: SharedDevice): Device {
+  if (!isSharedDevice(shared)) {
+    throw new TypeError(
+      `attachDevice: shared must come from device.share() in another thread, not be ${describe(shared)}`,
+    )
+  }
+  if (shared.version !== SHARED_VERSION) {
+    const fact = `the descriptor is of version ${shared.version}, not ${SHARED_VERSION}`
+    throw new PoolError(`attachDevice: ${fact}; use one version of the package in all threads`)
+  }
+  if (shared.process !== process.pid) {
+    throw new PoolError('attachDevice: the device was opened by another process; open it in this one')
+  }
+  const known = attachments.get(identityOf(shared.order))
+  if (known !== undefined) return known
+  const driver = connectDriver(shared.driver)
+  driver.cuInit()
+  const context = Context.open(driver, shared.ordinal)
+  try {
+    return new Device(context, shared.order)
+  } catch (error) {
+    context.release()
+    throw error
+  }
+}
+
+/**
+ * The pool that another thread of this process made with `shared: true` and shares, of the same kind, on the device that
+ * `attachDevice(shared.device)` gives; until it is closed here, the same object each time. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
+ * what is no descriptor, PoolError for one of another process or version, of a closed pool, or when too many threads use it.
+ */
+export function attachPool(shared: SharedArenaDescriptor): SharedArenaPool<SharedDevice>
+export function attachPool(shared: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
+export function attachPool(shared: SharedHostDescriptor): SharedHostPool<SharedDevice>
+export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice>
+export function attachPool(
+  shared: SharedPoolDescriptor | SharedArenaDescriptor,
+): KeptPool | SharedArenaPool<SharedDevice> {
+  if (shared?.kind === 'arena') {
+    checkArenaState('attachPool', shared)
+    return attachDevice(shared.device).attachArena(shared)
+  }
+  checkPoolState('attachPool', shared)
+  return attachDevice(shared.device).attachPool(shared)
+}
+
+function isSharedDevice(value: unknown): value is SharedDevice {
+  if (typeof value !== 'object' || value === null) return false
+  const { version, process, driver, ordinal, order } = value as Partial<SharedDevice>
+  return [version, process, ordinal].every(Number.isInteger) && [driver, order].every(part => typeof part === 'object')
+}

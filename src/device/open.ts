@@ -1,0 +1,105 @@
+// Opens devices: by number, by the kind of driver, or on a driver of the caller's own.
+
+import { describe } from '../base/bytes.js'
+import { CudaError, NoDeviceError } from '../base/errors.js'
+import { RESULT } from '../driver/constants.js'
+import { Context } from '../driver/context.js'
+import type { Driver } from '../driver/driver.js'
+import { NativeDriver } from '../driver/native/native-driver.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { Device } from './device.js'
+
+/** A GPU by its number, 'simulated' for a GPU in memory, 'auto' for GPU 0 or else the simulated one, or a driver of one's own. */
+export type DeviceChoice = number | 'auto' | 'simulated' | Driver
+
+/**
+ * Opens a device; without an argument GPU 0. Throws NoDeviceError where there is none, saying what was tried. 'auto'
+ * falls back to the simulated device only then: a driver that is there but fails is an error.
+ */
+export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
+  if (choice === 'simulated') return openOn(new SimulatedDriver(), ordinal)
+  if (choice === 'auto') {
+    try {
+      return openOn(NativeDriver.open(), 0)
+    } catch (error) {
+      if (!(error instanceof NoDeviceError)) throw error
+      return openOn(new SimulatedDriver(), 0)
+    }
+  }
+  if (isDriver(choice)) return openOn(choice, ordinal)
+  if (typeof choice !== 'number' || !Number.isInteger(choice) || choice < 0) {
+    throw new RangeError(`openDevice: choose a device number, 'auto', 'simulated' or a driver, not ${describe(choice)}`)
+  }
+  return openOn(NativeDriver.open(), choice)
+}
+
+/**
+ * A function that opens `choice` afresh, for each pass of a replay. A simulated device makes its work wait for the
+ * replay only, and has `capacityBytes` of memory when that is given; a GPU's memory is what it is.
+ */
+export function replayDevices(choice: DeviceChoice, capacityBytes = Infinity): () => Device {
+  return () => {
+    const device = openDevice(choice)
+    if (!device.simulated || !(device.driver instanceof SimulatedDriver) || typeof choice === 'object') return device
+    device.close()
+    const memory = Number.isFinite(capacityBytes) ? { capacityBytes } : {}
+    return openOn(new SimulatedDriver({ progress: 'eager', ...memory }), 0)
+  }
+}
+
+/**
+ * Opens every GPU, all on one driver; or every device of a driver of one's own. 'simulated' gives two in memory, which is
+ * what 'auto' falls back to where there is no GPU. What was opened is closed again when one cannot be.
+ */
+export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
+  if (choice === 'auto') {
+    try {
+      return openDevices()
+    } catch (error) {
+      if (!(error instanceof NoDeviceError)) throw error
+      return openDevices('simulated')
+    }
+  }
+  if (choice !== undefined && choice !== 'simulated' && !isDriver(choice)) {
+    throw new RangeError(`openDevices: choose 'auto', 'simulated' or a driver, not ${describe(choice)}`)
+  }
+  const driver = choice === 'simulated' ? new SimulatedDriver({ devices: 2 }) : (choice ?? NativeDriver.open())
+  const devices = [openOn(driver, 0)]
+  try {
+    const count = driver.cuDeviceGetCount()
+    while (devices.length < count) devices.push(openOn(driver, devices.length))
+  } catch (error) {
+    for (const device of devices) device.close()
+    throw error
+  }
+  return devices
+}
+
+/** Reads a choice as the command line and CUDA_MEMPOOL_DEVICE write it: 'auto', 'simulated' or a number. */
+export function parseDeviceChoice(text: string): DeviceChoice {
+  if (text === 'auto' || text === 'simulated') return text
+  if (/^\d+$/.test(text)) return Number(text)
+  throw new RangeError(`'${text}' is no device; write auto, simulated or a number`)
+}
+
+function isDriver(choice: unknown): choice is Driver {
+  return typeof (choice as Partial<Driver> | null | undefined)?.cuInit === 'function'
+}
+
+function openOn(driver: Driver, ordinal: number): Device {
+  try {
+    driver.cuInit()
+  } catch (error) {
+    if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_NO_DEVICE) throw error
+    throw new NoDeviceError(`the driver finds no GPU (${error.message}); use openDevice('simulated') to go without`)
+  }
+  if (!Number.isInteger(ordinal) || ordinal < 0) {
+    throw new RangeError(`openDevice: ordinal must be a device number from 0, not ${describe(ordinal)}`)
+  }
+  const count = driver.cuDeviceGetCount()
+  if (count === 0) throw new NoDeviceError("the driver finds no GPU; use openDevice('simulated') to go without")
+  if (ordinal >= count) {
+    throw new NoDeviceError(`device ${ordinal} does not exist: the driver finds ${count}, numbered from 0`)
+  }
+  return new Device(Context.open(driver, ordinal))
+}

@@ -1,0 +1,95 @@
+// Kernels of the simulated device are TypeScript functions, registered under the name that the PTX beside them gives its
+// entry. The PTX itself is only read for the names and parameter counts of its entries. A function runs once per launch
+// and loops over its threads itself.
+
+import { describe } from '../base/bytes.js'
+import type { KernelArguments, LaunchShape } from './driver.js'
+import type { DeviceMemory } from './simulated/memory/device-memory.js'
+
+export type { DeviceMemory }
+
+/** What a kernel gets: the shape of its launch, its arguments, and the memory of its device. */
+export interface SimulatedLaunch {
+  readonly shape: LaunchShape
+  readonly args: LaunchArguments
+  readonly memory: DeviceMemory
+}
+
+export type SimulatedKernel = (launch: SimulatedLaunch) => void
+
+const registry = new Map<string, SimulatedKernel>()
+
+/** Makes `kernel` what the entry `name` of any PTX does on simulated devices; a name registered again is replaced. */
+export function registerSimulatedKernel(name: string, kernel: SimulatedKernel): void {
+  if (typeof name !== 'string' || name === '')
+    throw new TypeError(`name must be an entry's name, not ${describe(name)}`)
+  if (typeof kernel !== 'function') throw new TypeError(`kernel must be a function, not ${describe(kernel)}`)
+  registry.set(name, kernel)
+}
+
+export function findSimulatedKernel(name: string): SimulatedKernel | undefined {
+  return registry.get(name)
+}
+
+/** How many threads a launch of this shape has. */
+export function threadCount(shape: LaunchShape): number {
+  return [...shape.grid, ...shape.block].reduce((product, size) => product * size, 1)
+}
+
+/** The arguments of one launch, read by index and type; copied at the launch, as CUDA does. */
+export class LaunchArguments {
+  private readonly view: DataView
+  private readonly offsets: readonly number[]
+
+  constructor(args: KernelArguments) {
+    this.view = new DataView(args.bytes.slice().buffer)
+    this.offsets = [...args.offsets]
+  }
+
+  get count(): number {
+    return this.offsets.length
+  }
+
+  /** a device pointer or another unsigned 64-bit value below 2^53 */
+  pointer(index: number): number {
+    return Number(this.view.getBigUint64(this.offsetOf(index), true))
+  }
+
+  int32(index: number): number {
+    return this.view.getInt32(this.offsetOf(index), true)
+  }
+
+  uint32(index: number): number {
+    return this.view.getUint32(this.offsetOf(index), true)
+  }
+
+  float32(index: number): number {
+    return this.view.getFloat32(this.offsetOf(index), true)
+  }
+
+  float64(index: number): number {
+    return this.view.getFloat64(this.offsetOf(index), true)
+  }
+
+  /** a copy of the first bytes of a structure passed by value */
+  bytes(index: number, byteLength: number): Uint8Array {
+    const offset = this.offsetOf(index)
+    return new Uint8Array(this.view.buffer.slice(offset, offset + byteLength))
+  }
+
+  private offsetOf(index: number): number {
+    if (index in this.offsets) return this.offsets[index]
+    throw new RangeError(`the launch has ${this.count} arguments, none with index ${index}`)
+  }
+}
+
+/** The entries of a PTX text with the number of parameters of each; null when the text is no PTX. */
+export function parsePtxEntries(ptx: string): Map<string, number> | null {
+  const code = ptx.replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, '')
+  if (!/^\s*\.version\s+\d+\.\d+/m.test(code)) return null
+  const entries = new Map<string, number>()
+  for (const [, name, parameters = ''] of code.matchAll(/\.entry\s+([\w$%]+)\s*(?:\(([^)]*)\))?/g)) {
+    entries.set(name, parameters.match(/\.param\b/g)?.length ?? 0)
+  }
+  return entries.size === 0 ? null : entries
+}

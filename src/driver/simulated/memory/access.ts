@@ -1,0 +1,59 @@
+// Which device may touch which memory. Memory is reachable from its own device, and from another one only where that was
+// asked for: for ordinary allocations by a whole context (cuCtxEnablePeerAccess), for virtual memory by the mapping, for
+// a pool by the pool.
+
+import { RESULT } from '../../constants.js'
+import type { CallGate } from '../call-gate.js'
+import type { SimulatedContext } from '../context.js'
+import { type PhysicalMemory, SimulatedDevice } from '../device.js'
+
+/** Who may read and write a piece of memory: bit d is device d. One object for all memory that has the same rights. */
+export interface Access {
+  devices: number
+}
+
+/** Managed memory, and host memory that is registered. */
+export const EVERY_DEVICE: Readonly<Access> = { devices: 0xffff }
+
+export function bitOf(device: SimulatedDevice): number {
+  return 1 << device.ordinal
+}
+
+export class PeerAccess {
+  /** by device: the peers whose memory it was given before, as bits */
+  private readonly acquainted: number[] = []
+
+  constructor(
+    private readonly gate: CallGate,
+    private readonly possible: boolean,
+  ) {}
+
+  canAccess(device: SimulatedDevice, peer: SimulatedDevice): boolean {
+    return this.possible && device !== peer
+  }
+
+  /** Refuses where `device` has no way to `memory`. */
+  checkWay(device: SimulatedDevice, memory: PhysicalMemory): void {
+    if (!(memory instanceof SimulatedDevice) || memory === device || this.canAccess(device, memory)) return
+    const fact = `device ${device.ordinal} cannot reach memory of ${memory.name}`
+    throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_DEVICE, fact)
+  }
+
+  /** Lets `context` reach the ordinary allocations of `peer`, those to come too. */
+  enable(context: SimulatedContext, peer: SimulatedContext): void {
+    if (peer === context) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'a context is no peer of its own')
+    if (!this.canAccess(context.device, peer.device)) {
+      throw this.gate.refuse(RESULT.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 'cuDeviceCanAccessPeer says so')
+    }
+    const bit = bitOf(context.device)
+    if (peer.access.devices & bit) throw this.gate.refuse(RESULT.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+    peer.access.devices |= bit
+  }
+
+  /** Whether `device` meets another device's memory for the first time, which costs more than later. */
+  isFirstMeeting(device: SimulatedDevice, memory: SimulatedDevice): boolean {
+    const known = this.acquainted[device.ordinal] ?? 0
+    this.acquainted[device.ordinal] = known | bitOf(memory)
+    return device !== memory && (known & bitOf(memory)) === 0
+  }
+}

@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { GiB, KiB } from '../../../base/bytes.js'
+import { Random } from '../../../base/random.js'
+import { Contents, type DeviceContents } from './contents.js'
+import { HostContents } from './host-contents.js'
+
+const BYTES = 5 * 64 * KiB + 300
+
+test('contents agree with plain bytes under random fills, writes and copies', () => {
+  fc.assert(
+    fc.property(fc.integer(), seed => {
+      const random = new Random(seed)
+      const array = new Uint8Array(BYTES + 3).subarray(3) // a program's array begins where it likes
+      const pieces: DeviceContents[] = [
+        new Contents(BYTES, 0x04030201),
+        new Contents(BYTES, 0xdeadbeef),
+        new HostContents(array),
+      ]
+      const shadows = pieces.map(piece => readAll(piece))
+      assert.deepEqual([...shadows[0].subarray(0, 5)], [1, 2, 3, 4, 1])
+      for (let step = 0; step < 30; step++) {
+        const which = random.below(3)
+        const [piece, shadow] = [pieces[which], shadows[which]]
+        const bytes = random.below(4) === 0 ? BYTES : 1 + random.below(BYTES)
+        const offset = Math.min(BYTES - bytes, random.below(3) === 0 ? 64 * KiB : random.below(BYTES))
+        const kind = random.below(3)
+        if (kind === 0) {
+          const word = random.below(2) === 0 ? random.next() : Math.imul(random.below(256), 0x01010101) >>> 0
+          piece.fill(offset, bytes, word)
+          const whole = new Uint8Array(new Uint32Array(BYTES / 4).fill(word).buffer)
+          shadow.set(whole.subarray(offset, offset + bytes), offset)
+        } else if (kind === 1) {
+          const data = Uint8Array.from({ length: Math.min(bytes, 70_000) }, () => random.next())
+          piece.write(offset, data)
+          shadow.set(data, offset)
+        } else {
+          const sourceOffset = Math.min(BYTES - bytes, offset ^ random.below(9))
+          const other = (which + 1 + random.below(2)) % 3
+          piece.copyFrom(offset, pieces[other], sourceOffset, bytes)
+          shadow.set(shadows[other].subarray(sourceOffset, sourceOffset + bytes), offset)
+        }
+      }
+      for (const [i, piece] of pieces.entries()) {
+        assert.ok(Buffer.compare(readAll(piece), shadows[i]) === 0)
+        const words = new Uint32Array(shadows[i].buffer, 400, 20_000)
+        const different = words.filter(word => word !== words[7]).length
+        assert.equal(piece.countDifferent(400, 80_000, words[7]), different)
+      }
+    }),
+    { numRuns: 40 },
+  )
+})
+
+test('big fills and their copies take no host memory', () => {
+  const source = new Contents(4 * GiB, 1)
+  const target = new Contents(4 * GiB, 0x02000000)
+  source.fill(64 * KiB, GiB, 0x07000000)
+  target.copyFrom(0, source, 64 * KiB + 1, GiB - 1)
+  assert.equal(source.hostBytes, 0)
+  assert.ok(target.hostBytes <= 64 * KiB)
+  const last = new Uint8Array(2)
+  target.read(GiB - 2, last)
+  assert.deepEqual([...last], [7, 2]) // the end of what was copied, and what was there before
+  target.write(3 * GiB, new Uint8Array([1]))
+  target.fill(0, 4 * GiB, 0)
+  assert.equal(target.hostBytes, 0)
+})
+
+function readAll(piece: DeviceContents): Uint8Array {
+  const bytes = new Uint8Array(BYTES)
+  piece.read(0, bytes)
+  return bytes
+}

@@ -1,0 +1,224 @@
+import assert from 'node:assert/strict'
+import { closeSync } from 'node:fs'
+import { test } from 'node:test'
+import { MiB } from '../../../base/bytes.js'
+import {
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_HANDLE_TYPE_FABRIC,
+  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  CU_STREAM_NON_BLOCKING,
+  DEVICE_ATTRIBUTE,
+  POOL_ATTRIBUTE,
+  RESULT,
+} from '../../constants.js'
+import { refuses } from '../../driver.suite.js'
+import { openSimulated } from '../opened.suite.js'
+import type { SimulatedOptions } from '../options.js'
+
+const GRANULE = 2 * MiB
+const POSIX = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_ILLEGAL_ADDRESS } = RESULT
+
+/** An exporter's pool with the importer's pool made of it. */
+function openPools(options: SimulatedOptions = {}) {
+  const driver = openSimulated({ progress: 'eager', ...options })
+  const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+  const locationType = CU_MEM_LOCATION_TYPE_DEVICE
+  const pool = driver.cuMemPoolCreate({
+    allocationType: 1,
+    handleTypes: POSIX,
+    locationType,
+    locationId: 0,
+    maxBytes: 0,
+  })
+  const descriptor = driver.cuMemPoolExportToShareableHandle(pool, POSIX)
+  const imported = driver.cuMemPoolImportFromShareableHandle(descriptor, POSIX)
+  const allocate = () => driver.cuMemAllocFromPoolAsync(MiB, pool, stream)
+  const importOf = (ptr: number) => driver.cuMemPoolImportPointer(imported, driver.cuMemPoolExportPointer(ptr))
+  const first = (ptr: number) => {
+    const host = new Uint8Array(1)
+    driver.cuMemcpyDtoHAsync(host, ptr, stream)
+    return host[0]
+  }
+  const used = (which: number) => driver.cuMemPoolGetAttribute(which, POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+  return { driver, stream, pool, descriptor, imported, allocate, importOf, first, used }
+}
+
+test('an imported handle is the same memory, which lives until the last handle and mapping', () => {
+  const driver = openSimulated({ progress: 'eager' })
+  const handle = driver.cuMemCreate(GRANULE, 0, POSIX)
+  const descriptors = [1, 2].map(() => driver.cuMemExportToShareableHandle(handle, POSIX))
+  assert.notEqual(descriptors[0], descriptors[1])
+  for (const descriptor of descriptors) assert.throws(() => closeSync(descriptor), { code: 'EBADF' })
+  const imports = descriptors.map(descriptor => driver.cuMemImportFromShareableHandle(descriptor, POSIX))
+  assert.equal(driver.usedBytes(), GRANULE)
+  const base = driver.cuMemAddressReserve(2 * GRANULE, 0)
+  driver.cuMemMap(base, GRANULE, handle)
+  driver.cuMemMap(base + GRANULE, GRANULE, imports[0])
+  driver.cuMemSetAccess(base, 2 * GRANULE, [0])
+  driver.cuMemsetD8(base, 9, GRANULE)
+  const host = new Uint8Array(1)
+  driver.cuMemcpyDtoH(host, base + GRANULE)
+  assert.equal(host[0], 9)
+  for (const each of [handle, ...imports]) driver.cuMemRelease(each)
+  driver.cuMemUnmap(base, GRANULE)
+  assert.equal(driver.usedBytes(), GRANULE)
+  driver.cuMemcpyDtoH(host, base + GRANULE)
+  driver.cuMemUnmap(base + GRANULE, GRANULE)
+  assert.equal(driver.usedBytes(), 0)
+  const late = () => driver.cuMemImportFromShareableHandle(descriptors[0], POSIX)
+  refuses(late, 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
+})
+
+test('memory is exported only as what it was made for, and imported only as what it is', () => {
+  const { driver, pool, descriptor } = openPools()
+  const [plain, shared] = [driver.cuMemCreate(GRANULE, 0, 0), driver.cuMemCreate(GRANULE, 0, POSIX)]
+  const exportMemory = (handle: number, type: number) => () => driver.cuMemExportToShareableHandle(handle, type)
+  const importMemory = (from: number, type: number) => () => driver.cuMemImportFromShareableHandle(from, type)
+  const importPool = (from: number) => () => driver.cuMemPoolImportFromShareableHandle(from, POSIX)
+  refuses(exportMemory(plain, POSIX), 'cuMemExportToShareableHandle', CUDA_ERROR_INVALID_VALUE)
+  refuses(exportMemory(shared, CU_MEM_HANDLE_TYPE_FABRIC), 'cuMemExportToShareableHandle', CUDA_ERROR_INVALID_VALUE)
+  refuses(exportMemory(1, POSIX), 'cuMemExportToShareableHandle', CUDA_ERROR_INVALID_VALUE)
+  const mine = driver.cuMemExportToShareableHandle(shared, POSIX)
+  refuses(importMemory(descriptor, POSIX), 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
+  refuses(importMemory(mine, 2), 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
+  refuses(importMemory(mine + 1, POSIX), 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
+  refuses(importPool(mine), 'cuMemPoolImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
+  driver.cuMemPoolDestroy(pool)
+  refuses(importPool(descriptor), 'cuMemPoolImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
+})
+
+test('a device without descriptors says so', () => {
+  const driver = openSimulated({ posixDescriptors: false })
+  refuses(() => driver.cuMemCreate(GRANULE, 0, POSIX), 'cuMemCreate', CUDA_ERROR_NOT_SUPPORTED)
+  refuses(() => driver.cuMemCreate(GRANULE, 0, CU_MEM_HANDLE_TYPE_FABRIC), 'cuMemCreate', CUDA_ERROR_NOT_SUPPORTED)
+  refuses(() => driver.cuMemCreate(GRANULE, 0, 2), 'cuMemCreate', CUDA_ERROR_INVALID_VALUE)
+  assert.equal(driver.usedBytes(), 0)
+  const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+  const answers = [{}, { posixDescriptors: false }, { virtualMemory: false }].map(options =>
+    openSimulated(options).cuDeviceGetAttribute(attribute, 0),
+  )
+  assert.deepEqual(answers, [1, 0, 0])
+})
+
+test("an imported pointer is the same memory elsewhere, and its free is the importer's alone", () => {
+  const { driver, stream, pool, imported, allocate, importOf, first, used } = openPools()
+  const [before, ptr] = [allocate(), allocate()]
+  driver.cuMemsetD8Async(before, 1, MiB, stream)
+  driver.cuMemsetD8Async(ptr, 2, MiB, stream)
+  assert.equal(driver.cuMemPoolExportPointer(ptr).length, 64)
+  const view = importOf(ptr)
+  assert.notEqual(view, ptr)
+  assert.equal(first(view), 2)
+  driver.cuMemsetD8Async(view, 3, MiB, stream)
+  assert.equal(first(ptr), 3)
+  assert.deepEqual([used(imported), used(pool)], [MiB, 2 * MiB])
+  driver.cuMemFreeAsync(view, stream)
+  assert.equal(first(ptr), 3)
+  assert.deepEqual([used(imported), used(pool)], [0, 2 * MiB])
+  refuses(() => driver.cuMemFreeAsync(view, stream), 'cuMemFreeAsync', CUDA_ERROR_INVALID_VALUE)
+  driver.cuMemFree(importOf(before))
+  assert.equal(first(before), 1)
+})
+
+test('imports are not counted: the same block again is the same address, ended by one free', () => {
+  const { driver, stream, allocate, importOf } = openPools()
+  const ptr = allocate()
+  const view = importOf(ptr)
+  assert.equal(importOf(ptr), view)
+  driver.cuMemFreeAsync(view, stream)
+  refuses(() => driver.cuMemFreeAsync(view, stream), 'cuMemFreeAsync', CUDA_ERROR_INVALID_VALUE)
+})
+
+test("the importer's pending work has its view until its own free runs", () => {
+  const { driver, stream, allocate, importOf, first } = openPools()
+  const ptr = allocate()
+  const view = importOf(ptr)
+  const other = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+  const ticket = driver.holdOperation(other)
+  driver.cuMemsetD8Async(view, 4, MiB, other)
+  driver.cuMemFreeAsync(view, other)
+  driver.releaseThrough(other, ticket)
+  assert.equal(first(ptr), 4)
+  driver.cuMemFreeAsync(ptr, stream)
+  driver.cuCtxSynchronize()
+})
+
+test('an exporter that frees first takes the memory away from the importer', () => {
+  const { driver, stream, allocate, importOf, first } = openPools()
+  const ptr = allocate()
+  const exported = driver.cuMemPoolExportPointer(ptr)
+  const view = importOf(ptr)
+  const ticket = driver.holdOperation(stream)
+  driver.cuMemFreeAsync(ptr, stream)
+  const other = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+  driver.cuMemsetD8Async(view, 1, MiB, other) // before the free runs
+  driver.releaseThrough(stream, ticket)
+  assert.equal(allocate(), ptr)
+  const stale = driver.cuMemPoolExportPointer(ptr)
+  assert.notDeepEqual(stale, exported)
+  refuses(() => first(view), 'cuMemcpyDtoHAsync', CUDA_ERROR_ILLEGAL_ADDRESS)
+})
+
+test('an imported pool only imports, and only what is live and of its source', () => {
+  const { driver, stream, pool, imported, allocate, importOf } = openPools()
+  const ptr = allocate()
+  const call = {
+    cuMemAllocFromPoolAsync: () => driver.cuMemAllocFromPoolAsync(1, imported, stream),
+    cuDeviceSetMemPool: () => driver.cuDeviceSetMemPool(0, imported),
+    cuMemPoolExportToShareableHandle: () => driver.cuMemPoolExportToShareableHandle(imported, POSIX),
+    cuMemPoolExportPointer: () => driver.cuMemPoolExportPointer(importOf(ptr)),
+  }
+  for (const [name, act] of Object.entries(call)) refuses(act, name, CUDA_ERROR_INVALID_VALUE)
+  const exported = driver.cuMemPoolExportPointer(ptr)
+  const other = openPools()
+  const wrong: [number, Uint8Array][] = [
+    [pool, exported],
+    [imported, exported.subarray(0, 63)],
+    [imported, new Uint8Array(64)],
+    [imported, exported.map((byte, i) => (i === 8 ? byte ^ 1 : byte))],
+    [imported, other.driver.cuMemPoolExportPointer(other.allocate()).fill(7, 8, 16)],
+  ]
+  for (const [into, bytes] of wrong) {
+    const act = () => driver.cuMemPoolImportPointer(into, bytes)
+    refuses(act, 'cuMemPoolImportPointer', CUDA_ERROR_INVALID_VALUE)
+  }
+  for (const unshared of [ptr + 512, driver.cuMemAllocAsync(MiB, stream), driver.cuMemAlloc(MiB)]) {
+    refuses(() => driver.cuMemPoolExportPointer(unshared), 'cuMemPoolExportPointer', CUDA_ERROR_INVALID_VALUE)
+  }
+  driver.cuMemFree(importOf(ptr))
+  driver.cuMemFreeAsync(ptr, stream)
+  const late = () => driver.cuMemPoolImportPointer(imported, exported)
+  refuses(late, 'cuMemPoolImportPointer', CUDA_ERROR_INVALID_VALUE)
+})
+
+test('pools that can be shared give nothing back while they exist', () => {
+  const { driver, stream, pool, imported, allocate } = openPools()
+  driver.cuMemFreeAsync(allocate(), stream)
+  driver.cuStreamSynchronize(stream)
+  for (const which of [pool, imported]) driver.cuMemPoolTrimTo(which, 0)
+  assert.equal(driver.usedBytes(), 32 * MiB)
+  driver.cuMemPoolDestroy(imported)
+  driver.cuMemPoolDestroy(pool)
+  assert.equal(driver.usedBytes(), 0)
+})
+
+test('an imported pool that is destroyed keeps its views, and access is its own', () => {
+  const { driver, stream, imported, allocate, importOf, first } = openPools({ devices: 2 })
+  const ptr = allocate()
+  driver.cuMemsetD8Async(ptr, 6, MiB, stream)
+  const view = importOf(ptr)
+  const access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+  driver.cuMemPoolSetAccess(imported, CU_MEM_LOCATION_TYPE_DEVICE, 1, access)
+  driver.cuMemPoolDestroy(imported)
+  const host = new Uint8Array(1)
+  const context = driver.cuStreamGetCtx(stream)
+  driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(1))
+  driver.cuMemcpyDtoH(host, view)
+  assert.equal(host[0], 6)
+  refuses(() => driver.cuMemcpyDtoH(host, ptr), 'cuMemcpyDtoH', CUDA_ERROR_ILLEGAL_ADDRESS)
+  driver.cuCtxSetCurrent(context)
+  assert.equal(first(view), 6)
+  driver.cuMemFreeAsync(view, stream)
+})

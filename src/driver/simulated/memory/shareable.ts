@@ -1,0 +1,56 @@
+// Descriptors by which memory and pools go from one process to another. The simulation is one process, so exporter and
+// importer share this table. The numbers are those of no open file, so that closing one as a file fails and closes
+// nothing. A descriptor does not keep its memory alive: that is over when the last handle and mapping are gone, and then
+// the descriptor is of no use.
+
+import {
+  CU_MEM_HANDLE_TYPE_FABRIC,
+  CU_MEM_HANDLE_TYPE_NONE,
+  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR as POSIX,
+  RESULT,
+} from '../../constants.js'
+import type { CallGate } from '../call-gate.js'
+
+const FIRST_DESCRIPTOR = 0x4000_0000
+
+export class Shareables {
+  private readonly entries = new Map<number, object>()
+  private next = FIRST_DESCRIPTOR
+
+  constructor(
+    private readonly gate: CallGate,
+    private readonly supported: boolean,
+  ) {}
+
+  /** Refuses what memory cannot be made shareable as. */
+  checkTypes(handleTypes: number): void {
+    if (handleTypes === CU_MEM_HANDLE_TYPE_NONE || (handleTypes === POSIX && this.supported)) return
+    if ((handleTypes & ~(POSIX | CU_MEM_HANDLE_TYPE_FABRIC)) !== 0) {
+      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no handle types of this system: ${handleTypes}`)
+    }
+    throw this.gate.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, `this device has no handles of the types ${handleTypes}`)
+  }
+
+  /** A new descriptor each time, as `handleType`, of what was made with `handleTypes`. */
+  export(entry: object, handleTypes: number, handleType: number): number {
+    if (handleType !== POSIX || (handleTypes & POSIX) === 0) {
+      const fact = `made with the handle types ${handleTypes}, it cannot be exported as ${handleType}`
+      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+    }
+    this.entries.set(this.next, entry)
+    return this.next++
+  }
+
+  /** What the descriptor stands for, which must be a `kind`. */
+  import<T>(descriptor: number, handleType: number, kind: new (...args: never[]) => T): T {
+    const entry = this.entries.get(descriptor)
+    if (handleType === POSIX && entry instanceof kind) return entry
+    const fact = `${descriptor} is no descriptor of type ${handleType}, of another thing, or of memory that is gone`
+    throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+  }
+
+  /** The memory is gone. */
+  forget(entry: object): void {
+    for (const [descriptor, other] of this.entries) if (other === entry) this.entries.delete(descriptor)
+  }
+}

@@ -1,0 +1,79 @@
+// Copies and fills: what the driver checks and stages at the call, and what is left to be done in stream order.
+
+import { RESULT } from '../../constants.js'
+import type { CallGate } from '../call-gate.js'
+import type { SimulatedContext } from '../context.js'
+import { IllegalAddress, type Scheduler } from '../streams/scheduler.js'
+import type { StreamQueue } from '../streams/stream-queue.js'
+import type { AddressSpace } from './address-space.js'
+import { bytesOf } from './device-memory.js'
+import type { HostRegistry } from './host-registry.js'
+
+export class Transfers {
+  constructor(
+    private readonly gate: CallGate,
+    private readonly space: AddressSpace,
+    private readonly hosts: HostRegistry,
+    private readonly scheduler: Scheduler,
+  ) {}
+
+  /** From the host: registered memory is read when the copy runs, any other is copied aside now. */
+  upload(context: SimulatedContext, queue: StreamQueue, target: number, source: ArrayBufferView): void {
+    if (!this.checkRange(target, source.byteLength)) return
+    const { memory } = context
+    if (this.hosts.has(source)) {
+      this.scheduler.submit(queue, () => memory.write(target, this.registered(source)))
+    } else {
+      const staged = bytesOf(source).slice()
+      this.scheduler.submit(queue, () => memory.write(target, staged))
+    }
+  }
+
+  /** To the host; the caller waits where the target is not registered. */
+  download(context: SimulatedContext, queue: StreamQueue, target: ArrayBufferView, source: number): void {
+    if (!this.checkRange(source, target.byteLength)) return
+    const { memory } = context
+    const pinned = this.hosts.has(target)
+    this.scheduler.submit(queue, () => memory.read(source, pinned ? this.registered(target) : bytesOf(target)))
+  }
+
+  copy(context: SimulatedContext, queue: StreamQueue, target: number, source: number, bytes: number): void {
+    if (!this.checkRange(target, bytes) || !this.checkRange(source, bytes)) return
+    this.scheduler.submit(queue, () => context.memory.copy(target, source, bytes))
+  }
+
+  /** Between two contexts: each side is reached by its own device, so that neither needs access to the other. */
+  copyPeer(
+    queue: StreamQueue,
+    target: number,
+    targetContext: SimulatedContext,
+    source: number,
+    sourceContext: SimulatedContext,
+    bytes: number,
+  ): void {
+    if (!this.checkRange(target, bytes) || !this.checkRange(source, bytes)) return
+    this.scheduler.submit(queue, () => targetContext.memory.copy(target, source, bytes, sourceContext.memory))
+  }
+
+  fill(context: SimulatedContext, queue: StreamQueue, target: number, word: number, bytes: number): void {
+    if (!this.checkRange(target, bytes)) return
+    this.scheduler.submit(queue, () => context.memory.fill(target, bytes, word))
+  }
+
+  private registered(host: ArrayBufferView): Uint8Array {
+    if (!this.hosts.has(host)) throw new IllegalAddress('a copy uses host memory that is no longer registered')
+    return bytesOf(host)
+  }
+
+  /** What the driver sees at the call: whether the range lies in something allocated. False: there is nothing to do. */
+  private checkRange(address: number, bytes: number): boolean {
+    this.gate.checkSize(bytes, 0)
+    if (bytes === 0) return false
+    const region = this.space.find(address)
+    if (region === undefined || address + bytes > region.base + region.bytes) {
+      const range = `${bytes} bytes from 0x${address.toString(16)}`
+      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `${range} are not inside an allocation or reservation`)
+    }
+    return true
+  }
+}

@@ -1,0 +1,228 @@
+// Address reservations, physical handles and the mappings between them. Sizes and addresses are multiples of the
+// granularity. A mapping is entered at each granule that it covers, in blocks of a plain array made when first touched,
+// so that finding, mapping and unmapping cost the same however many mappings there are, and a reservation of many
+// terabytes costs nothing.
+
+import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../../constants.js'
+import type { CallGate } from '../call-gate.js'
+import type { SimulatedDevice } from '../device.js'
+import { FIRST_PEER_ACCESS_US, priceOfMappingUs } from '../price-list.js'
+import { type Access, bitOf, type PeerAccess } from './access.js'
+import type { AddressSpace, Extent, Region } from './address-space.js'
+import type { Contents } from './contents.js'
+import { HandleTable } from './handle-table.js'
+import type { Shareables } from './shareable.js'
+
+const BLOCK_GRANULES = 1024
+
+/** Memory made by cuMemCreate; it goes back to the device when all its handles are released and no mapping is left. */
+class Physical {
+  /** handles and mappings */
+  references = 1
+
+  constructor(
+    readonly device: SimulatedDevice,
+    readonly contents: Contents,
+    readonly handleTypes: number,
+  ) {}
+}
+
+class Mapping implements Extent {
+  readonly contentsOffset = 0
+  readonly access: Access = { devices: 0 }
+  readonly memory: SimulatedDevice
+  readonly contents: Contents
+
+  constructor(
+    readonly base: number,
+    readonly bytes: number,
+    readonly physical: Physical,
+  ) {
+    this.memory = physical.device
+    this.contents = physical.contents
+  }
+}
+
+/** Which mapping covers which granule of a reserved range. */
+export class Reservation {
+  mappings = 0
+  private readonly blocks = new Map<number, (Mapping | undefined)[]>()
+
+  constructor(
+    private readonly base: number,
+    private readonly granularityBytes: number,
+  ) {}
+
+  at(address: number): Mapping | undefined {
+    const granule = Math.floor((address - this.base) / this.granularityBytes)
+    return this.blocks.get(Math.floor(granule / BLOCK_GRANULES))?.[granule % BLOCK_GRANULES]
+  }
+
+  set(address: number, bytes: number, mapping: Mapping | undefined): void {
+    const first = (address - this.base) / this.granularityBytes
+    for (let granule = first; granule < first + bytes / this.granularityBytes; granule++) {
+      const index = Math.floor(granule / BLOCK_GRANULES)
+      let block = this.blocks.get(index)
+      if (block === undefined) {
+        block = Array(BLOCK_GRANULES).fill(undefined)
+        this.blocks.set(index, block)
+      }
+      block[granule % BLOCK_GRANULES] = mapping
+    }
+    this.mappings += mapping === undefined ? -1 : 1
+  }
+}
+
+export class VirtualMemory {
+  private readonly handles = new HandleTable<Physical>(0x5000_0000)
+
+  constructor(
+    private readonly gate: CallGate,
+    private readonly space: AddressSpace,
+    private readonly granularityBytes: number,
+    private readonly peers: PeerAccess,
+    private readonly shareables: Shareables,
+  ) {}
+
+  reserve(bytes: number, alignment: number): number {
+    this.checkRange(0, bytes)
+    if (alignment !== 0 && !Number.isInteger(Math.log2(alignment))) {
+      throw this.gate.refuse(
+        RESULT.CUDA_ERROR_INVALID_VALUE,
+        `the alignment ${alignment} is neither 0 nor a power of two`,
+      )
+    }
+    const region = this.space.claim(bytes, Math.max(alignment, this.granularityBytes))
+    if (region === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY, 'no addresses are left')
+    region.reservation = new Reservation(region.base, this.granularityBytes)
+    return region.base
+  }
+
+  unreserve(ptr: number, bytes: number): void {
+    const region = this.space.find(ptr)
+    if (!region?.reservation || region.base !== ptr || region.bytes !== bytes) {
+      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'not a whole reserved range')
+    }
+    if (region.reservation.mappings > 0) {
+      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'memory is still mapped in the range')
+    }
+    this.space.release(region)
+  }
+
+  create(bytes: number, device: SimulatedDevice, handleTypes: number): number {
+    this.checkRange(0, bytes)
+    this.shareables.checkTypes(handleTypes)
+    const contents = device.take(bytes)
+    if (contents === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+    this.gate.payFor(bytes)
+    return this.handles.add(new Physical(device, contents, handleTypes))
+  }
+
+  release(handle: number): void {
+    const physical = this.physical(handle)
+    this.handles.remove(handle)
+    this.gate.payFor(physical.contents.byteLength)
+    this.drop(physical)
+  }
+
+  export(handle: number, handleType: number): number {
+    const physical = this.physical(handle)
+    return this.shareables.export(physical, physical.handleTypes, handleType)
+  }
+
+  import(descriptor: number, handleType: number): number {
+    const physical = this.shareables.import(descriptor, handleType, Physical)
+    physical.references++
+    return this.handles.add(physical)
+  }
+
+  map(ptr: number, bytes: number, handle: number): void {
+    const physical = this.physical(handle)
+    // Driver 580 on an H200 answers a part of a handle with 801, not with 1.
+    if (bytes !== physical.contents.byteLength) {
+      throw this.gate.refuse(
+        RESULT.CUDA_ERROR_NOT_SUPPORTED,
+        `the handle has ${physical.contents.byteLength} bytes, and is mapped whole`,
+      )
+    }
+    const { reservation } = this.rangeOf(ptr, bytes)
+    for (let address = ptr; address < ptr + bytes; address += this.granularityBytes) {
+      if (reservation.at(address) !== undefined) {
+        throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is partly mapped already')
+      }
+    }
+    this.gate.payFor(bytes)
+    physical.references++
+    reservation.set(ptr, bytes, new Mapping(ptr, bytes, physical))
+  }
+
+  unmap(ptr: number, bytes: number): void {
+    const { reservation } = this.rangeOf(ptr, bytes)
+    const mappings = this.wholeMappings(reservation, ptr, bytes)
+    for (const mapping of mappings) {
+      this.gate.pay(priceOfMappingUs('cuMemUnmap', mapping.bytes, mappings.length))
+      reservation.set(mapping.base, mapping.bytes, undefined)
+      this.drop(mapping.physical)
+    }
+  }
+
+  /** For all of `devices` or for none: one that has no way to some of the memory voids the others. */
+  setAccess(ptr: number, bytes: number, devices: readonly SimulatedDevice[], flags: number): void {
+    if (devices.length === 0) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the list of devices is empty')
+    if (flags !== CU_MEM_ACCESS_FLAGS_PROT_NONE && flags !== CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `access flags ${flags} are not simulated`)
+    }
+    const { reservation } = this.rangeOf(ptr, bytes)
+    const mappings = this.wholeMappings(reservation, ptr, bytes)
+    for (const { memory } of mappings) for (const device of devices) this.peers.checkWay(device, memory)
+    for (const mapping of mappings) {
+      for (const device of devices) {
+        this.gate.pay(priceOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
+        if (this.peers.isFirstMeeting(device, mapping.memory)) this.gate.pay(FIRST_PEER_ACCESS_US)
+        if (flags === CU_MEM_ACCESS_FLAGS_PROT_NONE) mapping.access.devices &= ~bitOf(device)
+        else mapping.access.devices |= bitOf(device)
+      }
+    }
+  }
+
+  private wholeMappings(reservation: Reservation, ptr: number, bytes: number): Mapping[] {
+    const mappings: Mapping[] = []
+    for (let address = ptr; address < ptr + bytes; ) {
+      const mapping = reservation.at(address)
+      if (mapping === undefined || mapping.base !== address || address + mapping.bytes > ptr + bytes) {
+        throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is not made of whole mappings')
+      }
+      mappings.push(mapping)
+      address += mapping.bytes
+    }
+    return mappings
+  }
+
+  private rangeOf(ptr: number, bytes: number): Region & { reservation: Reservation } {
+    this.checkRange(ptr, bytes)
+    const region = this.space.find(ptr)
+    if (!region?.reservation || ptr + bytes > region.base + region.bytes) {
+      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is not inside one reservation')
+    }
+    return region as Region & { reservation: Reservation }
+  }
+
+  private checkRange(ptr: number, bytes: number): void {
+    if (!(bytes > 0) || bytes % this.granularityBytes !== 0 || ptr % this.granularityBytes !== 0) {
+      const fact = `sizes and addresses are multiples of the granularity, ${this.granularityBytes} bytes`
+      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+    }
+  }
+
+  private drop(physical: Physical): void {
+    if (--physical.references > 0) return
+    physical.device.give(physical.contents.byteLength)
+    this.shareables.forget(physical)
+  }
+
+  private physical(handle: number): Physical {
+    const physical = this.handles.get(handle)
+    if (physical === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no such memory handle')
+    return physical
+  }
+}

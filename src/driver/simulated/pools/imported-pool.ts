@@ -1,0 +1,99 @@
+// A pool of another process, as the importer has it: nothing is allocated from it and nothing given back; single blocks
+// are imported under addresses of their own. Imports are not counted: the same block again is the same address, and the
+// first free ends it. The exporter must free last: when its free runs first, the importer's next access is illegal.
+
+import { RESULT } from '../../constants.js'
+import type { CallGate } from '../call-gate.js'
+import { SimulatedDevice } from '../device.js'
+import type { AddressSpace, Region } from '../memory/address-space.js'
+import type { Scheduler } from '../streams/scheduler.js'
+import type { StreamQueue } from '../streams/stream-queue.js'
+import type { MemoryPool } from './memory-pool.js'
+import { PoolAttributes } from './pool-attributes.js'
+import { type PoolPlace, placeOfDevice } from './pool-properties.js'
+
+const MAGIC = 0x5eed_ab1e
+const EXPORTED_BYTES = 64
+
+/** The bytes by which an importer finds the allocation at `ptr`; undefined when none of `pool` begins there. */
+export function exportPointer(pool: MemoryPool, ptr: number): Uint8Array<ArrayBuffer> | undefined {
+  const serial = pool.exportSerial(ptr)
+  if (serial === undefined) return undefined
+  const words = new Float64Array(EXPORTED_BYTES / 8)
+  words.set([MAGIC, pool.id, ptr, serial])
+  return new Uint8Array(words.buffer)
+}
+
+export class ImportedPool extends PoolAttributes {
+  readonly place: PoolPlace
+  private destroyed = false
+  /** by address */
+  private readonly views = new Map<number, { serial: number; region: Region }>()
+
+  constructor(
+    private readonly source: MemoryPool,
+    private readonly space: AddressSpace,
+    private readonly scheduler: Scheduler,
+    private readonly gate: CallGate,
+  ) {
+    super()
+    const { memory } = source.place
+    this.place = memory instanceof SimulatedDevice ? placeOfDevice(memory) : { ...source.place, access: { devices: 0 } }
+    source.imports.add(this)
+  }
+
+  importPointer(exported: Uint8Array): number {
+    const block = exported.length === EXPORTED_BYTES ? this.find(new Float64Array(exported.slice().buffer)) : undefined
+    if (block === undefined) {
+      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no exported allocation of this pool that is still live')
+    }
+    for (const { serial, region } of this.views.values()) if (serial === block.serial) return region.base
+    const region = this.space.claim(block.bytes)
+    if (region === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY, 'no addresses are left')
+    region.hold(this.place.memory, block.chunk.contents!, this.place.access, block.base - block.chunk.base)
+    this.views.set(region.base, { serial: block.serial, region })
+    this.addUsed(block.bytes)
+    this.addReserved(block.bytes)
+    return region.base
+  }
+
+  /** Frees the importer's view alone, in the order of `stream`; false when none begins at `ptr`. */
+  release(ptr: number, stream: StreamQueue): boolean {
+    const view = this.views.get(ptr)
+    if (view === undefined) return false
+    this.views.delete(ptr)
+    this.usedBytes -= view.region.bytes
+    this.reservedBytes -= view.region.bytes
+    this.scheduler.submit(stream, () => this.space.release(view.region))
+    if (this.gone) this.source.imports.delete(this)
+    return true
+  }
+
+  owns(ptr: number): boolean {
+    return this.views.has(ptr)
+  }
+
+  /** The exporter has freed the allocation. */
+  lose(lost: number): void {
+    for (const { serial, region } of this.views.values()) if (serial === lost) region.contents = null
+  }
+
+  /** Without effect, here and below: an import holds no memory of its own. */
+  trimTo(_keepBytes: number): void {}
+
+  synchronized(): void {}
+
+  destroy(): void {
+    this.destroyed = true
+    if (this.gone) this.source.imports.delete(this)
+  }
+
+  /** Whether nothing is left of it. */
+  get gone(): boolean {
+    return this.destroyed && this.views.size === 0
+  }
+
+  private find([magic, pool, ptr, serial]: Float64Array) {
+    return magic === MAGIC && pool === this.source.id ? this.source.findExported(ptr, serial) : undefined
+  }
+}

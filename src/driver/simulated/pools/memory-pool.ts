@@ -1,0 +1,290 @@
+// The driver's own pool, as far as the contract goes: memory is taken from the device, or from the host, in chunks of
+// 32 MiB, or of the request rounded up to that; requests are cut from the smallest fitting free block.
+//
+// A freed block carries the stream and position of its free. It serves its own stream at once; another stream, as far as
+// the pool's reuse attributes allow, only when the free has completed or that stream waited for it; when the memory is
+// full, a wait is inserted for it. The chunk of a freed block goes back only after a synchronisation has shown the host
+// that the free completed, as the real driver does it, and that of a pool that can be shared not before the pool is
+// destroyed. Pools do not notice use after free inside a chunk, nor does a real one.
+
+import { MiB } from '../../../base/bytes.js'
+import { CU_MEM_HANDLE_TYPE_NONE } from '../../constants.js'
+import type { CallGate } from '../call-gate.js'
+import type { AddressSpace, Region } from '../memory/address-space.js'
+import { priceUs } from '../price-list.js'
+import type { Scheduler } from '../streams/scheduler.js'
+import type { StreamQueue } from '../streams/stream-queue.js'
+import type { ImportedPool } from './imported-pool.js'
+import { PoolAttributes } from './pool-attributes.js'
+import type { PoolPlace } from './pool-properties.js'
+
+/** Pools grow by this, and their limits are multiples of it. */
+export const CHUNK_BYTES = 32 * MiB
+const UNIT_BYTES = 512
+
+class Block {
+  live = false
+  /** by which importers know the allocation; 0 when it was never exported */
+  serial = 0
+  /** the stream whose free the host has not yet seen complete, and the position of that free */
+  stream: StreamQueue | null = null
+  position = 0
+  /** neighbours in the chunk */
+  previous: Block | null = null
+  next: Block | null = null
+
+  constructor(
+    readonly chunk: Region,
+    public base: number,
+    public bytes: number,
+  ) {}
+}
+
+export class MemoryPool extends PoolAttributes {
+  /** the pools that were made of this one by an import */
+  readonly imports = new Set<ImportedPool>()
+  private destroyed = false
+  private exported = 0
+  private readonly live = new Map<number, Block>()
+  /** by size, then address */
+  private readonly free: Block[] = []
+  /** free blocks whose free the host has not seen complete */
+  private readonly unseen = new Set<Block>()
+
+  constructor(
+    /** unique while the driver lives */
+    readonly id: number,
+    readonly place: PoolPlace,
+    private readonly space: AddressSpace,
+    private readonly scheduler: Scheduler,
+    private readonly gate: CallGate,
+  ) {
+    super()
+  }
+
+  /** The address, or null when the device or the pool is full. */
+  allocate(bytes: number, stream: StreamQueue): number | null {
+    const size = roundUp(bytes, UNIT_BYTES)
+    let block = this.fit(size, stream) ?? this.grow(size)
+    if (block === null) {
+      if (this.reuseOpportunistic) this.seeCompleted()
+      this.giveBack(0)
+      block = this.fit(size, stream) ?? this.grow(size) ?? this.smallestFree(size)
+      if (block === null) return null
+      if (block.stream !== null) this.scheduler.wait(stream, block.stream, block.position)
+    }
+    this.take(block)
+    this.cut(block, size)
+    block.live = true
+    this.live.set(block.base, block)
+    this.addUsed(block.bytes)
+    return block.base
+  }
+
+  /** Frees in the order of `stream`; false when no allocation of this pool begins at `ptr`. */
+  release(ptr: number, stream: StreamQueue): boolean {
+    const block = this.live.get(ptr)
+    if (block === undefined) return false
+    this.live.delete(ptr)
+    this.usedBytes -= block.bytes
+    block.live = false
+    block.stream = stream
+    block.position = this.scheduler.submit(stream, this.endOfExport(block))
+    this.unseen.add(block)
+    this.give(block)
+    return true
+  }
+
+  owns(ptr: number): boolean {
+    return this.live.has(ptr)
+  }
+
+  /** The number under which importers may have the allocation at `ptr`; undefined when none begins there. */
+  exportSerial(ptr: number): number | undefined {
+    const block = this.live.get(ptr)
+    if (block !== undefined && block.serial === 0) block.serial = ++this.exported
+    return block?.serial
+  }
+
+  /** The exported allocation, while it lives. */
+  findExported(ptr: number, serial: number): Readonly<Block> | undefined {
+    const block = this.live.get(ptr)
+    return block?.serial === serial ? block : undefined
+  }
+
+  /** What is not used goes back now, and the rest as it is freed. */
+  destroy(): void {
+    this.destroyed = true
+    this.releaseThresholdBytes = 0
+    this.seeCompleted()
+    this.giveBack(0)
+  }
+
+  /** Whether nothing is left of it. */
+  get gone(): boolean {
+    return this.destroyed && this.reservedBytes === 0
+  }
+
+  /** A synchronisation: the host sees which frees have completed, and what exceeds the threshold goes back. */
+  synchronized(): void {
+    if (this.reservedBytes === 0) return
+    this.seeCompleted()
+    if (this.reservedBytes > this.releaseThresholdBytes) this.giveBack(this.releaseThresholdBytes)
+  }
+
+  /** Gives back chunks as long as at least `keepBytes` stay reserved. */
+  trimTo(keepBytes: number): void {
+    if (!this.givesBack) return
+    for (const block of this.wholeChunks()) {
+      if (this.reservedBytes - block.bytes >= keepBytes) this.giveChunk(block)
+    }
+  }
+
+  private get givesBack(): boolean {
+    return this.place.handleTypes === CU_MEM_HANDLE_TYPE_NONE || this.destroyed
+  }
+
+  /** A free ends what importers have of the block, when its turn comes. */
+  private endOfExport(block: Block): (() => void) | null {
+    const { serial } = block
+    block.serial = 0
+    if (serial === 0) return null
+    return () => {
+      for (const pool of this.imports) pool.lose(serial)
+    }
+  }
+
+  private giveBack(thresholdBytes: number): void {
+    if (!this.givesBack) return
+    for (const block of this.wholeChunks()) if (this.reservedBytes > thresholdBytes) this.giveChunk(block)
+  }
+
+  private wholeChunks(): Block[] {
+    return this.free.filter(block => block.previous === null && block.next === null && block.stream === null)
+  }
+
+  private giveChunk(block: Block): void {
+    this.take(block)
+    this.reservedBytes -= block.bytes
+    this.place.memory.give(block.bytes)
+    this.space.release(block.chunk)
+    this.gate.pay(priceUs('cuMemUnmap', block.bytes) + priceUs('cuMemRelease', block.bytes))
+  }
+
+  private grow(size: number): Block | null {
+    const { memory, access, maxBytes } = this.place
+    const bytes = roundUp(size, CHUNK_BYTES)
+    if (this.reservedBytes + bytes > maxBytes) return null
+    const contents = memory.take(bytes)
+    if (contents === null) return null
+    const chunk = this.space.claim(bytes)
+    if (chunk === null) {
+      memory.give(bytes)
+      return null
+    }
+    chunk.hold(memory, contents, access)
+    this.addReserved(bytes)
+    this.gate.pay(priceUs('cuMemCreate', bytes) + priceUs('cuMemMap', bytes) + priceUs('cuMemSetAccess', bytes))
+    const block = new Block(chunk, chunk.base, bytes)
+    this.insert(block)
+    return block
+  }
+
+  private fit(size: number, stream: StreamQueue): Block | null {
+    for (let i = this.firstOf(size, 0); i < this.free.length; i++) {
+      const block = this.free[i]
+      if (this.mayServe(block, stream)) return block
+    }
+    return null
+  }
+
+  private smallestFree(size: number): Block | null {
+    return this.reuseInternal ? (this.free[this.firstOf(size, 0)] ?? null) : null
+  }
+
+  private mayServe({ stream: other, position }: Block, stream: StreamQueue): boolean {
+    if (other === null || other === stream) return true
+    if (this.reuseOpportunistic && other.completed >= position) return true
+    return this.reuseFollowEvents && stream.comesAfter(other, position)
+  }
+
+  private cut(block: Block, size: number): void {
+    if (block.bytes === size) return
+    const rest = new Block(block.chunk, block.base + size, block.bytes - size)
+    rest.stream = block.stream
+    rest.position = block.position
+    rest.previous = block
+    rest.next = block.next
+    if (rest.next !== null) rest.next.previous = rest
+    block.next = rest
+    block.bytes = size
+    if (rest.stream !== null) this.unseen.add(rest)
+    this.insert(rest)
+  }
+
+  /** Makes a block free, joined with the free neighbours that wait for the same stream, or for nothing like itself. */
+  private give(block: Block): void {
+    let whole = block
+    if (canMerge(whole.previous, whole)) whole = this.merge(whole.previous!, whole)
+    if (canMerge(whole, whole.next)) whole = this.merge(whole, whole.next!)
+    this.insert(whole)
+  }
+
+  /** Joins two neighbours, of which each may or may not be in the list of free blocks; the result is in no list. */
+  private merge(low: Block, high: Block): Block {
+    this.removeFromList(low)
+    this.removeFromList(high)
+    this.unseen.delete(high)
+    low.bytes += high.bytes
+    low.position = Math.max(low.position, high.position)
+    low.next = high.next
+    if (low.next !== null) low.next.previous = low
+    return low
+  }
+
+  private seeCompleted(): void {
+    for (const block of [...this.unseen]) {
+      if (!this.unseen.has(block) || block.stream!.completed < block.position) continue
+      this.unseen.delete(block)
+      this.removeFromList(block)
+      block.stream = null
+      block.position = 0
+      this.give(block)
+    }
+  }
+
+  private take(block: Block): void {
+    this.removeFromList(block)
+    this.unseen.delete(block)
+  }
+
+  private insert(block: Block): void {
+    this.free.splice(this.firstOf(block.bytes, block.base), 0, block)
+  }
+
+  private removeFromList(block: Block): void {
+    const index = this.firstOf(block.bytes, block.base)
+    if (this.free[index] === block) this.free.splice(index, 1)
+  }
+
+  /** where the free blocks that are not smaller begin; equal sizes by address */
+  private firstOf(bytes: number, base: number): number {
+    let low = 0
+    let high = this.free.length
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      const block = this.free[middle]
+      if (block.bytes < bytes || (block.bytes === bytes && block.base < base)) low = middle + 1
+      else high = middle
+    }
+    return low
+  }
+}
+
+function canMerge(low: Block | null, high: Block | null): boolean {
+  return low !== null && high !== null && !low.live && !high.live && low.stream === high.stream
+}
+
+function roundUp(bytes: number, unit: number): number {
+  return Math.ceil(bytes / unit) * unit
+}

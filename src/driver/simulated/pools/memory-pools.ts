@@ -1,0 +1,197 @@
+// All pools of the driver's: the default one of each device, those made, those imported, and those destroyed that still
+// have something out. Each device has one that is current.
+
+import {
+  CU_MEM_ACCESS_FLAGS_PROT_NONE,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  CU_MEM_LOCATION_TYPE_HOST,
+  CU_MEM_LOCATION_TYPE_HOST_NUMA,
+  RESULT,
+} from '../../constants.js'
+import type { MemPoolProperties } from '../../driver.js'
+import type { CallGate } from '../call-gate.js'
+import { type PhysicalMemory, SimulatedDevice } from '../device.js'
+import { bitOf, type PeerAccess } from '../memory/access.js'
+import type { AddressSpace } from '../memory/address-space.js'
+import { HandleTable } from '../memory/handle-table.js'
+import type { Shareables } from '../memory/shareable.js'
+import type { Scheduler } from '../streams/scheduler.js'
+import type { StreamQueue } from '../streams/stream-queue.js'
+import { exportPointer, ImportedPool } from './imported-pool.js'
+import { MemoryPool } from './memory-pool.js'
+import { type PoolPlace, type PoolPlaces, placeOfDevice } from './pool-properties.js'
+
+type Pool = MemoryPool | ImportedPool
+
+export class MemoryPools {
+  private readonly table = new HandleTable<Pool>(0x4000_0000)
+  /** with those that were destroyed and are not gone */
+  private pools: Pool[] = []
+  /** handles by device */
+  private readonly defaults: readonly number[]
+  private readonly current: number[]
+  private made = 0
+
+  constructor(
+    private readonly gate: CallGate,
+    private readonly space: AddressSpace,
+    private readonly scheduler: Scheduler,
+    private readonly devices: readonly SimulatedDevice[],
+    private readonly places: PoolPlaces,
+    private readonly peers: PeerAccess,
+    private readonly shareables: Shareables,
+  ) {
+    this.defaults = devices.map(device => this.add(this.newPool(placeOfDevice(device))))
+    this.current = [...this.defaults]
+  }
+
+  get(handle: number): Pool {
+    const pool = this.table.get(handle)
+    if (pool === undefined) throw this.invalid('no such pool')
+    return pool
+  }
+
+  defaultOf(device: SimulatedDevice): number {
+    return this.defaults[device.ordinal]
+  }
+
+  currentOf(device: SimulatedDevice): number {
+    return this.current[device.ordinal]
+  }
+
+  setCurrent(device: SimulatedDevice, handle: number): void {
+    const pool = this.own(handle)
+    if (pool.place.memory !== device) throw this.invalid(`the memory of the pool is not that of ${device.name}`)
+    this.current[device.ordinal] = handle
+  }
+
+  create(properties: MemPoolProperties): number {
+    const place = this.places.of(properties)
+    this.shareables.checkTypes(place.handleTypes)
+    return this.add(this.newPool(place))
+  }
+
+  destroy(handle: number): void {
+    const pool = this.get(handle)
+    if (this.defaults.includes(handle)) throw this.invalid('a default pool cannot be destroyed')
+    const device = this.current.indexOf(handle)
+    if (device >= 0) this.current[device] = this.defaults[device]
+    this.table.remove(handle)
+    pool.destroy()
+    this.forgetGone()
+  }
+
+  allocate(handle: number, bytes: number, stream: StreamQueue): number {
+    const pool = this.own(handle)
+    this.gate.checkSize(bytes, 1)
+    const ptr = pool.allocate(bytes, stream)
+    if (ptr === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+    return ptr
+  }
+
+  /** Frees in the order of `stream`; false when no allocation of any pool begins at `ptr`. */
+  release(ptr: number, stream: StreamQueue): boolean {
+    for (const pool of this.pools) if (pool.release(ptr, stream)) return true
+    return false
+  }
+
+  /** Whose memory the allocation at `ptr` is; undefined when none of any pool begins there. */
+  memoryOf(ptr: number): PhysicalMemory | undefined {
+    return this.pools.find(pool => pool.owns(ptr))?.place.memory
+  }
+
+  synchronized(): void {
+    for (const pool of this.pools) pool.synchronized()
+    this.forgetGone()
+  }
+
+  access(handle: number, locationType: number, locationId: number): number {
+    const { memory, access } = this.get(handle).place
+    const has = isHost(locationType)
+      ? !(memory instanceof SimulatedDevice)
+      : (access.devices & bitOf(this.deviceAt(locationType, locationId))) !== 0
+    return has ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE
+  }
+
+  /** A pool's own device, and the host for memory of its own, cannot be shut out; nor can anybody from managed memory. */
+  setAccess(handle: number, locationType: number, locationId: number, flags: number): void {
+    const { place } = this.get(handle)
+    const grant = flags === CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    if (!grant && flags !== CU_MEM_ACCESS_FLAGS_PROT_NONE)
+      throw this.invalid(`no access of the kind ${flags} for pools`)
+    if (isHost(locationType)) {
+      const isInHost = !(place.memory instanceof SimulatedDevice)
+      if (grant !== isInHost) throw this.invalid('the host has access to memory of its own, and to no other')
+      return
+    }
+    const device = this.deviceAt(locationType, locationId)
+    if (!grant && (place.memory === device || place.managed)) throw this.invalid('this access cannot be taken away')
+    if (grant) {
+      this.peers.checkWay(device, place.memory)
+      place.access.devices |= bitOf(device)
+    } else {
+      place.access.devices &= ~bitOf(device)
+    }
+  }
+
+  export(handle: number, handleType: number): number {
+    const pool = this.own(handle)
+    return this.shareables.export(pool, pool.place.handleTypes, handleType)
+  }
+
+  import(descriptor: number, handleType: number): number {
+    const source = this.shareables.import(descriptor, handleType, MemoryPool)
+    return this.add(new ImportedPool(source, this.space, this.scheduler, this.gate))
+  }
+
+  exportPointer(ptr: number): Uint8Array<ArrayBuffer> {
+    for (const pool of this.pools) {
+      if (!(pool instanceof MemoryPool) || pool.place.handleTypes === 0) continue
+      const exported = exportPointer(pool, ptr)
+      if (exported !== undefined) return exported
+    }
+    throw this.invalid('no allocation of a pool that can be shared begins there')
+  }
+
+  importPointer(handle: number, exported: Uint8Array): number {
+    const pool = this.get(handle)
+    if (!(pool instanceof ImportedPool)) throw this.invalid('the pool is none that was imported')
+    return pool.importPointer(exported)
+  }
+
+  private newPool(place: PoolPlace): MemoryPool {
+    return new MemoryPool(++this.made, place, this.space, this.scheduler, this.gate)
+  }
+
+  private add(pool: Pool): number {
+    this.pools.push(pool)
+    return this.table.add(pool)
+  }
+
+  private own(handle: number): MemoryPool {
+    const pool = this.get(handle)
+    if (pool instanceof MemoryPool) return pool
+    throw this.invalid('the pool was imported: it can only import pointers')
+  }
+
+  private forgetGone(): void {
+    if (this.pools.length === this.defaults.length) return
+    for (const pool of this.pools) if (pool.gone) this.shareables.forget(pool)
+    this.pools = this.pools.filter(pool => !pool.gone)
+  }
+
+  private deviceAt(locationType: number, locationId: number): SimulatedDevice {
+    const device = locationType === CU_MEM_LOCATION_TYPE_DEVICE ? this.devices[locationId] : undefined
+    if (device === undefined) throw this.invalid(`no location ${locationId} of type ${locationType}`)
+    return device
+  }
+
+  private invalid(fact: string): Error {
+    return this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+  }
+}
+
+function isHost(locationType: number): boolean {
+  return locationType === CU_MEM_LOCATION_TYPE_HOST || locationType === CU_MEM_LOCATION_TYPE_HOST_NUMA
+}

@@ -1,0 +1,89 @@
+// What cuMemPoolCreate accepts. Pinned memory lies on a device, or in host memory: on any node, where it cannot be shared
+// between processes, or on one. Managed memory takes a location as a preference only, and cannot be shared. Memory in the
+// host is at first reachable from the host alone: cuMemPoolSetAccess gives it to a device; managed memory is everybody's.
+
+import {
+  CU_MEM_ALLOCATION_TYPE_MANAGED,
+  CU_MEM_ALLOCATION_TYPE_PINNED,
+  CU_MEM_HANDLE_TYPE_NONE,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  CU_MEM_LOCATION_TYPE_HOST,
+  CU_MEM_LOCATION_TYPE_HOST_NUMA,
+  RESULT,
+} from '../../constants.js'
+import type { MemPoolProperties } from '../../driver.js'
+import type { CallGate } from '../call-gate.js'
+import type { PhysicalMemory, SimulatedDevice } from '../device.js'
+import { NUMA_NODE } from '../device-attributes.js'
+import { type Access, bitOf, EVERY_DEVICE } from '../memory/access.js'
+import type { Switch } from '../options.js'
+import { CHUNK_BYTES } from './memory-pool.js'
+
+const CU_MEM_LOCATION_TYPE_NONE = 0
+
+/** Where a pool takes its memory, how much of it, and for whom. */
+export interface PoolPlace {
+  readonly memory: PhysicalMemory
+  readonly managed: boolean
+  readonly access: Access
+  readonly handleTypes: number
+  readonly maxBytes: number
+}
+
+export function placeOfDevice(device: SimulatedDevice): PoolPlace {
+  const access = { devices: bitOf(device) }
+  return { memory: device, managed: false, access, handleTypes: CU_MEM_HANDLE_TYPE_NONE, maxBytes: Infinity }
+}
+
+export class PoolPlaces {
+  constructor(
+    private readonly gate: CallGate,
+    private readonly devices: readonly SimulatedDevice[],
+    private readonly host: PhysicalMemory,
+    /** refuses what the simulated device does not offer */
+    private readonly requireOption: (option: Switch) => void,
+  ) {}
+
+  /** The place that these properties describe, or a refusal. */
+  of(properties: MemPoolProperties): PoolPlace {
+    const { allocationType, handleTypes, maxBytes } = properties
+    const managed = allocationType === CU_MEM_ALLOCATION_TYPE_MANAGED
+    if (!managed && allocationType !== CU_MEM_ALLOCATION_TYPE_PINNED) {
+      throw this.invalid(`no allocation type ${allocationType}`)
+    }
+    this.gate.checkSize(maxBytes, 0)
+    const device = this.deviceAt(properties, managed)
+    if (handleTypes !== CU_MEM_HANDLE_TYPE_NONE) {
+      if (managed) throw this.invalid('managed memory cannot be shared by handles')
+      if (properties.locationType === CU_MEM_LOCATION_TYPE_HOST)
+        throw this.invalid('memory of the host cannot be shared')
+    }
+    const common = { managed, handleTypes, maxBytes: Math.ceil(maxBytes / CHUNK_BYTES) * CHUNK_BYTES || Infinity }
+    if (managed) return { ...common, memory: this.host, access: { ...EVERY_DEVICE } }
+    if (device === null) return { ...common, memory: this.host, access: { devices: 0 } }
+    return { ...common, memory: device, access: { devices: bitOf(device) } }
+  }
+
+  /** The device of the location, or null for the host. */
+  private deviceAt({ locationType, locationId }: MemPoolProperties, managed: boolean): SimulatedDevice | null {
+    if (managed) this.requireOption('managedMemory')
+    if (managed && locationType === CU_MEM_LOCATION_TYPE_NONE) return null
+    if (locationType === CU_MEM_LOCATION_TYPE_DEVICE) {
+      const device = this.devices[locationId]
+      if (device === undefined) throw this.invalid(`no device ${locationId}`)
+      return device
+    }
+    if (locationType !== CU_MEM_LOCATION_TYPE_HOST && locationType !== CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+      throw this.invalid(`no location of type ${locationType} for this kind of memory`)
+    }
+    this.requireOption('hostPools')
+    if (locationType === CU_MEM_LOCATION_TYPE_HOST_NUMA && locationId !== NUMA_NODE) {
+      throw this.invalid(`no NUMA node ${locationId}`)
+    }
+    return null
+  }
+
+  private invalid(fact: string): Error {
+    return this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+  }
+}

@@ -1,0 +1,176 @@
+// The simulated driver of another thread, as this one calls it: every call goes there and waits for its answer. Shared host
+// memory goes by reference; other host memory is copied there, or back, with its call. So nothing asynchronous can reach
+// that, and it cannot be registered: as with pageable memory, a copy is over when its call returns.
+
+import { randomUUID } from 'node:crypto'
+import type { BroadcastChannel } from 'node:worker_threads'
+import { CudaError, DeviceLostError, PoolError } from '../../../base/errors.js'
+import { checkStack } from '../../../base/stack.js'
+import { uncarry } from '../../../threads/carried-error.js'
+import { openEnd, take } from '../../../threads/channel-end.js'
+import { hasEnded, markOfThread } from '../../../threads/os-thread.js'
+import { RESULT } from '../../constants.js'
+import type { Driver } from '../../driver.js'
+import { servesOthers, serveWaiting } from '../../served-drivers.js'
+import { bytesOf } from '../memory/device-memory.js'
+import { hostAddress } from '../memory/host-address.js'
+import { type CallName, PRICE_US } from '../price-list.js'
+import type { SimulatedDriver } from '../simulated-driver.js'
+import type { Answer, Call, Hello } from './call-channel.js'
+
+/** What the simulated driver alone has, and another thread can ask for too. */
+const FOR_TESTS = [
+  'failCall',
+  'clearFaults',
+  'holdOperation',
+  'releaseThrough',
+  'passTime',
+  'usedBytes',
+  'usedHostBytes',
+] as const
+
+/** A simulated driver of another thread. */
+export type RemoteDriver = Driver & Pick<SimulatedDriver, (typeof FOR_TESTS)[number]>
+
+type Forward = (...args: readonly unknown[]) => unknown
+
+const LOOK_AGAIN_MS = 100
+const SERVE_AGAIN_MS = 1
+const WORD_BYTES = 4
+const OWNER_ENDED = 'the thread that opened the simulated driver has ended: keep it while others use the device'
+
+/** `name` is what the driver is served under, `owner` the mark of the thread that serves it. */
+export function openRemote(name: string, owner: string, origin: string): RemoteDriver {
+  const line = new Line(name, owner)
+  const names: readonly string[] = [...(Object.keys(PRICE_US) as CallName[]), ...FOR_TESTS]
+  const forwards = Object.fromEntries(
+    names.map((member): [string, Forward] => [member, (...args) => line.call({ member, args: args.map(outgoing) })]),
+  )
+  return Object.assign(new RemoteMembers(line, origin), forwards, writersOf(line), {
+    cuMemHostRegister(host: ArrayBufferView, flags: number): void {
+      if (!(host.buffer instanceof SharedArrayBuffer) || host.buffer.byteLength < WORD_BYTES) {
+        throw new TypeError(
+          'cuMemHostRegister: host must lie in a SharedArrayBuffer of at least 4 bytes: a simulated device reaches no other memory of this thread',
+        )
+      }
+      line.call({ member: 'cuMemHostRegister', args: [host, flags] })
+    },
+  }) as unknown as RemoteDriver
+}
+
+/** The calls that write to host memory at once, or when it is shared perhaps later. */
+function writersOf(line: Line): Partial<Driver> {
+  const write = (member: CallName, target: ArrayBufferView, args: readonly unknown[]) => {
+    if (target.buffer instanceof SharedArrayBuffer) line.call({ member, args: [target, ...args] })
+    else line.call({ member, args: [null, ...args], targetBytes: target.byteLength }, bytesOf(target))
+  }
+  return {
+    cuMemcpyDtoH: (target, source) => write('cuMemcpyDtoH', target, [source]),
+    cuMemcpyDtoHAsync: (target, source, stream) => write('cuMemcpyDtoHAsync', target, [source, stream]),
+  }
+}
+
+/** An argument as it is sent: a clone of a view would take all of its buffer along. */
+function outgoing(value: unknown): unknown {
+  if (ArrayBuffer.isView(value)) {
+    const isWhole = value.byteLength === value.buffer.byteLength
+    return isWhole || value.buffer instanceof SharedArrayBuffer ? value : bytesOf(value).slice()
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, outgoing(inner)]))
+}
+
+class RemoteMembers implements Pick<Driver, 'simulated' | 'origin' | 'calls' | 'hostAddress'> {
+  readonly simulated = true
+  private readonly places = new WeakMap<SharedArrayBuffer, number>()
+
+  constructor(
+    private readonly line: Line,
+    readonly origin: string,
+  ) {}
+
+  get calls(): ReadonlyMap<string, number> {
+    return this.line.call({ member: 'calls', args: [] }) as ReadonlyMap<string, number>
+  }
+
+  get modelledSeconds(): number {
+    return this.line.call({ member: 'modelledSeconds', args: [] }) as number
+  }
+
+  get clockSeconds(): number {
+    return this.line.call({ member: 'clockSeconds', args: [] }) as number
+  }
+
+  /** The same in every thread for shared memory that is registered. */
+  hostAddress(host: ArrayBufferView): number {
+    const { buffer } = host
+    if (!(buffer instanceof SharedArrayBuffer)) return hostAddress(host)
+    let place = this.places.get(buffer)
+    if (place === undefined) {
+      place = this.line.call({ member: 'hostAddress', args: [new Uint8Array(buffer)] }) as number
+      this.places.set(buffer, place)
+    }
+    return place + host.byteOffset
+  }
+}
+
+/** The way to the other thread. */
+class Line {
+  private readonly answered = new Int32Array(new SharedArrayBuffer(WORD_BYTES))
+  private readonly end: BroadcastChannel
+  private ended = false
+  private calls = 0
+
+  constructor(
+    name: string,
+    private readonly owner: string,
+  ) {
+    const channel = `${name} ${randomUUID()}`
+    this.end = openEnd(channel)
+    const reception = openEnd(name)
+    const hello: Hello = { channel, mark: markOfThread(), answered: this.answered }
+    reception.postMessage(hello)
+    reception.close()
+    if (this.wait()) return
+    this.end.close()
+    throw new PoolError(`connectDriver: ${OWNER_ENDED}`)
+  }
+
+  /** The result of a call; what the other thread has written for it goes to `target`. */
+  call(call: Omit<Call, 'number'>, target?: Uint8Array): unknown {
+    checkStack()
+    const number = ++this.calls
+    if (!this.ended) this.end.postMessage({ ...call, number } satisfies Call)
+    const answer = this.ended ? null : this.answerTo(number)
+    if (answer === null) {
+      this.ended = true
+      const code = RESULT.CUDA_ERROR_DEINITIALIZED
+      throw new DeviceLostError(new CudaError(call.member, code, 'CUDA_ERROR_DEINITIALIZED', OWNER_ENDED))
+    }
+    if (answer.error !== undefined) throw uncarry(answer.error)
+    if (answer.target !== undefined) target?.set(answer.target)
+    return answer.result
+  }
+
+  /** What the other thread answers; null when it has ended. */
+  private answerTo(number: number): Answer | null {
+    for (;;) {
+      const answer = take<Answer>(this.end)
+      if (answer?.number === number) return answer
+      if (answer === undefined && !this.wait()) return null
+    }
+  }
+
+  /** Waits for the other thread, however long it is busy, and serves others meanwhile; false when it has ended. */
+  private wait(): boolean {
+    const patience = servesOthers() ? SERVE_AGAIN_MS : LOOK_AGAIN_MS
+    let waited = 0
+    while (Atomics.wait(this.answered, 0, 0, patience) === 'timed-out') {
+      serveWaiting()
+      waited += patience
+      if (waited % LOOK_AGAIN_MS === 0 && hasEnded(this.owner)) return false
+    }
+    Atomics.store(this.answered, 0, 0)
+    return true
+  }
+}

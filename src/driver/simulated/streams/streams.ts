@@ -1,0 +1,98 @@
+// Streams and events by their handles. The legacy and the per-thread default stream have fixed handles and are those of
+// the context, and of the thread, that asks.
+
+import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from '../../constants.js'
+import type { CallGate } from '../call-gate.js'
+import type { SimulatedContext } from '../context.js'
+import { HandleTable } from '../memory/handle-table.js'
+import type { Captures } from './captures.js'
+import type { CapturedNode, StreamCapture, StreamQueue } from './stream-queue.js'
+
+export interface Event {
+  readonly context: SimulatedContext
+  /** what was recorded last: a position of a stream; null is never recorded */
+  queue: StreamQueue | null
+  position: number
+  /** what the record came after */
+  after: StreamQueue['after']
+  /** recorded on a captured stream: the capture, and the nodes that the event stands for */
+  capture: StreamCapture | null
+  tails: readonly CapturedNode[]
+}
+
+export class Streams {
+  private readonly streams = new HandleTable<StreamQueue>(0x1000_0000)
+  private readonly events = new HandleTable<Event>(0x2000_0000)
+  private made = 0
+
+  constructor(
+    private readonly gate: CallGate,
+    private readonly captures: Captures,
+  ) {}
+
+  /** unique while the driver lives */
+  nextId(): number {
+    return ++this.made
+  }
+
+  create(context: SimulatedContext, flags: number): number {
+    const kind = flags & CU_STREAM_NON_BLOCKING ? 'non-blocking' : 'blocking'
+    return this.streams.add(context.add(kind, this.nextId()))
+  }
+
+  /** Does not wait; what was submitted still completes. */
+  destroy(handle: number): void {
+    const queue = this.streams.get(handle)
+    if (queue === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
+    this.captures.leave(queue)
+    this.streams.remove(handle)
+    queue.destroy()
+  }
+
+  /** The stream, to submit work of `context` to. */
+  queueOf(context: SimulatedContext, handle: number): StreamQueue {
+    const queue = this.queue(context, handle)
+    this.captures.checkSubmit(queue)
+    if (queue.group === context) return queue
+    const fact = 'the stream belongs to another context than the current one'
+    throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, fact)
+  }
+
+  /** The stream, whichever context it belongs to; the default streams are those of `context`. */
+  queue(context: SimulatedContext, handle: number): StreamQueue {
+    const queue = this.find(context, handle)
+    if (queue === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
+    return queue
+  }
+
+  find(context: SimulatedContext | null, handle: number): StreamQueue | undefined {
+    if (handle === CU_STREAM_LEGACY_DEFAULT) return context?.legacy
+    if (handle === CU_STREAM_PER_THREAD && context !== null) {
+      return this.gate.thread.streamOf(context, () => this.nextId())
+    }
+    return this.streams.get(handle)
+  }
+
+  createEvent(context: SimulatedContext): number {
+    return this.events.add({ context, queue: null, position: 0, after: new Map(), capture: null, tails: [] })
+  }
+
+  destroyEvent(handle: number): void {
+    if (this.events.remove(handle) === undefined) throw this.noEvent()
+  }
+
+  event(handle: number): Event {
+    const event = this.events.get(handle)
+    if (event === undefined) throw this.noEvent()
+    return event
+  }
+
+  removeOf(context: SimulatedContext): void {
+    this.streams.removeWhere(queue => queue.group === context)
+    this.events.removeWhere(event => event.context === context)
+  }
+
+  private noEvent(): Error {
+    return this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such event')
+  }
+}

@@ -1,0 +1,45 @@
+// What goes to C is checked here, because koffi coerces without a word: 1.5 becomes 1, NaN 0, and a number too large for
+// its C type loses its upper bits. A NaN for a stream would be the default stream.
+
+const UINT32_MAX = 2 ** 32 - 1
+const INT32_MAX = 2 ** 31 - 1
+
+/** A size, an address or a handle. */
+export function exact(value: number, argument: string): number {
+  return within(value, 0, Number.MAX_SAFE_INTEGER, argument)
+}
+
+/** A C unsigned int. */
+export function uint(value: number, argument: string): number {
+  return within(value, 0, UINT32_MAX, argument)
+}
+
+/** A C int. */
+export function int(value: number, argument: string): number {
+  return within(value, -INT32_MAX - 1, INT32_MAX, argument)
+}
+
+/** An open file's number. */
+export function fileDescriptor(value: number, argument: string): number {
+  return within(value, 0, INT32_MAX, argument)
+}
+
+/** A whole number in a range; TypeError and RangeError name the argument. */
+export function within(value: number, least: number, most: number, argument: string): number {
+  if (Number.isSafeInteger(value) && value >= least && value <= most) return value
+  if (typeof value !== 'number') throw new TypeError(`${argument} must be a number, not a ${typeof value}`)
+  throw new RangeError(`${argument} must be a whole number from ${least} to ${most}, not ${value}`)
+}
+
+/** Host memory at a fixed address: asking a small typed array for its buffer moves it off the JavaScript heap. */
+export function hostMemory<View extends ArrayBufferView>(view: View, argument: string): View {
+  if (!ArrayBuffer.isView(view)) throw new TypeError(`${argument} must be a typed array, not a ${typeof view}`)
+  void view.buffer
+  return view
+}
+
+/** Text, which must not be a number by mistake: koffi would take that for an address. */
+export function text(value: string, argument: string): string {
+  if (typeof value === 'string') return value
+  throw new TypeError(`${argument} must be a string, not a ${typeof value}`)
+}

@@ -1,0 +1,94 @@
+// The library of NVRTC, NVIDIA's compiler of CUDA C++ at run time. It comes with the CUDA toolkit and with Python packages,
+// not with the driver, so it is looked for only when source code is to be compiled. What a newer NVRTC makes an older
+// driver does not load, so one whose major version is above the driver's is passed over.
+
+import { NoLibraryError } from '../base/errors.js'
+import { isMissing, keepOpen, loadKoffi } from './koffi.js'
+import { type Environment, libraryFolders, pythonLibraryFolders, toolkitFolders, toolkitsIn } from './toolkits.js'
+
+/** A program is a handle of NVRTC's, sizes and results are written to arrays of one element. */
+export type NvrtcArgument = number | string | readonly string[] | Uint8Array | number[] | (string | null)[]
+
+export type NvrtcFunction = (...args: NvrtcArgument[]) => number
+
+const STRINGS = 'const char **'
+
+/** nvrtc.h, with programs as numbers and what koffi writes marked. */
+export const NVRTC_PROTOTYPES = {
+  nvrtcVersion: 'int nvrtcVersion(_Out_ int *major, _Out_ int *minor)',
+  nvrtcGetNumSupportedArchs: 'int nvrtcGetNumSupportedArchs(_Out_ int *numArchs)',
+  nvrtcGetSupportedArchs: 'int nvrtcGetSupportedArchs(void *supportedArchs)',
+  nvrtcCreateProgram:
+    'int nvrtcCreateProgram(_Out_ uint64_t *prog, const char *src, const char *name, int numHeaders, ' +
+    `${STRINGS}headers, ${STRINGS}includeNames)`,
+  nvrtcDestroyProgram: 'int nvrtcDestroyProgram(_Inout_ uint64_t *prog)',
+  nvrtcAddNameExpression: 'int nvrtcAddNameExpression(uint64_t prog, const char *name_expression)',
+  nvrtcCompileProgram: `int nvrtcCompileProgram(uint64_t prog, int numOptions, ${STRINGS}options)`,
+  nvrtcGetLoweredName:
+    'int nvrtcGetLoweredName(uint64_t prog, const char *name_expression, _Out_ const char **lowered_name)',
+  nvrtcGetProgramLogSize: 'int nvrtcGetProgramLogSize(uint64_t prog, _Out_ size_t *logSizeRet)',
+  nvrtcGetProgramLog: 'int nvrtcGetProgramLog(uint64_t prog, void *log)',
+  nvrtcGetPTXSize: 'int nvrtcGetPTXSize(uint64_t prog, _Out_ size_t *ptxSizeRet)',
+  nvrtcGetPTX: 'int nvrtcGetPTX(uint64_t prog, void *ptx)',
+  nvrtcGetCUBINSize: 'int nvrtcGetCUBINSize(uint64_t prog, _Out_ size_t *cubinSizeRet)',
+  nvrtcGetCUBIN: 'int nvrtcGetCUBIN(uint64_t prog, void *cubin)',
+}
+
+export type NvrtcFunctionName = keyof typeof NVRTC_PROTOTYPES
+
+const FUNCTION_NAMES = Object.keys(NVRTC_PROTOTYPES) as NvrtcFunctionName[]
+
+/** What `Nvrtc` needs of the opened library. */
+export interface NvrtcLibrary {
+  /** the name under which it was found */
+  readonly path: string
+  readonly functions: Readonly<Record<NvrtcFunctionName, NvrtcFunction>>
+}
+
+/** Of CUDA 13, 12 and 11.2 to 11.8; the plain name is what a toolkit of any version links to its own. */
+const NAMES = ['libnvrtc.so.13', 'libnvrtc.so.12', 'libnvrtc.so.11.2', 'libnvrtc.so'] as const
+const REMEDY =
+  "NVRTC comes with the CUDA toolkit and with Python's package nvidia-cuda-nvrtc: put its folder into LD_LIBRARY_PATH or " +
+  'CUDA_HOME, or compile beforehand (nvcc -ptx) and give the PTX to device.loadModule'
+
+/**
+ * Where NVRTC is looked for, in order: by name where the system keeps its libraries, LD_LIBRARY_PATH first, then in the
+ * usual folders of the toolkit and of the active Python environment.
+ */
+export function nvrtcPaths(env: Environment = process.env, installed = toolkitsIn('/usr/local')): string[] {
+  const folders = [...libraryFolders(toolkitFolders(env, installed)), ...pythonLibraryFolders(env)]
+  return [...NAMES, ...folders.flatMap(folder => NAMES.map(name => `${folder}/${name}`))]
+}
+
+/**
+ * Opens the first of `paths` that can be and whose code a driver of this version (12040 for 12.4) loads. Throws
+ * NoLibraryError, which says what was tried and why not, and the way without NVRTC.
+ */
+export function openNvrtcLibrary(paths: readonly string[], driverVersion: number): NvrtcLibrary {
+  const koffi = loadKoffi()
+  const tried: string[] = []
+  for (const path of paths) {
+    try {
+      const library = koffi.load(path)
+      const functions = {} as Record<NvrtcFunctionName, NvrtcFunction>
+      for (const name of FUNCTION_NAMES) functions[name] = library.func(NVRTC_PROTOTYPES[name]) as NvrtcFunction
+      const version = versionOf(functions.nvrtcVersion)
+      if (version[0] > Math.floor(driverVersion / 1000)) {
+        tried.push(`${path} (of CUDA ${version.join('.')}, which is above the driver's)`)
+        continue
+      }
+      keepOpen(koffi, path)
+      return { path, functions }
+    } catch (error) {
+      tried.push(isMissing(error as Error, path) ? path : `${path} (${(error as Error).message})`)
+    }
+  }
+  throw new NoLibraryError(`no NVRTC, which compiles CUDA C++: none of ${tried.join(', ')} could be used; ${REMEDY}`)
+}
+
+/** The version of CUDA that an NVRTC is of. */
+export function versionOf(nvrtcVersion: NvrtcFunction): readonly [major: number, minor: number] {
+  const [major, minor]: [number[], number[]] = [[0], [0]]
+  nvrtcVersion(major, minor)
+  return [major[0], minor[0]]
+}

@@ -1,0 +1,58 @@
+import type { Span } from '../../heap/bump.js'
+import type { Stream } from '../../order/stream.js'
+import type { DeviceBuffer } from '../buffer.js'
+import type { BufferHome, BufferOwner, BufferSource } from '../home.js'
+import { freeSlowly } from '../slow-free.js'
+
+/** What the buffers of an arena ask of it. */
+export interface LaneArena extends BufferSource {
+  /** of a live entry */
+  addressOfEntry(entry: number): number
+  requestedBytesOfEntry(entry: number): number
+  isFreed(entry: number): boolean
+  /** another stream uses memory of the arena until that is given back */
+  announceUse(stream: Stream): void
+  refuseStale(call: string): never
+}
+
+/** The home of what an arena hands out for one stream between two rewinds or resets. A buffer's tag is its entry in the stack. */
+export class ArenaLane implements BufferHome {
+  readonly record = 0
+  /** the same for another owner */
+  private sibling: ArenaLane | null = null
+
+  constructor(
+    readonly pool: LaneArena,
+    readonly owner: BufferOwner,
+    readonly stream: Stream,
+    readonly span: Span,
+  ) {}
+
+  isLive(_record: number, entry: number): boolean {
+    return entry <= this.span.last && !this.pool.isFreed(entry)
+  }
+
+  addressOf(_record: number, entry: number, call: string): number {
+    if (!this.isLive(0, entry)) this.pool.refuseStale(call)
+    return this.pool.addressOfEntry(entry)
+  }
+
+  requestedBytesOf(_record: number, entry: number, call: string): number {
+    if (!this.isLive(0, entry)) this.pool.refuseStale(call)
+    return this.pool.requestedBytesOfEntry(entry)
+  }
+
+  recordUse(_record: number, entry: number, stream: Stream): void {
+    if (!this.isLive(0, entry)) this.pool.refuseStale('recordUse')
+    this.pool.announceUse(stream)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    freeSlowly(this.owner, buffer, stream)
+  }
+
+  ownedBy(owner: BufferOwner): ArenaLane {
+    if (this.sibling?.owner !== owner) this.sibling = new ArenaLane(this.pool, owner, this.stream, this.span)
+    return this.sibling
+  }
+}

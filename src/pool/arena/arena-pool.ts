@@ -1,0 +1,389 @@
+// A pool that only ever appends: memory for what lives and dies together, such as the scratch of one frame. Everything is
+// given back at once, by a reset or by rewinding to a mark, in the order of a stream; a single free makes its buffer
+// stale and no more. Where a block goes is heap/bump.ts, whose streams wait for whom is turns.ts.
+//
+// A call that is cut short leaves the arena whole. A buffer that it was about to hand out stays on the stack until a reset or rewind.
+
+import { assert } from '../../base/assert.js'
+import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
+import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
+import { type Context, unreachable } from '../../driver/context.js'
+import { Bump, type Span } from '../../heap/bump.js'
+import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Clocks } from '../../order/clocks.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
+import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
+import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
+import { checkAlignment } from '../caching/alignment.js'
+import type { CloseReport } from '../caching/caching-pool.js'
+import { choice } from '../caching/options.js'
+import { shortageOf } from '../out-of-memory.js'
+import { Pool, type PoolStats } from '../pool.js'
+import { ArenaLane, type LaneArena } from './arena-lane.js'
+import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
+import { Turns } from './turns.js'
+
+// An imported binding costs a load and two checks at each use, a constant of this module none.
+const DeviceBuffer = ImportedDeviceBuffer
+type DeviceBuffer = ImportedDeviceBuffer
+const UNIT_SHIFT = 8
+const UNIT_MASK = 255
+const DEFAULT_ALIGNMENT = 256
+assert(UNIT_BYTES === 1 << UNIT_SHIFT && UNIT_BYTES === DEFAULT_ALIGNMENT, 'a unit has 256 bytes')
+
+const MOST_BYTES = 511 * GiB // 2^31 units, less the number that the first one may have
+
+export interface ArenaOptions {
+  /** what the arena takes from the device when it is made, rounded up to 256 */
+  readonly bytes: number
+  /** how far it may grow without moving, which needs virtual memory; the same as `bytes` when left out */
+  readonly maxBytes?: number
+  /** true: the arena can be used in several threads; see `pool.share()` (false) */
+  readonly shared?: boolean
+}
+
+/** A height of an arena's stack, made by `arena.mark()`; it holds until the arena is reset or rewound to below it. */
+export class ArenaMark {
+  constructor(
+    readonly arena: ArenaPool,
+    readonly resets: number,
+    readonly entry: number,
+    readonly span: Span,
+  ) {}
+}
+
+export class ArenaPool extends Pool implements LaneArena, Disposable {
+  readonly context: Context
+  /** most bytes that it can have, grown or not */
+  readonly limitBytes: number
+  private readonly memory: ArenaMemory
+  private readonly turns: Turns
+  private readonly bump: Bump
+  /** the address of unit 0 */
+  private readonly base: number
+  private readonly firstUnit: number
+  private readonly lastUnit: number
+  /** of the last allocation or reset: its stream needs no check but that it is open */
+  private lane: ArenaLane
+  private resets = 0
+  private growths = 0
+  private peakReservedBytes: number
+  private accepting = true
+  private givenBack = false
+
+  /** Made by the device: `device.createArenaPool(options)`. */
+  constructor(
+    private readonly clocks: Clocks,
+    readonly defaultStream: Stream,
+    options: ArenaOptions,
+  ) {
+    super()
+    const { bytes, maxBytes } = parseArenaOptions(options)
+    this.context = clocks.context
+    this.memory = openArenaMemory(this.context, bytes, maxBytes)
+    this.limitBytes = maxBytes
+    this.peakReservedBytes = this.memory.reservedBytes
+    // Units are numbered so that a unit's number is aligned exactly as its address is.
+    this.firstUnit = ((this.memory.base % MOST_ALIGNMENT_BYTES) / UNIT_BYTES) | 0
+    this.base = this.memory.base - this.firstUnit * UNIT_BYTES
+    this.lastUnit = (this.firstUnit + maxBytes / UNIT_BYTES) | 0
+    // Nothing fits until a stream has joined: `takeSlowly` raises the limit.
+    this.bump = new Bump(this.firstUnit, this.firstUnit)
+    this.turns = new Turns(clocks)
+    this.lane = new ArenaLane(this, this, defaultStream, this.bump.span)
+  }
+
+  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    return this.take(bytes, stream, alignment, true)!
+  }
+
+  tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+    return this.take(bytes, stream, alignment, false)
+  }
+
+  /** Where there is no room it throws by itself: a caller would have to look at each buffer for that. */
+  private take(
+    bytes: number,
+    stream: Stream | undefined,
+    alignment: number | undefined,
+    orThrow: boolean,
+  ): DeviceBuffer | null {
+    const { lane, bump } = this
+    // Of the lane's stream the engine knows what it is, of the argument not.
+    if (stream === lane.stream || (stream === undefined && lane.stream === this.defaultStream)) {
+      if (
+        lane.stream.slot >= 0 &&
+        (lane.stream.trusted !== undefined || lane.stream.isOpen) &&
+        (alignment === undefined || alignment === DEFAULT_ALIGNMENT)
+      ) {
+        // This holds for whole numbers from 1 to 2^31 - 1 only.
+        if ((bytes | 0) === bytes && bytes > 0) {
+          const units = (bytes + UNIT_MASK) >>> UNIT_SHIFT
+          if (bump.fits(units)) return new DeviceBuffer(lane, bump.push(units, bytes))
+        }
+      }
+    }
+    return this.takeSlowly(bytes, stream, alignment, orThrow)
+  }
+
+  /** The buffer is stale from now on; its memory comes back with the next reset, or when the arena is rewound to below it. */
+  release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    if (!buffer.home.isLive(0, buffer.tag)) this.refuseStale('free')
+    checkIsStream('free', stream)
+    if (stream.clocks !== this.clocks) checkUser('free', stream, this)
+    stream.checkUncaptured('free')
+    this.turns.use(stream)
+    this.bump.free(buffer.tag)
+  }
+
+  /**
+   * Gives everything back: all buffers are stale from now on, and their memory may be used by work submitted to `stream`
+   * after this call. That stream is made to wait for the others that used the arena, and those that use it again for this
+   * point. Without a stream it is the only one that used the arena since the last reset, or else the device's default
+   * stream. Nothing waits on the host. A wrapper around the arena does not notice.
+   */
+  reset(stream: Stream = this.resetStream): void {
+    this.checkStream('reset', stream)
+    this.giveBack(0, stream)
+    this.resets++
+    this.turns.end(stream)
+    this.goOn(stream)
+  }
+
+  /** The present height of the stack, to rewind to. */
+  mark(): ArenaMark {
+    this.checkOpen('mark')
+    const { last } = this.bump
+    return new ArenaMark(this, this.resets, last, this.bump.spanOf(last))
+  }
+
+  /**
+   * Gives back what was allocated since the mark, as `reset` does for everything. A mark can be rewound to again. Throws
+   * PoolError for a mark from before a reset, and for one above a height that the arena was rewound to since.
+   */
+  rewind(mark: ArenaMark, stream: Stream = this.resetStream): void {
+    if (!(mark instanceof ArenaMark)) {
+      throw new TypeError(`rewind: mark must come from mark(), not ${describe(mark)}`)
+    }
+    this.checkStream('rewind', stream)
+    if (mark.arena !== this) throw new PoolError('rewind: the mark belongs to another arena')
+    if (mark.resets !== this.resets) throw new PoolError('rewind: the arena was reset after the mark; take a new one')
+    if (mark.entry > mark.span.last) {
+      throw new PoolError('rewind: the arena was rewound to below the mark since; rewind to the newest mark first')
+    }
+    this.giveBack(mark.entry, stream)
+    this.goOn(stream)
+  }
+
+  /** Bytes not allocated, counting those it may still grow by: the largest block that could be had now. */
+  get availableBytes(): number {
+    return this.accepting ? (this.lastUnit - this.bump.top) * UNIT_BYTES : 0
+  }
+
+  stats(): PoolStats {
+    const { bump, memory } = this
+    return {
+      liveBytes: bump.liveUnits * UNIT_BYTES,
+      peakLiveBytes: bump.peakLiveUnits * UNIT_BYTES,
+      requestedBytes: bump.requestedBytes,
+      reservedBytes: memory.reservedBytes,
+      peakReservedBytes: Math.max(this.peakReservedBytes, memory.reservedBytes),
+      cachedBytes: 0,
+      pendingBytes: 0,
+      largestFreeBytes: this.accepting ? (this.committedUnit - bump.top) * UNIT_BYTES : 0,
+      limitBytes: this.limitBytes,
+      liveBuffers: bump.liveBlocks,
+      allocations: bump.allocations,
+      frees: bump.allocations - bump.liveBlocks,
+      cacheMisses: this.growths,
+      insertedWaits: this.turns.insertedWaits,
+      growths: this.growths,
+    }
+  }
+
+  /** Asserts that the stack and the memory under it tell one story; walks every allocation since the last reset. */
+  check(): void {
+    this.checkOpen('check')
+    this.bump.check()
+    assert(this.bump.limit <= this.committedUnit, 'the stack uses no more memory than there is')
+    assert(this.memory.reservedBytes >= this.memory.committedBytes, 'memory that can be used is held')
+  }
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.givenBack
+  }
+
+  /** Waits for pending work, gives the memory back and invalidates what is still held; says how much that was. A second close does nothing. */
+  close(): CloseReport {
+    if (!this.givenBack) this.clocks.finishWork()
+    const report = { lostBuffers: this.bump.liveBlocks, lostBytes: this.bump.requestedBytes }
+    this.bump.limit = this.firstUnit
+    this.accepting = false
+    this.bump.dropTo(0)
+    if (!this.givenBack) {
+      this.turns.finishPeers()
+      for (const peer of this.memory.peers) peer.finishWork()
+      this.context.giveBack(() => this.memory.close())
+      this.givenBack = true
+    }
+    return report
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  addressOfEntry(entry: number): number {
+    return this.base + this.bump.startOf(entry) * UNIT_BYTES
+  }
+
+  requestedBytesOfEntry(entry: number): number {
+    return this.bump.requestedBytesOf(entry)
+  }
+
+  isFreed(entry: number): boolean {
+    return this.bump.isFreed(entry)
+  }
+
+  announceUse(stream: Stream): void {
+    if (!stream.context.sharesAddresses(this.context)) {
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    }
+    this.turns.use(stream)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.memory.reachableFrom(context)
+  }
+
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.checkOpen('setAccess')
+    const peer = peerOf(this.context, location, access)
+    if (peer !== null) this.memory.changeAccess(peer, access)
+  }
+
+  /** An allocation that is aligned or large, on another stream than the last one, or that there is no memory for yet. */
+  private takeSlowly(
+    bytes: number,
+    stream: Stream = this.defaultStream,
+    alignment: number = DEFAULT_ALIGNMENT,
+    orThrow: boolean,
+  ): DeviceBuffer | null {
+    const units = unitsOf(bytes)
+    checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
+    this.checkStream('allocate', stream)
+    const end = this.endOf(units, alignment)
+    if (end > this.lastUnit) return this.refuse(bytes, alignment, orThrow)
+    this.turns.join(stream)
+    const lane = this.follow(stream)
+    if (end > this.committedUnit && !this.growTo(end)) return this.refuse(bytes, alignment, orThrow)
+    this.bump.limit = this.committedUnit
+    return new DeviceBuffer(lane, this.bump.pushAligned(units, bytes, alignUnitsOf(alignment)))
+  }
+
+  /** Drops what is above an entry, in the order of `stream`. Nothing fits from here on until the lane is one that may have what was dropped. */
+  private giveBack(entry: number, stream: Stream): void {
+    this.bump.limit = this.firstUnit
+    this.turns.begin(stream)
+    this.bump.dropTo(entry)
+  }
+
+  /** After `giveBack`: its stream may have what was dropped. */
+  private goOn(stream: Stream): void {
+    this.follow(stream)
+    this.bump.limit = this.committedUnit
+  }
+
+  /** What is allocated next for `stream` belongs to this lane. */
+  private follow(stream: Stream): ArenaLane {
+    const { lane, bump } = this
+    if (lane.stream === stream && lane.span === bump.span) return lane
+    this.lane = new ArenaLane(this, this, stream, bump.span)
+    return this.lane
+  }
+
+  /** How far a block would reach. */
+  private endOf(units: number, alignment: number): number {
+    return this.bump.nextStart(alignUnitsOf(alignment)) + units
+  }
+
+  private growTo(unit: number): boolean {
+    this.growths++
+    const grown = this.memory.growTo((unit - this.firstUnit) * UNIT_BYTES)
+    this.peakReservedBytes = this.memory.reservedBytes
+    return grown
+  }
+
+  /** The first unit that there is no memory for. */
+  private get committedUnit(): number {
+    return Math.min(this.lastUnit, this.firstUnit + Math.floor(this.memory.committedBytes / UNIT_BYTES)) | 0
+  }
+
+  private get resetStream(): Stream {
+    return this.turns.only ?? this.defaultStream
+  }
+
+  private refuse(bytes: number, alignment: number, orThrow: boolean): null {
+    if (orThrow) throw this.outOfMemory(bytes, alignment)
+    return null
+  }
+
+  private outOfMemory(bytes: number, alignment: number): OutOfMemoryError {
+    const { freeBytes } = this.context.activate().cuMemGetInfo()
+    const remedy = `${this.obstacle(unitsOf(bytes), alignment)}, or fall back: withFallback(arena, device.createPlainPool())`
+    return shortageOf(bytes, this.stats(), freeBytes, remedy)
+  }
+
+  private obstacle(units: number, alignment: number): string {
+    const limit = formatBytes(this.limitBytes)
+    if (units * UNIT_BYTES > this.limitBytes) return `the arena has ${limit} in all: make it larger`
+    if (this.endOf(units, alignment) <= this.lastUnit)
+      return 'the device itself is full: free memory, here or elsewhere'
+    return `the arena has ${formatBytes(this.availableBytes)} of ${limit} left: reset it, make it larger`
+  }
+
+  private checkOpen(call: string): void {
+    if (!this.accepting) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  private checkStream(call: string, stream: Stream): void {
+    this.checkOpen(call)
+    checkStreamOf(call, stream, this.clocks)
+    stream.checkOpen(call)
+  }
+
+  refuseStale(call: string): never {
+    if (!this.accepting) throw new PoolError(`${call}: the buffer's pool is closed`)
+    throw new PoolError(`${call}: the buffer was already freed, or the arena reset or rewound since`)
+  }
+}
+
+/** Sizes that the fast path leaves alone: large ones, and bad ones, which throw. */
+export function unitsOf(bytes: number): number {
+  checkByteCount(bytes, 'bytes')
+  return Math.min(MAX_UNITS, Math.ceil(bytes / UNIT_BYTES))
+}
+
+export function alignUnitsOf(alignment: number): number {
+  return Math.max(1, alignment / UNIT_BYTES)
+}
+
+/** The same with everything decided; throws TypeError or RangeError naming the option. */
+export function parseArenaOptions(options: ArenaOptions): Required<ArenaOptions> {
+  checkOptionNames('createArenaPool', options, ['bytes', 'maxBytes', 'shared'])
+  const shared = choice(options.shared ?? false, 'shared', [true, false])
+  const { bytes, maxBytes = bytes } = options
+  checkByteCount(bytes, 'bytes')
+  checkByteCount(maxBytes, 'maxBytes')
+  if (maxBytes < bytes) {
+    throw new RangeError(`maxBytes (${formatBytes(maxBytes)}) is below bytes (${formatBytes(bytes)}); raise it`)
+  }
+  if (maxBytes > MOST_BYTES) {
+    throw new RangeError(`an arena has at most ${formatBytes(MOST_BYTES)}, not ${formatBytes(maxBytes)}`)
+  }
+  const [whole, most] = [bytes, maxBytes].map(size => Math.ceil(size / UNIT_BYTES) * UNIT_BYTES)
+  return { bytes: whole, maxBytes: most, shared }
+}

@@ -1,0 +1,150 @@
+// Random programs on arenas: stream-program.suite.ts with resets, marks and rewinds.
+//
+// POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../../base/bytes.js'
+import { CudaError, PoolError } from '../../base/errors.js'
+import { UnsafeGrant } from '../caching/shadow-order.suite.js'
+import { type Held, StreamProgram } from '../caching/stream-program.suite.js'
+import type { ArenaMark, ArenaOptions, ArenaPool } from './arena-pool.js'
+
+const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
+const BYTES = 3 * MiB
+
+const GROW = {
+  allocate: 40,
+  free: 6,
+  useElsewhere: 15,
+  mark: 8,
+  rewind: 3,
+  reset: 1,
+  hold: 4,
+  release: 4,
+  stream: 4,
+  observe: 4,
+}
+const TURN = {
+  allocate: 30,
+  free: 8,
+  useElsewhere: 12,
+  mark: 6,
+  rewind: 12,
+  reset: 8,
+  hold: 5,
+  release: 5,
+  stream: 4,
+  observe: 5,
+}
+
+class ArenaProgram extends StreamProgram<ArenaPool> {
+  growths = 0
+  private marks: { mark: ArenaMark; below: ReadonlySet<Held> }[] = []
+
+  constructor(seed: number, progress: 'eager' | 'seeded', options: ArenaOptions) {
+    super(seed, progress, 64 * MiB, device => device.createArenaPool(options))
+  }
+
+  protected override ownSteps() {
+    return { mark: () => this.mark(), rewind: () => this.rewind(), reset: () => this.reset() }
+  }
+
+  protected override request() {
+    const { random } = this
+    const bytes = random.logUniform(4, [64 * KiB, 2 * MiB][random.below(2)])
+    return random.below(8) === 0 ? { bytes, alignment: 2 ** random.below(22) } : { bytes }
+  }
+
+  protected override ranOut(bytes: number, alignment: number): void {
+    assert.ok(bytes + Math.max(256, alignment) > this.pool.availableBytes, `${bytes} bytes refused`)
+  }
+
+  protected override finish(): void {
+    this.growths = this.pool.stats().growths
+    this.pool.reset(this.streams[1])
+    assert.equal(this.pool.availableBytes, BYTES)
+    this.pool.allocate(BYTES, this.streams[1]).free()
+    this.pool.check()
+  }
+
+  private mark(): void {
+    this.marks.push({ mark: this.pool.mark(), below: new Set(this.held) })
+  }
+
+  private rewind(): void {
+    const index = Math.max(this.random.below(this.marks.length), this.random.below(this.marks.length))
+    const chosen = this.marks[index]
+    if (chosen === undefined) return
+    this.marks.length = index + 1
+    this.giveBack(
+      this.held.filter(held => !chosen.below.has(held)),
+      stream => this.pool.rewind(chosen.mark, stream),
+    )
+  }
+
+  private reset(): void {
+    this.giveBack([...this.held], stream => this.pool.reset(stream))
+    for (const { mark } of this.marks.splice(0)) assert.throws(() => this.pool.rewind(mark), PoolError)
+  }
+
+  private giveBack(dropped: readonly Held[], work: (stream: ReturnType<typeof this.anyStream> | undefined) => void) {
+    const stream = this.random.below(3) === 0 ? undefined : this.anyStream()
+    this.settleUses(dropped, stream)
+    this.letGo(dropped)
+    this.forget(dropped)
+    work(stream)
+    for (const { buffer } of dropped) assert.equal(buffer.freed, true)
+    for (const { buffer } of this.held) assert.equal(buffer.freed, false)
+  }
+}
+
+const OPTIONS: readonly (readonly [name: string, options: ArenaOptions])[] = [
+  ['fixed', { bytes: BYTES }],
+  ['growing', { bytes: 700 * KiB, maxBytes: BYTES }],
+]
+
+describe(`random programs on arenas (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {
+  for (const [name, options] of OPTIONS) {
+    for (const progress of ['eager', 'seeded'] as const) {
+      for (const seed of [SEED, SEED + 1000, SEED + 2000]) {
+        it(`${name}, ${progress} work, seed ${seed}`, () => {
+          const program = new ArenaProgram(seed, progress, options)
+          program.run(STEPS, [GROW, TURN])
+          if (options.maxBytes !== undefined) assert.ok(program.growths > 1, `${program.growths} growths`)
+          for (const step of [...Object.keys(GROW), 'ranOut']) assert.ok(program.taken.has(step), `${step} happened`)
+        })
+      }
+    }
+  }
+
+  class Forgetful extends Set<number> {
+    override add(): this {
+      return this
+    }
+  }
+  type Broken = { turns: { join(): void; use(): void; users: Set<number> } }
+  const defects: readonly (readonly [name: string, spoil: (pool: Broken) => void])[] = [
+    ['whose streams do not wait for the reset', ({ turns }) => Object.assign(turns, { join: () => {} })],
+    ['whose reset waits for nobody', ({ turns }) => Object.assign(turns, { users: new Forgetful() })],
+    ['that forgets uses on other streams', ({ turns }) => Object.assign(turns, { use: () => {} })],
+  ]
+  for (const [defect, spoil] of defects) {
+    it(`an arena ${defect} is caught`, () => {
+      const caught = [1, 2, 3].filter(seed => {
+        const program = new ArenaProgram(seed, 'eager', { bytes: BYTES })
+        spoil(program.pool as unknown as Broken)
+        try {
+          program.run(STEPS, [GROW, TURN])
+          return false
+        } catch (error) {
+          const kinds = [UnsafeGrant, CudaError, assert.AssertionError]
+          if (!kinds.some(kind => error instanceof kind)) throw error
+          return true
+        }
+      })
+      assert.deepEqual(caught, [1, 2, 3])
+    })
+  }
+})

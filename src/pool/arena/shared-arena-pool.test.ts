@@ -1,0 +1,306 @@
+// Arenas that threads share, with all fronts in one thread; in threads of their own: shared-kinds.test.ts.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../../base/bytes.js'
+import { CudaError, PoolError } from '../../base/errors.js'
+import { poolSuite } from '../pool.suite.js'
+import { TestDevice } from '../pool-fixture.suite.js'
+import { limited } from '../wrappers/limited.js'
+
+const SHARED = { shared: true } as const
+
+poolSuite('arena shared by threads', () => {
+  const device = new TestDevice()
+  const { pool } = device.createSharedArena({ bytes: 32 * MiB, ...SHARED })
+  return { device, pool, check: () => {}, close: () => pool.close() }
+})
+poolSuite('limited arena shared by threads', () => {
+  const device = new TestDevice()
+  const { pool } = device.createSharedArena({ bytes: 32 * MiB, ...SHARED })
+  return { device, pool: limited(pool, 32 * MiB), check: () => {}, close: () => pool.close() }
+})
+
+function setUp(bytes = 4 * MiB) {
+  const device = new TestDevice()
+  const { pool, attach } = device.createSharedArena({ bytes, ...SHARED })
+  const [a, b, c] = [device.createStream(), device.createStream(), device.createStream()]
+  return { device, pool, attach, other: attach(), a, b, c }
+}
+
+describe('an arena that threads share', () => {
+  it('hands out its memory in a row, to whichever thread, and no more than there is', () => {
+    const { device, pool, other } = setUp()
+    const first = pool.allocate(1000)
+    const second = other.allocate(300)
+    const third = pool.allocate(1, undefined, 64 * KiB)
+    assert.equal(second.ptr, first.ptr + 1024)
+    assert.equal(third.ptr % (64 * KiB), 0)
+    assert.equal(other.allocate(1).ptr, third.ptr + 256)
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().requestedBytes], [4, 1302])
+    assert.equal(pool.tryAllocate(4 * MiB), null)
+    const { availableBytes } = other
+    assert.throws(() => other.allocate(availableBytes + 1), {
+      name: 'OutOfMemoryError',
+      message: /the arena has .* of 4 MiB left: reset it, make it larger/,
+    })
+    other.allocate(availableBytes)
+    assert.equal(pool.availableBytes, 0)
+    assert.deepEqual(other.close(), { lostBuffers: 3, lostBytes: 301 + availableBytes })
+    assert.deepEqual(pool.close(), { lostBuffers: 5, lostBytes: 1302 + availableBytes })
+    assert.equal(device.freeBytes(), device.totalBytes)
+  })
+
+  it('a reset waits for a closed stream that a buffer was freed on', () => {
+    const { device, pool, other, a, b } = setUp()
+    const buffer = pool.allocate(1000, a)
+    device.hold(b)
+    b.close()
+    buffer.free(b)
+    other.reset(a)
+    assert.equal(a.query(), false)
+  })
+
+  it('counts no more than there was, and never less than none, while others come and go', () => {
+    const { pool, other } = setUp()
+    const state = pool['state']
+    const add = state['sum'].bind(state)
+    const first = other.allocate(1000)
+    let adds = 0
+    state['sum'] = (...of) => {
+      // Between any two sums one buffer is allocated there, handed over and freed here: at most two are live at a time.
+      if (++adds < 12) pool.adopt(other.allocate(5000).transfer()).free()
+      return add(...of)
+    }
+    for (let look = 0; look < 2; look++) {
+      const { liveBuffers, liveBytes, requestedBytes, frees } = pool.stats()
+      assert.ok(liveBuffers >= 0 && liveBuffers <= 2, `${liveBuffers} buffers`)
+      assert.ok(liveBytes >= 0 && liveBytes <= 6144 && requestedBytes >= 0 && frees >= 0, `${liveBytes} bytes`)
+    }
+    state['sum'] = add
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().requestedBytes], [1, 1000])
+    assert.deepEqual(other.close(), { lostBuffers: 1, lostBytes: 1000 })
+    assert.ok(!first.freed || other.closed)
+  })
+
+  it('a buffer that is adopted after a reset, or freed, does not change what is counted', () => {
+    const { pool, other } = setUp()
+    const { owners } = pool['state']
+    const sent = other.allocate(1000).transfer()
+    const compareExchange = Atomics.compareExchange
+    // The reset comes between the look at the epoch and the taking over.
+    Atomics.compareExchange = ((words: Int32Array, ...rest: [number, number, number]) => {
+      if (words.byteOffset === owners.byteOffset && words.buffer === owners.buffer) {
+        Atomics.compareExchange = compareExchange
+        other.reset()
+      }
+      return compareExchange(words, ...rest)
+    }) as typeof compareExchange
+    try {
+      pool.adopt(sent)
+    } finally {
+      Atomics.compareExchange = compareExchange
+    }
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes, pool.stats().requestedBytes], [0, 0, 0])
+    pool.allocate(1000)
+    assert.equal(other.stats().liveBuffers, 1)
+  })
+
+  it('a reset by one makes the buffers of all stale', () => {
+    const { pool, other } = setUp()
+    const mine = pool.allocate(1000)
+    const theirs = other.allocate(1000)
+    const sent = other.allocate(1).transfer()
+    const { ptr } = mine
+    other.reset()
+    for (const buffer of [mine, theirs]) {
+      assert.throws(() => buffer.ptr, { name: 'PoolError', message: /has reset the arena since/ })
+      assert.throws(() => buffer.free(), PoolError)
+      assert.equal(buffer.freed, true)
+    }
+    assert.throws(() => pool.adopt(sent), { name: 'PoolError', message: /not on its way/ })
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes, pool.stats().frees], [0, 0, 3])
+    assert.equal(other.allocate(1).ptr, ptr)
+    assert.equal(mine.freed, true, 'also when its memory is in use again')
+  })
+
+  it('the resetting stream waits for the others that used it, and who allocates afterwards for that', () => {
+    const uses: readonly ((world: ReturnType<typeof setUp>) => void)[] = [
+      ({ other, b }) => other.allocate(1000, b),
+      ({ other, a, b }) => other.allocate(1000, a).recordUse(b),
+      ({ other, a, b }) => other.allocate(1000, a).free(b),
+    ]
+    for (const use of uses) {
+      const world = setUp()
+      const { device, pool, other, a, b, c } = world
+      use(world)
+      const release = device.hold(b)
+      pool.reset(a)
+      assert.deepEqual([a.query(), c.query()], [false, true])
+      other.allocate(1, c)
+      assert.equal(c.query(), false)
+      other.allocate(1, c)
+      release()
+      assert.deepEqual([a.query(), c.query()], [true, true])
+      device.hold(b)
+      pool.reset(a)
+      assert.equal(a.query(), true, 'the other stream has not used it since')
+    }
+  })
+
+  it('a reset comes after an earlier one whose stream got no memory', () => {
+    const { device, pool, other, a, b, c } = setUp()
+    pool.allocate(1, a)
+    const release = device.hold(a)
+    pool.reset(b)
+    other.reset(c)
+    assert.equal(c.query(), false)
+    release()
+    assert.equal(c.query(), true)
+  })
+
+  it('order goes on when epochs have gone round, also for streams that did nothing meanwhile', () => {
+    const { device, pool, other, a, b, c } = setUp()
+    const { bump } = (pool as unknown as { state: { bump: { words: Int32Array } } }).state
+    /** As many resets more, of which those at multiples of 2^20 are made. */
+    const pass = (resets: number) => {
+      for (let left = resets; left > 0; ) {
+        const step = Math.min(left, 2 ** 20 - (bump.words[1] & (2 ** 20 - 1)))
+        bump.words[1] = (bump.words[1] + step - 1) | 0
+        pool.reset(c)
+        left -= step
+      }
+    }
+    other.allocate(1, b)
+    pass(2 ** 31 - 2)
+    for (const resets of [1, 1, 1, 1, 2 ** 31 + 5, 2 ** 31 - 9]) {
+      pass(resets)
+      device.clocks.synchronize()
+      other.allocate(1, b)
+      const release = device.hold(b)
+      pool.reset(a)
+      assert.equal(a.query(), false, `the reset waits for the use, after ${resets}`)
+      release()
+      device.hold(a)
+      pool.reset(a)
+      other.allocate(1, b)
+      assert.equal(b.query(), false, `the use waits for the reset, after ${resets}`)
+      device.clocks.synchronize()
+    }
+  })
+
+  it('without a stream, the reset is on the only one that used it', () => {
+    const { device, pool, other, a, b } = setUp()
+    pool.allocate(1, a)
+    device.hold(a)
+    other.reset()
+    assert.equal(pool.stats().insertedWaits, 0)
+    pool.allocate(1, b)
+    assert.deepEqual([b.query(), pool.stats().insertedWaits], [false, 1])
+  })
+
+  it('a reset that the driver refuses has not happened', () => {
+    const { device, pool, other, a, b } = setUp()
+    const buffer = other.allocate(1000, b)
+    const { availableBytes } = pool
+    device.hold(b)
+    device.driver.failCall({ call: 'cuStreamWaitEvent', nth: 1, code: 1 })
+    assert.throws(() => pool.reset(a), CudaError)
+    assert.deepEqual([buffer.freed, pool.availableBytes], [false, availableBytes])
+    assert.equal(other.allocate(1, b).ptr, buffer.ptr + 1024)
+    pool.reset(a)
+    assert.equal(buffer.freed, true)
+  })
+
+  it('buffers go from one thread to another, with their stream, and only once', () => {
+    const { pool, other, a } = setUp()
+    const buffer = pool.allocate(100, a)
+    const { ptr } = buffer
+    const sent = buffer.transfer()
+    assert.throws(() => buffer.fill(0), { name: 'PoolError', message: /handed to another thread/ })
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().requestedBytes], [1, 100])
+    const adopted = other.adopt(structuredClone(sent))
+    assert.deepEqual([adopted.ptr, adopted.byteLength, adopted.stream, adopted.pool], [ptr, 100, a, other])
+    assert.throws(() => pool.adopt(sent), { name: 'PoolError', message: /adopt: the buffer is not on its way/ })
+    for (const bad of [null, 5, {}, { record: 'a', tag: 1 }]) {
+      assert.throws(() => pool.adopt(bad as never), { name: 'TypeError', message: /adopt: transferred must come from/ })
+    }
+    for (const bad of [
+      { record: -1, tag: 1 },
+      { record: 2 ** 30, tag: 1 },
+      { record: 1, tag: 1 },
+      { record: 0, tag: 7 },
+    ]) {
+      assert.throws(() => pool.adopt({ ...bad, pool: pool.share().number }), PoolError)
+    }
+    adopted.free()
+    assert.throws(() => adopted.free(), PoolError)
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().requestedBytes, pool.stats().frees], [0, 0, 1])
+  })
+
+  it('is closed by its maker alone, when nobody else uses it', () => {
+    const { device, pool, other } = setUp()
+    assert.throws(() => pool.close(), { name: 'PoolError', message: /close: the pool is in use by 1 other threads/ })
+    pool.allocate(1)
+    other.close()
+    assert.throws(() => other.allocate(1), { name: 'PoolError', message: /closed/ })
+    pool.close()
+    pool.close()
+    assert.equal(device.freeBytes(), device.totalBytes)
+    assert.throws(() => pool.share(), { name: 'PoolError', message: /share: the pool is closed/ })
+  })
+
+  it('a thread holds nothing of what an earlier one with its number held', () => {
+    const { pool, attach, other, a, b } = setUp()
+    other.allocate(1000, a)
+    assert.deepEqual(other.close(), { lostBuffers: 1, lostBytes: 1000 })
+    const next = attach()
+    assert.equal(next.thread, other.thread)
+    next.allocate(300, b)
+    assert.equal(pool.stats().liveBuffers, 2, 'what was left stays taken until the reset')
+    assert.deepEqual(next.close(), { lostBuffers: 1, lostBytes: 300 })
+    pool.reset()
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+
+  it('a thread goes on counting the waits of an earlier one with its number', () => {
+    const { device, pool, attach, other, a, b } = setUp()
+    const wait = (front: typeof pool) => {
+      device.hold(a)
+      front.allocate(1, a)
+      front.reset(b)
+    }
+    wait(other)
+    const { insertedWaits } = pool.stats()
+    assert.ok(insertedWaits > 0)
+    other.close()
+    wait(attach())
+    assert.ok(pool.stats().insertedWaits > insertedWaits)
+  })
+
+  it('has room again for a thread when others have died', () => {
+    const { pool, attach, other } = setUp()
+    const { roster } = (other as unknown as { state: { roster: { bury(thread: number): boolean } } }).state
+    const fronts = Array.from({ length: 62 }, () => attach())
+    assert.throws(() => attach(), { name: 'PoolError', message: /64 threads use this pool, which is the limit/ })
+    for (const { thread } of fronts) roster.bury(thread)
+    assert.equal(attach().thread, fronts[0].thread)
+    assert.throws(() => pool.close(), { name: 'PoolError', message: /by 2 other threads/ })
+  })
+
+  it('refuses what cannot be, and leaves nothing behind', () => {
+    const device = new TestDevice()
+    for (const [options, name, message] of [
+      [{ bytes: 0, ...SHARED }, 'RangeError', /bytes/],
+      [{ bytes: 1, maxBytes: 1024, ...SHARED }, 'TypeError', /maxBytes and shared exclude each other/],
+      [{ bytes: 1, shared: 1 }, 'TypeError', /shared/],
+      [{ bytes: 65 * MiB, ...SHARED }, 'OutOfMemoryError', /createArenaPool: no room for 65 MiB/],
+    ] as const) {
+      assert.throws(() => device.createSharedArena(options as never), { name, message })
+      assert.equal(device.freeBytes(), device.totalBytes)
+    }
+    const { pool } = device.createSharedArena({ bytes: 1, maxBytes: 1, ...SHARED })
+    assert.throws(() => pool.mark(), { name: 'PoolError', message: /mark: threads share the arena/ })
+    assert.throws(() => pool.rewind(), { name: 'PoolError', message: /rewind: threads share the arena/ })
+  })
+})

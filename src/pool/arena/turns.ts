@@ -1,0 +1,77 @@
+// Order between streams that share memory which is given back all at once. A turn begins with a giving back, on one
+// stream: that stream waits for the others that used the memory, and whoever uses it later in the turn waits for that
+// point of the first one, once. With a single stream nothing is ever asked of the driver.
+//
+// A call that is cut short makes streams wait more often, if anything, never less.
+
+import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
+import type { Stream } from '../../order/stream.js'
+
+export class Turns {
+  /** times that a stream was made to wait for another */
+  insertedWaits = 0
+  private turn = 1
+  /** by stream slot: the latest turn that the stream has joined */
+  private readonly joined = new Float64Array(MOST_STREAMS)
+  /** slots of streams whose work may use memory that is handed out, and such streams of other devices */
+  private readonly users = new Set<number>()
+  private readonly peers = new Set<Stream>()
+  /** where the turn began; slot -1 in the first one */
+  private slot = -1
+  private stamp = 0
+
+  constructor(private readonly clocks: Clocks) {}
+
+  /** An open stream gets memory. */
+  join(stream: Stream): void {
+    if (this.joined[stream.slot] === this.turn) return
+    if (this.slot !== -1) this.order(this.slot, this.stamp, stream)
+    this.users.add(stream.slot)
+    this.joined[stream.slot] = this.turn
+  }
+
+  /** A stream uses memory that another one got: an open or closed one, or one of another device. */
+  use(stream: Stream): void {
+    if (stream.clocks === this.clocks) this.users.add(stream.covering[0])
+    else this.peers.add(stream)
+  }
+
+  /** Memory is about to be given back on `stream`. */
+  begin(stream: Stream): void {
+    const { clocks, users } = this
+    for (const slot of users) this.order(slot, clocks.covering(slot), stream)
+    for (const peer of this.peers) peer.clocks.orderPeer(...peer.covering, stream)
+    this.turn++
+    this.slot = stream.slot
+    this.stamp = clocks.marked[stream.slot] + 1
+    users.add(stream.slot)
+  }
+
+  /** All memory was given back on `stream`, after `begin`, and no other one uses it any more. */
+  end(stream: Stream): void {
+    const { users, peers } = this
+    if (users.size > 1) {
+      users.clear()
+      users.add(stream.slot)
+    }
+    if (peers.size > 0) peers.clear()
+  }
+
+  /** Waits on the host for work of other devices. */
+  finishPeers(): void {
+    for (const { clocks, covering } of this.peers) clocks.catchUp(...covering, true)
+  }
+
+  /** The stream that nothing needs to wait for: the only one that uses the memory; null when there is no such. */
+  get only(): Stream | null {
+    const [slot] = this.users
+    return this.users.size === 1 ? this.clocks.streams[slot] : null
+  }
+
+  /** Work submitted to `stream` from now on starts after all that `stamp` of a slot covers. Nothing waits on the host. */
+  private order(slot: number, stamp: number, stream: Stream): void {
+    const { known, completed } = this.clocks
+    if (slot === stream.slot || completed[slot] >= stamp || known[stream.slot * MOST_STREAMS + slot] >= stamp) return
+    if (this.clocks.order(stream.slot, slot, stamp, false)) this.insertedWaits++
+  }
+}

@@ -1,0 +1,161 @@
+// A reserved range of addresses with physical memory behind its beginning, as much as was asked for. Memory comes in
+// pieces of one driver handle each, and only whole pieces can be unmapped, so their size decides what a step costs and how
+// exactly memory can be given back. A piece is at most a quarter of what lies before it and at most 64 MiB, but a granule
+// at least: after a shrink less than that stays mapped beyond what is needed, while a large step takes few driver calls.
+// Growing touches only what is new, whatever is there already.
+//
+// Nothing here knows of pending work: cuMemUnmap does not wait for any, so the caller must. A call can be cut short where a function
+// begins; so what a call of the driver has changed is noted without a call, Array.push for one, in between.
+
+import { assert } from '../../base/assert.js'
+import { MiB } from '../../base/bytes.js'
+import { CudaError, DeviceLostError } from '../../base/errors.js'
+import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
+import type { Context } from '../../driver/context.js'
+import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import { MappedAccess } from './mapped-access.js'
+
+const PIECE_SHARE = 1 / 4
+const MOST_PIECE_BYTES = 64 * MiB
+
+interface Memory {
+  readonly bytes: number
+  /** the driver's */
+  readonly handle: number
+}
+
+interface Piece extends Memory {
+  readonly offset: number
+}
+
+export class GrowableRange {
+  readonly base: number
+  /** bytes from the base that have memory, those that a failed growth left included */
+  mappedBytes = 0
+  /** bytes from the base that the device may use */
+  private usableBytes = 0
+  /** who may use it */
+  readonly access: MappedAccess
+  protected readonly pieces: Piece[] = []
+  /** memory that is mapped nowhere: on its way in or out */
+  private readonly unmapped: Memory[] = []
+
+  /** Reserves `capacityBytes` of addresses, a multiple of `granuleBytes`. */
+  constructor(
+    protected readonly context: Context,
+    readonly granuleBytes: number,
+    readonly capacityBytes: number,
+  ) {
+    this.base = context.activate().cuMemAddressReserve(capacityBytes, Math.max(granuleBytes, MOST_ALIGNMENT_BYTES))
+    this.access = new MappedAccess(context, (device, flags) => {
+      if (this.usableBytes > 0) context.activate().cuMemSetAccess(this.base, this.usableBytes, [device], flags)
+    })
+  }
+
+  /** bytes of memory that it has: what is mapped, and what the driver has not taken back yet */
+  get heldBytes(): number {
+    return this.unmapped.reduce((sum, { bytes }) => sum + bytes, this.mappedBytes)
+  }
+
+  /** Puts memory behind the first `bytes`. When the driver refuses that, its error is thrown and all is as before. */
+  growTo(bytes: number): void {
+    const target = Math.ceil(bytes / this.granuleBytes) * this.granuleBytes
+    const before = this.usableBytes
+    if (target <= before) return
+    this.shrinkTo(before) // what a failed growth could not undo
+    try {
+      while (this.mappedBytes < target) this.mapPiece(target)
+      const driver = this.context.activate()
+      driver.cuMemSetAccess(this.base + before, target - before, this.access.devices)
+      this.usableBytes = target
+    } catch (error) {
+      this.undoTo(before)
+      throw error
+    }
+  }
+
+  /** True when `shrinkTo(bytes)` would give something back. */
+  hasBeyond(bytes: number): boolean {
+    return this.unmapped.length > 0 || this.lastOffset >= bytes
+  }
+
+  /** Unmaps the pieces that lie beyond `bytes` whole, and gives their memory back; no work may use it. */
+  shrinkTo(bytes: number): void {
+    const driver = this.context.activate()
+    this.releaseUnmapped()
+    while (this.lastOffset >= bytes) {
+      const { pieces, unmapped } = this
+      const last = pieces[pieces.length - 1]
+      driver.cuMemUnmap(this.base + last.offset, last.bytes)
+      pieces.length--
+      unmapped[unmapped.length] = last
+      this.mappedBytes = last.offset
+      if (this.usableBytes > last.offset) this.usableBytes = last.offset
+      this.releaseUnmapped()
+    }
+  }
+
+  /** Gives back memory and addresses; no work may use them. One that was refused can be repeated. */
+  close(): void {
+    this.shrinkTo(0)
+    this.context.activate().cuMemAddressFree(this.base, this.capacityBytes)
+  }
+
+  /** Asserts that the pieces lie side by side and add up. */
+  check(): void {
+    let end = 0
+    for (const { offset, bytes } of this.pieces) {
+      assert(offset === end, 'a piece begins where the one before it ends')
+      assert(bytes > 0 && bytes % this.granuleBytes === 0, 'pieces are whole granules')
+      end += bytes
+    }
+    assert(end === this.mappedBytes && end <= this.capacityBytes, 'the pieces are what is mapped')
+    assert(this.usableBytes <= this.mappedBytes, 'what can be used is mapped')
+  }
+
+  /** How large a piece beginning at `offset` is, if that much is wanted. */
+  protected pieceBytes(offset: number): number {
+    const granules = Math.floor(Math.min(offset * PIECE_SHARE, MOST_PIECE_BYTES) / this.granuleBytes)
+    return Math.max(granules, 1) * this.granuleBytes
+  }
+
+  /** The driver's handle of `bytes` of memory. */
+  protected obtain(bytes: number): number {
+    return this.context.activate().cuMemCreate(bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
+  }
+
+  /** Where the last piece begins, -1 without pieces. */
+  private get lastOffset(): number {
+    return this.pieces.length === 0 ? -1 : this.pieces[this.pieces.length - 1].offset
+  }
+
+  /** Adds one piece that ends at `target` or before. */
+  private mapPiece(target: number): void {
+    const { mappedBytes: offset, pieces, unmapped } = this
+    const bytes = Math.min(this.pieceBytes(offset), target - offset)
+    const handle = this.obtain(bytes)
+    const piece = { offset, bytes, handle }
+    unmapped[unmapped.length] = piece
+    this.context.activate().cuMemMap(this.base + offset, bytes, handle)
+    unmapped.length--
+    pieces[pieces.length] = piece
+    this.mappedBytes = offset + bytes
+  }
+
+  /** Undoes a growth that failed; what the driver does not take back now, the next growth or shrink gives back. */
+  private undoTo(bytes: number): void {
+    try {
+      this.shrinkTo(bytes)
+    } catch (error) {
+      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+    }
+  }
+
+  private releaseUnmapped(): void {
+    const { unmapped } = this
+    while (unmapped.length > 0) {
+      this.context.activate().cuMemRelease(unmapped[unmapped.length - 1].handle)
+      unmapped.length--
+    }
+  }
+}

@@ -1,0 +1,85 @@
+// Which granules hold no block and are no longer used by any work, so that they can be unmapped.
+
+import { State, Stride, Word } from '../../heap/records.js'
+import type { SegregatedFit } from '../../heap/segregated-fit.js'
+import { classOf } from '../../heap/size-classes.js'
+import { type Admission, isAdmitted, type Window } from '../../heap/window.js'
+import { type GranuleUses, SEVERAL } from './granule-uses.js'
+
+/** One heap's addresses, and what is behind each granule of them. */
+export interface Reservation {
+  readonly heap: SegregatedFit
+  readonly base: number
+  /** 0 once given back */
+  bytes: number
+  /** the driver's handle of the memory mapped into a granule, 0 for none */
+  readonly handles: Float64Array
+  /** 1 where the heap knows that there is memory; a granule that is mapped but not committed is left from a failed growth */
+  readonly committed: Uint8Array
+  readonly uses: GranuleUses
+}
+
+export class IdleGranules {
+  constructor(private readonly granuleUnits: number) {}
+
+  /** Up to `most` neighbouring whole granules of free blocks whose last use is known complete; smaller blocks first. */
+  find(reservation: Reservation, most: number, avoid: Window | null) {
+    const { heap } = reservation
+    const { words } = heap.records
+    for (let key = 0; key < heap.keyLimit; key++) {
+      let sizeClass = heap.nextClass(key, classOf(this.granuleUnits))
+      for (; sizeClass !== -1; sizeClass = heap.nextClass(key, sizeClass + 1)) {
+        for (
+          let record = heap.head(key, sizeClass);
+          record !== 0;
+          record = words[record * Stride.words + Word.binNext]
+        ) {
+          const idle = this.granulesOf(reservation, record, key, most, avoid)
+          if (idle !== null) return idle
+        }
+      }
+    }
+    return null
+  }
+
+  private granulesOf(reservation: Reservation, record: number, key: number, most: number, avoid: Window | null) {
+    const { words } = reservation.heap.records
+    const start = words[record * Stride.words + Word.offset]
+    const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)
+    const from = avoid === null ? 0 : Math.floor(avoid.start / this.granuleUnits)
+    const to = avoid === null ? 0 : Math.ceil((avoid.start + avoid.units) / this.granuleUnits)
+    let count = 0
+    for (let granule = Math.ceil(start / this.granuleUnits); granule < end; granule++) {
+      const settled = key === 0 || reservation.uses.isSettled(granule)
+      if (settled && (granule < from || granule >= to)) count++
+      else if (count > 0) return { record, granule: granule - count, count }
+      if (count === most) return { record, granule: granule - count + 1, count }
+    }
+    return count === 0 ? null : { record, granule: end - count, count }
+  }
+
+  /** Whole granules of free blocks outside the window whose last use is among what is settled. */
+  countAfter(reservations: readonly Reservation[], window: Window, settled: Admission): number {
+    let idle = 0
+    const from = Math.floor(window.start / this.granuleUnits)
+    const to = Math.ceil((window.start + window.units) / this.granuleUnits)
+    reservations.forEach(({ heap, uses }, range) => {
+      const { words } = heap.records
+      for (let record = heap.firstRecords.get(range); record !== 0; record = words[record * Stride.words + Word.next]) {
+        if (heap.records.state(record) !== State.free) continue
+        const start = words[record * Stride.words + Word.offset]
+        const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)
+        for (let granule = Math.ceil(start / this.granuleUnits); granule < end; granule++) {
+          if (range === window.range && granule >= from && granule < to) continue
+          const key = uses.keys[granule]
+          const isIdle =
+            key === SEVERAL
+              ? isAdmitted(heap.records, record, settled)
+              : key === 0 || uses.stamps[granule] <= settled[key]
+          if (isIdle) idle++
+        }
+      }
+    })
+    return idle
+  }
+}

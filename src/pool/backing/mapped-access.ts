@@ -1,0 +1,61 @@
+// Which devices may use memory that is mapped piece by piece: each mapping starts without access, so whoever maps more has to
+// give it to everyone here.
+
+import { CudaError, DeviceLostError } from '../../base/errors.js'
+import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE } from '../../driver/constants.js'
+import type { Context } from '../../driver/context.js'
+import type { PoolAccess } from '../access.js'
+
+export class MappedAccess {
+  /** the driver's numbers of all devices that may use the memory, the owner's first */
+  devices: readonly number[]
+  private readonly granted = new Set<Context>()
+
+  constructor(
+    private readonly owner: Context,
+    /** tells the driver of one device's access to all memory that is mapped */
+    private readonly apply: (device: number, flags: number) => void,
+  ) {
+    this.devices = [owner.device]
+  }
+
+  /** Changes the access of one other device; a refusal when it is given leaves everything as it was. */
+  change(peer: Context, access: PoolAccess): void {
+    if (access === 'none') {
+      // It is counted on no longer, also where the driver refuses and the memory stays open: a repetition may close it.
+      for (const context of this.granted) if (context.sharesDevice(peer)) this.granted.delete(context)
+      this.devices = this.devices.filter(device => device !== peer.device)
+      this.apply(peer.device, CU_MEM_ACCESS_FLAGS_PROT_NONE)
+      return
+    }
+    if (!this.devices.includes(peer.device)) {
+      try {
+        this.apply(peer.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+      } catch (error) {
+        this.closeAgain(peer)
+        throw error
+      }
+      this.devices = [...this.devices, peer.device]
+    }
+    this.granted.add(peer)
+  }
+
+  /** Whether work of `context` can use the memory. */
+  reaches(context: Context): boolean {
+    return context.sharesDevice(this.owner) || this.granted.has(context)
+  }
+
+  /** the contexts of other devices whose work may be using the memory */
+  get peers(): readonly Context[] {
+    return [...this.granted]
+  }
+
+  /** After a change that failed midway: what was opened is closed, as far as the driver does that. */
+  private closeAgain(peer: Context): void {
+    try {
+      this.apply(peer.device, CU_MEM_ACCESS_FLAGS_PROT_NONE)
+    } catch (error) {
+      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+    }
+  }
+}

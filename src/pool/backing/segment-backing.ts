@@ -1,0 +1,208 @@
+// Memory in segments, each one allocation of its source (segment-source.ts): of the least size for small blocks and of the
+// size asked for for large ones. A segment goes back when all of it is free and no work uses it.
+
+import { assert } from '../../base/assert.js'
+import { PoolError } from '../../base/errors.js'
+import type { Context } from '../../driver/context.js'
+import { State, Stride, Word } from '../../heap/records.js'
+import type { SegregatedFit } from '../../heap/segregated-fit.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { type Admission, isAdmitted } from '../../heap/window.js'
+import { changePlainAccess, type PoolAccess } from '../access.js'
+import {
+  type Backing,
+  type GrowthLimits,
+  type Heaps,
+  isOutOfMemory,
+  MOST_ALIGNMENT_BYTES,
+  mostReservedBytes,
+} from './backing.js'
+import type { SegmentSource } from './segment-source.js'
+
+interface Segment {
+  readonly ptr: number
+  readonly bytes: number
+  readonly heap: SegregatedFit
+}
+
+export class SegmentBacking implements Backing {
+  readonly kind: SegmentSource['kind']
+  readonly stepBytes: number
+  /** by range; a range without a segment has base NaN and is used again */
+  readonly bases: number[] = []
+  reservedBytes = 0
+  peakReservedBytes = 0
+  private readonly segments: (Segment | null)[] = []
+  /** devices that were told that they can use managed memory, as any can */
+  private readonly managedPeers = new Set<Context>()
+  readonly limitBytes: number
+
+  constructor(
+    private readonly context: Context,
+    readonly source: SegmentSource,
+    private readonly heaps: Heaps,
+    private readonly limits: GrowthLimits,
+  ) {
+    this.kind = source.kind
+    this.stepBytes = source.stepBytes
+    this.limitBytes = mostReservedBytes(limits, source.leastBytes, source.totalBytes)
+  }
+
+  grow(heap: SegregatedFit, units: number, alignUnits: number, _admission: Admission, mostBytes: number): number {
+    const needed = units + alignUnits - 1
+    const { leastBytes, stepBytes } = this.source
+    const bytes = Math.max(leastBytes, Math.ceil((needed * UNIT_BYTES) / stepBytes) * stepBytes)
+    const most = Math.min(mostBytes, this.limitBytes)
+    if (bytes > most) return 0
+    if (this.reservedBytes + bytes > most) this.trim(Math.max(0, most - bytes))
+    if (this.reservedBytes + bytes > most) return 0
+    if (this.mostPieces > 0) this.trim(0)
+    if (this.mostPieces > 0) return 0
+    const ptr = this.allocateSegment(bytes)
+    if (ptr === 0) return 0
+    this.addSegment(heap, ptr, bytes)
+    const record = heap.allocate(units, alignUnits, 0)
+    heap.records.claim(record) // whoever mends the heap while the driver is called leaves it alone
+    return record
+  }
+
+  get mostPieces(): number {
+    const { most } = this.heaps.small.firstRecords
+    return this.segments.length < most || this.segments.includes(null) ? 0 : most
+  }
+
+  windowFor(): null {
+    return null
+  }
+
+  couldGrow(
+    _heap: SegregatedFit,
+    units: number,
+    alignUnits: number,
+    _admission: Admission,
+    settled: Admission,
+    newBytes: number,
+  ): boolean {
+    return newBytes + this.idleAfter(settled) >= (units + alignUnits - 1) * UNIT_BYTES
+  }
+
+  trim(keepBytes: number): void {
+    for (const heap of [this.heaps.small, this.heaps.large]) {
+      const { words } = heap.records
+      for (const [range, record] of heap.firstRecords) {
+        if (this.reservedBytes <= keepBytes) return
+        const idle = heap.records.state(record) === State.free && words[record * Stride.words + Word.key] === 0
+        if (!idle || words[record * Stride.words + Word.next] !== 0) continue
+        // First of all out of the heap, where another thread might take it while the driver frees it.
+        const segment = this.segments[range]!
+        const start = words[record * Stride.words + Word.offset]
+        heap.removeRange(record)
+        try {
+          this.source.giveBack(segment.ptr)
+        } catch (error) {
+          heap.addRange(range, start, segment.bytes / UNIT_BYTES, 'free')
+          throw error
+        }
+        this.segments[range] = null
+        this.bases[range] = NaN
+        this.reservedBytes -= segment.bytes
+      }
+    }
+  }
+
+  changeAccess(peer: Context, access: PoolAccess): void {
+    if (this.kind !== 'managed') changePlainAccess(this.context, peer, access)
+    else if (access === 'none') {
+      throw new PoolError("setAccess: managed memory is open to every device; use a pool with backing 'virtual'")
+    }
+  }
+
+  reachableFrom(context: Context): boolean {
+    if (this.kind !== 'managed') return context.hasPeerAccess(this.context)
+    if (!context.sharesAddresses(this.context)) return false
+    this.managedPeers.add(context)
+    return true
+  }
+
+  get peers(): readonly Context[] {
+    return this.kind === 'managed' ? [...this.managedPeers] : this.context.peers
+  }
+
+  rangeAt(ptr: number): number {
+    return this.segments.findIndex(
+      segment => segment !== null && ptr >= segment.ptr && ptr < segment.ptr + segment.bytes,
+    )
+  }
+
+  close(): void {
+    for (const [range, segment] of this.segments.entries()) {
+      if (segment === null) continue
+      this.source.giveBack(segment.ptr)
+      this.segments[range] = null
+      this.reservedBytes -= segment.bytes
+    }
+  }
+
+  check(): void {
+    let bytes = 0
+    for (const [range, segment] of this.segments.entries()) {
+      if (segment === null) continue
+      bytes += segment.bytes
+      const { words } = segment.heap.records
+      let units = 0
+      for (
+        let record = segment.heap.firstRecords.get(range);
+        record !== 0;
+        record = words[record * Stride.words + Word.next]
+      ) {
+        assert(segment.heap.records.state(record) !== State.absent, 'a segment has no gaps')
+        units += words[record * Stride.words + Word.units]
+      }
+      assert(units * UNIT_BYTES === segment.bytes, 'blocks tile their segment')
+    }
+    assert(bytes === this.reservedBytes, 'reserved bytes are the segments held')
+  }
+
+  /** Bytes of whole segments of free blocks that wait for nothing but what is settled. */
+  private idleAfter(settled: Admission): number {
+    let bytes = 0
+    for (const heap of [this.heaps.small, this.heaps.large]) {
+      for (const [range, first] of heap.firstRecords) {
+        let record = first
+        while (record !== 0 && isAdmitted(heap.records, record, settled)) {
+          record = heap.records.words[record * Stride.words + Word.next]
+        }
+        if (record === 0) bytes += this.segments[range]!.bytes
+      }
+    }
+    return bytes
+  }
+
+  /** A new segment, if need be after giving idle ones back; 0 when the device has no room for it. */
+  private allocateSegment(bytes: number): number {
+    const { leaveFreeBytes } = this.limits
+    for (let attempt = 0; attempt < 2; attempt++) {
+      try {
+        const room = leaveFreeBytes === 0 ? Infinity : this.context.activate().cuMemGetInfo().freeBytes - leaveFreeBytes
+        const ptr = bytes <= room ? this.source.obtain(bytes) : 0
+        if (ptr !== 0) return ptr
+      } catch (error) {
+        if (!isOutOfMemory(error)) throw error
+      }
+      if (attempt === 0) this.trim(0)
+    }
+    return 0
+  }
+
+  private addSegment(heap: SegregatedFit, ptr: number, bytes: number): void {
+    const vacant = this.segments.indexOf(null)
+    const range = vacant === -1 ? this.segments.length : vacant
+    // Units are numbered so that a unit's number is aligned exactly as its address is.
+    const start = (ptr % MOST_ALIGNMENT_BYTES) / UNIT_BYTES
+    this.segments[range] = { ptr, bytes, heap }
+    this.bases[range] = ptr - start * UNIT_BYTES
+    heap.addRange(range, start, bytes / UNIT_BYTES, 'free')
+    this.reservedBytes += bytes
+    if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
+  }
+}

@@ -1,0 +1,19 @@
+// What segments a pool is to have, for the thread that makes them: a plan can be sent to it, a source cannot.
+
+import type { Context } from '../../driver/context.js'
+import { PinnedSegments } from './pinned-segments.js'
+import type { SegmentSource } from './segment-source.js'
+import { type SlabPlan, SlabSource } from './slab-source.js'
+
+export interface PinnedPlan {
+  readonly segments: 'pinned'
+  readonly segmentBytes: number
+  readonly mapped: boolean
+}
+
+export type SegmentPlan = SlabPlan | PinnedPlan
+
+export function sourceOf(context: Context, plan: SegmentPlan): SegmentSource {
+  if (plan.segments === 'slabs') return new SlabSource(context, plan)
+  return new PinnedSegments(context, plan.segmentBytes, true, plan.mapped)
+}

@@ -1,0 +1,423 @@
+// Memory as an address reservation with physical granules mapped into it. Addresses cost nothing, so each heap has one
+// range several times as large as the device, and memory moves to where a block needs it: a granule that holds no block
+// and whose last use the host has seen complete is unmapped and mapped again elsewhere. Unmapping is not ordered with
+// the work of streams, hence that condition.
+
+import { assert } from '../../base/assert.js'
+import { CudaError } from '../../base/errors.js'
+import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
+import type { Context } from '../../driver/context.js'
+import { State, Stride, Word } from '../../heap/records.js'
+import type { SegregatedFit } from '../../heap/segregated-fit.js'
+import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
+import { type Admission, GAPS_ONLY, type Window } from '../../heap/window.js'
+import type { Clocks } from '../../order/clocks.js'
+import type { PoolAccess } from '../access.js'
+import {
+  type Backing,
+  type GrowthLimits,
+  type Heaps,
+  isOutOfMemory,
+  MOST_ALIGNMENT_BYTES,
+  mostReservedBytes,
+} from './backing.js'
+import type { GranuleUses } from './granule-uses.js'
+import { IdleGranules, type Reservation } from './idle-granules.js'
+import { MappedAccess } from './mapped-access.js'
+import { MovingLimit } from './moving-limit.js'
+
+/** Beyond what may move, new memory is taken up to this much of what was ever in use. */
+const MOST_OVER_USE = 1.25
+/**
+ * Threads that share the heap may change it while the driver maps memory. What was mapped goes elsewhere then; the last
+ * attempt looks at places only that no other thread can take.
+ */
+const MOST_ATTEMPTS = 4
+/** How many times the device's memory each range has in addresses. */
+const RESERVATION_FACTOR = 4
+
+export class VirtualBacking implements Backing {
+  readonly mostPieces = 0
+  readonly kind = 'virtual'
+  readonly bases: number[]
+  reservedBytes = 0
+  peakReservedBytes = 0
+  /** granules moved from where they were idle to where they were needed */
+  recycledGranules = 0
+  private readonly moves: MovingLimit
+  private readonly idle: IdleGranules
+  /** most that was in use, as seen at growths beyond the limit of moves */
+  private peakUsedBytes = 0
+  private readonly context: Context
+  private readonly access: MappedAccess
+  readonly limitBytes: number
+  /** of a granule */
+  readonly stepBytes: number
+  private readonly granuleUnits: number
+  private readonly reservations: readonly Reservation[]
+  /** memory that is mapped nowhere */
+  private readonly spare: number[] = []
+  /** granules mapped by a growth that failed before it was complete */
+  private stranded: { reservation: Reservation; granule: number }[] = []
+
+  constructor(
+    clocks: Clocks,
+    private readonly heaps: Heaps,
+    private readonly limits: GrowthLimits,
+    /** nothing may depend on the time that passes */
+    deterministic: boolean,
+  ) {
+    this.context = clocks.context
+    const { context } = this
+    this.access = new MappedAccess(context, (device, flags) => this.applyAccess(device, flags))
+    const driver = context.activate()
+    this.stepBytes = driver.cuMemGetAllocationGranularity(context.device)
+    this.granuleUnits = this.stepBytes / UNIT_BYTES
+    this.idle = new IdleGranules(this.granuleUnits)
+    const deviceBytes = driver.cuDeviceTotalMem(context.device)
+    this.limitBytes = mostReservedBytes(limits, this.stepBytes, deviceBytes)
+    this.moves = new MovingLimit(() => (deterministic ? 0 : driver.clockSeconds))
+    const granules = granulesOfRange(deviceBytes, this.stepBytes)
+    const small = this.reserve(heaps.small, heaps.usesOf(0, granules, this.granuleUnits))
+    try {
+      this.reservations = [small, this.reserve(heaps.large, heaps.usesOf(1, granules, this.granuleUnits))]
+    } catch (error) {
+      context.discard(() => driver.cuMemAddressFree(small.base, small.bytes))
+      throw error
+    }
+    this.bases = this.reservations.map(reservation => reservation.base)
+    this.reservations.forEach((reservation, range) => {
+      reservation.heap.addRange(range, 0, granules * this.granuleUnits, 'absent')
+    })
+  }
+
+  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
+    const { isShared } = this.heaps
+    for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+      const places = attempt === MOST_ATTEMPTS - 1 ? GAPS_ONLY : admission
+      const window = this.windowFor(heap, units, alignUnits, places)
+      if (window === null) return 0
+      const reservation = this.reservations[window.range]
+      if (!this.gather(this.uncommitted(reservation, window).length, reservation, window, mostBytes)) return 0
+      // Recycling has changed the heap, and may have made a better place.
+      const place = this.placeFor(heap, units, alignUnits, places)
+      const granules = place === null ? [] : this.uncommitted(reservation, place)
+      if (place !== null && granules.length <= this.spare.length) {
+        try {
+          this.map(reservation, granules)
+        } catch (error) {
+          if (isOutOfMemory(error)) return 0
+          throw error
+        }
+        if (!isShared || isSame(place, this.placeFor(heap, units, alignUnits, places))) {
+          for (const granule of granules) reservation.committed[granule] = 1
+          const record = heap.takeWindow(place, this.granuleUnits)
+          heap.records.claim(record) // whoever mends the heap while the driver is called leaves it alone
+          return record
+        }
+        for (const granule of granules) this.stranded.push({ reservation, granule })
+      }
+      assert(isShared, 'recycling leaves room where there was room')
+    }
+    return 0
+  }
+
+  windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null {
+    return heap.findWindow(units + alignUnits - 1, admission, this.granuleUnits)
+  }
+
+  couldGrow(
+    heap: SegregatedFit,
+    units: number,
+    alignUnits: number,
+    admission: Admission,
+    settled: Admission,
+    newBytes: number,
+  ): boolean {
+    const window = this.windowFor(heap, units, alignUnits, admission)
+    if (window === null) return false
+    const missing = this.uncommitted(this.reservations[window.range], window).length
+    const more = Math.floor(newBytes / this.stepBytes) + this.spare.length + this.stranded.length
+    return more >= missing || more + this.idle.countAfter(this.reservations, window, settled) >= missing
+  }
+
+  trim(keepBytes: number): void {
+    this.unmapStranded()
+    while (this.reservedBytes > keepBytes) {
+      if (this.spare.length === 0) {
+        const granules = Math.ceil((this.reservedBytes - keepBytes) / this.stepBytes)
+        if (this.recycle(granules, null, null) === 0) return
+      }
+      this.releaseSpare()
+    }
+  }
+
+  changeAccess(peer: Context, access: PoolAccess): void {
+    this.access.change(peer, access)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.access.reaches(context)
+  }
+
+  get peers(): readonly Context[] {
+    return this.access.peers
+  }
+
+  rangeAt(ptr: number): number {
+    return this.reservations.findIndex(({ base, bytes }) => ptr >= base && ptr < base + bytes)
+  }
+
+  close(): void {
+    const driver = this.context.activate()
+    for (const reservation of this.reservations) {
+      const { base, bytes, handles } = reservation
+      if (bytes === 0) continue
+      for (const [granule, handle] of handles.entries()) {
+        if (handle === 0) continue
+        const unmap = () => driver.cuMemUnmap(base + granule * this.stepBytes, this.stepBytes)
+        if (handle > 0) unmap()
+        else unlessRefused(unmap) // a call that was cut short was unmapping it
+        handles[granule] = 0
+        this.spare[this.spare.length] = Math.abs(handle)
+      }
+      driver.cuMemAddressFree(base, bytes)
+      reservation.bytes = 0
+    }
+    while (this.spare.length > 0) this.releaseSpare()
+  }
+
+  check(): void {
+    let mapped = 0
+    this.reservations.forEach(({ heap, handles, committed }, range) => {
+      for (const [granule, handle] of handles.entries()) {
+        if (handle !== 0) mapped++
+        assert(handle !== 0 || committed[granule] === 0, 'a committed granule is mapped')
+      }
+      const { words } = heap.records
+      for (let record = heap.firstRecords.get(range); record !== 0; record = words[record * Stride.words + Word.next]) {
+        const absent = heap.records.state(record) === State.absent
+        const first = Math.floor(words[record * Stride.words + Word.offset] / this.granuleUnits)
+        const last = Math.ceil(
+          (words[record * Stride.words + Word.offset] + words[record * Stride.words + Word.units]) / this.granuleUnits,
+        )
+        const story = absent ? 'a gap lies on granules without memory' : 'blocks lie on granules with memory'
+        const sum = committed.subarray(first, last).reduce((total, one) => total + one, 0)
+        assert(sum === (absent ? 0 : last - first), story)
+      }
+    })
+    assert((mapped + this.spare.length) * this.stepBytes === this.reservedBytes, 'reserved bytes are the granules held')
+  }
+
+  private reserve(heap: SegregatedFit, uses: GranuleUses): Reservation {
+    const granules = uses.keys.length
+    const bytes = granules * this.stepBytes
+    const alignment = Math.max(this.stepBytes, MOST_ALIGNMENT_BYTES)
+    const base = this.context.activate().cuMemAddressReserve(bytes, alignment)
+    return {
+      heap,
+      base,
+      bytes,
+      handles: new Float64Array(granules),
+      committed: new Uint8Array(granules),
+      uses,
+    }
+  }
+
+  /** The granules of a window that its heap has no memory for. */
+  private uncommitted(reservation: Reservation, window: Window): number[] {
+    const granules: number[] = []
+    const end = Math.ceil((window.start + window.units) / this.granuleUnits)
+    for (let granule = Math.floor(window.start / this.granuleUnits); granule < end; granule++) {
+      if (reservation.committed[granule] === 0) granules.push(granule)
+    }
+    return granules
+  }
+
+  /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
+  private gather(count: number, target: Reservation, window: Window, mostBytes: number): boolean {
+    this.unmapStranded()
+    if (
+      this.spare.length < count &&
+      this.moves.tooMany(this.reservedBytes / this.stepBytes) &&
+      this.mayExceedUse(count)
+    )
+      this.createSpare(count, mostBytes)
+    if (this.spare.length < count) {
+      const moved = this.recycle(count - this.spare.length, target, window)
+      this.recycledGranules += moved
+      this.moves.note(moved)
+    }
+    return this.createSpare(count, mostBytes)
+  }
+
+  /** Whether reserving what is missing for `count` spare granules stays near what was in use at most. */
+  private mayExceedUse(count: number): boolean {
+    const freeUnits = this.reservations.reduce((sum, { heap }) => sum + heap.freeUnits, 0)
+    const neededBytes = (count - this.spare.length) * this.stepBytes
+    this.peakUsedBytes = Math.max(this.peakUsedBytes, this.reservedBytes - freeUnits * UNIT_BYTES + neededBytes)
+    return this.reservedBytes + neededBytes <= this.peakUsedBytes * MOST_OVER_USE
+  }
+
+  /** Creates granules until `count` are spare; false when the limit or the device does not allow it. */
+  private createSpare(count: number, mostBytes: number): boolean {
+    const driver = this.context.activate()
+    const before = this.spare.length
+    if (before >= count) return true
+    const missingBytes = (count - before) * this.stepBytes
+    const { leaveFreeBytes } = this.limits
+    if (this.reservedBytes + missingBytes > Math.min(mostBytes, this.limitBytes)) return false
+    if (leaveFreeBytes > 0 && driver.cuMemGetInfo().freeBytes - missingBytes < leaveFreeBytes) return false
+    while (this.spare.length < count) {
+      try {
+        const handle = driver.cuMemCreate(this.stepBytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
+        this.spare[this.spare.length] = handle
+      } catch (error) {
+        // What is not enough would only be missing elsewhere.
+        while (this.spare.length > before) this.releaseSpare()
+        if (isOutOfMemory(error)) return false
+        throw error
+      }
+      this.reservedBytes += this.stepBytes
+      if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
+    }
+    return true
+  }
+
+  private map(reservation: Reservation, granules: readonly number[]): void {
+    const driver = this.context.activate()
+    const mapped: number[] = []
+    try {
+      for (const granule of granules) {
+        const handle = this.spare[this.spare.length - 1]
+        driver.cuMemMap(reservation.base + granule * this.stepBytes, this.stepBytes, handle)
+        reservation.handles[granule] = handle
+        this.spare.length--
+        mapped.push(granule)
+      }
+      for (const [first, count] of runsOf(granules)) {
+        const ptr = reservation.base + first * this.stepBytes
+        driver.cuMemSetAccess(ptr, count * this.stepBytes, this.access.devices)
+      }
+    } catch (error) {
+      for (const granule of mapped) this.stranded.push({ reservation, granule })
+      throw error
+    }
+  }
+
+  /** Changes the access of one device to all memory that blocks can lie on. */
+  private applyAccess(device: number, flags: number): void {
+    const driver = this.context.activate()
+    for (const { base, committed } of this.reservations) {
+      const granules = Array.from(committed.keys()).filter(granule => committed[granule] === 1)
+      for (const [first, count] of runsOf(granules)) {
+        driver.cuMemSetAccess(base + first * this.stepBytes, count * this.stepBytes, [device], flags)
+      }
+    }
+  }
+
+  /** Unmaps what a failed growth left. */
+  private unmapStranded(): void {
+    for (let left = this.stranded.at(-1); left !== undefined; left = this.stranded.at(-1)) {
+      this.unmap(left.reservation, left.granule, 1)
+      this.stranded.pop()
+    }
+  }
+
+  /** Unmaps up to `count` idle granules outside the window; they become spare. Returns how many. */
+  private recycle(count: number, target: Reservation | null, window: Window | null): number {
+    let recycled = 0
+    for (const reservation of this.reservations) {
+      const avoid = reservation === target ? window : null
+      while (recycled < count) {
+        const idle = this.idle.find(reservation, count - recycled, avoid)
+        if (idle === null) break
+        // First of all out of the heap, where another thread might take it while the driver unmaps it.
+        reservation.heap.decommit(idle.record, idle.granule * this.granuleUnits, idle.count * this.granuleUnits)
+        reservation.committed.fill(0, idle.granule, idle.granule + idle.count)
+        try {
+          this.unmap(reservation, idle.granule, idle.count)
+        } catch (error) {
+          for (let index = 0; index < idle.count; index++)
+            this.stranded.push({ reservation, granule: idle.granule + index })
+          throw error
+        }
+        recycled += idle.count
+      }
+    }
+    return recycled
+  }
+
+  private unmap(reservation: Reservation, granule: number, count: number): void {
+    const { base, handles, uses } = reservation
+    const driver = this.context.activate()
+    const negate = () => {
+      for (let index = granule; index < granule + count; index++) handles[index] = -handles[index]
+    }
+    negate()
+    try {
+      driver.cuMemUnmap(base + granule * this.stepBytes, count * this.stepBytes)
+    } catch (error) {
+      negate()
+      throw error
+    }
+    const { spare } = this
+    for (let index = granule; index < granule + count; index++) {
+      spare[spare.length] = -handles[index]
+      handles[index] = 0
+      uses.keys[index] = 0
+    }
+  }
+
+  private releaseSpare(): void {
+    this.context.activate().cuMemRelease(this.spare[this.spare.length - 1])
+    this.spare.length-- // without a call, where this one could be cut short
+    this.reservedBytes -= this.stepBytes
+  }
+
+  /** The window for a block, from a multiple of `alignUnits` on. */
+  private placeFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null {
+    const window = this.windowFor(heap, units, alignUnits, admission)
+    return window === null || alignUnits === 1 ? window : this.aligned(heap, window, units, alignUnits)
+  }
+
+  /** The part of a window that starts at a multiple of `alignUnits`. */
+  private aligned(heap: SegregatedFit, window: Window, units: number, alignUnits: number): Window {
+    const start = Math.ceil(window.start / alignUnits) * alignUnits
+    const { words } = heap.records
+    let record = window.record
+    while (words[record * Stride.words + Word.offset] + words[record * Stride.words + Word.units] <= start)
+      record = words[record * Stride.words + Word.next]
+    return { ...window, start, units, record }
+  }
+}
+
+/** How many granules of addresses each of the two ranges has. */
+export function granulesOfRange(deviceBytes: number, stepBytes: number): number {
+  const wanted = deviceBytes * RESERVATION_FACTOR
+  return Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / stepBytes))
+}
+
+/** Neighbouring numbers of a rising list, as pairs of first and count. */
+function* runsOf(granules: readonly number[]): Generator<[first: number, count: number]> {
+  for (let index = 0; index < granules.length; ) {
+    let count = 1
+    while (granules[index + count] === granules[index] + count) count++
+    yield [granules[index], count]
+    index += count
+  }
+}
+
+function isSame(window: Window, other: Window | null): boolean {
+  return (
+    other !== null && window.record === other.record && window.start === other.start && window.range === other.range
+  )
+}
+
+function unlessRefused(work: () => void): void {
+  try {
+    work()
+  } catch (error) {
+    if (!(error instanceof CudaError)) throw error
+  }
+}

@@ -1,0 +1,75 @@
+// Whether virtual memory can be used on a device, found by using it once: its attribute does not promise that. A refusal that
+// has another reason says nothing of the next time, so it is not remembered; nor is anything lost by it.
+
+import { CudaError } from '../../base/errors.js'
+import { CU_MEM_HANDLE_TYPE_NONE, DEVICE_ATTRIBUTE } from '../../driver/constants.js'
+import type { Context } from '../../driver/context.js'
+import { isUnsupported } from '../unsupported.js'
+import { isOutOfMemory } from './backing.js'
+
+/** How often one question tries, since a pool keeps for life what it was answered. */
+const ATTEMPTS = 2
+
+const probes = new WeakMap<Context, Probe>()
+
+/** Why virtual memory cannot be used on this device, as far as is known now; null when it can. */
+export function virtualMemoryObstacle(context: Context): string | null {
+  const probe = probes.get(context) ?? new Probe(context)
+  probes.set(context, probe)
+  return probe.obstacle()
+}
+
+class Probe {
+  /** what holds for good */
+  private answer: string | null | undefined
+  private bytes = 0
+  /** what the driver has not taken back yet; 0 for none */
+  private ptr = 0
+  private handle = 0
+  private isMapped = false
+
+  constructor(private readonly context: Context) {}
+
+  obstacle(): string | null {
+    let refusal = ''
+    for (let attempt = 0; attempt < ATTEMPTS && (this.answer === undefined || this.ptr !== 0); attempt++) {
+      try {
+        this.answer = this.answer === undefined ? this.use() : this.answer
+        this.giveBack()
+      } catch (error) {
+        if (!(error instanceof CudaError)) throw error
+        refusal = error.message
+        // A full device says nothing about virtual memory: the pool will say so when it is asked for memory.
+        if (isOutOfMemory(error)) this.answer ??= null
+        else if (isUnsupported(error)) this.answer ??= refusal
+      }
+    }
+    if (this.ptr !== 0) this.context.discard(() => this.giveBack())
+    return this.answer === undefined ? refusal : this.answer
+  }
+
+  /** Goes on where it was refused. */
+  private use(): string | null {
+    const { context } = this
+    const driver = context.activate()
+    const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+    if (driver.cuDeviceGetAttribute(attribute, context.device) !== 1) return 'the device does not offer it'
+    if (this.bytes === 0) this.bytes = driver.cuMemGetAllocationGranularity(context.device)
+    if (this.ptr === 0) this.ptr = driver.cuMemAddressReserve(this.bytes, 0)
+    if (this.handle === 0) this.handle = driver.cuMemCreate(this.bytes, context.device, CU_MEM_HANDLE_TYPE_NONE)
+    if (!this.isMapped) driver.cuMemMap(this.ptr, this.bytes, this.handle)
+    this.isMapped = true
+    driver.cuMemSetAccess(this.ptr, this.bytes, [context.device])
+    return null
+  }
+
+  private giveBack(): void {
+    const driver = this.context.activate()
+    if (this.isMapped) driver.cuMemUnmap(this.ptr, this.bytes)
+    this.isMapped = false
+    if (this.handle !== 0) driver.cuMemRelease(this.handle)
+    this.handle = 0
+    if (this.ptr !== 0) driver.cuMemAddressFree(this.ptr, this.bytes)
+    this.ptr = 0
+  }
+}

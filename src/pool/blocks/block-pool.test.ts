@@ -1,0 +1,381 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { GiB, KiB, MiB } from '../../base/bytes.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { MOST_STREAMS } from '../../order/clocks.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { failingCallsSuite } from '../failing-calls.suite.js'
+import { TestDevice } from '../pool-fixture.suite.js'
+import { withFallback } from '../wrappers/fallback.js'
+import type { BlockOptions } from './block-pool.js'
+
+const BLOCK = 4 * KiB
+
+function setUp(count = 4, maxCount = count) {
+  const device = new TestDevice()
+  const pool = device.createBlockPool({ blockBytes: BLOCK, count, maxCount })
+  return { device, pool, a: device.createStream(), b: device.createStream(), c: device.createStream() }
+}
+
+/** Takes blocks until there are none; the addresses. */
+function takeAll(pool: ReturnType<typeof setUp>['pool'], stream?: Parameters<typeof pool.allocate>[1]): DeviceBuffer[] {
+  const all: DeviceBuffer[] = []
+  for (let one = pool.tryAllocate(BLOCK, stream); one !== null; one = pool.tryAllocate(BLOCK, stream)) all.push(one)
+  return all
+}
+
+describe('block pool: blocks', () => {
+  it('a hundred blocks, ten taken and given back', () => {
+    const { pool } = setUp(100)
+    assert.equal(pool.available, 100)
+    const taken = Array.from({ length: 10 }, () => pool.allocate(BLOCK))
+    assert.equal(pool.available, 90)
+    assert.deepEqual(
+      taken.map(buffer => buffer.ptr - taken[0].ptr),
+      taken.map((_, index) => index * BLOCK),
+    )
+    for (const buffer of taken) buffer.free()
+    assert.equal(pool.available, 100)
+    const [newest, older] = [pool.allocate(BLOCK), pool.allocate(BLOCK)]
+    assert.equal(newest.ptr - older.ptr, BLOCK, 'what was freed last is taken first')
+    assert.deepEqual(pool.stats(), {
+      ...pool.stats(),
+      liveBuffers: 2,
+      liveBytes: 2 * BLOCK,
+      peakLiveBytes: 10 * BLOCK,
+      requestedBytes: 2 * BLOCK,
+      reservedBytes: 100 * BLOCK,
+      limitBytes: 100 * BLOCK,
+      allocations: 12,
+      frees: 10,
+      cacheMisses: 0,
+      growths: 0,
+    })
+    pool.check()
+  })
+
+  it('a request smaller than a block is remembered as it was', () => {
+    const { pool } = setUp(2, 4)
+    const [small, whole] = [pool.allocate(1), pool.allocate(BLOCK)]
+    assert.deepEqual([small.byteLength, whole.byteLength, pool.stats().requestedBytes], [1, BLOCK, 1 + BLOCK])
+    assert.equal(pool.allocate(3, undefined, BLOCK).byteLength, 3, 'after a miss')
+    assert.equal(pool.allocate(4, undefined, BLOCK).byteLength, 4, 'aligned')
+    assert.throws(() => small.fill(0, 0, 2), RangeError)
+    small.free()
+    assert.equal(pool.allocate(BLOCK).byteLength, BLOCK)
+    pool.check()
+  })
+
+  it('a size that is no multiple of 256 is rounded up, and blocks are as aligned as their size', () => {
+    const { device } = setUp()
+    for (const [blockBytes, rounded, alignment] of [
+      [1, 256, 256],
+      [1000, 1024, 1024],
+      [48 * KiB, 48 * KiB, 16 * KiB],
+      [8 * MiB, 8 * MiB, 2 * MiB],
+    ]) {
+      const pool = device.createBlockPool({ blockBytes, count: 3 })
+      assert.deepEqual([pool.blockBytes, pool.alignment], [rounded, alignment])
+      for (let count = 0; count < 3; count++) assert.equal(pool.allocate(1, undefined, alignment).ptr % alignment, 0)
+      assert.throws(() => pool.allocate(1, undefined, 2 * alignment), { name: 'RangeError', message: /alignment/ })
+      pool.check()
+      pool.close()
+    }
+  })
+
+  it('blocks are aligned, and nothing is lost, where the driver aligns no better than it promises', () => {
+    const { device } = setUp()
+    const { driver } = device
+    const [allocate, free] = [driver.cuMemAlloc.bind(driver), driver.cuMemFree.bind(driver)]
+    driver.cuMemAlloc = bytes => allocate(bytes + 256) + 256
+    driver.cuMemFree = ptr => free(ptr - 256)
+    const before = device.freeBytes()
+    const pool = device.createBlockPool({ blockBytes: BLOCK, count: 4, maxCount: 8 })
+    const all = takeAll(pool)
+    assert.equal(all.length, 8)
+    for (const [index, buffer] of all.entries()) {
+      assert.equal(buffer.ptr % BLOCK, 0)
+      buffer.fill(index)
+    }
+    for (const [index, buffer] of all.entries()) assert.equal(buffer.readSync()[BLOCK - 1], index)
+    assert.equal(pool.stats().reservedBytes, 2 * (5 * BLOCK - 256))
+    pool.close()
+    assert.equal(device.freeBytes(), before)
+  })
+
+  it('running out says why, and falls back', () => {
+    const { device, pool } = setUp(2)
+    assert.throws(() => pool.allocate(BLOCK + 1), {
+      name: 'OutOfMemoryError',
+      message: /no room for 4 KiB.*a block has 4 KiB: make blocks larger, or fall back/,
+    })
+    const held = takeAll(pool)
+    assert.equal(held.length, 2)
+    assert.throws(
+      () => pool.allocate(100),
+      (error: unknown) => {
+        assert.ok(error instanceof OutOfMemoryError)
+        assert.match(error.message, /no room for 100 B.*all 2 blocks are handed out: free some, raise maxCount/)
+        const { liveBytes, reservedBytes, largestFreeBytes, limitBytes } = error.figures
+        assert.deepEqual([liveBytes, reservedBytes, largestFreeBytes, limitBytes], [8 * KiB, 8 * KiB, 0, 8 * KiB])
+        return true
+      },
+    )
+    const plain = device.createPlainPool()
+    assert.equal(withFallback(pool, plain).allocate(1 * MiB).home.pool, plain)
+  })
+
+  it('grows by whole slabs, the last of which may be smaller', () => {
+    const { device, pool } = setUp(4, 10)
+    const held = [pool.allocate(BLOCK)]
+    held[0].fill(9)
+    const { ptr } = held[0]
+    assert.deepEqual([pool.count, pool.available], [4, 3])
+    for (let count = 0; count < 4; count++) held.push(pool.allocate(BLOCK))
+    assert.deepEqual([pool.count, pool.available, pool.stats().growths], [8, 3, 1])
+    held.push(...takeAll(pool))
+    assert.deepEqual([pool.count, pool.available, held.length], [10, 0, 10])
+    assert.equal(new Set(held.map(buffer => buffer.ptr)).size, 10)
+    assert.deepEqual([held[0].ptr, held[0].readSync()[0]], [ptr, 9])
+    assert.equal(pool.stats().reservedBytes, 10 * BLOCK)
+    pool.check()
+    pool.close()
+    assert.equal(device.freeBytes(), 64 * MiB)
+  })
+
+  it('a full device does not let it grow, and is told of', () => {
+    const { device, pool } = setUp(2, 4)
+    const taken = device.context.activate().cuMemAlloc(device.freeBytes())
+    assert.equal(takeAll(pool).length, 2)
+    assert.throws(() => pool.allocate(1), { name: 'OutOfMemoryError', message: /the device itself is full/ })
+    device.driver.cuMemFree(taken)
+    assert.equal(takeAll(pool).length, 2)
+    pool.check()
+  })
+
+  it('options that cannot be are refused by name, and so is more than the device has', () => {
+    const { device } = setUp()
+    const bad: readonly [unknown, string, RegExp][] = [
+      [null, 'TypeError', /options must be an object/],
+      [{ count: 1 }, 'TypeError', /blockBytes/],
+      [{ blockBytes: 0, count: 1 }, 'RangeError', /blockBytes/],
+      [{ blockBytes: 300 * GiB, count: 1 }, 'RangeError', /blockBytes must be at most 256 GiB/],
+      [{ blockBytes: 256 }, 'RangeError', /count must be a whole number/],
+      [{ blockBytes: 256, count: 0 }, 'RangeError', /count/],
+      [{ blockBytes: 256, count: 1.5 }, 'RangeError', /count/],
+      [{ blockBytes: 256, count: '4' }, 'RangeError', /count/],
+      [{ blockBytes: 256, count: 2 ** 27 }, 'RangeError', /count/],
+      [{ blockBytes: 256, count: 2, maxCount: 1 }, 'RangeError', /maxCount \(1\) is below count \(2\)/],
+      [{ blockBytes: 256, count: 2, maxCount: Infinity }, 'RangeError', /maxCount/],
+      [{ blockBytes: 256, count: 2, size: 1 }, 'TypeError', /unknown option 'size'/],
+    ]
+    for (const [options, name, message] of bad) {
+      assert.throws(() => device.createBlockPool(options as BlockOptions), { name, message }, `${message}`)
+    }
+    assert.throws(() => device.createBlockPool({ blockBytes: 1 * MiB, count: 1000 }), {
+      name: 'OutOfMemoryError',
+      message: /createBlockPool: no room for 1000 MiB/,
+    })
+  })
+
+  it('double and foreign frees are caught, however often the block was in use since', () => {
+    const { device, pool } = setUp(1)
+    const other = device.createBlockPool({ blockBytes: BLOCK, count: 1 })
+    const stale: DeviceBuffer[] = []
+    for (let round = 0; round < 20; round++) {
+      const buffer = pool.allocate(round % 2 === 0 ? BLOCK : 100)
+      for (const old of stale) assert.throws(() => old.free(), { name: 'PoolError', message: /already freed/ })
+      assert.throws(() => other.free(buffer), { name: 'PoolError', message: /another pool/ })
+      assert.equal(buffer.freed, false)
+      buffer.free()
+      assert.throws(() => pool.free(buffer), { name: 'PoolError', message: /already freed/ })
+      stale.push(buffer)
+    }
+    pool.check()
+  })
+
+  it('a block goes on when the generations of its record are spent', () => {
+    const { pool } = setUp(1)
+    const first = pool.allocate(BLOCK)
+    const { ptr } = first
+    first.free()
+    Object.assign(first.home, { tag: (2 ** 28 - 2) * 8 })
+    const stale = [first]
+    for (let round = 0; round < 5; round++) {
+      const buffer = pool.allocate(1 + round)
+      assert.deepEqual([buffer.ptr, buffer.byteLength], [ptr, 1 + round])
+      assert.ok(stale.every(old => old.freed))
+      buffer.free()
+      stale.push(buffer)
+      pool.check()
+    }
+    assert.equal(new Set(stale.map(buffer => buffer.home)).size, 2)
+  })
+})
+
+describe('block pool: stream order', () => {
+  it('a freed block is its stream’s again at once, with nothing asked of the driver', () => {
+    const { device, pool, a } = setUp(1)
+    device.hold(a)
+    const calls = JSON.stringify([...device.driver.calls])
+    for (let round = 0; round < 100; round++) pool.allocate(BLOCK, a).free()
+    assert.equal(JSON.stringify([...device.driver.calls]), calls)
+    assert.equal(pool.stats().cacheMisses, 0)
+  })
+
+  it('another stream has it when its work is known complete', () => {
+    const { device, pool, a, b } = setUp(2)
+    const release = device.hold(a)
+    const [first, second] = takeAll(pool, a)
+    const { ptr } = first
+    first.fill(1)
+    first.free()
+    assert.equal(pool.stats().pendingBytes, BLOCK)
+    assert.equal(pool.processDeferred(), 0)
+    second.free()
+    release()
+    assert.equal(pool.processDeferred(), 2)
+    assert.equal(pool.stats().pendingBytes, 0)
+    assert.ok(takeAll(pool, b).some(buffer => buffer.ptr === ptr))
+    pool.check()
+  })
+
+  it('on a miss it looks what has completed, then grows, then waits', () => {
+    const { device, pool, a, b } = setUp(1, 2)
+    pool.allocate(BLOCK, a).free()
+    const first = pool.allocate(BLOCK, b)
+    assert.equal(pool.count, 1, 'the work was complete')
+    const release = device.hold(b)
+    first.free()
+    const second = pool.allocate(BLOCK, a)
+    assert.deepEqual([pool.count, b.query()], [2, false], 'it grew instead of waiting')
+    const third = pool.allocate(BLOCK, a)
+    assert.equal(b.query(), true, 'it waited')
+    assert.notEqual(second.ptr, third.ptr)
+    assert.equal(pool.tryAllocate(1, a), null)
+    release()
+    pool.check()
+  })
+
+  it('a block used elsewhere waits for that work, also for its own stream', () => {
+    const { device, pool, a, b, c } = setUp(2)
+    const [used, other] = takeAll(pool, a)
+    const { ptr } = used
+    used.recordUse(b)
+    used.recordUse(c)
+    assert.equal(used.freed, false)
+    const [releaseB, releaseC] = [device.hold(b), device.hold(c)]
+    used.free()
+    assert.throws(() => used.free(), PoolError)
+    other.free()
+    const next = pool.allocate(BLOCK, a)
+    assert.notEqual(next.ptr, ptr)
+    releaseB()
+    assert.deepEqual([pool.processDeferred(), pool.stats().pendingBytes], [0, BLOCK])
+    releaseC()
+    assert.equal(pool.processDeferred(), 1)
+    assert.equal(pool.allocate(BLOCK, a).ptr, ptr)
+    pool.check()
+  })
+
+  it('waits for shared blocks when nothing else is left', () => {
+    const { device, pool, a, b } = setUp(1)
+    const used = pool.allocate(BLOCK, a)
+    used.recordUse(b)
+    device.hold(b)
+    used.free()
+    pool.allocate(BLOCK, a)
+    assert.equal(b.query(), true)
+    pool.check()
+  })
+
+  it('freed on another stream, it is that stream’s', () => {
+    const { device, pool, a, b } = setUp(1)
+    device.hold(b)
+    const buffer = pool.allocate(BLOCK, a)
+    buffer.free(b)
+    pool.allocate(BLOCK, b).free()
+    assert.equal(b.query(), false)
+    pool.allocate(BLOCK, a)
+    assert.equal(b.query(), true, 'the first stream had to wait')
+    pool.check()
+  })
+
+  it('blocks of a closed stream come back when its work is done', () => {
+    for (const freedBefore of [true, false]) {
+      const { device, pool, a, b } = setUp(1)
+      const buffer = pool.allocate(BLOCK, a)
+      device.hold(a)
+      buffer.fill(1)
+      if (freedBefore) buffer.free()
+      a.close()
+      if (!freedBefore) buffer.free()
+      assert.equal(pool.processDeferred(), 0)
+      assert.equal(pool.stats().pendingBytes, BLOCK)
+      pool.allocate(BLOCK, b).free()
+      pool.check()
+    }
+  })
+
+  it('a stream that takes over the slot of a closed one has its blocks when they are free', () => {
+    const { device, pool } = setUp(2)
+    for (let round = 0; round < 3 * MOST_STREAMS; round++) {
+      const stream = device.createStream()
+      const [first, second] = takeAll(pool, stream)
+      first.fill(round & 255)
+      first.free()
+      stream.close()
+      second.free()
+    }
+    pool.check()
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+})
+
+describe('block pool: close', () => {
+  it('waits for pending work and reports what was held', () => {
+    const { device, pool, a } = setUp(4, 8)
+    const held = [100, BLOCK].map(bytes => pool.allocate(bytes, a))
+    pool.allocate(BLOCK, a).free()
+    device.hold(a)
+    held[0].fill(1)
+    assert.deepEqual(pool.close(), { lostBuffers: 2, lostBytes: 100 + BLOCK })
+    assert.equal(a.query(), true)
+    assert.ok(held.every(buffer => buffer.freed))
+    assert.throws(() => held[0].free(), { name: 'PoolError', message: /pool is closed/ })
+    assert.throws(() => pool.processDeferred(), { name: 'PoolError', message: /closed/ })
+    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual([pool.available, pool.stats().reservedBytes, device.freeBytes()], [0, 0, 64 * MiB])
+  })
+})
+
+failingCallsSuite('block pool', {
+  open: device => device.createBlockPool({ blockBytes: 1 * MiB, count: 4, maxCount: 16 }),
+  use(pool, attempts, device, b) {
+    const a = device.defaultStream
+    for (const stream of [a, b, a, b]) attempts.hold(() => pool.allocate(1 * MiB, stream))
+    attempts.try(() => attempts.live[0]?.free())
+    attempts.hold(() => pool.allocate(100, b))
+    attempts.try(() => attempts.live[0]?.recordUse(a))
+    attempts.try(() => attempts.live[0]?.free())
+    attempts.try(() => attempts.live[0]?.free(b))
+    attempts.try(() => pool.processDeferred())
+    attempts.try(() => {
+      const short = device.createStream()
+      try {
+        attempts.hold(() => pool.allocate(300, short))
+        attempts.try(() => attempts.live.at(-1)?.free())
+      } finally {
+        short.close()
+      }
+    })
+    for (let count = 0; count < 14; count++) attempts.hold(() => pool.allocate(1 * MiB, a))
+    for (let count = 0; count < 6; count++) attempts.try(() => attempts.live[0]?.free())
+    for (let count = 0; count < 6; count++) attempts.hold(() => pool.allocate(1 * MiB, b))
+  },
+  takeAll(pool) {
+    const all = Array.from({ length: 16 }, () => pool.allocate(1 * MiB))
+    assert.equal(pool.available, 0)
+    for (const buffer of all) buffer.free()
+  },
+})

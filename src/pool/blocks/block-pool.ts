@@ -1,0 +1,409 @@
+// A pool of blocks of one size, all of them made beforehand. A block freed on a stream is that stream's again at once,
+// and another stream's when the host has seen its last use complete. Which block is free, and for whom, is block-rings.ts.
+//
+// A call that is cut short leaves the pool whole, and hands out no block.
+
+import { assert } from '../../base/assert.js'
+import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
+import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
+import { type Context, unreachable } from '../../driver/context.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
+import { type AccessLocation, changePlainAccess, checkUser, type PoolAccess, peerOf } from '../access.js'
+import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
+import { checkAlignment } from '../caching/alignment.js'
+import type { CloseReport } from '../caching/caching-pool.js'
+import { Deferred } from '../caching/deferred.js'
+import { choice } from '../caching/options.js'
+import { noRoomToBegin, shortageOf } from '../out-of-memory.js'
+import { Pool, type PoolStats } from '../pool.js'
+import { BlockRings, Tag } from './block-rings.js'
+import { type FixedBlock, type FixedBlockKeeper, type Ring, State } from './fixed-block.js'
+import { Slabs } from './slabs.js'
+
+// An imported binding costs a load and two checks at each use, a constant of this module none.
+const DeviceBuffer = ImportedDeviceBuffer
+type DeviceBuffer = ImportedDeviceBuffer
+
+const MOST_BLOCKS = 2 ** 26
+const MOST_BLOCK_BYTES = 256 * GiB
+
+export interface BlockOptions {
+  /** size of a block, rounded up to a multiple of 256 */
+  readonly blockBytes: number
+  /** blocks made at once, when the pool is made and whenever it grows */
+  readonly count: number
+  /** how many blocks it may grow to; the same as `count` when left out */
+  readonly maxCount?: number
+  /** true: the pool can be used in several threads; see `pool.share()` (false) */
+  readonly shared?: boolean
+}
+
+export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
+  readonly context: Context
+  /** size of each block, a multiple of 256 */
+  readonly blockBytes: number
+  readonly maxCount: number
+  /** what every block is aligned to, and so the largest alignment that can be asked for */
+  readonly alignment: number
+  private readonly slabCount: number
+  private readonly slabs: Slabs
+  private readonly blocks: BlockRings
+  /** of the last allocation that had to look for it: its stream needs no check but that it is open */
+  private ring: Ring
+  private readonly deferred: Deferred
+  /** by stream slot: the latest stamp that a deferred block waits for */
+  private readonly awaited = new Float64Array(MOST_STREAMS)
+  /** the stamps of frees less one */
+  private readonly marked: Float64Array
+  /** the clocks that a stream must have; null once closed */
+  private acceptedClocks: Clocks | null
+  private misses = 0
+  private growths = 0
+  private peakReservedBytes = 0
+  private givenBack = false
+
+  /** Made by the device: `device.createBlockPool(options)`. */
+  constructor(
+    private readonly clocks: Clocks,
+    readonly defaultStream: Stream,
+    options: BlockOptions,
+  ) {
+    super()
+    const { blockBytes, count, maxCount } = parseBlockOptions(options)
+    this.context = clocks.context
+    this.blockBytes = blockBytes
+    this.maxCount = maxCount
+    this.slabCount = count
+    this.alignment = alignmentOf(blockBytes)
+    this.blocks = new BlockRings(this)
+    this.ring = this.blocks.ringOf(0)
+    this.slabs = new Slabs(this.context, blockBytes, this.alignment)
+    this.deferred = new Deferred(clocks, clocks.completed, false)
+    this.marked = clocks.marked
+    this.acceptedClocks = clocks
+    if (!this.addSlab(count)) throw noRoomToBegin('createBlockPool', count * blockBytes, this.context)
+  }
+
+  /** A block, of which the buffer has `bytes`; a larger request than a block is out of memory. */
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
+    const buffer = this.take(bytes, stream, alignment)
+    if (buffer === null) throw this.outOfMemory(bytes)
+    return buffer
+  }
+
+  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
+    return this.take(bytes, stream, alignment)
+  }
+
+  private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+    const { ring, blockBytes } = this
+    // Of the ring's stream the engine knows what it is, of the argument not.
+    const isOpen = ring.stream.slot >= 0 && (ring.stream.trusted !== undefined || ring.stream.isOpen)
+    if (stream === ring.stream && isOpen && alignment === undefined) {
+      // This holds for whole numbers from 1 to 2^31 - 1 only.
+      if ((bytes | 0) === bytes && bytes > 0 && bytes <= blockBytes) {
+        ring.dropTaken()
+        const block = ring.newest
+        if (block.tag < Tag.spent) return this.handOut(block, bytes, stream)
+      }
+    }
+    return this.takeSlowly(bytes, stream, alignment)
+  }
+
+  /** A free block that has a generation left. It is taken last, since a call can be cut short where a function begins. */
+  private handOut(block: FixedBlock, bytes: number, stream: Stream): DeviceBuffer {
+    // Most blocks go to the stream that had them before, without a wrapper.
+    if (block.stream !== stream) block.stream = stream
+    if (block.wrapper !== null) block.wrapper = null
+    const tag = (block.tag + (Tag.generation + State.live)) | 0
+    const buffer = new DeviceBuffer(block, tag)
+    this.blocks.take(block, tag, this.blockBytes - bytes)
+    return buffer
+  }
+
+  release(buffer: DeviceBuffer, stream?: Stream): void {
+    const block = buffer.home as FixedBlock
+    const { slot } = block.stream
+    // A block that other streams use has another tag than its buffer.
+    if (stream !== undefined || slot < 0 || block.tag !== buffer.tag) this.releaseSlowly(buffer, stream)
+    else this.blocks.put(block, this.marked[slot] + 1)
+  }
+
+  /** Blocks that are not handed out, without growing. Some may be another stream's until its work on them is known complete. */
+  get available(): number {
+    return this.blocks.total - this.blocks.live
+  }
+
+  /** Blocks that there are. */
+  get count(): number {
+    return this.blocks.total
+  }
+
+  /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
+  processDeferred(): number {
+    this.checkOpen('processDeferred')
+    return this.settle()
+  }
+
+  stats(): PoolStats {
+    const { blocks, blockBytes } = this
+    return {
+      liveBytes: blocks.live * blockBytes,
+      peakLiveBytes: blocks.peakLive * blockBytes,
+      requestedBytes: this.requestedBytes,
+      reservedBytes: this.slabs.reservedBytes,
+      peakReservedBytes: Math.max(this.peakReservedBytes, this.slabs.reservedBytes),
+      cachedBytes: 0,
+      pendingBytes: (blocks.total - blocks.live - blocks.settled) * blockBytes,
+      largestFreeBytes: blocks.live < blocks.total ? blockBytes : 0,
+      limitBytes: this.maxCount * blockBytes,
+      liveBuffers: blocks.live,
+      allocations: blocks.allocations,
+      frees: blocks.frees,
+      cacheMisses: this.misses,
+      insertedWaits: 0,
+      growths: this.growths,
+    }
+  }
+
+  /** Asserts that blocks, slabs and counters tell one story; walks all blocks. */
+  check(): void {
+    this.checkOpen('check')
+    this.blocks.check()
+    assert(this.blocks.total === this.slabs.addresses.length, 'every block has an address')
+    assert(
+      this.slabs.addresses.every(address => address % this.alignment === 0),
+      'blocks are aligned',
+    )
+  }
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.givenBack
+  }
+
+  /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
+  close(): CloseReport {
+    if (!this.givenBack) this.clocks.finishWork()
+    const report = { lostBuffers: this.blocks.live, lostBytes: this.requestedBytes }
+    this.acceptedClocks = null
+    this.blocks.clear()
+    if (!this.givenBack) {
+      this.deferred.finishPeers()
+      this.context.finishPeers()
+      this.context.giveBack(() => this.slabs.close())
+      this.givenBack = true
+    }
+    return report
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  addressOfBlock(record: number): number {
+    return this.slabs.addresses[record]
+  }
+
+  announceUse(block: FixedBlock, stream: Stream): void {
+    if (!stream.context.sharesAddresses(this.context)) {
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    }
+    this.blocks.share(block)
+    this.deferred.announce(block.record, stream, Infinity)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return context.hasPeerAccess(this.context)
+  }
+
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.checkOpen('setAccess')
+    const peer = peerOf(this.context, location, access)
+    if (peer !== null) changePlainAccess(this.context, peer, access)
+  }
+
+  /** An allocation that is aligned or large, or that finds no free block. */
+  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
+    checkByteCount(bytes, 'bytes')
+    if (alignment !== undefined) checkAlignment(alignment, this.alignment)
+    this.checkStream('allocate', stream)
+    if (bytes > this.blockBytes) return null
+    const ring = this.follow(stream)
+    return this.blocks.offer(ring) || this.offerAfterMiss(ring) ? this.handOut(ring.newest, bytes, stream) : null
+  }
+
+  /** What is allocated next for `stream` comes from this ring. */
+  private follow(stream: Stream): Ring {
+    this.ring = this.blocks.ringOf(stream.slot)
+    this.ring.stream = stream
+    return this.ring
+  }
+
+  /** A free on a named or closed stream, or of a block that other streams use. */
+  private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    const block = buffer.home as FixedBlock
+    if (!block.isLive(block.record, buffer.tag)) this.refuseStale('free')
+    checkIsStream('free', stream)
+    if (stream.clocks !== this.clocks) {
+      checkUser('free', stream, this)
+      this.announceUse(block, stream)
+      stream = buffer.stream
+    }
+    stream.checkUncaptured('free')
+    const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
+    const stamp = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
+    if (block.isShared) this.defer(block, slot, stamp, stream)
+    else if (this.clocks.completed[slot] >= stamp) this.blocks.putSettled(block)
+    else this.blocks.putInto(this.blocks.ringOf(slot), block, stamp)
+  }
+
+  /** The block waits for the free as for a use, and is then anybody's: so blocks of a stream stay in the order of their stamps. */
+  private defer(block: FixedBlock, slot: number, stamp: number, stream: Stream): void {
+    this.deferred.announce(block.record, stream, Infinity)
+    this.blocks.defer(block)
+    this.addDeferred(block, slot, stamp)
+  }
+
+  private addDeferred({ record }: FixedBlock, slot: number, stamp: number): void {
+    this.deferred.add(record, slot, stamp, this.blockBytes, (earlier, until) => {
+      this.awaited[earlier] = Math.max(this.awaited[earlier], until)
+    })
+  }
+
+  /** Deferred blocks that wait for nothing, since calls that freed or settled them were cut short, wait for all that is announced. */
+  private addLeft(): void {
+    for (const block of this.blocks.deferredBlocks()) {
+      if (!this.deferred.has(block.record)) this.addDeferred(block, ...block.stream.covering)
+    }
+  }
+
+  /** Neither the stream nor nobody has a free block: what has completed meanwhile, a further slab, what is pending. */
+  private offerAfterMiss(ring: Ring): boolean {
+    this.misses++
+    const { blocks } = this
+    return (
+      (this.settle() > 0 && blocks.offer(ring)) ||
+      (this.grow() && blocks.offer(ring)) ||
+      (this.waitForPending() && blocks.offer(ring))
+    )
+  }
+
+  /** Asks how far the streams have come; returns how many blocks depend on nothing since. */
+  private settle(): number {
+    const { clocks, blocks } = this
+    if (blocks.deferred !== this.deferred.count) this.addLeft()
+    let settled = 0
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      const stamp = this.latestStamp(slot)
+      if (stamp === 0) continue
+      if (stamp > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
+      if (stamp > clocks.completed[slot]) clocks.poll(slot)
+      settled += blocks.settle(slot, clocks.completed[slot])
+    }
+    this.deferred.pollPeers(false)
+    for (const { record } of this.deferred.takeSettled()) {
+      blocks.putDeferred(record)
+      settled++
+    }
+    return settled
+  }
+
+  /** Waits on the host for everything that a free block still depends on; false when there is nothing. */
+  private waitForPending(): boolean {
+    for (let slot = 0; slot < MOST_STREAMS; slot++) this.clocks.waitFor(slot, this.latestStamp(slot))
+    this.deferred.pollPeers(true)
+    return this.settle() > 0
+  }
+
+  /** The latest stamp of a stream slot that a free block waits for, 0 for none. */
+  private latestStamp(slot: number): number {
+    return Math.max(this.awaited[slot], this.blocks.newestStamp(slot))
+  }
+
+  private grow(): boolean {
+    const count = Math.min(this.slabCount, this.maxCount - this.blocks.total)
+    if (count === 0) return false
+    this.growths++
+    return this.addSlab(count)
+  }
+
+  private addSlab(count: number): boolean {
+    if (!this.slabs.add(count)) return false
+    this.blocks.total = this.slabs.addresses.length
+    this.peakReservedBytes = this.slabs.reservedBytes
+    return true
+  }
+
+  private get requestedBytes(): number {
+    return this.blocks.live * this.blockBytes - this.blocks.slackBytes
+  }
+
+  private outOfMemory(bytes: number): OutOfMemoryError {
+    return noBlock(bytes, this, this.stats())
+  }
+
+  private checkOpen(call: string): void {
+    if (this.acceptedClocks === null) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  private checkStream(call: string, stream: Stream): void {
+    this.checkOpen(call)
+    checkStreamOf(call, stream, this.clocks)
+    stream.checkOpen(call)
+  }
+
+  refuseStale(call: string): never {
+    if (this.acceptedClocks === null) throw new PoolError(`${call}: the buffer's pool is closed`)
+    throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
+  }
+}
+
+/** Why there is no block for `bytes`. */
+export function noBlock(
+  bytes: number,
+  pool: Pick<BlockPool, 'context' | 'blockBytes' | 'count' | 'maxCount'>,
+  stats: PoolStats,
+): OutOfMemoryError {
+  const { freeBytes } = pool.context.activate().cuMemGetInfo()
+  const { blockBytes, count, maxCount } = pool
+  const obstacle =
+    bytes > blockBytes
+      ? `a block has ${formatBytes(blockBytes)}: make blocks larger`
+      : count < maxCount
+        ? 'the device itself is full: free memory, here or in other programs'
+        : `all ${maxCount} blocks are handed out: free some, raise maxCount`
+  const remedy = `${obstacle}, or fall back: withFallback(pool, device.createPlainPool())`
+  return shortageOf(bytes, stats, freeBytes, remedy)
+}
+
+/** The largest power of two that divides the size, as far as alignments go. */
+export function alignmentOf(blockBytes: number): number {
+  let alignment = UNIT_BYTES
+  while (alignment < MOST_ALIGNMENT_BYTES && blockBytes % (2 * alignment) === 0) alignment *= 2
+  return alignment
+}
+
+/** The same with everything decided; throws TypeError or RangeError naming the option. */
+export function parseBlockOptions(options: BlockOptions): Required<BlockOptions> {
+  checkOptionNames('createBlockPool', options, ['blockBytes', 'count', 'maxCount', 'shared'])
+  const shared = choice(options.shared ?? false, 'shared', [true, false])
+  const { blockBytes, count, maxCount = count } = options
+  checkByteCount(blockBytes, 'blockBytes')
+  if (blockBytes > MOST_BLOCK_BYTES) {
+    throw new RangeError(`blockBytes must be at most ${formatBytes(MOST_BLOCK_BYTES)}, not ${formatBytes(blockBytes)}`)
+  }
+  for (const [name, value] of [
+    ['count', count],
+    ['maxCount', maxCount],
+  ] as const) {
+    if (Number.isInteger(value) && value >= 1 && value <= MOST_BLOCKS) continue
+    throw new RangeError(`${name} must be a whole number of blocks from 1 to ${MOST_BLOCKS}, not ${describe(value)}`)
+  }
+  if (maxCount < count) throw new RangeError(`maxCount (${maxCount}) is below count (${count}); raise it`)
+  return { blockBytes: Math.ceil(blockBytes / UNIT_BYTES) * UNIT_BYTES, count, maxCount, shared }
+}

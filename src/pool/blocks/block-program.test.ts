@@ -1,0 +1,95 @@
+// Random programs on block pools: see stream-program.suite.ts.
+//
+// POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../../base/bytes.js'
+import { CudaError } from '../../base/errors.js'
+import { UnsafeGrant } from '../caching/shadow-order.suite.js'
+import { StreamProgram } from '../caching/stream-program.suite.js'
+import type { BlockOptions, BlockPool } from './block-pool.js'
+
+const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
+
+const GROW = { allocate: 50, free: 20, useElsewhere: 15, hold: 4, release: 4, settle: 4, stream: 4, observe: 4 }
+const MIX = { allocate: 34, free: 34, useElsewhere: 15, hold: 5, release: 5, settle: 5, stream: 4, observe: 5 }
+const SHRINK = { allocate: 12, free: 50, useElsewhere: 10, hold: 3, release: 6, settle: 8, stream: 5, observe: 6 }
+
+class BlockProgram extends StreamProgram<BlockPool> {
+  constructor(seed: number, progress: 'eager' | 'seeded', options: BlockOptions) {
+    super(seed, progress, 64 * MiB, device => device.createBlockPool(options))
+  }
+
+  protected override ownSteps() {
+    return { settle: () => void this.pool.processDeferred() }
+  }
+
+  protected override request() {
+    const { random, pool } = this
+    const bytes = random.below(2) === 0 ? pool.blockBytes : random.logUniform(4, pool.blockBytes)
+    return random.below(8) === 0 ? { bytes, alignment: 2 ** random.below(Math.log2(pool.alignment) + 1) } : { bytes }
+  }
+
+  protected override ranOut(): void {
+    assert.equal(this.pool.stats().liveBuffers, this.pool.maxCount, 'out of memory means that all blocks are held')
+  }
+
+  protected override finish(): void {
+    const { pool } = this
+    const all = Array.from({ length: pool.maxCount }, () => pool.allocate(pool.blockBytes, this.streams[1]))
+    assert.equal(pool.tryAllocate(1), null)
+    assert.equal(pool.available, 0)
+    for (const buffer of all) buffer.free()
+    pool.check()
+  }
+}
+
+const OPTIONS: readonly (readonly [name: string, options: BlockOptions])[] = [
+  ['fixed', { blockBytes: 16 * KiB, count: 24 }],
+  ['growing', { blockBytes: 48 * KiB, count: 5, maxCount: 33 }],
+]
+
+describe(`random programs on block pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {
+  for (const [name, options] of OPTIONS) {
+    for (const progress of ['eager', 'seeded'] as const) {
+      for (const seed of [SEED, SEED + 1000, SEED + 2000]) {
+        it(`${name}, ${progress} work, seed ${seed}`, () => {
+          const program = new BlockProgram(seed, progress, options)
+          program.run(STEPS, [GROW, MIX, SHRINK])
+          for (const step of [...Object.keys(GROW), 'ranOut']) assert.ok(program.taken.has(step), `${step} happened`)
+        })
+      }
+    }
+  }
+
+  type Broken = { blocks: { settle(slot: number, stamp: number): number; share(block: object): void } }
+  const defects: readonly (readonly [name: string, spoil: (pool: Broken) => void])[] = [
+    [
+      'that takes all work for complete',
+      ({ blocks }) => {
+        const settle = blocks.settle.bind(blocks)
+        blocks.settle = slot => settle(slot, Infinity)
+      },
+    ],
+    ['that forgets uses on other streams', ({ blocks }) => Object.assign(blocks, { share: () => {} })],
+  ]
+  for (const [defect, spoil] of defects) {
+    it(`a pool ${defect} is caught`, () => {
+      const caught = [1, 2, 3].filter(seed => {
+        const program = new BlockProgram(seed, 'eager', OPTIONS[0][1])
+        spoil(program.pool as unknown as Broken)
+        try {
+          program.run(STEPS, [GROW, MIX, SHRINK])
+          return false
+        } catch (error) {
+          const kinds = [UnsafeGrant, CudaError, assert.AssertionError]
+          if (!kinds.some(kind => error instanceof kind)) throw error
+          return true
+        }
+      })
+      assert.deepEqual(caught, [1, 2, 3])
+    })
+  }
+})

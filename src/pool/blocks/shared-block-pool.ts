@@ -1,0 +1,153 @@
+// A block pool that several threads share: a shared pool (shared-pool.ts) of one size, on slabs that hold a whole number of
+// blocks and no more of them than the pool may have. Threads cache the blocks that they freed; a thread that has none gets
+// those of the others, by way of the keeper.
+
+import { assert } from '../../base/assert.js'
+import { checkByteCount } from '../../base/bytes.js'
+import type { OutOfMemoryError } from '../../base/errors.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Clocks } from '../../order/clocks.js'
+import type { Stream } from '../../order/stream.js'
+import type { SlabPlan } from '../backing/slab-source.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { checkAlignment } from '../caching/alignment.js'
+import type { PoolConfig } from '../caching/options.js'
+import { classUnits } from '../caching/slot-cache.js'
+import { noRoomToBegin } from '../out-of-memory.js'
+import type { PoolStats } from '../pool.js'
+import { newState } from '../shared/new-shared-pool.js'
+import { SharedPool } from '../shared/shared-pool.js'
+import type { SharedPoolState } from '../shared/shared-state.js'
+import { type CacheLimits, cacheLimits } from '../shared/thread-cache.js'
+import { alignmentOf, type BlockOptions, noBlock, parseBlockOptions } from './block-pool.js'
+
+/** Of the records of a pool, blocks may take half: threads have others on their way. */
+const MOST_BLOCKS = 2 ** 18
+
+/** What makes a block pool one that threads share. */
+export type SharedBlocks = BlockOptions & { readonly shared: true }
+
+/** A block pool for other threads of this process; can be cloned into any message. */
+export interface SharedBlockState<D = unknown> extends SharedPoolState<D> {
+  readonly kind: 'block'
+  readonly slabs: SlabPlan
+}
+
+/** The state of a new one, before its keeper has begun. */
+export function newSharedBlocks<D>(clocks: Clocks, options: BlockOptions, device: D): SharedBlockState<D> {
+  const { blockBytes: bytes, count, maxCount } = parseBlockOptions(options)
+  if (maxCount > MOST_BLOCKS) {
+    throw new RangeError(`a shared block pool has at most ${MOST_BLOCKS} blocks, not ${maxCount}; use larger ones`)
+  }
+  const blockBytes = classUnits(bytes / UNIT_BYTES) * UNIT_BYTES
+  const slabs: SlabPlan = { segments: 'slabs', blockBytes, alignment: alignmentOf(blockBytes), count, maxCount }
+  const config = {
+    limitBytes: maxCount * blockBytes,
+    leaveFreeBytes: 0,
+    minBlockBytes: UNIT_BYTES,
+    powerOfTwo: false,
+    streamOrdered: true,
+    crossStreamReuse: 'ordered',
+    deterministic: false,
+    releaseThresholdBytes: Infinity,
+    backing: slabs,
+    debug: null,
+  } as const
+  return { ...newState('block', clocks, config, 0, device), slabs }
+}
+
+/**
+ * Blocks of one size for several threads. As `BlockPool`, but that a block is rounded up to a size class, which is at most a
+ * sixteenth more, and that memory of slabs that are idle can be given back by `trimTo`, and is then obtained again. What
+ * another thread caches counts as cached.
+ */
+export class SharedBlockPool<D = unknown> extends SharedPool<D> {
+  /** size of each block, a multiple of 256 */
+  readonly blockBytes: number
+  readonly maxCount: number
+  /** what every block is aligned to, and so the largest alignment that can be asked for */
+  readonly alignment: number
+
+  /** Made by the device: `device.createBlockPool({ shared: true, … })`, and in other threads `attachPool(shared)`. */
+  constructor(
+    clocks: Clocks,
+    defaultStream: Stream,
+    protected override readonly descriptor: SharedBlockState<D>,
+    creator: boolean,
+    meanwhile: () => void,
+  ) {
+    super(clocks, defaultStream, descriptor, creator, meanwhile)
+    const { blockBytes, maxCount, alignment } = descriptor.slabs
+    this.blockBytes = blockBytes
+    this.maxCount = maxCount
+    this.alignment = alignment
+  }
+
+  /** A thread may cache any block: another one that needs it gets it by way of the keeper. */
+  protected override cacheLimits(config: PoolConfig): CacheLimits {
+    return cacheLimits(config, 1, 1)
+  }
+
+  /** Returns when there are the first blocks; throws OutOfMemoryError where the device has no room for them. */
+  override begin(): void {
+    super.begin()
+    if (this.ask({ ask: 'prepare', units: this.blockBytes / UNIT_BYTES }) === true) return
+    this.close()
+    throw noRoomToBegin('createBlockPool', this.descriptor.slabs.count * this.blockBytes, this.context)
+  }
+
+  override share(): SharedBlockState<D> {
+    return super.share() as SharedBlockState<D>
+  }
+
+  /** A block, of which the buffer has `bytes`; a larger request than a block is out of memory. */
+  override allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
+    const buffer = this.tryAllocate(bytes, stream, alignment)
+    if (buffer === null) throw this.outOfMemory(bytes)
+    return buffer
+  }
+
+  override tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
+    checkByteCount(bytes, 'bytes')
+    if (alignment !== undefined) checkAlignment(alignment, this.alignment)
+    if (bytes > this.blockBytes) {
+      this.checkStream('allocate', stream)
+      return null
+    }
+    const buffer = super.tryAllocate(this.blockBytes, stream)
+    if (buffer !== null) this.shorten(buffer, bytes)
+    return buffer
+  }
+
+  /** Blocks that there are. */
+  get count(): number {
+    return super.stats().reservedBytes / this.blockBytes
+  }
+
+  /** Blocks that no thread holds, without growing; looks at everything. */
+  get available(): number {
+    const { reservedBytes, liveBuffers } = super.stats()
+    return Math.max(0, reservedBytes / this.blockBytes - liveBuffers) // while others work these are of two moments
+  }
+
+  override stats(): PoolStats {
+    const stats = super.stats()
+    const free = stats.reservedBytes - stats.liveBytes
+    return { ...stats, growths: stats.growths - 1, largestFreeBytes: free > 0 && !this.closed ? this.blockBytes : 0 }
+  }
+
+  override check(): void {
+    super.check()
+    const { blockBytes, alignment, maxCount } = this
+    const held = this.live()
+    assert(held.length <= maxCount && this.count <= maxCount, 'there are no more blocks than there may be')
+    assert(
+      held.every(block => block.blockBytes === blockBytes && block.ptr % alignment === 0),
+      'blocks have one size and are aligned',
+    )
+  }
+
+  protected override outOfMemory(bytes: number): OutOfMemoryError {
+    return noBlock(bytes, this, this.stats())
+  }
+}

@@ -1,0 +1,52 @@
+// Which live block begins at an address: a page table over the units of each range. Small blocks have an entry for each
+// unit, pages of which are made as they are needed; large ones have one for each mebibyte, since they are no smaller. An
+// entry may be out of date and is compared with its record, so that nothing needs to be cleared at a free.
+
+import { type RecordTable, Stride, Word } from '../../heap/records.js'
+import { SMALL_UNITS } from '../backing/backing.js'
+
+const PAGE_SHIFT = 13
+const PAGE_UNITS = 1 << PAGE_SHIFT
+const LARGE_SHIFT = Math.log2(SMALL_UNITS)
+
+export class AddressIndex {
+  private readonly small: (Int32Array | undefined)[][] = []
+  private readonly large: number[][] = []
+
+  constructor(
+    private readonly records: RecordTable,
+    /** knows which records describe a live block */
+    private readonly holders: { isLive(record: number): boolean },
+  ) {}
+
+  /** A block has come to be where its record says. */
+  note(record: number): void {
+    const { words } = this.records
+    const unit = words[record * Stride.words + Word.offset]
+    const range = words[record * Stride.words + Word.range]
+    if (words[record * Stride.words + Word.units] >= SMALL_UNITS) {
+      this.large[range] ??= []
+      this.large[range][unit >>> LARGE_SHIFT] = record
+      return
+    }
+    this.small[range] ??= []
+    const pages = this.small[range]
+    const page = unit >>> PAGE_SHIFT
+    pages[page] ??= new Int32Array(PAGE_UNITS)
+    pages[page][unit & (PAGE_UNITS - 1)] = record
+  }
+
+  /** The live block that begins at `unit` of a range, or 0. */
+  find(range: number, unit: number): number {
+    const small = this.small[range]?.[unit >>> PAGE_SHIFT]?.[unit & (PAGE_UNITS - 1)] ?? 0
+    if (this.begins(small, range, unit)) return small
+    const large = this.large[range]?.[unit >>> LARGE_SHIFT] ?? 0
+    return this.begins(large, range, unit) ? large : 0
+  }
+
+  private begins(record: number, range: number, unit: number): boolean {
+    if (record === 0 || !this.holders.isLive(record)) return false
+    const { words } = this.records
+    return words[record * Stride.words + Word.offset] === unit && words[record * Stride.words + Word.range] === range
+  }
+}

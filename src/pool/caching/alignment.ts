@@ -1,0 +1,11 @@
+import { describe, formatBytes } from '../../base/bytes.js'
+
+/** Refuses what is no power of two from 1 to `mostBytes`. */
+export function checkAlignment(alignment: number, mostBytes: number): void {
+  if (Number.isInteger(alignment) && alignment >= 1 && alignment <= mostBytes) {
+    if (Number.isInteger(Math.log2(alignment))) return
+  }
+  throw new RangeError(
+    `alignment must be a power of two of at most ${formatBytes(mostBytes)}, not ${describe(alignment)}`,
+  )
+}

@@ -1,0 +1,598 @@
+// The caching pool. On the cached path an allocation pops a slot and a free pushes one: no driver call, nothing
+// allocated but the buffer object. Behind it stands the reserve (reserve.ts), and behind that OutOfMemoryError.
+//
+// The file is long because the hot path, the counters it keeps and the public verbs share private state.
+
+import { assert } from '../../base/assert.js'
+import { checkByteCount, describe } from '../../base/bytes.js'
+import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { isFullStack } from '../../base/stack.js'
+import { type Context, unreachable } from '../../driver/context.js'
+import { LAST_GENERATION, RecordTable, State, Stride, Word } from '../../heap/records.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { Capture } from '../../order/capture.js'
+import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
+import type { GraphMemory } from '../../order/graph-memory.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
+import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
+import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
+import { Pool, type PoolStats } from '../pool.js'
+import { AddressIndex } from './address-index.js'
+import { checkAlignment } from './alignment.js'
+import { type Block, type BlockKeeper, slackOf } from './block.js'
+import { blockUnits } from './block-units.js'
+import type { PoolConfig } from './options.js'
+import { Reserve } from './reserve.js'
+import { outOfMemory } from './shortage.js'
+import { classUnits, SlotCache } from './slot-cache.js'
+import { type PoolSnapshot, snapshotOf } from './snapshot.js'
+
+// An imported binding costs a load and two checks at each use, a constant of this module none.
+const DeviceBuffer = ImportedDeviceBuffer
+type DeviceBuffer = ImportedDeviceBuffer
+
+/** The cache of one stream holds at most this share of what the pool may reserve. */
+const CACHE_SHARE = 1 / 48
+
+// Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
+const enum Tag {
+  stateMask = 7,
+  /** tags above this have no room for another generation */
+  last = (2 ** 28 - 1) * 8,
+}
+
+const enum Shift {
+  /** from bytes to units of 256 */
+  units = 8,
+}
+assert(Number(Tag.last) === LAST_GENERATION * 8, 'the last tag is one of the last generation')
+
+/** A live block, for people: where memory is held. */
+export interface LiveBlock {
+  readonly ptr: number
+  readonly byteLength: number
+  /** bytes of the block that serves it */
+  readonly blockBytes: number
+  /** the driver's handle of the stream it was allocated on; null once that is closed */
+  readonly stream: number | null
+}
+
+/** What `close` found. */
+export interface CloseReport {
+  /** buffers that were still held; they are invalid from now on */
+  readonly lostBuffers: number
+  readonly lostBytes: number
+}
+
+export class CachingPool extends Pool implements BlockKeeper, Disposable {
+  readonly context: Context
+  readonly servesCaptures: boolean = true
+  readonly records = new RecordTable()
+  readonly reserve: Reserve
+  /** the blocks that are handed out, and those that are cached */
+  readonly slots: SlotCache
+  /** null until an address is looked up: most programs free buffers only */
+  private addresses: AddressIndex | null = null
+  private readonly roundingMask: number
+  /** sizes with only these bits take the fast path; none when sizes are powers of two */
+  private readonly smallMask: number
+  /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
+  private readonly marked: Float64Array
+  /** those of the streams to allocate for; null once closed */
+  private acceptedClocks: Clocks | null
+  private allocations = 0
+  /** allocations that the slot cache could not serve */
+  cacheMisses = 0
+  private givenBack = false
+  /** found set by another call: the one that set it was cut short */
+  private isBusy = false
+
+  /** Made by the device: `device.createPool(options)`. */
+  constructor(
+    readonly clocks: Clocks,
+    readonly defaultStream: Stream,
+    readonly config: PoolConfig,
+  ) {
+    super()
+    this.context = clocks.context
+    const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
+    const mostUnits = Math.min(config.limitBytes, deviceBytes) / UNIT_BYTES
+    this.slots = new SlotCache(this.records, Math.floor(mostUnits * CACHE_SHARE), this)
+    this.reserve = new Reserve(this.records, this.slots, clocks, config)
+    this.roundingMask = config.minBlockBytes - 1
+    this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
+    this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
+    this.acceptedClocks = clocks
+  }
+
+  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    // Two calls: of a stream that may be either one the engine would have to find out what it is.
+    if (stream === undefined) return this.take(bytes, this.defaultStream, alignment, false)!
+    return this.take(bytes, stream, alignment, false)!
+  }
+
+  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
+    return this.take(bytes, stream, alignment, true)
+  }
+
+  /** Where nothing helps, null if the allocation `mayFail`, else OutOfMemoryError is thrown: so the engine knows what it gets. */
+  private take(bytes: number, stream: Stream, alignment: number | undefined, mayFail: boolean): DeviceBuffer | null {
+    const slot = stream.slot
+    // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
+    if (
+      stream.own === this.acceptedClocks &&
+      slot >= 0 &&
+      (bytes & this.smallMask) === bytes &&
+      alignment === undefined
+    ) {
+      const mask = this.roundingMask
+      const small = bytes | 0 // a field that ever held a float64 is an object of its own to the engine
+      const units = ((small + mask) & ~mask) >>> Shift.units
+      const stack = this.slots.stackFor(slot, units)
+      const block = stack.top
+      if (this.slots.take(stack, units)) {
+        // A call is cut short where a function begins, a built-in one too: until the block is live none does.
+        block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
+        return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
+      }
+      return this.takeBelow(units, small, stream, mayFail)
+    }
+    return this.takeSlowly(bytes, stream, alignment, mayFail)
+  }
+
+  /** A block just made live; of its bytes `slack` are not asked for. */
+  private handOut(block: Block, slack: number, stream: Stream): DeviceBuffer {
+    const { tag } = block
+    // Most programs ask for what they asked for before.
+    if (slack !== block.slack) this.slots.setSlack(block, slack)
+    // And for the stream that had it last, without a wrapper.
+    if (block.stream !== stream) block.stream = stream
+    if (block.wrapper !== null) block.wrapper = null
+    this.allocations++
+    return new DeviceBuffer(block, tag)
+  }
+
+  release(buffer: DeviceBuffer, stream?: Stream): void {
+    const block = buffer.home as Block
+    const { tag } = block
+    const { slot } = block.stream
+    if (tag !== buffer.tag || tag > Tag.last || slot < 0 || stream !== undefined || !this.slots.put(block)) {
+      this.releaseSlowly(buffer, stream)
+      return
+    }
+    block.tag = (tag - (State.live - State.cached)) | 0
+    block.mark = this.marked[slot]
+  }
+
+  /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
+  deallocate(ptr: number, stream?: Stream): void {
+    this.checkOpen('deallocate')
+    if (this.isBusy) this.refuseCut('deallocate')
+    const range = Number.isSafeInteger(ptr) ? this.reserve.backing.rangeAt(ptr) : -1
+    const unit = range === -1 ? 0 : (ptr - this.reserve.backing.bases[range]) / UNIT_BYTES
+    this.addresses ??= this.indexAddresses()
+    const record = range === -1 ? 0 : this.addresses.find(range, unit)
+    if (record === 0) throw unknownAddress(ptr)
+    const block = this.slots.blockOf(record)
+    this.release(new DeviceBuffer(block, block.tag & ~1), stream)
+  }
+
+  /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
+  processDeferred(): number {
+    this.checkOpen('processDeferred')
+    return this.busily('processDeferred', () => this.reserve.processDeferred())
+  }
+
+  /** Gives idle memory back to the device until at most `bytes` are reserved; work still pending is not waited for. Returns the bytes given back. */
+  trimTo(bytes: number): number {
+    this.checkOpen('trimTo')
+    if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
+    const before = this.reserve.backing.reservedBytes
+    this.busily('trimTo', () => this.reserve.trimTo(bytes))
+    return before - this.reserve.backing.reservedBytes
+  }
+
+  /**
+   * Another library is about to capture `stream`, an open one: from now on the pool, and every other caching pool of the
+   * device, gives it memory that stays at its place. Throws PoolError for a stream that is captured already.
+   */
+  beginCapture(stream: Stream): void {
+    this.checkCapturable('beginCapture', stream)
+    stream.checkOpen('beginCapture')
+    Capture.announce(stream)
+  }
+
+  /**
+   * The capture announced by `beginCapture` has ended. What is returned is told the launches of the graph, and closed when
+   * that is destroyed: then the memory goes back. Throws PoolError while the stream is still captured.
+   */
+  endCapture(stream: Stream): GraphMemory {
+    this.checkCapturable('endCapture', stream)
+    if (stream.capture?.origin === stream) return stream.capture.endAnnounced()
+    throw new PoolError(
+      'endCapture: no capture of the stream was announced; call pool.beginCapture(stream) before it begins',
+    )
+  }
+
+  stats(): PoolStats {
+    const open = !this.isClosed
+    const { allocations } = this
+    const { blocks, slackBytes } = this.slots.cached()
+    const liveBuffers = this.slots.handedBlocks - blocks
+    return {
+      liveBytes: this.slots.liveUnits * UNIT_BYTES,
+      peakLiveBytes: this.slots.peakUnits * UNIT_BYTES,
+      requestedBytes: this.slots.liveUnits * UNIT_BYTES - (this.slots.slackBytes - slackBytes),
+      reservedBytes: this.reserve.backing.reservedBytes,
+      peakReservedBytes: this.reserve.backing.peakReservedBytes,
+      cachedBytes: (this.slots.handedUnits - this.slots.liveUnits) * UNIT_BYTES,
+      pendingBytes: open ? this.reserve.pendingBytes : 0,
+      largestFreeBytes: open ? this.reserve.largestFreeBytes : 0,
+      limitBytes: this.config.limitBytes,
+      liveBuffers,
+      allocations,
+      frees: allocations - liveBuffers,
+      cacheMisses: this.cacheMisses,
+      growths: this.reserve.growths,
+      insertedWaits: this.reserve.insertedWaits,
+    }
+  }
+
+  /** Sets the peaks to the current values. */
+  resetPeaks(): void {
+    this.slots.resetPeak()
+    this.reserve.backing.peakReservedBytes = this.reserve.backing.reservedBytes
+  }
+
+  /** Every buffer handed out and not freed, in no particular order. */
+  live(): LiveBlock[] {
+    if (this.isBusy) this.refuseCut('live')
+    const blocks: LiveBlock[] = []
+    for (let record = this.records.first; record < this.records.used; record++) {
+      if (!this.slots.isLive(record)) continue
+      const block = this.slots.blockOf(record)
+      blocks.push({
+        ptr: this.addressOfRecord(record),
+        byteLength: block.requestedBytes,
+        blockBytes: block.units * UNIT_BYTES,
+        stream: block.stream.closed ? null : block.stream.handle,
+      })
+    }
+    return blocks
+  }
+
+  /** Everything, block by block, as plain JSON; walks the whole pool. */
+  snapshot(): PoolSnapshot {
+    this.checkOpen('snapshot')
+    if (this.isBusy) this.refuseCut('snapshot')
+    return snapshotOf(this)
+  }
+
+  /** Asserts that heaps, caches, backing and counters tell one story; walks the whole pool. */
+  check(): void {
+    this.checkOpen('check')
+    if (this.isBusy) this.refuseCut('check')
+    this.reserve.check()
+    const units = { live: 0, requested: 0, cached: 0, buffers: 0, cachedBlocks: 0 }
+    for (let record = this.records.first; record < this.records.used; record++) {
+      const size = this.records.words[record * Stride.words + Word.units]
+      if (this.slots.isLive(record)) {
+        const block = this.slots.blockOf(record)
+        assert(block.units === size, 'a live block has the size of its record')
+        units.live += size
+        units.requested += block.requestedBytes
+        units.buffers++
+      }
+      if (this.slots.state(record) === State.cached) units.cachedBlocks++
+    }
+    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      for (const block of this.slots.entries(slot)) {
+        assert(block.state === State.cached, 'a block in a slot is cached')
+        assert(
+          this.records.words[block.record * Stride.words + Word.units] === block.units,
+          'a slot knows the size of its block',
+        )
+        assert(block.slot === slot, 'a cached block is of the stream that caches it')
+        assert(block.height === block.below!.height + 1, 'a cached block knows how high it lies')
+        units.cached += block.units
+        units.cachedBlocks--
+      }
+    }
+    assert(units.cachedBlocks === 0, 'every cached block is in exactly one slot')
+    assert(units.cached * UNIT_BYTES === this.stats().cachedBytes, 'cached blocks add up to the counter')
+    const stats = this.stats()
+    assert(units.live * UNIT_BYTES === stats.liveBytes, 'live blocks add up to the counter')
+    assert(stats.liveBytes <= stats.peakLiveBytes, 'no more is live than at the peak')
+    assert(units.requested === stats.requestedBytes, 'requested bytes add up to the counter')
+    assert(units.buffers === stats.liveBuffers, 'live buffers add up to the counters')
+  }
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.givenBack
+  }
+
+  /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
+  close(): CloseReport {
+    if (!this.givenBack) this.clocks.finishWork()
+    const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
+    this.acceptedClocks = null
+    this.isBusy = false
+    this.slots.clear()
+    this.records.words.fill(0)
+    this.reserve.arenas.lose()
+    if (!this.givenBack) {
+      this.reserve.finishPeers()
+      this.context.giveBack(() => this.reserve.backing.close())
+      this.givenBack = true
+    }
+    return { lostBuffers, lostBytes }
+  }
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  announceUse(block: Block, stream: Stream): void {
+    if (!stream.context.sharesAddresses(this.context))
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    if (!this.config.streamOrdered) return
+    block.state = State.shared
+    this.reserve.announceUse(block.record, stream)
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.reserve.backing.reachableFrom(context)
+  }
+
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.checkOpen('setAccess')
+    const peer = peerOf(this.context, location, access)
+    if (peer !== null) this.reserve.backing.changeAccess(peer, access)
+  }
+
+  addressOfRecord(record: number): number {
+    const base = record * Stride.words
+    return (
+      this.reserve.backing.bases[this.records.words[base + Word.range]] +
+      this.records.words[base + Word.offset] * UNIT_BYTES
+    )
+  }
+
+  /** A free on a named or closed stream, of a block that other streams use, whose record is spent, or that the cache has no place for. */
+  private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    const block = buffer.home as Block
+    if (!block.isLive(block.record, buffer.tag)) this.refuseStale('free')
+    checkIsStream('free', stream)
+    if (stream.clocks !== this.clocks) {
+      checkUser('free', stream, this)
+      this.announceUse(block, stream)
+      stream = buffer.stream
+    }
+    this.begin('free')
+    try {
+      if (stream.capture !== null) this.reserve.arenas.free(block.record, stream)
+      else if (stream.slot < 0 || (stream.own === undefined && stream.closed))
+        this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
+      else this.takeBack(block, stream.slot, this.marked[stream.slot] + 1, true)
+    } catch (error) {
+      this.endBy(error)
+      throw error
+    }
+    this.isBusy = false
+  }
+
+  /** The block may be used again after stamp `covering` of a stream slot, and is cached for it if its stream is open. */
+  private takeBack(block: Block, slot: number, covering: number, isOpen: boolean): void {
+    const { record, tag } = block
+    this.slots.assign(block, slot)
+    const stamp = this.config.streamOrdered ? covering : 0
+    const isShared = block.state === State.shared
+    if (isShared && this.reserve.arenas.isCaptured(record)) this.reserve.arenas.freeLater(record, slot, stamp)
+    else if (isShared && !this.reserve.forgetUses(record, slot, stamp)) this.reserve.defer(record, slot, stamp)
+    else if (tag <= Tag.last && isOpen && this.slots.put(block)) {
+      block.state = State.cached
+      block.mark = stamp - 1
+    } else this.reserve.free(record, slot, stamp)
+  }
+
+  /** What is not on top of its stack, or not cached. */
+  private takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
+    this.begin('allocate')
+    let buffer: DeviceBuffer | null
+    try {
+      buffer = this.takeCached(units, bytes, stream) ?? this.takeMissed(this.unitsOf(bytes), 1, bytes, stream)
+    } catch (error) {
+      this.endBy(error)
+      throw error
+    }
+    this.isBusy = false
+    if (buffer === null && !mayFail) throw this.outOfMemory(bytes)
+    return buffer
+  }
+
+  /** What no cache has a block for. */
+  private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
+    this.cacheMisses++
+    return this.handOutFound(this.reserve.allocate(units, alignUnits, stream.slot), bytes, stream)
+  }
+
+  private handOutFound(record: number, bytes: number, stream: Stream): DeviceBuffer | null {
+    if (record === 0) return null
+    this.addresses?.note(record)
+    return this.handOutNext(this.slots.blockOf(record), bytes, stream)
+  }
+
+  /** A block that is cached elsewhere than on top of its stack: for another stream, or for the same one. */
+  private takeCached(units: number, bytes: number, stream: Stream): DeviceBuffer | null {
+    const { known } = this.clocks
+    const { seen } = this.reserve
+    const block = this.slots.takeGiven(stream.slot, units, known, seen) ?? this.takeOther(units, stream.slot)
+    return block === null ? null : this.handOutNext(block, bytes, stream)
+  }
+
+  private takeOther(units: number, slot: number): Block | null {
+    if (units > this.slots.mostUnits) return null
+    const size = classUnits(units)
+    return this.slots.takeAny(slot, size) ?? this.slots.takeTop(slot, size, this.clocks.known, this.reserve.seen)
+  }
+
+  /** What the fast path leaves alone: a special wish, a lent or captured stream, or an unusual size. */
+  private takeSlowly(
+    bytes: number,
+    stream: Stream,
+    alignment: number | undefined,
+    mayFail: boolean,
+  ): DeviceBuffer | null {
+    const isOurs = stream.clocks === this.acceptedClocks
+    const isCaptured = isOurs && stream.slot < 0 && stream.capture !== null && this.servesCaptures
+    if (!isOurs || !(stream.isOpen || isCaptured)) this.refuse('allocate', stream)
+    const units = this.unitsOf(bytes)
+    if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
+    this.begin('allocate')
+    let buffer: DeviceBuffer | null
+    try {
+      buffer = this.takeBusy(units, bytes, stream, alignment, isCaptured)
+    } catch (error) {
+      this.endBy(error)
+      throw error
+    }
+    this.isBusy = false
+    if (buffer === null && !mayFail) throw this.outOfMemory(bytes)
+    return buffer
+  }
+
+  private takeBusy(
+    units: number,
+    bytes: number,
+    stream: Stream,
+    alignment: number | undefined,
+    isCaptured: boolean,
+  ): DeviceBuffer | null {
+    if (alignment === undefined && !isCaptured) {
+      const buffer = this.takeCached(units, bytes, stream)
+      if (buffer !== null) return buffer
+    }
+    const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
+    if (stream.own !== undefined && !isCaptured) return this.takeMissed(units, alignUnits, bytes, stream)
+    this.cacheMisses++
+    const record = isCaptured
+      ? this.reserve.arenas.allocate(units, alignUnits, stream)
+      : this.reserveLent(units, alignUnits, stream)
+    return this.handOutFound(record, bytes, stream)
+  }
+
+  /** Behind the cached path: from here on the pool is being changed, until `isBusy` is false again. */
+  private begin(call: string): void {
+    if (this.isBusy) this.refuseCut(call)
+    this.isBusy = true
+  }
+
+  /** The change has failed. An exception for want of stack may come out of the middle of it, any other one leaves all whole. */
+  private endBy(error: unknown): void {
+    if (!isFullStack(error)) this.isBusy = false
+  }
+
+  private refuseCut(call: string): never {
+    throw new PoolError(
+      `${call}: an earlier call of the pool was cut short in the middle, by a timeout or a full stack; close the pool and create another`,
+    )
+  }
+
+  /** Does `work`, which changes the pool. */
+  private busily<R>(call: string, work: () => R): R {
+    this.begin(call)
+    try {
+      const result = work()
+      this.isBusy = false
+      return result
+    } catch (error) {
+      this.endBy(error)
+      throw error
+    }
+  }
+
+  private handOutNext(block: Block, bytes: number, stream: Stream): DeviceBuffer {
+    block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
+    return this.handOut(block, slackOf(block, bytes), stream)
+  }
+
+  /** A block of the reserve for a stream that another thread may end meanwhile: then it gets none, and is refused. */
+  private reserveLent(units: number, alignUnits: number, stream: Stream): number {
+    const { slot } = stream
+    let record = 0
+    try {
+      record = this.reserve.allocate(units, alignUnits, slot)
+      return record
+    } finally {
+      if (!stream.isOpen) {
+        if (record !== 0) this.reserve.free(record, slot, this.clocks.coveringSoon(slot))
+        stream.checkOpen('allocate')
+      }
+    }
+  }
+
+  /** Of the blocks that are live, and of the cached ones, which may be live later. */
+  private indexAddresses(): AddressIndex {
+    const index = new AddressIndex(this.records, this.slots)
+    for (let record = this.records.first; record < this.records.used; record++) {
+      if (this.records.isLive(record)) index.note(record)
+    }
+    return index
+  }
+
+  /** Sizes that the fast path leaves alone: large ones, powers of two, and bad ones, which throw. */
+  private unitsOf(bytes: number): number {
+    const mask = this.roundingMask
+    if (bytes > 0 && (bytes & this.smallMask) === bytes) return classUnits(((bytes + mask) & ~mask) >>> Shift.units)
+    return blockUnits(bytes, this.config)
+  }
+
+  private get isClosed(): boolean {
+    return this.acceptedClocks === null
+  }
+
+  /** `blockBytes` is what was asked of the heaps for a buffer of `bytes`. */
+  protected outOfMemory(bytes: number, blockBytes = bytes): OutOfMemoryError {
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    return outOfMemory({
+      bytes,
+      blockBytes: Math.max(blockBytes, this.unitsOf(blockBytes) * UNIT_BYTES),
+      stats: this.stats(),
+      streams: this.reserve.byStream(),
+      largestFreeBytes: this.reserve.longestFreeBytes(),
+      deviceFreeBytes: freeBytes,
+      deviceTotalBytes: totalBytes,
+      config: this.config,
+      backing: this.reserve.backing,
+    })
+  }
+
+  protected checkOpen(call: string): void {
+    if (this.isClosed) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  private checkCapturable(call: string, stream: Stream): void {
+    this.checkOpen(call)
+    checkStreamOf(call, stream, this.clocks)
+    stream.checkCapturable(call)
+  }
+
+  private refuse(call: string, stream: Stream): never {
+    this.checkOpen(call)
+    checkStreamOf(call, stream, this.clocks)
+    stream.checkOpen(call)
+    throw new PoolError(`${call}: the stream cannot be used`)
+  }
+
+  refuseStale(call: string): never {
+    if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
+    throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
+  }
+}
+
+/** The error for what `deallocate` does not know. */
+export function unknownAddress(ptr: number): PoolError {
+  return new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
+}

@@ -1,0 +1,136 @@
+// What captures and their graphs have of a pool's memory: an arena for each, and blocks that belong to others but are used by
+// captured work. Such a block, once freed, goes from one graph that uses it to the next, then back to where it came from:
+// another graph's arena or the pool.
+
+import { type RecordTable, Word } from '../../../heap/records.js'
+import type { SegregatedFit } from '../../../heap/segregated-fit.js'
+import type { Capture } from '../../../order/capture.js'
+import type { Clocks } from '../../../order/clocks.js'
+import type { Stream } from '../../../order/stream.js'
+import type { Deferred, Use } from '../deferred.js'
+import { FULL_CLASS } from '../slot-cache.js'
+import type { Slots } from '../slots.js'
+import { type ArenaSource, CaptureArena } from './capture-arena.js'
+
+/** What is asked of the reserve. */
+interface IdleMemory {
+  /** a large block without any dependency, taken; 0 when there is none to be had */
+  takeIdle(units: number): number
+  /** takes a block back, to be used again after all of `uses` */
+  giveBackAfter(record: number, uses: readonly Use[]): void
+}
+
+export class GraphArenas implements ArenaSource {
+  private readonly arenas = new Set<CaptureArena>()
+  /** of this device, and of others that streams of use blocks */
+  private readonly clocksOfUsers = new Set<Clocks>()
+
+  constructor(
+    private readonly records: RecordTable,
+    private readonly slots: Slots,
+    private readonly clocks: Clocks,
+    private readonly deferred: Deferred,
+    private readonly memory: IdleMemory,
+  ) {}
+
+  /** A block for a captured stream, as by `Reserve.allocate`, at an address that stays. */
+  allocate(units: number, alignUnits: number, stream: Stream): number {
+    return this.arenaOf(stream.capture!).allocate(units, alignUnits, stream.lastSlot)
+  }
+
+  /** Takes a block back on a captured stream: one of the capture for its further work, any other when the graph was closed. */
+  free(record: number, stream: Stream): void {
+    this.slots.handBack(record)
+    const arena = this.arenaOf(stream.capture!)
+    const uses = this.deferred.takeUses(record)
+    if (arena.owns(record)) arena.freeCaptured(record, stream.lastSlot, uses)
+    else arena.keep(record, [...uses, { clocks: this.clocks, slot: stream.lastSlot, stamp: stream.lastStamp }])
+  }
+
+  /** Takes back a block that is captured on a stream that is not: after `stamp` of its slot. */
+  freeLater(record: number, slot: number, stamp: number): void {
+    this.slots.handBack(record)
+    this.takeBack(record, [{ clocks: this.clocks, slot, stamp }])
+  }
+
+  /** Whether a live block is of the arena of a graph, or used by one. */
+  isCaptured(record: number): boolean {
+    return this.isOfArena(record) || this.borrowerOf(record) !== undefined
+  }
+
+  /** Whether a live block is of the arena of a graph. */
+  isOfArena(record: number): boolean {
+    return this.records.words[(record << 4) | Word.sizeClass] === FULL_CLASS
+  }
+
+  /** A stream uses a live block until that is freed: by work that runs, and by what is captured until then. */
+  announceUse(record: number, stream: Stream): void {
+    this.deferred.announce(record, stream, Infinity)
+    stream.clocks.onCapture.add(this.lendAll)
+    this.clocksOfUsers.add(stream.clocks)
+    if (stream.capture !== null) this.lend(record, stream.capture)
+  }
+
+  takeIdle(units: number): number {
+    return this.memory.takeIdle(units)
+  }
+
+  takeBack(record: number, uses: readonly Use[]): void {
+    const borrower = this.borrowerOf(record)
+    const owner = this.find(arena => arena.owns(record))
+    // One graph that used it may have been closed while another one kept it: then the launches of that are announced.
+    const all = [...uses, ...this.deferred.takeUses(record)]
+    if (borrower !== undefined) borrower.keep(record, all)
+    else if (owner !== undefined) owner.free(record, all)
+    else this.memory.giveBackAfter(record, all)
+    this.forgetEmpty()
+  }
+
+  /** The heap inside a captured block; undefined for one that is kept whole. */
+  heapIn(record: number): SegregatedFit | undefined {
+    return this.find(arena => arena.heapIn(record) !== undefined)?.heapIn(record)
+  }
+
+  /** The memory goes away, and no graph that has some of it can be launched any more. */
+  lose(): void {
+    for (const arena of this.arenas) arena.lost = true
+    for (const clocks of this.clocksOfUsers) clocks.onCapture.delete(this.lendAll)
+  }
+
+  check(): void {
+    for (const arena of this.arenas) arena.check()
+  }
+
+  private arenaOf(capture: Capture): CaptureArena {
+    const known = this.find(arena => arena.capture === capture)
+    if (known !== undefined) return known
+    this.forgetEmpty()
+    const arena = new CaptureArena(capture, this.records, this.slots, this)
+    this.arenas.add(arena)
+    return arena
+  }
+
+  /** A stream is captured from now on: its graph may use all blocks that were announced to it. */
+  private readonly lendAll = (stream: Stream): void => {
+    for (const record of this.deferred.announcedTo(stream)) this.lend(record, stream.capture!)
+  }
+
+  /** A live block is used by captured work. */
+  private lend(record: number, capture: Capture): void {
+    const arena = this.arenaOf(capture)
+    if (!arena.owns(record)) arena.borrowed.add(record)
+  }
+
+  private forgetEmpty(): void {
+    for (const arena of this.arenas) if (arena.empty) this.arenas.delete(arena)
+  }
+
+  private borrowerOf(record: number): CaptureArena | undefined {
+    return this.find(arena => arena.borrowed.has(record))
+  }
+
+  private find(condition: (arena: CaptureArena) => boolean): CaptureArena | undefined {
+    for (const arena of this.arenas) if (condition(arena)) return arena
+    return undefined
+  }
+}

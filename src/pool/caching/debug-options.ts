@@ -1,0 +1,68 @@
+import { checkByteCount, describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
+import { checkOptionNames } from '../../base/option-names.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+
+/** How a caching pool in debug mode looks for mistakes; everything may be left out. */
+export interface DebugOptions {
+  /** one allocation in so many has the places of its calls remembered, some 2 µs each; 0: none (1) */
+  readonly sites?: number
+  /** bytes before and behind each buffer that nobody may write, a multiple of 256 (256) */
+  readonly redzoneBytes?: number
+  /** freed memory that is kept from use, to see who writes to it (a quarter of what the pool may reserve, at most 1 GiB) */
+  readonly quarantineBytes?: number
+  /** false: other libraries order the streams, too, so that nothing can be said about uses on several streams (true) */
+  readonly order?: boolean
+  /** true: a process warning for each buffer that was lost without a free, and for what is held at `close` (false) */
+  readonly warnOnLeak?: boolean
+}
+
+/** The same with everything decided. */
+export type DebugConfig = Required<DebugOptions>
+
+const DEFAULTS: DebugConfig = {
+  sites: 1,
+  redzoneBytes: UNIT_BYTES,
+  quarantineBytes: 1 * GiB,
+  order: true,
+  warnOnLeak: false,
+}
+const MOST_REDZONE_BYTES = 2 * MiB
+
+/** Null for `false`; throws TypeError or RangeError naming the option. */
+export function parseDebugOptions(options: boolean | DebugOptions, reservableBytes: number): DebugConfig | null {
+  if (options === false) return null
+  if (options !== true && (typeof options !== 'object' || options === null)) {
+    throw new TypeError(`debug must be true, false or an object of options, not ${describe(options)}`)
+  }
+  const given = options === true ? {} : options
+  checkOptionNames('debug', given, Object.keys(DEFAULTS))
+  const config = {
+    sites: given.sites ?? DEFAULTS.sites,
+    redzoneBytes: given.redzoneBytes ?? DEFAULTS.redzoneBytes,
+    quarantineBytes: given.quarantineBytes ?? Math.min(DEFAULTS.quarantineBytes, Math.floor(reservableBytes / 4)),
+    order: given.order ?? DEFAULTS.order,
+    warnOnLeak: given.warnOnLeak ?? DEFAULTS.warnOnLeak,
+  }
+  if (!Number.isSafeInteger(config.sites) || config.sites < 0) {
+    throw new RangeError(`debug: sites must be a whole number from 0, not ${describe(config.sites)}`)
+  }
+  const { redzoneBytes } = config
+  if (
+    !Number.isSafeInteger(redzoneBytes) ||
+    redzoneBytes % UNIT_BYTES !== 0 ||
+    redzoneBytes < 0 ||
+    redzoneBytes > MOST_REDZONE_BYTES
+  ) {
+    throw new RangeError(
+      `debug: redzoneBytes must be a multiple of ${UNIT_BYTES} of at most ${formatBytes(MOST_REDZONE_BYTES)}, not ${describe(redzoneBytes)}`,
+    )
+  }
+  if (config.quarantineBytes !== 0 && config.quarantineBytes !== Infinity) {
+    checkByteCount(config.quarantineBytes, 'debug: quarantineBytes')
+  }
+  for (const name of ['order', 'warnOnLeak'] as const) {
+    if (typeof config[name] === 'boolean') continue
+    throw new TypeError(`debug: ${name} must be true or false, not ${describe(config[name])}`)
+  }
+  return config
+}

@@ -1,0 +1,205 @@
+import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
+import type { Stream } from '../../order/stream.js'
+
+/** What a stream, of this device or of another one, has to complete. */
+export interface Use {
+  readonly clocks: Clocks
+  readonly slot: number
+  readonly stamp: number
+}
+
+/** A stream as far as its uses go: what covers all of its work so far. */
+export type User = Pick<Stream, 'clocks' | 'covering'>
+
+interface DeferredBlock {
+  readonly record: number
+  /** the stream it was freed on, and the stamp there */
+  readonly slot: number
+  readonly stamp: number
+  readonly bytes: number
+  /** what must complete besides */
+  readonly uses: readonly Use[]
+}
+
+/**
+ * Blocks that other streams than their own use. Once freed they wait here until those uses are known to come before all
+ * that their own stream does from now on: the host has seen them complete, or the stream was made to wait for them.
+ */
+export class Deferred {
+  /** bytes waiting */
+  bytes = 0
+  /** by record: until which stamp of its clock a stream uses the block, Infinity for the one that covers the free */
+  private readonly announced = new Map<number, Map<User, number>>()
+  private blocks: DeferredBlock[] = []
+  /** by other device and its stream slot: the latest stamp that a block waits for */
+  private readonly awaitedPeers = new Map<Clocks, Float64Array>()
+
+  constructor(
+    private readonly clocks: Clocks,
+    /** by slot: the latest stamp that the host has seen complete */
+    private readonly seen: Float64Array,
+    /** false: nothing but what the host has seen counts */
+    private readonly streamOrdered: boolean,
+  ) {}
+
+  /** A stream uses a live block until `stamp`. */
+  announce(record: number, user: User, stamp: number): void {
+    const uses = this.announced.get(record) ?? new Map<User, number>()
+    uses.set(user, Math.max(stamp, uses.get(user) ?? 0))
+    this.announced.set(record, uses)
+  }
+
+  /** The live blocks that a stream uses until they are freed. */
+  announcedTo(user: User): number[] {
+    return [...this.announced].filter(([, uses]) => uses.get(user) === Infinity).map(([record]) => record)
+  }
+
+  /**
+   * Whether the announced uses of a live block, about to be freed on `slot`, are known to come before `stamp` of it; they are
+   * forgotten then. What the slot knows comes before its next mark alone: a past one may be of a stream that is closed, and
+   * that never waited for what the next stream in its slot has waited for.
+   */
+  forgetCompleted(record: number, slot: number, stamp: number): boolean {
+    const uses = this.usesOf(record)
+    const isCovered =
+      stamp > this.clocks.marked[slot] ? this.isCovered(uses, slot) : uses.every(use => this.isSeen(use))
+    return isCovered && this.announced.delete(record)
+  }
+
+  /** A block with announced uses was freed. `onUse` is told, beforehand, of each that it waits for on a stream of this device. */
+  add(record: number, slot: number, stamp: number, bytes: number, onUse: (slot: number, stamp: number) => void): void {
+    const uses = this.usesOf(record)
+    for (const use of uses) if (use.clocks === this.clocks) onUse(use.slot, use.stamp)
+    this.addAfter({ record, slot, stamp, bytes, uses })
+    this.announced.delete(record)
+  }
+
+  /** A block waits for uses that were not announced here. */
+  addAfter(block: DeferredBlock): void {
+    this.awaitPeers(block.uses)
+    this.blocks.push(block)
+    this.bytes += block.bytes
+  }
+
+  /** What must complete before a block announced to streams is used again; they are forgotten. */
+  takeUses(record: number): Use[] {
+    const uses = this.usesOf(record)
+    this.announced.delete(record)
+    return uses
+  }
+
+  /** Asks how far the streams of other devices have come, or waits for them on the host; false when there are none to ask. */
+  pollPeers(wait: boolean): boolean {
+    if (this.awaitedPeers.size === 0) return false
+    let asked = false
+    for (const [clocks, stamps] of this.awaitedPeers) {
+      for (let slot = 0; slot < MOST_STREAMS; slot++) {
+        if (stamps[slot] <= clocks.completed[slot]) continue
+        clocks.catchUp(slot, stamps[slot], wait)
+        asked = true
+      }
+      if (stamps.every((stamp, slot) => stamp <= clocks.completed[slot])) this.awaitedPeers.delete(clocks)
+    }
+    return asked
+  }
+
+  /** Waits on the host for all announced work of other devices, on blocks that are still live too. */
+  finishPeers(): void {
+    for (const record of this.announced.keys()) this.awaitPeers(this.usesOf(record))
+    this.pollPeers(true)
+  }
+
+  /** True when no block waits. */
+  get empty(): boolean {
+    return this.blocks.length === 0
+  }
+
+  /** How many blocks wait. */
+  get count(): number {
+    return this.blocks.length
+  }
+
+  /** Whether a block waits. */
+  has(record: number): boolean {
+    return this.blocks.some(block => block.record === record)
+  }
+
+  /** Takes out the blocks whose uses on other streams are covered; each may be used again after its stamp. */
+  takeSettled(): DeferredBlock[] {
+    if (this.empty) return []
+    const settled = this.blocks.filter(block => this.isCovered(block.uses, block.slot))
+    if (settled.length > 0) this.blocks = this.blocks.filter(block => !settled.includes(block))
+    for (const block of settled) this.bytes -= block.bytes
+    return settled.map(block => ({ ...block, stamp: this.stampNow(block) }))
+  }
+
+  /** Whether a waiting block of those sizes would be free if the host had seen complete, by key, all stamps up to `settled`. */
+  wouldFree(leastBytes: number, endBytes: number, settled: Float64Array): boolean {
+    return this.blocks.some(
+      ({ bytes, slot, stamp, uses }) =>
+        bytes >= leastBytes &&
+        bytes < endBytes &&
+        stamp <= settled[slot + 1] &&
+        uses.every(use => this.isSeen(use) || (use.clocks === this.clocks && use.stamp <= settled[use.slot + 1])),
+    )
+  }
+
+  /** Bytes waiting that were freed on a slot. */
+  bytesOf(slot: number): number {
+    return this.blocks.reduce((sum, block) => sum + (block.slot === slot ? block.bytes : 0), 0)
+  }
+
+  /** The smallest waiting block of at least `leastBytes` and less than `endBytes` that is suitable; null for none. */
+  smallest(leastBytes: number, endBytes: number, isSuitable: (block: DeferredBlock) => boolean): DeferredBlock | null {
+    let best: DeferredBlock | null = null
+    for (const block of this.blocks) {
+      if (block.bytes < leastBytes || block.bytes >= endBytes) continue
+      if ((best === null || block.bytes < best.bytes) && isSuitable(block)) best = block
+    }
+    return best
+  }
+
+  /** Takes out one block, whose uses somebody has taken care of. */
+  remove(block: DeferredBlock): void {
+    this.blocks = this.blocks.filter(other => other !== block)
+    this.bytes -= block.bytes
+  }
+
+  /** What must complete before a block announced to streams is used again. */
+  private usesOf(record: number): Use[] {
+    return [...(this.announced.get(record) ?? [])].map(([user, until]) => {
+      const [slot, stamp] = user.covering
+      return { clocks: user.clocks, slot, stamp: Math.min(stamp, until) }
+    })
+  }
+
+  /** Whether the uses are complete, or come before the next mark of a slot, which only a stream has that this thread can mark. */
+  private isCovered(uses: DeferredBlock['uses'], later: number): boolean {
+    const { known, slots } = this.clocks
+    const isOrdered = this.streamOrdered && slots.isReachable(later)
+    return uses.every(
+      use =>
+        this.isSeen(use) ||
+        (isOrdered && use.clocks === this.clocks && known[later * MOST_STREAMS + use.slot] >= use.stamp),
+    )
+  }
+
+  private isSeen({ clocks, slot, stamp }: Use): boolean {
+    return (clocks === this.clocks ? this.seen : clocks.completed)[slot] >= stamp
+  }
+
+  /** Waits that cover the uses were submitted since the free: the mark to come is behind them, of a closed stream the last one. */
+  private stampNow({ slot, stamp, uses }: DeferredBlock): number {
+    if (uses.every(use => this.isSeen(use))) return stamp
+    return this.clocks.coveringSoon(slot) // a keeper holds its pool's lock here, and so waits for nobody
+  }
+
+  private awaitPeers(uses: readonly Use[]): void {
+    for (const { clocks, slot, stamp } of uses) {
+      if (clocks === this.clocks || clocks.completed[slot] >= stamp) continue
+      const stamps = this.awaitedPeers.get(clocks) ?? new Float64Array(MOST_STREAMS)
+      stamps[slot] = Math.max(stamp, stamps[slot])
+      this.awaitedPeers.set(clocks, stamps)
+    }
+  }
+}

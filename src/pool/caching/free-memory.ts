@@ -1,0 +1,119 @@
+// The two heaps of a pool, and what their free blocks wait for: numbers only, so that several threads can share them.
+
+import type { Region } from '../../base/region.js'
+import { type RecordTable, Word } from '../../heap/records.js'
+import { SegregatedFit } from '../../heap/segregated-fit.js'
+import { classFloorUnits } from '../../heap/size-classes.js'
+import { MOST_STREAMS } from '../../order/clocks.js'
+import { type Heaps, SMALL_UNITS } from '../backing/backing.js'
+import { GranuleUses } from '../backing/granule-uses.js'
+import type { Slots } from './slots.js'
+
+/** Room that is fixed for good, in memory that threads share. */
+export interface FixedRoom {
+  readonly region: Region
+  readonly ranges: number
+  /** of each of the two ranges of memory that moves, and their size; 0 for memory that does not */
+  readonly granules: number
+  readonly granuleUnits: number
+}
+
+export class FreeMemory implements Heaps {
+  readonly small: SegregatedFit
+  readonly large: SegregatedFit
+  readonly isShared: boolean
+  /** by stream slot: the latest stamp that a block waits for */
+  readonly awaited: Float64Array
+  /** by stream slot: the stamp up to which its blocks were settled last; what waits in the heaps since is later */
+  private readonly settled: Float64Array
+  private readonly uses: GranuleUses[] = []
+  /** how many large blocks were given back since marks were placed */
+  private readonly unmarked: Int32Array
+
+  constructor(
+    private readonly records: RecordTable,
+    private readonly slots: Pick<Slots, 'meet'>,
+    /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
+    private readonly seen: Float64Array,
+    fixed: FixedRoom | null = null,
+  ) {
+    this.isShared = fixed !== null
+    const room = fixed === null ? null : { region: fixed.region, keys: MOST_STREAMS + 1, ranges: fixed.ranges }
+    this.small = new SegregatedFit(records, room)
+    this.large = new SegregatedFit(records, room)
+    this.awaited = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
+    this.settled = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
+    this.unmarked = fixed?.region.int32(1) ?? new Int32Array(1)
+    if (fixed !== null && fixed.granules > 0) {
+      this.uses = [0, 1].map(() => new GranuleUses(fixed.granules, fixed.granuleUnits, seen, fixed.region))
+    }
+  }
+
+  /** Where the last uses of a range of memory that moves are noted. */
+  usesOf(range: number, granules: number, granuleUnits: number): GranuleUses {
+    this.uses[range] ??= new GranuleUses(granules, granuleUnits, this.seen, null)
+    return this.uses[range]
+  }
+
+  /** The heap that blocks of a size come from, while there is room in it. */
+  heapFor(units: number): SegregatedFit {
+    return units < SMALL_UNITS ? this.small : this.large
+  }
+
+  /** The heap that a block lies in, which where room was short is not that of its size. */
+  heapOf(record: number): SegregatedFit {
+    return this.small.firstRecords.has(this.records.words[(record << 4) | Word.range]) ? this.small : this.large
+  }
+
+  /** Gives a block back to its heap, to be used again after `stamp` of the stream slot, without asking the driver for anything; returns the heap. */
+  giveToHeap(record: number, slot: number, stamp: number): SegregatedFit {
+    const heap = this.heapOf(record)
+    // What is seen may go back: of two threads that learn of a stream, the one that knows less may write last.
+    const settled = stamp <= this.seen[slot] || stamp <= this.settled[slot]
+    if (!settled) this.await(slot, stamp)
+    const key = settled ? 0 : slot + 1
+    if (this.uses.length > 0) {
+      this.uses[this.records.words[(record << 4) | Word.range]].noteFree(this.records, record, key, stamp)
+    }
+    heap.free(record, key, settled ? 0 : stamp)
+    if (heap === this.large) this.unmarked[0]++
+    return heap
+  }
+
+  /** A block waits for `stamp` of a stream slot. */
+  await(slot: number, stamp: number): void {
+    this.slots.meet(slot)
+    if (stamp > this.awaited[slot]) this.awaited[slot] = stamp
+  }
+
+  /** Blocks of a stream slot that wait for what was seen complete depend on nothing any more; returns how many that were. */
+  settle(slot: number): number {
+    const stamp = this.seen[slot]
+    if (this.awaited[slot] === 0 || stamp === this.settled[slot]) return 0
+    const settled = this.small.settle(slot + 1, stamp) + this.large.settle(slot + 1, stamp)
+    this.settled[slot] = stamp
+    return settled
+  }
+
+  /** Free, and not known to be free of work. */
+  get pendingUnits(): number {
+    return [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
+  }
+
+  /** The floor of the largest free block's class. */
+  get largestFreeUnits(): number {
+    const classes = [this.small, this.large].flatMap(heap =>
+      Array.from(heap.unitsByKey, (_, key) => heap.largestClass(key)),
+    )
+    return classFloorUnits(Math.max(0, ...classes))
+  }
+
+  get unmarkedFrees(): number {
+    return this.unmarked[0]
+  }
+
+  /** Marks are placed now. */
+  noteMarks(): void {
+    this.unmarked[0] = 0
+  }
+}

@@ -1,0 +1,354 @@
+// Growing, giving back and running out, with memory of virtual granules and of segments.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { GiB, KiB, MiB } from '../../base/bytes.js'
+import { OutOfMemoryError } from '../../base/errors.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import type { CachingPool } from './caching-pool.js'
+
+const UNIT = 2 * MiB
+
+/** Leaves as many small blocks in the cache as fill its places in sixteen classes: pairs of 98 KiB. */
+function cacheMany(pool: CachingPool, stream = pool.defaultStream): void {
+  const sizes = [34, 64, 36, 62, 38, 60, 40, 58, 42, 56, 44, 54, 46, 52, 48, 50].map(size => size * KiB)
+  const blocks = Array.from({ length: 256 }, (_, index) => pool.allocate(sizes[index % 16], stream))
+  for (const block of blocks) block.free()
+  assert.equal(pool.stats().cachedBytes, 8 * 16 * 98 * KiB)
+}
+
+for (const backing of ['virtual', 'segments'] as const) {
+  describe(`limits: ${backing}`, () => {
+    it('grows in steps of 2 MiB, and counts them', () => {
+      const pool = new TestDevice().createPool({ backing })
+      assert.deepEqual([pool.stats().reservedBytes, pool.stats().growths], [0, 0])
+      const small = pool.allocate(1)
+      assert.equal(pool.stats().reservedBytes, 2 * MiB)
+      assert.equal(pool.stats().growths, 1)
+      pool.allocate(960 * KiB)
+      assert.equal(pool.stats().reservedBytes, 2 * MiB)
+      pool.allocate(5 * MiB)
+      assert.equal(pool.stats().reservedBytes, 8 * MiB)
+      small.free()
+      assert.equal(pool.stats().peakReservedBytes, 8 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('limit 10 MiB: what is above it fails, what a free makes room for succeeds', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 10 * MiB })
+      assert.equal(pool.tryAllocate(10 * MiB + 1), null)
+      const [first, second] = [pool.allocate(4 * MiB), pool.allocate(4 * MiB)]
+      assert.equal(pool.tryAllocate(3 * MiB), null)
+      assert.equal(pool.stats().liveBytes, 8 * MiB)
+      first.free()
+      pool.allocate(6 * MiB).free()
+      second.free()
+      pool.allocate(10 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('limit of 6 units: 5 freed, then 6 fit', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 6 * UNIT })
+      pool.allocate(5 * UNIT).free()
+      const six = pool.allocate(6 * UNIT)
+      assert.equal(pool.tryAllocate(1), null)
+      six.free()
+      for (let count = 0; count < 6; count++) pool.allocate(UNIT)
+      assert.equal(pool.stats().reservedBytes, 6 * UNIT)
+      assertConsistent(pool)
+    })
+
+    it('small blocks kept for their stream make room for a large one, and the other way round', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing, maxPoolBytes: 8 * MiB })
+      const streams = [device.defaultStream, device.createStream(), device.createStream()]
+      for (const stream of streams) {
+        const blocks = Array.from({ length: 20 }, () => pool.allocate(40 * KiB, stream))
+        for (const block of blocks) block.free()
+      }
+      assert.ok(pool.stats().cachedBytes > 0)
+      pool.allocate(8 * MiB).free()
+      const blocks = Array.from({ length: 30 }, () => pool.allocate(256 * KiB, streams[1]))
+      for (const block of blocks) block.free()
+      pool.allocate(8 * MiB, streams[2])
+      assertConsistent(pool)
+    })
+
+    it('of many cached blocks only those go that a larger one needs', () => {
+      const device = new TestDevice({ capacityBytes: 1 * GiB })
+      for (const stream of [device.defaultStream, device.createStream()]) {
+        const pool = device.createPool({ backing })
+        cacheMany(pool, stream)
+        const { calls } = device.driver
+        const before = new Map(calls)
+        pool.allocate(600 * KiB, stream)
+        assert.deepEqual(new Map(calls), before, 'no driver call')
+        assert.ok(pool.stats().cachedBytes > 11 * MiB)
+        assertConsistent(pool)
+      }
+    })
+
+    it('a cached block is broken up for a smaller one of its stream', () => {
+      for (const isDefault of [true, false]) {
+        const device = new TestDevice({ capacityBytes: 1 * GiB })
+        const pool = device.createPool({ backing })
+        const stream = isDefault ? device.defaultStream : device.createStream()
+        const [block] = Array.from({ length: 4 }, () => pool.allocate(512 * KiB, stream))
+        const { ptr } = block
+        device.hold(stream)
+        block.free()
+        assert.equal(pool.stats().cachedBytes, 512 * KiB)
+        const before = new Map(device.driver.calls)
+        assert.equal(pool.allocate(100 * KiB, stream).ptr, ptr)
+        assert.deepEqual(device.driver.calls, before, 'no driver call')
+        assertConsistent(pool)
+      }
+    })
+
+    it('many small blocks that are cached go for a large one only when there is no new memory', () => {
+      const pool = new TestDevice({ capacityBytes: 1 * GiB }).createPool({ backing })
+      cacheMany(pool)
+      const { cachedBytes } = pool.stats()
+      pool.allocate(900 * MiB)
+      assert.equal(pool.stats().cachedBytes, cachedBytes)
+      pool.allocate(118 * MiB)
+      assert.equal(pool.stats().cachedBytes, 0)
+      assertConsistent(pool)
+    })
+
+    it('a few small blocks that are cached go before the pool grows for a large one', () => {
+      const pool = new TestDevice().createPool({ backing })
+      const blocks = Array.from({ length: 16 }, () => pool.allocate(256 * KiB))
+      for (const block of blocks) block.free()
+      pool.allocate(32 * MiB)
+      assert.equal(pool.stats().cachedBytes, 0)
+      assertConsistent(pool)
+    })
+
+    it('hold half of the memory, ask for the other half twice', () => {
+      for (const maxPoolBytes of [Infinity, '100%', 64 * MiB] as const) {
+        const device = new TestDevice()
+        const pool = device.createPool({ backing, maxPoolBytes })
+        pool.allocate(32 * MiB)
+        const other = pool.allocate(32 * MiB, device.createStream())
+        assert.throws(() => pool.allocate(32 * MiB), OutOfMemoryError)
+        assert.throws(() => pool.allocate(1), OutOfMemoryError)
+        other.free()
+        pool.allocate(32 * MiB)
+        assertConsistent(pool)
+      }
+    })
+
+    it('what another stream is done with is used before the pool grows', () => {
+      for (const bytes of [64 * KiB, 3 * MiB]) {
+        const device = new TestDevice()
+        const pool = device.createPool({ backing })
+        const [a, b] = [device.createStream(), device.createStream()]
+        const blocks = Array.from({ length: 8 }, () => pool.allocate(bytes, a))
+        for (const block of blocks) block.free()
+        const { reservedBytes } = pool.stats()
+        for (let count = 0; count < 8; count++) pool.allocate(bytes, b)
+        assert.equal(pool.stats().reservedBytes, reservedBytes, `blocks of ${bytes}`)
+        assertConsistent(pool)
+      }
+    })
+
+    it('memory that others hold on the device is not counted on, and named when it is the reason', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing, maxPoolBytes: Infinity })
+      const taken = device.context.activate().cuMemAlloc(40 * MiB)
+      assert.throws(() => pool.allocate(32 * MiB), {
+        name: 'OutOfMemoryError',
+        message: /24 MiB free on the device.*in other programs/,
+      })
+      pool.allocate(24 * MiB).free()
+      device.driver.cuMemFree(taken)
+      pool.allocate(64 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('says by how much to raise the limit', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB })
+      pool.allocate(10 * MiB)
+      assert.throws(() => pool.allocate(16 * MiB), { message: /raise maxPoolBytes by at least 10 MiB/ })
+      assert.throws(
+        () => pool.allocate(16 * MiB),
+        (error: unknown) => {
+          assert.ok(error instanceof OutOfMemoryError)
+          assert.deepEqual(error.figures, {
+            requestedBytes: 16 * MiB,
+            liveBytes: 10 * MiB,
+            pendingBytes: 0,
+            reservedBytes: 10 * MiB,
+            cachedBytes: 0,
+            largestFreeBytes: 0,
+            limitBytes: 16 * MiB,
+            deviceFreeBytes: 54 * MiB,
+            heldElsewhereBytes: 0,
+          })
+          return true
+        },
+      )
+    })
+
+    it('leaves free what others are to have', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing, maxPoolBytes: Infinity, leaveFreeBytes: 20 * MiB })
+      pool.allocate(40 * MiB)
+      assert.equal(pool.tryAllocate(6 * MiB), null)
+      pool.allocate(4 * MiB)
+      assert.equal(device.freeBytes(), 20 * MiB)
+      assert.equal(pool.tryAllocate(1), null)
+      assertConsistent(pool)
+    })
+
+    it('trimTo gives back what is idle and says how much', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing })
+      const buffers = [8, 6, 4].map(size => pool.allocate(size * MiB))
+      const small = pool.allocate(4 * KiB)
+      assert.equal(pool.trimTo(0), 0)
+      buffers[0].free()
+      buffers[2].free()
+      assert.equal(pool.stats().reservedBytes, 20 * MiB)
+      assert.equal(pool.trimTo(20 * MiB), 0)
+      assert.equal(pool.trimTo(64 * MiB), 0)
+      assert.equal(pool.trimTo(0), 12 * MiB)
+      assert.equal(device.freeBytes(), 56 * MiB)
+      assertConsistent(pool)
+      buffers[1].fill(1)
+      small.fill(2)
+      assert.deepEqual([buffers[1].readSync()[0], small.readSync()[0]], [1, 2])
+      buffers[1].free()
+      small.free()
+      assert.ok(pool.trimTo(3 * MiB) >= 5 * MiB)
+      pool.trimTo(0)
+      assert.equal(pool.stats().reservedBytes, 0)
+      assert.equal(device.freeBytes(), device.totalBytes)
+      for (const bytes of [-1, 1.5, Number.NaN]) assert.throws(() => pool.trimTo(bytes), RangeError)
+      pool.allocate(64 * MiB)
+      assertConsistent(pool)
+    })
+
+    it('a release threshold gives back what is idle above it at a settling', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing, releaseThresholdBytes: 4 * MiB })
+      const buffers = [8, 6, 4].map(size => pool.allocate(size * MiB))
+      pool.processDeferred()
+      assert.equal(pool.stats().reservedBytes, 18 * MiB)
+      for (const buffer of buffers) buffer.free()
+      pool.processDeferred()
+      assert.ok(pool.stats().reservedBytes <= 4 * MiB)
+      assert.equal(device.freeBytes(), device.totalBytes - pool.stats().reservedBytes)
+      assertConsistent(pool)
+    })
+
+    it('a refused request leaves nothing reserved that was not before', () => {
+      const device = new TestDevice()
+      for (const maxPoolBytes of [16 * MiB, Infinity]) {
+        const pool = device.createPool({ backing, maxPoolBytes })
+        pool.allocate(4 * MiB)
+        assert.equal(pool.tryAllocate(62 * MiB), null)
+        assert.equal(pool.stats().reservedBytes, 4 * MiB)
+        assert.equal(device.freeBytes(), 60 * MiB)
+        assertConsistent(pool)
+        pool.close()
+      }
+    })
+
+    it('every size fills the whole capacity, which then comes back in one piece', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: '100%' })
+      for (const bytes of [64 * KiB, 512 * KiB, 1 * MiB, 2 * MiB, 4 * MiB, 32 * MiB, 64 * MiB]) {
+        const held: DeviceBuffer[] = []
+        for (let next = pool.tryAllocate(bytes); next !== null; next = pool.tryAllocate(bytes)) held.push(next)
+        assert.equal(held.length, (64 * MiB) / bytes, `buffers of ${bytes} bytes`)
+        assertConsistent(pool)
+        for (const buffer of held) buffer.free()
+        pool.allocate(64 * MiB).free()
+        assertConsistent(pool)
+      }
+    })
+  })
+}
+
+describe('limits: virtual memory', () => {
+  it('scattered free granules serve one large block without new memory', () => {
+    const device = new TestDevice()
+    const pool = device.createPool({ maxPoolBytes: 64 * MiB })
+    const blocks = Array.from({ length: 32 }, () => pool.allocate(2 * MiB))
+    for (let index = 0; index < 32; index += 2) blocks[index].free()
+    const stamps = blocks.filter((_, index) => index % 2 === 1)
+    for (const [index, block] of stamps.entries()) block.fill(index)
+    const large = pool.allocate(32 * MiB)
+    assert.equal(pool.stats().reservedBytes, 64 * MiB)
+    large.fill(255)
+    for (const [index, block] of stamps.entries()) {
+      assert.equal(block.readSync(1 * MiB, 1)[0], index, 'recycling left the blocks in between alone')
+    }
+    assertConsistent(pool)
+  })
+
+  it('scattered free granules whose work is pending are waited for, not taken', () => {
+    const device = new TestDevice()
+    const pool = device.createPool({ maxPoolBytes: 64 * MiB })
+    const stream = device.createStream()
+    const blocks = Array.from({ length: 32 }, () => pool.allocate(2 * MiB, stream))
+    device.hold(stream)
+    for (const [index, block] of blocks.entries()) {
+      block.fill(index)
+      if (index % 2 === 0) block.free()
+    }
+    pool.allocate(32 * MiB, device.createStream())
+    stream.synchronize()
+    assert.equal(blocks[31].readSync(0, 1)[0], 31)
+    assertConsistent(pool)
+  })
+
+  it('a request beyond the device takes nothing from it, not for a moment', () => {
+    const device = new TestDevice()
+    const pool = device.createPool({ maxPoolBytes: Infinity })
+    pool.allocate(40 * MiB).free()
+    const created = device.driver.calls.get('cuMemCreate')
+    assert.throws(() => pool.allocate(65 * MiB), { name: 'OutOfMemoryError', message: /the device itself is full/ })
+    assert.equal(device.driver.calls.get('cuMemCreate'), created)
+    assert.equal(pool.stats().limitBytes, Infinity)
+    assertConsistent(pool)
+  })
+
+  it('a device of more units than 32 bits count: no more than that is handed out', () => {
+    const device = new TestDevice({ capacityBytes: 1024 * GiB })
+    const pool = device.createPool({ backing: 'segments', maxPoolBytes: Infinity })
+    for (const bytes of [250 * GiB, 250 * GiB]) pool.allocate(bytes)
+    assert.equal(pool.tryAllocate(250 * GiB), null)
+    assert.equal(pool.stats().liveBytes, 500 * GiB)
+    assertConsistent(pool)
+  })
+
+  it('an out of memory because of leaveFreeBytes says so', () => {
+    const pool = new TestDevice().createPool({ leaveFreeBytes: 60 * MiB })
+    assert.throws(() => pool.allocate(6 * MiB), /leaveFreeBytes keeps 60 MiB of the device free: lower it/)
+  })
+
+  it('addresses are aligned to 2 MiB also where granules are smaller', () => {
+    const device = new TestDevice({ granularityBytes: 64 * KiB })
+    const { driver } = device
+    const alignments: number[] = []
+    const reserve = driver.cuMemAddressReserve.bind(driver)
+    driver.cuMemAddressReserve = (bytes, alignment) => {
+      alignments.push(alignment)
+      return reserve(bytes, alignment)
+    }
+    const pool = device.createPool({ backing: 'virtual' })
+    assert.deepEqual(alignments.slice(-2), [2 * MiB, 2 * MiB])
+    assert.equal(pool.allocate(1, undefined, 2 * MiB).ptr % (2 * MiB), 0)
+  })
+
+  it('a capacity that is no multiple of a granule is used up to the last whole one', () => {
+    const device = new TestDevice({ capacityBytes: 63 * MiB })
+    const pool = device.createPool({ maxPoolBytes: '100%' })
+    pool.allocate(62 * MiB)
+    assert.equal(pool.tryAllocate(1), null)
+    assertConsistent(pool)
+  })
+})

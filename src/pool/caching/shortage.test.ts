@@ -1,0 +1,171 @@
+// What an OutOfMemoryError says: the step that would have helped, chosen from the numbers, and the numbers themselves.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../../base/bytes.js'
+import { OutOfMemoryError, type Remedy } from '../../base/errors.js'
+import { TestDevice } from '../pool-fixture.suite.js'
+import { outOfMemory, type Shortage } from './shortage.js'
+
+/** The error of `allocate`. */
+function errorOf(allocate: () => unknown): OutOfMemoryError {
+  try {
+    allocate()
+  } catch (error) {
+    assert.ok(error instanceof OutOfMemoryError, `${error}`)
+    return error
+  }
+  assert.fail('there was room')
+}
+
+function assertAdvises(error: OutOfMemoryError, remedy: Remedy, advice: string): void {
+  assert.equal(error.remedy, remedy, error.message)
+  assert.equal(error.message.slice(error.message.indexOf('; ') + 2), advice)
+}
+
+for (const backing of ['virtual', 'segments'] as const) {
+  describe(`out of memory on a device of 64 MiB: ${backing}`, () => {
+    it('the limit: by how much to raise it', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB })
+      pool.allocate(10 * MiB)
+      const error = errorOf(() => pool.allocate(7 * MiB))
+      assertAdvises(error, 'raiseLimit', 'raise maxPoolBytes by at least 2 MiB or free that much')
+      assert.equal(
+        error.message.slice(0, error.message.indexOf(';')),
+        'no room for 7 MiB: 10 MiB live in 10 MiB reserved, limit 16 MiB, 54 MiB free on the device, largest free piece 0 B',
+      )
+    })
+
+    it('the limit, by what sizes are rounded up to', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB, minBlockBytes: 2 * MiB })
+      pool.allocate(10 * MiB)
+      assertAdvises(
+        errorOf(() => pool.allocate(6 * MiB + 1)),
+        'raiseLimit',
+        'raise maxPoolBytes by at least 2 MiB or free that much',
+      )
+    })
+
+    it('the limit, by what is taken from the device at a time', () => {
+      const device = new TestDevice()
+      const error = errorOf(() => device.createPool({ backing, maxPoolBytes: 3 * MiB }).allocate(3 * MiB))
+      assertAdvises(error, 'raiseLimit', 'raise maxPoolBytes by at least 1 MiB or free that much')
+      device.createPool({ backing, maxPoolBytes: 4 * MiB }).allocate(3 * MiB)
+    })
+
+    it('a driver that refuses what there is', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing })
+      const call = backing === 'virtual' ? 'cuMemCreate' : 'cuMemAlloc'
+      device.driver.failCall({ call, onwards: true })
+      assertAdvises(
+        errorOf(() => pool.allocate(3 * MiB)),
+        'freeDeviceMemory',
+        'the driver refused to give some of it; try again, or free memory, here or elsewhere',
+      )
+      device.driver.clearFaults()
+      pool.allocate(3 * MiB)
+    })
+
+    it('the device: how much of it others hold', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing, maxPoolBytes: Infinity })
+      device.driver.cuMemAlloc(40 * MiB)
+      pool.allocate(4 * MiB)
+      const error = errorOf(() => pool.allocate(32 * MiB))
+      assertAdvises(
+        error,
+        'freeDeviceMemory',
+        'the device itself is full: 40 MiB of it are held elsewhere; free memory, here or in other programs',
+      )
+      assert.deepEqual([error.figures.heldElsewhereBytes, error.figures.deviceFreeBytes], [40 * MiB, 20 * MiB])
+    })
+
+    it('leaveFreeBytes', () => {
+      const pool = new TestDevice().createPool({ backing, leaveFreeBytes: 50 * MiB })
+      const advice = 'leaveFreeBytes keeps 50 MiB of the device free: lower it, or free memory'
+      assertAdvises(
+        errorOf(() => pool.allocate(16 * MiB)),
+        'lowerLeaveFree',
+        advice,
+      )
+    })
+
+    it('pieces: how large they are, and how much more limit would do without them', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 8 * MiB })
+      const blocks = Array.from({ length: 8 }, () => pool.allocate(1 * MiB))
+      for (const [index, block] of blocks.entries()) if (index % 2 === 0) block.free()
+      const error = errorOf(() => pool.allocate(3 * MiB))
+      const virtual = backing === 'segments' ? ", or use backing 'virtual'" : ''
+      assertAdvises(
+        error,
+        'joinPieces',
+        `4 MiB are idle but in pieces of at most 1 MiB: free what lies between them, or raise maxPoolBytes by at least 3 MiB${virtual}`,
+      )
+      assert.deepEqual([error.figures.largestFreeBytes, error.figures.pendingBytes], [1 * MiB, 0])
+      for (const index of [1, 3]) blocks[index].free() // so that two segments are idle, or three pieces one
+      pool.allocate(3 * MiB)
+    })
+  })
+}
+
+it('what the caches and the streams hold is told of each, when nothing of it was tried', () => {
+  const device = new TestDevice()
+  const pool = device.createPool({ maxPoolBytes: 32 * MiB })
+  const [a, b] = [device.createStream(), device.createStream()]
+  const buffers = [pool.allocate(8 * MiB, a), pool.allocate(4 * MiB, b), pool.allocate(64 * KiB, a)]
+  for (const stream of [a, b]) device.hold(stream)
+  buffers[1].recordUse(a)
+  for (const buffer of buffers) buffer.free()
+  const { message, streams, figures } = errorOf(() => pool.allocate(33 * MiB))
+  assert.deepEqual(streams, [
+    { stream: a.handle, pendingBytes: 8 * MiB, cachedBytes: 64 * KiB },
+    { stream: b.handle, pendingBytes: 4 * MiB, cachedBytes: 0 },
+  ])
+  assert.deepEqual([figures.pendingBytes, figures.cachedBytes, figures.largestFreeBytes], [12 * MiB, 64 * KiB, 8 * MiB])
+  const [first, second] = [a, b].map(stream => `stream 0x${stream.handle.toString(16)}`)
+  assert.match(
+    message,
+    new RegExp(`64 KiB cached, 8 MiB pending on ${first}, 4 MiB pending on ${second}, limit 32 MiB`),
+  )
+  a.close()
+  assert.deepEqual(
+    errorOf(() => pool.allocate(33 * MiB)).streams.map(({ stream }) => stream),
+    [null, b.handle],
+  )
+})
+
+describe('pending memory that could not be waited for', () => {
+  const stats = {
+    ...new TestDevice().createPool().stats(),
+    ...{ liveBytes: 10 * MiB, reservedBytes: 60 * MiB, pendingBytes: 50 * MiB, limitBytes: 64 * MiB },
+  }
+  const streams = [
+    { stream: 3, pendingBytes: 20 * MiB, cachedBytes: 0 },
+    { stream: 0, pendingBytes: 30 * MiB, cachedBytes: 0 },
+  ]
+  const shortage: Shortage = {
+    bytes: 40 * MiB,
+    blockBytes: 40 * MiB,
+    stats,
+    streams,
+    largestFreeBytes: 50 * MiB,
+    deviceFreeBytes: 4 * MiB,
+    deviceTotalBytes: 64 * MiB,
+    config: { leaveFreeBytes: 0, crossStreamReuse: 'wait-before-oom' },
+    backing: { kind: 'virtual', stepBytes: 2 * MiB },
+  }
+
+  it('names the stream that holds most of it', () => {
+    const advice = '50 MiB are pending, most on the default stream: synchronise it first'
+    assertAdvises(outOfMemory(shortage), 'awaitPending', advice)
+    const ordered: Shortage = { ...shortage, config: { leaveFreeBytes: 0, crossStreamReuse: 'ordered' } }
+    const more = `${advice}, or let streams wait for each other with crossStreamReuse`
+    assertAdvises(outOfMemory(ordered), 'awaitPending', more)
+    assertAdvises(
+      outOfMemory({ ...shortage, streams: [] }),
+      'awaitPending',
+      '50 MiB are pending, most on other devices: synchronise it first',
+    )
+  })
+})

@@ -1,0 +1,589 @@
+// The front of the caching pool: blocks freed on a stream, kept whole, a few for each size class. To take one is an
+// allocation, to put one is a free; the heap behind is touched when a class has none, or no place left.
+//
+// Each stream slot and class has a stack of blocks. The top of the stack is tried first, because a program mostly asks for
+// the size that it freed last.
+
+import { assert } from '../../base/assert.js'
+import { Double, type RecordTable, State, Word } from '../../heap/records.js'
+import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-classes.js'
+import { MOST_STREAMS } from '../../order/clocks.js'
+import { Block, type BlockKeeper, Share, Stack } from './block.js'
+import type { Slots } from './slots.js'
+
+// Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
+const enum Shift {
+  /** from a stream slot to its first stack */
+  stream = 9,
+  /** from a stream slot to what is known of it and the first other one */
+  known = 6,
+}
+assert(MOST_STREAMS === 1 << Shift.known, 'known order has a row for each stream')
+
+const enum Limit {
+  /** blocks in a stack of a small size; more would find no use, and fewer make a miss of every fourth request in a mix */
+  smallPlaces = 16,
+  /** of a large size; more would keep too much from the heap */
+  largePlaces = 4,
+  /** units from which on sizes are exact, not whole classes: 1 MiB */
+  large = 4096,
+}
+
+/** The size of the block that serves `units`: below 1 MiB whole classes, which wastes little and makes all blocks of a class alike. */
+export function classUnits(units: number): number {
+  return units < Limit.large ? roundUpToClass(units) : units
+}
+
+const LARGE_CLASS = classOf(Limit.large)
+
+/**
+ * From so many cached blocks on, in stacks that they would fill, a request that needs room is given that of a few; fewer go
+ * back all, and merge with what is around them.
+ */
+const MANY_STACKS = 16
+/** How many of them are looked at for the best place, at least; as many as it takes to find one, since to grow costs more. */
+const LOOKS = 24
+/** As a shift, how much of what is asked for a place may have too much for the search to end there. */
+const NEARLY_EXACT = 5
+const NO_RECORDS: readonly number[] = []
+const { clz32 } = Math
+
+/** Of a share whose peak does not count: no stream caches less. A small integer, as every other value of the field. */
+const UNWATCHED = -(2 ** 30)
+
+/** Of what is under every stack: more than was ever live, and than a block has. */
+const BOTTOM_UNITS = MAX_UNITS
+
+/** For Word.sizeClass: a block that is never cached, but comes to the reserve when it is freed. */
+export const FULL_CLASS = CLASSES + 1
+
+export class SlotCache implements Slots {
+  readonly isWorthDraining = true
+  /** stream slots that have or had blocks are below this */
+  slotLimit = 0
+  /** taken from the heaps and not given back: live or cached */
+  handedUnits = 0
+  handedBlocks = 0
+  /** bytes of those beyond what was asked for, now or last */
+  slackBytes = 0
+  /** most units that were live at a time */
+  peakUnits = 0
+  /** by record: the block, once it was handed out */
+  private readonly blocks: (Block | undefined)[] = []
+  /** by stream slot */
+  private readonly shares: readonly Share[]
+  /** by stream slot and class; those not in use are one that is always empty */
+  private readonly stacks: Stack[]
+  private readonly emptyStack: Stack
+  /** under every stack */
+  private readonly bottom: Block
+
+  constructor(
+    private readonly records: RecordTable,
+    /** what the cache of one stream may hold */
+    readonly mostUnits: number,
+    private readonly pool: BlockKeeper,
+    /** most blocks in the stack of a small class, and of a large one */
+    private readonly smallPlaces: number = Limit.smallPlaces,
+    private readonly largePlaces: number = Limit.largePlaces,
+    /** whether live blocks and their peak are counted */
+    countsLive = true,
+  ) {
+    const watched = countsLive ? 0 : UNWATCHED
+    this.shares = Array.from({ length: MOST_STREAMS }, (_, slot) => new Share(slot, watched))
+    this.bottom = new Block(pool, 0)
+    this.bottom.units = BOTTOM_UNITS
+    this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched))
+    // Concatenated: an array that is filled has had holes, for which the engine would look.
+    let stacks = [this.emptyStack]
+    while (stacks.length < MOST_STREAMS << Shift.stream) {
+      stacks = stacks.concat(stacks, stacks, stacks, stacks, stacks, stacks, stacks)
+    }
+    this.stacks = stacks
+  }
+
+  /** A stream slot that has blocks from now on. */
+  meet(slot: number): void {
+    if (slot >= this.slotLimit) this.slotLimit = slot + 1
+  }
+
+  /** The block of a record that was handed out, and not handed back. */
+  blockOf(record: number): Block {
+    return this.blocks[record]!
+  }
+
+  /** Whether a record describes a block that somebody has. */
+  isLive(record: number): boolean {
+    return (this.state(record) & ~1) === State.live
+  }
+
+  /** Of any block of the pool. */
+  state(record: number): State {
+    const state = this.records.state(record)
+    return state === State.live ? this.blockOf(record).state : state
+  }
+
+  /** Of any block of the pool: of one that is handed out that of its stream, of another one as in the record. */
+  key(record: number): number {
+    if (this.records.state(record) === State.live) return this.blockOf(record).slot + 1
+    return this.records.words[(record << 4) | Word.key]
+  }
+
+  /** Where a block for `units` would be on top: the stack of the class of `classUnits`, worked out at once (see heap/size-classes.ts). */
+  stackFor(slot: number, units: number): Stack {
+    const shift = 27 - clz32(units | 16)
+    const steps = units < Limit.large ? ((units - 1) >> shift) + 1 : units >>> shift
+    return this.stacks[(slot << Shift.stream) | ((shift << 4) + steps)]
+  }
+
+  /** Whether the block on top of `stackFor` these units has their size, where live blocks are not counted. */
+  holds(stack: Stack, units: number): boolean {
+    const size = stack.top.units
+    // Blocks of a small class are all alike, and what is under every stack is larger than any block.
+    return (units < Limit.large || size === units) && size !== BOTTOM_UNITS
+  }
+
+  /**
+   * Takes the block on top of `stackFor` these units, if it has their size and no more is live then than ever before; false
+   * otherwise, and `takeAny` may find one. Calls nothing, so that what the compiler knows of its caller holds behind it, and
+   * returns no block, since of one that may be null the compiler forgets what it is.
+   */
+  take(stack: Stack, units: number): boolean {
+    const block = stack.top
+    const { share } = stack
+    const size = block.units
+    // Blocks of a small class are all alike, and where there is none, what would be left is below any limit.
+    if (units >= Limit.large && size !== units) return false
+    const left = (share.cached - size) | 0
+    if (left < share.watched) return false
+    stack.top = block.below!
+    share.cached = left
+    return true
+  }
+
+  /**
+   * The block on top of the stack of `units`' class from which this stream was given one last, where it has none of its own
+   * that `takeAny` would find; null otherwise, and `takeTop` may find one. Nearly as short as `take`, since in a pipeline
+   * every block comes from the stream before. For `known` and `seen` see there.
+   */
+  takeGiven(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
+    const shift = 27 - clz32(units | 16)
+    if (units < Limit.large) units = (((units - 1) >> shift) + 1) << shift
+    const index = (slot << Shift.stream) | ((shift << 4) + (units >>> shift))
+    const stack = this.stacks[index]
+    const { giver } = stack
+    const block = giver.top
+    const { share } = giver
+    const left = share.cached - units
+    if (block.units !== units || left < share.watched) return null
+    if (stack.top !== this.bottom || this.stacks[index + 1].top !== this.bottom) return null
+    const { mark } = block
+    if (!(known[(slot << Shift.known) | share.slot] > mark || seen[share.slot] > mark)) return null
+    giver.top = block.below!
+    share.cached = left
+    block.stack = stack
+    return block
+  }
+
+  /**
+   * A cached block that wastes little: of the class of `units`, or of the next, so at most an eighth or one unit too large, or of the
+   * two after that where room is short and many blocks are cached: at most a quarter or three units too large; null for none.
+   */
+  takeAny(slot: number, units: number): Block | null {
+    const index = (slot << Shift.stream) | classOf(units)
+    const block = this.search(index, units)
+    if (block === null) return null
+    const { share } = block.stack!
+    share.cached -= block.units
+    if (share.cached < share.watched) this.notePeak()
+    return block
+  }
+
+  /** Keeps a block for its stream; false when its class or the stream's share is full. */
+  put(block: Block): boolean {
+    const stack = block.stack!
+    const { share } = stack
+    const cached = (share.cached + block.units) | 0
+    const below = stack.top
+    const height = (below.height + 1) | 0
+    if (height > stack.places || cached > this.mostUnits) return false
+    block.below = below
+    block.height = height
+    stack.top = block
+    share.cached = cached
+    return true
+  }
+
+  /** Whether `link` may keep the block for its stream: its class has a place left, and the stream's share is not full. */
+  hasRoom(block: Block): boolean {
+    const stack = block.stack!
+    return stack.top.height < stack.places && stack.share.cached + block.units <= this.mostUnits
+  }
+
+  /** Keeps a block for its stream that there is room for. */
+  link(block: Block): void {
+    const stack = block.stack!
+    const { share } = stack
+    const below = stack.top
+    block.below = below
+    block.height = (below.height + 1) | 0
+    share.cached = (share.cached + block.units) | 0
+    stack.top = block
+  }
+
+  /** The stream that a live block comes to when it is freed, unless that is said otherwise. */
+  assign(block: Block, slot: number, sizeClass = block.stack!.sizeClass): void {
+    block.stack = this.stackOf(slot, sizeClass)
+  }
+
+  /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
+  handOut(slot: number, record: number): void {
+    const { words } = this.records
+    this.records.setState(record, State.live)
+    const block = this.admit(slot, record, words[(record << 4) | Word.sizeClass])
+    block.state = State.unused
+    block.slack = 0
+    this.handedUnits += block.units
+    this.handedBlocks++
+    const share = this.shares[slot]
+    share.watched += block.units
+    if (share.cached < share.watched) this.notePeak()
+  }
+
+  /** The block that a record describes, live or about to be cached for a stream, with the tag of the record; nothing is counted. */
+  admit(slot: number, record: number, sizeClass: number): Block {
+    const { words } = this.records
+    const known = this.blocks[record]
+    // A block that another thread took away may still be linked in a stack: that object is not used again.
+    const block = known === undefined || known.state === State.cached ? this.newBlock(record) : known
+    const stack = this.stackOf(slot, sizeClass)
+    // To store a reference costs more than to compare it.
+    if (block.stack !== stack) block.stack = stack
+    block.tag = words[(record << 4) | Word.tag]
+    block.units = words[(record << 4) | Word.units]
+    return block
+  }
+
+  private newBlock(record: number): Block {
+    const block = new Block(this.pool, record)
+    this.blocks[record] = block
+    return block
+  }
+
+  /** How many bytes of a block that is handed out are not asked for. */
+  setSlack(block: Block, slack: number): void {
+    this.slackBytes += slack - block.slack
+    block.slack = slack
+  }
+
+  /** A block is about to go back to a heap, or to wait for that. */
+  handBack(record: number): void {
+    const block = this.blockOf(record)
+    this.handedUnits -= block.units
+    this.handedBlocks--
+    this.slackBytes -= block.slack
+    block.state = State.unused
+    const { words } = this.records
+    words[(record << 4) | Word.tag] = block.tag | State.live
+    words[(record << 4) | Word.key] = block.slot + 1
+    this.records.doubles[(record << 3) | Double.stamp] = block.mark + 1
+  }
+
+  /** Units that are live now. */
+  get liveUnits(): number {
+    let units = this.handedUnits
+    for (let slot = 0; slot < this.slotLimit; slot++) units -= this.cachedUnits(slot)
+    return units
+  }
+
+  /** The next block of a record gets an object of its own. */
+  disown(record: number): void {
+    this.blocks[record] = undefined
+  }
+
+  /** Forgets every cached block for which `isCached` no longer holds. */
+  purge(isCached: (block: Block) => boolean): void {
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      for (const block of [...this.entries(slot)]) {
+        if (isCached(block)) continue
+        this.remove(block.stack!, block)
+        this.shares[slot].cached -= block.units
+        if (block.state === State.cached) block.state = State.unused
+      }
+    }
+  }
+
+  /** Forgets everything, the blocks themselves included. */
+  clear(): void {
+    for (const block of this.blocks) if (block !== undefined) block.tag = 0
+    for (const share of this.shares) {
+      share.cached = 0
+      share.stacks.length = 0
+    }
+    this.stacks.fill(this.emptyStack)
+    this.handedUnits = 0
+    this.handedBlocks = 0
+    this.slackBytes = 0
+  }
+
+  /** Takes every block out of its stack. */
+  empty(): void {
+    for (const share of this.shares) {
+      share.cached = 0
+      for (const stack of share.stacks) stack.top = this.bottom
+    }
+  }
+
+  /** Sets the peak to what is live. */
+  resetPeak(): void {
+    this.peakUnits = this.liveUnits
+    this.notePeak()
+  }
+
+  /** Looks whether more is live than ever, and shares out among the streams by how much that may rise unseen. */
+  notePeak(): void {
+    const live = this.liveUnits
+    if (live > this.peakUnits) this.peakUnits = live
+    const part = Math.floor((this.peakUnits - live) / this.slotLimit)
+    for (let slot = 0; slot < this.slotLimit; slot++) this.shares[slot].watched = this.shares[slot].cached - part
+  }
+
+  get isEmpty(): boolean {
+    for (let slot = 0; slot < this.slotLimit; slot++) if (this.shares[slot].cached > 0) return false
+    return true
+  }
+
+  /** Units cached for one stream. */
+  cachedUnits(slot: number): number {
+    return this.shares[slot].cached
+  }
+
+  /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
+  takeLarger(slot: number, sizeClass: number, end: number): number {
+    if (this.shares[slot].cached === 0) return 0
+    const row = slot << Shift.stream
+    for (let larger = sizeClass + 1; larger < end; larger++) {
+      const block = this.pop(this.stacks[row | larger])
+      if (block === null) continue
+      this.shares[slot].cached -= block.units
+      this.handBack(block.record)
+      return block.record
+    }
+    return 0
+  }
+
+  /**
+   * A block of exactly `units` on top of another stream's stack, handed to the stream of `slot`; null for none. It is safe
+   * there if its mark is less than what `known` or `seen`, as of the clocks, says of the stream that it is from.
+   */
+  takeTop(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
+    const sizeClass = classOf(units)
+    for (let other = 0; other < this.slotLimit; other++) {
+      const giver = this.stacks[(other << Shift.stream) | sizeClass]
+      const block = giver.top
+      if (block.units !== units || other === slot || !isSafe(block, other, slot, known, seen)) continue
+      this.pop(giver)
+      giver.share.cached -= units
+      if (giver.share.cached < giver.share.watched) this.notePeak()
+      this.assign(block, slot)
+      block.stack!.giver = giver
+      return block
+    }
+    return null
+  }
+
+  /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
+  takeOlder(slot: number, units: number, stamp: number): number {
+    const stack = this.stacks[(slot << Shift.stream) | classOf(units)]
+    for (let block = stack.top; block !== this.bottom; block = block.below!) {
+      if (block.units < units || block.mark >= stamp) continue
+      this.remove(stack, block)
+      this.shares[slot].cached -= block.units
+      this.handBack(block.record)
+      return block.record
+    }
+    return 0
+  }
+
+  /** See Slots. Of the stretches looked at, around larger blocks first, the one that is the least too long is taken. */
+  takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
+    const many = this.cachesMany(slot, first, end)
+    if (first < LARGE_CLASS) this.shares[slot].manySmall = many
+    else this.shares[slot].manyLarge = many
+    if (!many) return NO_RECORDS
+    const row = slot << Shift.stream
+    let sizeClass = Math.min(classOf(units) + 1, end - 1)
+    while (sizeClass < end - 1 && this.stacks[row | sizeClass].top === this.bottom) sizeClass++
+    let best = this.bottom
+    let bestUnits = Infinity
+    const goodUnits = units + (units >>> NEARLY_EXACT)
+    for (let looks = 0; sizeClass >= first; sizeClass--) {
+      if (best !== this.bottom && (looks >= LOOKS || bestUnits <= goodUnits)) break
+      for (let block = this.stacks[row | sizeClass].top; block !== this.bottom; block = block.below!, looks++) {
+        if (block.units >= bestUnits) continue
+        const stretch = this.stretch(block, units, null)
+        if (stretch < units || stretch >= bestUnits) continue
+        best = block
+        bestUnits = stretch
+      }
+    }
+    if (best === this.bottom) return NO_RECORDS
+    const taken: number[] = []
+    this.stretch(best, units, taken)
+    for (const record of taken) {
+      const block = this.blockOf(record)
+      this.remove(block.stack!, block)
+      this.shares[slot].cached -= block.units
+      this.handBack(record)
+    }
+    return taken
+  }
+
+  /** See Slots. */
+  cachesMany(slot: number, first: number, end: number): boolean {
+    if (this.shares[slot].stacks.length < MANY_STACKS) return false
+    const row = slot << Shift.stream
+    const many = MANY_STACKS * this.placesOf(first)
+    let height = 0
+    for (let sizeClass = first; sizeClass < end && height < many; sizeClass++)
+      height += this.stacks[row | sizeClass].top.height
+    return height >= many
+  }
+
+  /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
+  drain(slot: number, first = 0, end = CLASSES): number[] {
+    const drained: number[] = []
+    const share = this.shares[slot]
+    if (share.cached === 0) return drained
+    for (const stack of share.stacks) {
+      if (stack.sizeClass < first || stack.sizeClass >= end) continue
+      for (let block = this.pop(stack); block !== null; block = this.pop(stack)) {
+        share.cached -= block.units
+        this.handBack(block.record)
+        drained.push(block.record)
+      }
+    }
+    return drained
+  }
+
+  /** How many blocks are cached, and how many bytes beyond what was asked for last they have. */
+  cached(): { blocks: number; slackBytes: number } {
+    let blocks = 0
+    let slackBytes = 0
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      for (const block of this.entries(slot)) {
+        blocks++
+        slackBytes += block.slack
+      }
+    }
+    return { blocks, slackBytes }
+  }
+
+  /** Every block cached for one stream. */
+  *entries(slot: number): Generator<Block> {
+    for (const { top } of this.shares[slot].stacks) {
+      for (let block = top; block !== this.bottom; block = block.below!) yield block
+    }
+  }
+
+  /** Takes out a block: of a large size the exact one, or a larger one, or one of the next three classes; null for none. */
+  private search(index: number, units: number): Block | null {
+    if (units === 0) return null
+    const stack = this.stacks[index]
+    if (units === 1) return this.pop(stack) // the next larger block is twice as large
+    if (units < Limit.large) return this.pop(stack) ?? this.popNext(index, units)
+    let found: Block | null = null
+    for (let block = stack.top; block !== this.bottom; block = block.below!) {
+      if (block.units < units) continue
+      found = block
+      if (block.units === units) break
+    }
+    return found === null ? this.popNext(index, units) : this.remove(stack, found)
+  }
+
+  /** The units of a cached block and its neighbours, as far as they are cached or free for the stream and needed for `units`. */
+  private stretch(block: Block, units: number, cached: number[] | null): number {
+    const { words } = this.records
+    const base = block.record << 4
+    if (cached !== null) cached.push(block.record)
+    const after = this.extend(block.units, words[base | Word.next], Word.next, units, block.stack!.share, cached)
+    return this.extend(after, words[base | Word.previous], Word.previous, units, block.stack!.share, cached)
+  }
+
+  /** What becomes of a stretch of `length` in one direction; cached blocks are added to `cached`. */
+  private extend(
+    length: number,
+    record: number,
+    direction: Word.next | Word.previous,
+    units: number,
+    share: Share,
+    cached: number[] | null,
+  ): number {
+    const { words } = this.records
+    for (; length < units && record !== 0; record = words[(record << 4) | direction]) {
+      const base = record << 4
+      const state = this.records.state(record)
+      if (state === State.live) {
+        const block = this.blocks[record]!
+        if (block.state !== State.cached || block.stack!.share !== share) return length
+        if (cached !== null) cached.push(record)
+      } else if (state !== State.free || (words[base | Word.key] !== 0 && words[base | Word.key] !== share.slot + 1)) {
+        return length
+      }
+      length += words[base | Word.units]
+    }
+    return length
+  }
+
+  /** The block on top of the next class, or of the two after that where room is short; null for none. */
+  private popNext(index: number, units: number): Block | null {
+    const block = this.pop(this.stacks[index + 1])
+    if (block !== null) return block
+    const { manySmall, manyLarge } = this.shares[index >>> Shift.stream]
+    if (!(units < Limit.large ? manySmall : manyLarge)) return null
+    return this.pop(this.stacks[index + 2]) ?? this.pop(this.stacks[index + 3])
+  }
+
+  private pop(stack: Stack): Block | null {
+    const { top } = stack
+    if (top === this.bottom) return null
+    stack.top = top.below!
+    return top
+  }
+
+  private remove(stack: Stack, block: Block): Block {
+    if (stack.top === block) stack.top = block.below!
+    else {
+      let above = stack.top
+      for (; above.below !== block; above = above.below!) above.height--
+      above.height--
+      above.below = block.below
+    }
+    return block
+  }
+
+  private stackOf(slot: number, sizeClass: number): Stack {
+    const stack = this.stacks[(slot << Shift.stream) | sizeClass]
+    return stack === this.emptyStack ? this.newStack(slot, sizeClass) : stack
+  }
+
+  private newStack(slot: number, sizeClass: number): Stack {
+    this.meet(slot)
+    const share = this.shares[slot]
+    const stack = new Stack(this.bottom, sizeClass, this.placesOf(sizeClass), share)
+    this.stacks[(slot << Shift.stream) | sizeClass] = stack
+    const higher = share.stacks.findIndex(other => other.sizeClass > sizeClass)
+    share.stacks.splice(higher === -1 ? share.stacks.length : higher, 0, stack)
+    return stack
+  }
+
+  private placesOf(sizeClass: number): number {
+    if (sizeClass === FULL_CLASS) return 0
+    return sizeClass < LARGE_CLASS ? this.smallPlaces : this.largePlaces
+  }
+}
+
+/** Whether a block that the stream of `other` caches may go to that of `slot`. */
+function isSafe({ mark }: Block, other: number, slot: number, known: Float64Array, seen: Float64Array): boolean {
+  return known[(slot << Shift.known) | other] > mark || seen[other] > mark
+}

@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../../base/bytes.js'
+import { TestDevice } from '../pool-fixture.suite.js'
+import type { CachingPool } from './caching-pool.js'
+
+function setUp() {
+  const device = new TestDevice()
+  const pool = device.createPool()
+  return { device, pool, a: device.createStream(), b: device.createStream() }
+}
+
+/** The streams of the blocks of one size, by handle. */
+function streamsOf(pool: CachingPool, bytes: number): (number | null)[] {
+  const blocks = pool.snapshot().ranges.flatMap(range => range.blocks)
+  return blocks.filter(block => block.bytes === bytes && block.state !== 'absent').map(block => block.stream)
+}
+
+describe('a snapshot', () => {
+  it('says for a block given back which stream it waits for', () => {
+    const { device, pool, a, b } = setUp()
+    const first = pool.allocate(3 * MiB, a)
+    const second = pool.allocate(5 * MiB, a)
+    const third = pool.allocate(7 * MiB, a)
+    pool.allocate(1 * MiB, a)
+    third.recordUse(b)
+    for (const stream of [a, b]) device.hold(stream)
+    first.free()
+    second.free(b)
+    third.free()
+    assert.deepEqual(
+      [3, 5, 7].map(size => streamsOf(pool, size * MiB)),
+      [[a.handle], [b.handle], [a.handle]],
+    )
+  })
+
+  it('says for a cached block which stream caches it, and the same when that goes back to the heap', () => {
+    const { device, pool, a, b } = setUp()
+    const kept = pool.allocate(64 * KiB, a)
+    const block = pool.allocate(96 * KiB, a)
+    pool.allocate(64 * KiB, a)
+    device.hold(b)
+    block.free(b)
+    assert.deepEqual(streamsOf(pool, 96 * KiB), [b.handle])
+    pool.trimTo(0)
+    assert.deepEqual(streamsOf(pool, 96 * KiB), [b.handle])
+    kept.free()
+  })
+})
+
+describe('the count of allocations', () => {
+  it('grows by one for each, wherever the block comes from, and by none that is refused', () => {
+    const { pool, a, b } = setUp()
+    let expected = 0
+    const take = (bytes: number, stream = a, alignment?: number) => {
+      const buffer = pool.allocate(bytes, stream, alignment)
+      assert.equal(pool.stats().allocations, ++expected)
+      return buffer
+    }
+    take(1000).free() // new memory
+    take(1000).free() // on top of the cache
+    take(900).free() // the same class
+    take(800).free() // the next class
+    take(1000, b).free() // another stream's
+    take(1000, a, 4096).free()
+    take(8 * MiB).free()
+    assert.equal(pool.tryAllocate(2 ** 40, a), null)
+    assert.throws(() => pool.allocate(0, a), RangeError)
+    assert.deepEqual([pool.stats().allocations, pool.stats().frees], [expected, expected])
+  })
+})

@@ -1,0 +1,72 @@
+import { State, Stride, Word } from '../../heap/records.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import type { PoolStats } from '../pool.js'
+import type { CachingPool } from './caching-pool.js'
+
+const STATE_NAMES = {
+  [State.unused]: 'unused',
+  [State.absent]: 'absent',
+  [State.free]: 'free',
+  [State.cached]: 'cached',
+  [State.deferred]: 'pending',
+  [State.live]: 'live',
+  [State.shared]: 'live',
+  [State.captured]: 'captured',
+} as const
+
+export interface SnapshotBlock {
+  readonly ptr: number
+  readonly bytes: number
+  /** `absent` is address space without memory, `pending` is freed but still used on another stream, `captured` is kept for a graph */
+  readonly state: (typeof STATE_NAMES)[State]
+  /** bytes asked for, of a live block */
+  readonly requestedBytes: number | null
+  /** the handle of the stream that a block belongs to: a live or cached block's own, a free one's that it waits for */
+  readonly stream: number | null
+}
+
+/** A pool at one moment, as plain JSON; `version` changes when the shape does. */
+export interface PoolSnapshot {
+  readonly version: 1
+  readonly backing: string
+  readonly stats: PoolStats
+  /** the exact size of the largest free block */
+  readonly largestFreeBytes: number
+  readonly ranges: readonly { readonly base: number; readonly blocks: readonly SnapshotBlock[] }[]
+}
+
+export function snapshotOf(pool: CachingPool): PoolSnapshot {
+  const { words } = pool.records
+  const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
+  let largestFreeBytes = 0
+  const blocksOf = (first: number, base: number, captured: boolean): SnapshotBlock[] => {
+    const blocks: SnapshotBlock[] = []
+    for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
+      const at = record * Stride.words
+      const state = pool.slots.state(record)
+      const inside = state === State.captured ? pool.reserve.arenas.heapIn(record) : undefined
+      if (inside !== undefined) {
+        for (const [, start] of inside.firstRecords) blocks.push(...blocksOf(start, base, true))
+        continue
+      }
+      const key = pool.slots.key(record)
+      const bytes = words[at + Word.units] * UNIT_BYTES
+      if (state === State.free && !captured) largestFreeBytes = Math.max(largestFreeBytes, bytes)
+      blocks.push({
+        ptr: base + words[at + Word.offset] * UNIT_BYTES,
+        bytes,
+        state: state === State.free && captured ? 'captured' : STATE_NAMES[state],
+        requestedBytes: pool.slots.isLive(record) ? pool.slots.blockOf(record).requestedBytes : null,
+        stream: key === 0 || state === State.absent ? null : streamOf(key - 1),
+      })
+    }
+    return blocks
+  }
+  const ranges = [pool.reserve.small, pool.reserve.large].flatMap(heap =>
+    [...heap.firstRecords].map(([range, first]) => {
+      const base = pool.reserve.backing.bases[range]
+      return { base, blocks: blocksOf(first, base, false) }
+    }),
+  )
+  return { version: 1, backing: pool.reserve.backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
+}

@@ -1,0 +1,206 @@
+// One buffer of a pool in debug mode: where it was allocated, which streams have used it, and what that says of mistakes.
+//
+// A buffer may be used by work of its own stream from its allocation on, and by another stream's work that comes after a mark
+// of its own stream placed since. A use is stamped like a free: with the first mark that will cover it. The free is in order
+// after a use when its stream comes after that mark, or the use was announced. What comes after what is known to the clocks,
+// which see the calls of this package only: streams made elsewhere, and those of other devices, are not judged.
+
+import { formatBytes } from '../../base/bytes.js'
+import { DebugError, type Fault, type FaultSites, PoolError } from '../../base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
+import { MOST_STREAMS } from '../../order/clocks.js'
+import { checkIsStream, type Stream, streamName } from '../../order/stream.js'
+import type { DeviceBuffer } from '../buffer.js'
+import type { BufferHome, BufferOwner } from '../home.js'
+import { freeSlowly } from '../slow-free.js'
+import { CallSite } from './call-site.js'
+import type { DebugPool } from './debug-pool.js'
+
+/** Null where it was not remembered, undefined where there is none. */
+type Place = CallSite | null | undefined
+
+interface Use {
+  readonly call: string
+  readonly slot: number
+  readonly stamp: number
+  readonly site: CallSite | null
+}
+
+export class DebugAllocation implements BufferHome {
+  owner: BufferOwner
+  readonly stream: Stream
+  readonly record: number
+  readonly ptr: number
+  readonly allocatedAt: CallSite | null
+  freedAt: CallSite | null = null
+  freed = false
+  /** true once its pool was closed before it was freed */
+  isLost = false
+  /** whether damage around it was reported, which is done once */
+  isReported = false
+  /** streams of which `recordUse` was told */
+  readonly announced = new Set<Stream>()
+  /** by stream, the last use */
+  private readonly uses = new Map<Stream, Use>()
+  /** of its own stream: the first mark that comes after the allocation */
+  private readonly since: Use
+
+  constructor(
+    readonly pool: DebugPool,
+    /** what the pool knows the memory by, redzones included */
+    readonly block: DeviceBuffer,
+    readonly frontBytes: number,
+    readonly byteLength: number,
+    /** whether the places of its calls are remembered */
+    readonly isSampled: boolean,
+  ) {
+    this.owner = pool
+    this.stream = block.stream
+    this.record = block.record
+    this.ptr = block.ptr + frontBytes
+    this.allocatedAt = this.here()
+    const [slot, stamp] = block.stream.covering
+    this.since = { call: 'allocate', slot, stamp, site: this.allocatedAt }
+  }
+
+  addressOf(_record: number, _tag: number, call: string): number {
+    this.checkLive(call)
+    return this.ptr
+  }
+
+  requestedBytesOf(_record: number, _tag: number, call: string): number {
+    this.checkLive(call)
+    return this.byteLength
+  }
+
+  isLive(): boolean {
+    return !this.freed && !this.isLost
+  }
+
+  recordUse(_record: number, _tag: number, stream: Stream): void {
+    this.checkLive('recordUse')
+    this.block.home.recordUse(this.block.record, this.block.tag, stream)
+    this.announced.add(stream)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    freeSlowly(this.owner, buffer, stream)
+  }
+
+  ownedBy(owner: BufferOwner): this {
+    this.owner = owner
+    return this
+  }
+
+  noteUse(stream: Stream, call: string): void {
+    this.checkLive(call)
+    checkIsStream('noteUse', stream)
+    this.checkAllocated(stream, call)
+    const [slot, stamp] = stream.covering
+    this.uses.set(stream, { call, slot, stamp, site: this.here() })
+  }
+
+  /** Refuses a buffer that was freed, or whose pool is closed. */
+  checkLive(call: string): void {
+    if (this.isLost) throw new PoolError(`${call}: the buffer's pool is closed`)
+    if (this.freed)
+      throw this.fault('useAfterFree', `${call}: the buffer was already freed; keep no reference to it after free()`, {
+        freedAt: this.freedAt,
+        usedAt: thisCall(),
+      })
+  }
+
+  /** Refuses a free on `stream` that does not come after the allocation and after every use. */
+  checkFree(stream: Stream): void {
+    this.checkAllocated(stream, 'free')
+    if (!this.isJudged(stream)) return
+    const { streamOrdered } = this.pool.config
+    for (const [user, use] of this.uses) {
+      if (this.announced.has(user) || !this.isJudged(user)) continue
+      if (this.isComplete(use) || (streamOrdered && (user === stream || this.comesAfter(stream, use)))) continue
+      const remedy = streamOrdered
+        ? `let the stream of the free wait for it (stream.wait(event)), announce it (buffer.recordUse(stream)), or free on that stream`
+        : `this pool is not stream-ordered: wait on the host first (stream.synchronize())`
+      throw this.fault(
+        'freeBeforeUse',
+        `free: a use (${use.call}) on ${streamName(user.handle)} may come after the free on ${streamName(stream.handle)}; ${remedy}`,
+        { usedAt: use.site, freedAt: thisCall() },
+      )
+    }
+  }
+
+  /** The error for a byte found changed; `offset` is counted from the start of the buffer. */
+  damage(fault: 'outOfBounds' | 'writeAfterFree', call: string, offset: number): DebugError {
+    const isInside = offset >= 0 && offset < this.byteLength
+    const side = offset < 0 ? `${-offset} before the start` : `${offset - this.byteLength + 1} past the end`
+    const place = isInside ? `byte ${offset} was written` : `byte ${offset} was written, ${side}`
+    const what =
+      fault === 'writeAfterFree'
+        ? `${place}${isInside ? '' : ','} after the free`
+        : `${place}; the buffer is left as it is, free it again to let it go`
+    const freedAt = fault === 'writeAfterFree' ? this.freedAt : call === 'free' ? thisCall() : undefined
+    return this.fault(fault, `${call}: ${what}`, { freedAt })
+  }
+
+  /** Remembers where its free was called. */
+  noteFree(): void {
+    this.freed = true
+    this.freedAt = this.here()
+  }
+
+  describe(): string {
+    return `${formatBytes(this.byteLength)} at 0x${this.ptr.toString(16)}, allocated at ${siteText(this.allocatedAt)}`
+  }
+
+  private checkAllocated(stream: Stream, call: string): void {
+    if (stream === this.stream || !this.isJudged(stream) || !this.isJudged(this.stream)) return
+    if (this.isComplete(this.since) || this.comesAfter(stream, this.since)) return
+    throw this.fault(
+      'useBeforeAllocation',
+      `${call}: ${streamName(stream.handle)} may come before the allocation on ${streamName(this.stream.handle)}; record an event there since, ` +
+        'and let this stream wait for it (stream.wait(event))',
+      call === 'free' ? { freedAt: thisCall() } : { usedAt: thisCall() },
+    )
+  }
+
+  private isJudged({ clocks, owned, handle }: Stream): boolean {
+    return this.pool.debug.order && clocks === this.pool.clocks && (owned || handle <= CU_STREAM_LEGACY_DEFAULT)
+  }
+
+  private isComplete({ slot, stamp }: Use): boolean {
+    return this.pool.clocks.completed[slot] >= stamp
+  }
+
+  /** Known to, or perhaps by way of another device. */
+  private comesAfter(stream: Stream, { slot, stamp }: Use): boolean {
+    const { known, orderedElsewhere } = this.pool.clocks
+    const [later] = stream.covering // a captured or idle stream has left its slot
+    return known[later * MOST_STREAMS + slot] >= stamp || orderedElsewhere[slot] >= stamp
+  }
+
+  private here(): CallSite | null {
+    return this.isSampled ? CallSite.here(this.pool.debug.warnOnLeak) : null
+  }
+
+  private fault(fault: Fault, what: string, calls: { freedAt?: Place; usedAt?: Place }): DebugError {
+    const { freedAt, usedAt } = calls
+    const sites: FaultSites = {
+      allocatedAt: siteText(this.allocatedAt),
+      ...(usedAt === undefined ? {} : { usedAt: siteText(usedAt) }),
+      ...(freedAt === undefined ? {} : { freedAt: siteText(freedAt) }),
+    }
+    const places = Object.entries(sites).map(([call, site]) => `${call.replace('At', ' at')} ${site}`)
+    const buffer = `${this.byteLength} bytes at 0x${this.ptr.toString(16)}`
+    return new DebugError(fault, `${what}. Buffer of ${buffer}, ${places.join(', ')}`, sites)
+  }
+}
+
+/** Of the call that finds a fault, whose stack is at hand. */
+function thisCall(): CallSite {
+  return CallSite.here(true)
+}
+
+/** For messages: a place, which not every allocation has remembered. */
+export function siteText(site: CallSite | null): string {
+  return site === null ? 'a place that was not remembered (debug: sites)' : `${site}`
+}

@@ -1,0 +1,171 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { GiB, MiB } from '../../base/bytes.js'
+import { POOL_ATTRIBUTE } from '../../driver/constants.js'
+import { TestDevice } from '../pool-fixture.suite.js'
+import type { DriverPoolAttribute } from './driver-pool-attributes.js'
+
+const CHUNK = 32 * MiB
+
+/** What the driver itself says. */
+function attributeOf(device: TestDevice, pool: number, name: DriverPoolAttribute): number {
+  return device.driver.cuMemPoolGetAttribute(pool, POOL_ATTRIBUTE[name])
+}
+
+describe('driver pool: attributes', () => {
+  it('a new pool has the driver’s own settings, and wrapping the default one changes none', () => {
+    const device = new TestDevice()
+    const handle = device.driver.cuDeviceGetDefaultMemPool(0)
+    const threshold = () => attributeOf(device, handle, 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD')
+    device.driver.cuMemPoolSetAttribute(handle, POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 5 * MiB)
+    const pools = [device.defaultDriverPool(), device.defaultDriverPool()]
+    assert.equal(threshold(), 5 * MiB)
+    pools[0].allocate(1 * MiB)
+    for (const pool of pools) pool.close()
+    assert.equal(threshold(), 5 * MiB)
+    assert.deepEqual(device.createDriverPool().attributes(), {
+      CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: 1,
+      CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: 1,
+      CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: 1,
+      CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: 0,
+      CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: 0,
+      CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: 0,
+      CU_MEMPOOL_ATTR_USED_MEM_CURRENT: 0,
+      CU_MEMPOOL_ATTR_USED_MEM_HIGH: 0,
+    })
+  })
+
+  it('the release threshold reads back as written, no limit as Infinity', () => {
+    const pool = new TestDevice().createDriverPool()
+    assert.equal(pool.releaseThresholdBytes, 0)
+    for (const bytes of [1000, Infinity, 0, Number.MAX_SAFE_INTEGER]) {
+      pool.releaseThresholdBytes = bytes
+      assert.equal(pool.releaseThresholdBytes, bytes)
+    }
+    for (const bytes of [-1, 0.5, Number.NaN, 2 ** 53]) {
+      assert.throws(
+        () => {
+          pool.releaseThresholdBytes = bytes
+        },
+        { name: 'RangeError', message: /releaseThresholdBytes must/ },
+      )
+    }
+    assert.throws(
+      () => {
+        pool.releaseThresholdBytes = '1' as unknown as number
+      },
+      { name: 'TypeError', message: /releaseThresholdBytes must/ },
+    )
+    assert.equal(pool.releaseThresholdBytes, Number.MAX_SAFE_INTEGER)
+  })
+
+  it('idle memory above the threshold goes back at a synchronisation', () => {
+    const device = new TestDevice({ capacityBytes: 1 * GiB })
+    const pool = device.createDriverPool()
+    pool.releaseThresholdBytes = CHUNK
+    for (const buffer of [pool.allocate(CHUNK), pool.allocate(CHUNK), pool.allocate(CHUNK)]) buffer.free()
+    assert.equal(pool.reservedBytes, 3 * CHUNK)
+    device.defaultStream.synchronize()
+    assert.equal(pool.reservedBytes, CHUNK)
+  })
+
+  it('each reuse policy is flipped alone and decides what another stream gets', () => {
+    const policies = ['followEventDependencies', 'allowOpportunisticReuse', 'allowInternalDependencies'] as const
+    const pool = new TestDevice().createDriverPool()
+    const flags = () => policies.map(policy => pool[policy])
+    for (const [index, policy] of policies.entries()) {
+      pool[policy] = false
+      assert.deepEqual(
+        flags(),
+        policies.map((_, other) => other !== index),
+      )
+      pool[policy] = true
+      assert.deepEqual(flags(), [true, true, true])
+      assert.throws(
+        () => {
+          pool[policy] = 'yes' as unknown as boolean
+        },
+        { name: 'TypeError', message: new RegExp(`${policy} must be true or false, not 'yes'`) },
+      )
+    }
+    for (const allowed of [true, false]) {
+      const device = new TestDevice()
+      const pool = device.createDriverPool()
+      pool.allowOpportunisticReuse = allowed
+      const [a, b] = [device.createStream(), device.createStream()]
+      const first = pool.allocate(CHUNK, a)
+      const { ptr } = first
+      first.free()
+      assert.equal(pool.allocate(CHUNK, b).ptr === ptr, allowed)
+    }
+  })
+
+  it('counters and peaks follow what is allocated, and peaks begin again where they are', () => {
+    const device = new TestDevice({ capacityBytes: 1 * GiB })
+    const pool = device.createDriverPool()
+    pool.releaseThresholdBytes = Infinity
+    const kept = pool.allocate(8192)
+    assert.deepEqual([pool.usedBytes, pool.reservedBytes], [8192, CHUNK])
+    pool.allocate(100 * MiB).free()
+    device.defaultStream.synchronize()
+    assert.deepEqual(
+      [pool.usedBytes, pool.peakUsedBytes, pool.reservedBytes, pool.peakReservedBytes],
+      [8192, 8192 + 100 * MiB, 5 * CHUNK, 5 * CHUNK],
+    )
+    pool.trimTo(0)
+    pool.resetPeaks()
+    assert.deepEqual([pool.peakUsedBytes, pool.peakReservedBytes], [8192, CHUNK])
+    const stats = pool.stats()
+    assert.deepEqual(
+      [stats.liveBytes, stats.peakLiveBytes, stats.reservedBytes, stats.peakReservedBytes],
+      [8192, 8192, CHUNK, CHUNK],
+    )
+    kept.free()
+  })
+
+  it('goes by the driver’s names of both kinds', () => {
+    const pool = new TestDevice().createDriverPool()
+    pool.setAttribute('CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', 7)
+    assert.equal(pool.releaseThresholdBytes, 7)
+    pool.setAttribute('cudaMemPoolAttrReleaseThreshold', Infinity)
+    assert.equal(pool.attributes().CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, Infinity)
+    pool.setAttribute('cudaMemPoolReuseAllowOpportunistic', 0)
+    pool.setAttribute('CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES', false)
+    assert.deepEqual([pool.allowOpportunisticReuse, pool.followEventDependencies], [false, false])
+    pool.allocate(1 * MiB).free()
+    pool.setAttribute('cudaMemPoolAttrUsedMemHigh', 0)
+    assert.deepEqual([pool.peakUsedBytes, pool.peakReservedBytes], [0, CHUNK])
+    for (const name of ['cudaMemPoolAttrMaxSize', 'releaseThresholdBytes', '', 4, null, 'toString']) {
+      assert.throws(() => pool.setAttribute(name as DriverPoolAttribute, 0), {
+        name: 'TypeError',
+        message: /setAttribute: there is no pool attribute .*there are CU_MEMPOOL_ATTR_REUSE_FOLLOW/,
+      })
+    }
+    assert.throws(() => pool.setAttribute('CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC', 2), {
+      name: 'TypeError',
+      message: /CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC must be true or false, not 2/,
+    })
+  })
+
+  it('sizes written into counters are refused, with what to use instead, before the driver sees them', () => {
+    const device = new TestDevice()
+    const pool = device.createDriverPool()
+    const instead = /releaseThresholdBytes.*maxPoolBytes.*allocate that much once and free it/
+    for (const [name, kind, message] of [
+      ['CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT', 'TypeError', /can only be read/],
+      ['cudaMemPoolAttrUsedMemCurrent', 'TypeError', /can only be read/],
+      ['cudaMemPoolAttrReservedMemHigh', 'RangeError', /takes 0 alone.*resetPeaks/],
+      ['CU_MEMPOOL_ATTR_USED_MEM_HIGH', 'RangeError', /takes 0 alone.*resetPeaks/],
+    ] as const) {
+      const set = () => pool.setAttribute(name, 64 * MiB)
+      assert.throws(set, { name: kind, message })
+      assert.throws(set, { message: instead })
+      assert.throws(set, { message: new RegExp(`^setAttribute: ${name} `) })
+    }
+    assert.throws(() => pool.setAttribute('CU_MEMPOOL_ATTR_USED_MEM_CURRENT', 0), TypeError)
+    for (const readOnly of ['reservedBytes', 'usedBytes', 'peakReservedBytes', 'peakUsedBytes'] as const) {
+      assert.throws(() => Object.assign(pool, { [readOnly]: 1 }), TypeError)
+    }
+    assert.equal(device.driver.calls.get('cuMemPoolSetAttribute'), undefined)
+  })
+})

@@ -1,0 +1,44 @@
+// The bytes by which one process tells another of a block in a shared pool: what the driver exports, and behind it what
+// the driver does not tell: of which pool, how long the buffer is, and how far into the driver's block it begins.
+
+import { checkByteCount, describe } from '../../base/bytes.js'
+
+const DRIVER_BYTES = 64
+const ID_BYTES = 36
+const LENGTH = 104
+const OFFSET = 112
+const ALL_BYTES = 120
+
+export interface ExportedPointer {
+  readonly driverBytes: Uint8Array<ArrayBuffer>
+  /** as announced when the pool was shared: a UUID */
+  readonly poolId: string
+  readonly byteLength: number
+  readonly offset: number
+}
+
+export function encodePointer({ driverBytes, poolId, byteLength, offset }: ExportedPointer): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(ALL_BYTES)
+  const view = new DataView(bytes.buffer)
+  bytes.set(driverBytes)
+  bytes.set(Buffer.from(poolId, 'latin1'), DRIVER_BYTES)
+  view.setFloat64(LENGTH, byteLength)
+  view.setFloat64(OFFSET, offset)
+  return bytes
+}
+
+/** Throws TypeError or RangeError for what `encodePointer` did not make. */
+export function decodePointer(bytes: unknown): ExportedPointer {
+  if (!(bytes instanceof Uint8Array)) {
+    throw new TypeError(`importBuffer: bytes must be the Uint8Array of exportPointer, not ${describe(bytes)}`)
+  }
+  if (bytes.length !== ALL_BYTES) {
+    throw new RangeError(`importBuffer: bytes must be the ${ALL_BYTES} of exportPointer, not ${bytes.length}`)
+  }
+  const view = new DataView(bytes.buffer, bytes.byteOffset)
+  const [byteLength, offset] = [view.getFloat64(LENGTH), view.getFloat64(OFFSET)]
+  checkByteCount(byteLength, 'importBuffer: the length in bytes')
+  if (offset !== 0) checkByteCount(offset, 'importBuffer: the offset in bytes')
+  const poolId = Buffer.from(bytes.subarray(DRIVER_BYTES, DRIVER_BYTES + ID_BYTES)).toString('latin1')
+  return { driverBytes: new Uint8Array(bytes.subarray(0, DRIVER_BYTES)), poolId, byteLength, offset }
+}

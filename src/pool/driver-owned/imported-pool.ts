@@ -1,0 +1,131 @@
+import { PoolError } from '../../base/errors.js'
+import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } from '../../driver/constants.js'
+import type { Clocks } from '../../order/clocks.js'
+import { relaxed } from '../../order/relaxed.js'
+import type { Stream } from '../../order/stream.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { asGone, checkShare, type PassOptions, type Taken, takeOver } from '../mapped/handover.js'
+import { decodePointer } from './exported-pointer.js'
+import { StreamOrderedPool } from './stream-ordered-pool.js'
+
+/**
+ * A driver pool of another process, opened by `device.openSharedPool(path)`. It gives access to blocks that the process
+ * which made it exported, and nothing else: it cannot allocate, trim or be shared on. Everything here must be freed, and
+ * the pool closed, before its owner does the same; the driver checks nothing of that, and work that still runs here then
+ * is a fault that costs the process its device.
+ */
+export class ImportedPool extends StreamOrderedPool {
+  /** the imported blocks by address: of each the driver's bytes, as text */
+  private readonly imported = new Map<number, string>()
+
+  private constructor(
+    clocks: Clocks,
+    defaultStream: Stream,
+    protected readonly handle: number,
+    private readonly taken: Taken,
+  ) {
+    super(clocks, defaultStream)
+  }
+
+  /** The pool that another process shares at `path`. */
+  static async open(clocks: Clocks, stream: Stream, path: string, options: PassOptions): Promise<ImportedPool> {
+    checkShare('openSharedPool', path, options)
+    const { context } = clocks
+    const taken = await takeOver(context, path, 'pool', options)
+    return taken.use(descriptor => {
+      const driver = context.activate()
+      let handle: number
+      try {
+        handle = driver.cuMemPoolImportFromShareableHandle(descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+      } catch (error) {
+        throw asGone(error, 'openSharedPool')
+      }
+      const pool = new ImportedPool(clocks, stream, handle, taken)
+      try {
+        // Who has access is decided anew in each process.
+        if (pool.access(pool) === 'none') pool.setAccess(pool, 'readWrite')
+      } catch (error) {
+        context.discard(() => relaxed(driver, () => driver.cuMemPoolDestroy(handle)))
+        throw error
+      }
+      return pool
+    })
+  }
+
+  /**
+   * A buffer over a block that the owner exported by `exportPointer`, for use and free on `stream` (the device's default
+   * one). Its free ends it here alone. Throws TypeError or RangeError for other bytes, PoolError when the block is of
+   * another pool, has been imported and not freed yet, or is gone.
+   */
+  importBuffer(bytes: Uint8Array, stream: Stream = this.defaultStream): DeviceBuffer {
+    this.checkOpen('importBuffer')
+    this.checkStream('importBuffer', stream)
+    const { driverBytes, poolId, byteLength, offset } = decodePointer(bytes)
+    if (poolId !== this.taken.announcement.id)
+      throw new PoolError('importBuffer: the block is of another pool; import it there')
+    const text = Buffer.from(driverBytes).toString('latin1')
+    for (const known of this.imported.values()) if (known === text) throw twice()
+    let ptr: number
+    try {
+      ptr = this.context.activate().cuMemPoolImportPointer(this.handle, driverBytes)
+    } catch (error) {
+      throw asGone(error, 'importBuffer')
+    }
+    if (this.imported.has(ptr)) throw twice()
+    this.imported.set(ptr, text)
+    return this.adopt(ptr, offset, byteLength, stream)
+  }
+
+  /** Waits for pending work, frees what is still held, and lets go of the pool: its owner may then close it. */
+  override close(): void {
+    super.close()
+    this.taken.close()
+  }
+
+  /** Refused: blocks are allocated by the process that made the pool. */
+  override allocate(): never {
+    throw this.refusal('allocate', 'allocate in the process that made it, and import the block here by importBuffer')
+  }
+
+  /** Refused, as `allocate`. */
+  override tryAllocate(): never {
+    throw this.refusal('tryAllocate', 'allocate in the process that made it, and import the block here by importBuffer')
+  }
+
+  /** Refused: the memory is the other process's. */
+  trimTo(_keepBytes: number): never {
+    throw this.refusal('trimTo', 'trim in the process that made it')
+  }
+
+  /** Refused: only the process that made the pool can share it. */
+  share(_path: string, _options?: PassOptions): never {
+    throw this.refusal('share', 'share it from the process that made it')
+  }
+
+  /** Refused, as `share`. */
+  exportPointer(_buffer: DeviceBuffer): never {
+    throw this.refusal('exportPointer', 'export the block from the process that made it')
+  }
+
+  /** Never called: `allocate` is refused. */
+  protected obtain(): never {
+    throw this.refusal('allocate', 'import blocks')
+  }
+
+  protected override giveBack(ptr: number, stream: Stream): void {
+    super.giveBack(ptr, stream)
+    this.imported.delete(ptr)
+  }
+
+  protected end(): void {
+    this.context.activate().cuMemPoolDestroy(this.handle)
+  }
+
+  private refusal(call: string, remedy: string): PoolError {
+    return new PoolError(`${call}: this pool is another process's; ${remedy}`)
+  }
+}
+
+function twice(): PoolError {
+  return new PoolError('importBuffer: the block is imported already, and the driver does not count; use that buffer')
+}

@@ -1,0 +1,104 @@
+// Having the driver make a pool, and what is missing where it does not. What its attributes offer may still be refused,
+// so the refusal is explained, too.
+
+import { CudaError, PoolError } from '../../base/errors.js'
+import {
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_ALLOCATION_TYPE_MANAGED,
+  CU_MEM_HANDLE_TYPE_NONE,
+  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  CU_MEM_LOCATION_TYPE_HOST_NUMA,
+  DEVICE_ATTRIBUTE,
+  RESULT,
+} from '../../driver/constants.js'
+import type { Context } from '../../driver/context.js'
+import type { MemPoolProperties } from '../../driver/driver.js'
+import { relaxed } from '../../order/relaxed.js'
+import { asUnsupported } from '../unsupported.js'
+
+const NO_POOLS = 'this device or driver has no memory pools, which come with driver 11.2; use createPool()'
+/** How the driver answers properties that it has no pools of. */
+const REFUSALS: readonly number[] = [
+  RESULT.CUDA_ERROR_INVALID_VALUE,
+  RESULT.CUDA_ERROR_INVALID_DEVICE,
+  RESULT.CUDA_ERROR_NOT_PERMITTED,
+  RESULT.CUDA_ERROR_NOT_SUPPORTED,
+]
+
+/** The pool that the driver made for the device. Throws PoolError where there are no pools. */
+export function defaultPoolOf(context: Context): number {
+  const call = 'defaultDriverPool'
+  requirePools(call, context)
+  try {
+    return context.activate().cuDeviceGetDefaultMemPool(context.device)
+  } catch (error) {
+    throw asUnsupported(error, `${call}: ${NO_POOLS}`)
+  }
+}
+
+/** A new pool, which the device can use wherever its memory is. Throws PoolError where there are none of the kind. */
+export function makePool(context: Context, properties: MemPoolProperties): number {
+  requirePools('createDriverPool', context)
+  const isManaged = properties.allocationType === CU_MEM_ALLOCATION_TYPE_MANAGED
+  const missing = missingOf(properties)
+  if (missing !== null && !isOffered(context, properties)) throw new PoolError(`createDriverPool: ${missing}`)
+  const driver = context.activate()
+  let pool: number
+  try {
+    pool = relaxed(driver, () => driver.cuMemPoolCreate(properties))
+  } catch (error) {
+    if (missing === null) throw asUnsupported(error, `createDriverPool: ${NO_POOLS}`)
+    if (!(error instanceof CudaError) || !REFUSALS.includes(error.code)) throw error
+    throw new PoolError(`createDriverPool: ${missing} (${error.message})`, { cause: error })
+  }
+  if (properties.locationType === CU_MEM_LOCATION_TYPE_DEVICE || isManaged) return pool
+  try {
+    driver.cuMemPoolSetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, context.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    return pool
+  } catch (error) {
+    context.discard(() => relaxed(driver, () => driver.cuMemPoolDestroy(pool)))
+    throw error
+  }
+}
+
+function requirePools(call: string, context: Context): void {
+  const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
+  if (context.activate().cuDeviceGetAttribute(attribute, context.device) !== 1) {
+    throw new PoolError(`${call}: ${NO_POOLS}`)
+  }
+}
+
+/** Whether the attributes of the device offer such a pool; for memory anywhere in the host there is none to ask. */
+function isOffered(context: Context, { allocationType, handleTypes, locationType }: MemPoolProperties): boolean {
+  const driver = context.activate()
+  const attribute = (which: keyof typeof DEVICE_ATTRIBUTE) =>
+    driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTE[which], context.device)
+  if (handleTypes !== CU_MEM_HANDLE_TYPE_NONE) {
+    if ((attribute('CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES') & handleTypes) === 0) return false
+  }
+  if (locationType === CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+    if (attribute('CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED') !== 1) return false
+  }
+  return allocationType !== CU_MEM_ALLOCATION_TYPE_MANAGED || attribute('CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY') === 1
+}
+
+/** What is missing where there is no such pool, and what to use instead; null for pools of the plainest kind. */
+function missingOf({ allocationType, handleTypes, locationType, locationId }: MemPoolProperties): string | null {
+  if (allocationType === CU_MEM_ALLOCATION_TYPE_MANAGED) {
+    return "there are no pools of managed memory here, which come with driver 13.0; use createPool({ backing: 'managed' })"
+  }
+  if (handleTypes === CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    return "pools of this kind cannot be shared here as file descriptors, which are a thing of Linux; use handleTypes 'none'"
+  }
+  if (handleTypes !== CU_MEM_HANDLE_TYPE_NONE) {
+    return "there are no fabric handles here, which join GPUs of several hosts; use handleTypes 'posixFileDescriptor'"
+  }
+  if (locationType === CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+    return `there are no pools on NUMA node ${locationId} here; use the location 'host', or createHostPool()`
+  }
+  if (locationType !== CU_MEM_LOCATION_TYPE_DEVICE) {
+    return 'there are no driver pools of host memory here; use createHostPool()'
+  }
+  return null
+}

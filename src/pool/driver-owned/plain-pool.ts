@@ -1,0 +1,59 @@
+import { type Context, unreachable } from '../../driver/context.js'
+import { relaxed } from '../../order/relaxed.js'
+import type { Stream } from '../../order/stream.js'
+import { type AccessLocation, changePlainAccess, type PoolAccess, peerOf } from '../access.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { AddressPool } from './address-pool.js'
+
+/** cuMemAlloc and cuMemFree for each buffer. Made by the device: `device.createPlainPool()`. */
+export class PlainPool extends AddressPool {
+  /** by record: streams of other devices that use a buffer; for those of its own the driver's free waits */
+  private readonly users = new Map<number, Set<Stream>>()
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    this.checkLive(record, tag, 'recordUse')
+    if (!stream.context.sharesAddresses(this.context)) {
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    }
+    if (stream.clocks !== this.clocks) this.users.set(record, (this.users.get(record) ?? new Set()).add(stream))
+  }
+
+  protected override takeBack(buffer: DeviceBuffer, stream?: Stream): void {
+    this.checkLive(buffer.record, buffer.tag, 'free')
+    this.finishUsers(buffer.record)
+    super.takeBack(buffer, stream)
+    this.users.delete(buffer.record)
+  }
+
+  override reachableFrom(context: Context): boolean {
+    return context.hasPeerAccess(this.context)
+  }
+
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.checkOpen('setAccess')
+    const peer = peerOf(this.context, location, access)
+    if (peer !== null) changePlainAccess(this.context, peer, access)
+  }
+
+  override close(): void {
+    for (const record of this.users.keys()) this.finishUsers(record)
+    this.context.finishPeers()
+    super.close()
+    this.users.clear()
+  }
+
+  protected obtain(bytes: number): number {
+    const driver = this.context.activate()
+    return relaxed(driver, () => driver.cuMemAlloc(bytes))
+  }
+
+  protected giveBack(ptr: number): void {
+    const driver = this.context.activate()
+    relaxed(driver, () => driver.cuMemFree(ptr))
+  }
+
+  /** Waits on the host for other devices' work on a buffer. */
+  private finishUsers(record: number): void {
+    for (const { clocks, covering } of this.users.get(record) ?? []) clocks.catchUp(...covering, true)
+  }
+}

@@ -1,0 +1,75 @@
+// Who may read and write the memory of a driver's pool. At first that is the device that the memory is on; a kernel of any
+// other device faults on it. One change is one driver call: the driver's own call takes a list, and one bad entry voids
+// all of it.
+
+import { describe } from '../../base/bytes.js'
+import { CudaError, PoolError } from '../../base/errors.js'
+import {
+  CU_MEM_ACCESS_FLAGS_PROT_NONE,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+  CU_MEM_LOCATION_TYPE_DEVICE,
+  CU_MEM_LOCATION_TYPE_HOST,
+  RESULT,
+} from '../../driver/constants.js'
+import { Context } from '../../driver/context.js'
+import type { AccessLocation, PoolAccess } from '../access.js'
+
+const FLAGS = { readWrite: CU_MEM_ACCESS_FLAGS_PROT_READWRITE, none: CU_MEM_ACCESS_FLAGS_PROT_NONE }
+/** How the driver answers what cannot be. */
+const IMPOSSIBLE: readonly number[] = [
+  RESULT.CUDA_ERROR_INVALID_VALUE,
+  RESULT.CUDA_ERROR_INVALID_DEVICE,
+  RESULT.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+  RESULT.CUDA_ERROR_NOT_SUPPORTED,
+]
+
+/** The access that a location has to `pool`, a pool of the device of `context`. */
+export function accessOf(context: Context, pool: number, location: AccessLocation): PoolAccess {
+  const [type, id] = placeOf('access', context, location)
+  const flags = context.activate().cuMemPoolGetAccess(pool, type, id)
+  return flags === CU_MEM_ACCESS_FLAGS_PROT_NONE ? 'none' : 'readWrite'
+}
+
+/** Changes one access; throws PoolError for what cannot be. */
+export function changeAccess(context: Context, pool: number, location: AccessLocation, access: PoolAccess): void {
+  const [type, id] = placeOf('setAccess', context, location)
+  try {
+    context.activate().cuMemPoolSetAccess(pool, type, id, FLAGS[access])
+  } catch (error) {
+    if (!(error instanceof CudaError) || !IMPOSSIBLE.includes(error.code)) throw error
+    const reason = reasonOf(context, location, access)
+    throw new PoolError(`setAccess: '${access}' for ${nameOf(location)} is refused: ${reason} (${error.message})`, {
+      cause: error,
+    })
+  }
+}
+
+function placeOf(call: string, context: Context, location: AccessLocation): [type: number, id: number] {
+  if (location === 'host') return [CU_MEM_LOCATION_TYPE_HOST, 0]
+  const other = location?.context
+  if (!(other instanceof Context)) {
+    throw new TypeError(`${call}: location must be a device or 'host', not ${describe(location)}`)
+  }
+  if (!other.sharesAddresses(context)) {
+    throw new PoolError(`${call}: the device was opened on another driver; open both with openDevices()`)
+  }
+  return [CU_MEM_LOCATION_TYPE_DEVICE, other.device]
+}
+
+function reasonOf(context: Context, location: AccessLocation, access: PoolAccess): string {
+  if (location === 'host') {
+    return access === 'none'
+      ? 'the host keeps access to memory of its own'
+      : "memory of a device is not the host's to use; read and write through buffers, or create the pool at the location 'host'"
+  }
+  const other = location.context
+  if (access === 'none') return 'a pool’s own device keeps access, and to managed memory every device'
+  if (other !== context && !context.activate().cuDeviceCanAccessPeer(other.device, context.device)) {
+    return `device ${other.ordinal} has no way to memory of device ${context.ordinal}; copy between their buffers instead`
+  }
+  return 'the memory of this pool cannot be given to it; copy between buffers instead'
+}
+
+function nameOf(location: AccessLocation): string {
+  return location === 'host' ? 'the host' : `device ${location.context.ordinal}`
+}

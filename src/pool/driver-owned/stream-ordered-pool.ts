@@ -1,0 +1,103 @@
+import { type Context, unreachable } from '../../driver/context.js'
+import { checkIsStream, type Stream } from '../../order/stream.js'
+import type { AccessLocation, PoolAccess } from '../access.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { AddressPool } from './address-pool.js'
+import { accessOf, changeAccess } from './pool-access.js'
+
+/** A pool that the driver keeps: what the pools made here and those of other processes have in common. */
+export abstract class StreamOrderedPool extends AddressPool {
+  /** by record: the streams besides its own that use a buffer */
+  private readonly users = new Map<number, Set<Stream>>()
+  /** other devices that were told that they can use the memory */
+  private readonly peers = new Set<Context>()
+  private ended = false
+
+  /** The driver's handle. */
+  protected abstract readonly handle: number
+  /** Gives the driver's pool itself back, all of its buffers being freed. */
+  protected abstract end(): void
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    this.checkLive(record, tag, 'recordUse')
+    if (!stream.context.sharesAddresses(this.context)) {
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    }
+    this.users.set(record, (this.users.get(record) ?? new Set()).add(stream))
+  }
+
+  /** The stream of the free is made to wait for the others that use the buffer. */
+  protected override takeBack(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    this.checkLive(buffer.record, buffer.tag, 'free')
+    checkIsStream('free', stream)
+    const isOurs = stream.clocks === this.clocks
+    this.checkTakesFrees(isOurs ? stream : buffer.stream)
+    if (isOurs) for (const user of this.users.get(buffer.record) ?? []) if (user !== stream) this.order(user, stream)
+    super.takeBack(buffer, stream) // makes one of another device a use by that stream, and comes back
+    if (isOurs) this.users.delete(buffer.record)
+  }
+
+  override changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.checkOpen('setAccess')
+    changeAccess(this.context, this.handle, location, access)
+  }
+
+  /** Whether a device, or the host, may read and write the memory of this pool. */
+  access(location: AccessLocation): PoolAccess {
+    this.checkOpen('access')
+    return accessOf(this.context, this.handle, location)
+  }
+
+  /** As the driver says, since access to a pool can be changed elsewhere, too. */
+  override reachableFrom(context: Context): boolean {
+    if (context.sharesDevice(this.context)) return true
+    if (this.closed || !context.sharesAddresses(this.context) || this.access({ context }) === 'none') return false
+    this.peers.add(context)
+    return true
+  }
+
+  /** Waits for pending work, frees what is still held, and lets go of the driver's pool. A second close does nothing. */
+  override close(): void {
+    if (!this.ended) {
+      this.clocks.finishWork()
+      this.finishPeers()
+    }
+    super.close()
+    this.users.clear()
+    if (this.ended) return
+    this.context.giveBack(driver => {
+      driver.cuCtxSynchronize() // what was freed now goes back to the device, as far as the threshold says so
+      this.end()
+    })
+    this.ended = true
+  }
+
+  protected giveBack(ptr: number, stream: Stream): void {
+    const driver = this.context.activate()
+    stream.submit('free', handle => driver.cuMemFreeAsync(ptr, handle))
+  }
+
+  /** Waits on the host for work of other devices that may be using the memory. */
+  private finishPeers(): void {
+    for (const user of [...this.users.values()].flatMap(users => [...users])) {
+      if (user.clocks !== this.clocks) user.clocks.catchUp(...user.covering, true)
+    }
+    for (const peer of this.peers) peer.finishWork()
+  }
+
+  /** Refuses a stream on which the driver's free would break a capture. */
+  private checkTakesFrees(stream: Stream): void {
+    stream.checkUncaptured('free')
+    const submitsTo = stream.closed ? this.defaultStream : stream
+    submitsTo.checkOpen('free')
+  }
+
+  /** Records nothing in a capture: the last mark of a captured stream covers its work of before. */
+  private order(earlier: Stream, later: Stream): void {
+    const { clocks } = earlier
+    const [slot, stamp] = earlier.covering
+    if (later.closed) clocks.catchUp(slot, stamp, true)
+    else if (clocks === this.clocks) clocks.order(later.slot, slot, stamp, false)
+    else clocks.orderPeer(slot, stamp, later)
+  }
+}

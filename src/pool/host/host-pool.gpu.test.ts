@@ -1,0 +1,134 @@
+// Host pools on a real GPU: both kinds of array buffer can be pinned, copies from and to them run while Node goes on, the
+// GPU reaches mapped ones, and memory under a pending copy goes to nobody. Without a GPU it fails.
+
+import assert from 'node:assert/strict'
+import { randomFillSync } from 'node:crypto'
+import { after, describe, it } from 'node:test'
+import { KiB, MiB } from '../../base/bytes.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { GpuDevice } from '../gpu-device.suite.js'
+import type { HostPoolOptions } from './host-options.js'
+import { HostPool } from './host-pool.js'
+
+const gpu = new GpuDevice()
+const devicePool = gpu.createPool()
+after(() => gpu.close())
+
+const open = (options: HostPoolOptions) => HostPool.open(gpu.clocks, gpu.defaultStream, options)
+
+for (const shared of [false, true]) {
+  describe(`a host pool of ${shared ? 'SharedArrayBuffer' : 'ArrayBuffer'} on a GPU`, () => {
+    it('contents survive the way to the device and back, of every size', async () => {
+      using pool = open({ shared })
+      using stream = gpu.createStream()
+      for (const bytes of [1, 255, 4096, 64 * KiB + 3, 1 * MiB, 33 * MiB + 1]) {
+        using up = pool.allocate(bytes)
+        using down = pool.allocate(bytes)
+        using target = devicePool.allocate(bytes, stream)
+        randomFillSync(up.bytes)
+        assert.equal(up.bytes.buffer instanceof SharedArrayBuffer, shared)
+        up.copyTo(target)
+        down.copyFrom(target)
+        await stream.finished()
+        assert.ok(Buffer.from(down.bytes).equals(up.bytes), `${bytes} bytes`)
+      }
+      pool.check()
+      assert.deepEqual(pool.stats().liveBuffers, 0)
+    })
+
+    it('addresses are aligned, and each segment has its pages for itself', () => {
+      using pool = open({ shared, segmentBytes: 64 * KiB, maxPoolBytes: 64 * MiB })
+      const held = Array.from({ length: 200 }, () => pool.allocate(64 * KiB)) // as many registrations side by side
+      for (const { bytes } of held) assert.equal(gpu.driver.hostAddress(bytes) % (64 * KiB), 0)
+      assert.equal(gpu.driver.hostAddress(pool.allocate(100).bytes) % 256, 0)
+      for (const buffer of held) buffer.free()
+      pool.trimTo(0)
+      pool.allocate(64 * KiB)
+    })
+
+    it('copies do not wait for the stream, and what they use goes to nobody until they are done', () => {
+      using pool = open({ shared, maxPoolBytes: 64 * MiB, segmentBytes: 4 * MiB })
+      using stream = gpu.createStream()
+      using target = devicePool.allocate(4 * MiB, stream)
+      using back = devicePool.allocate(4 * MiB, stream)
+      gpu.stamp(back, 0x05050505)
+      pool.allocate(16 * MiB).free() // pinned before anything is held back, since the driver may wait to pin more
+      const release = gpu.hold(stream)
+      for (let part = 0; part < 4; part++) {
+        using up = pool.allocate(1 * MiB)
+        up.bytes.fill(part + 1)
+        up.copyTo(target, part * MiB)
+        using down = pool.allocate(1 * MiB)
+        down.copyFrom(back, 0, part * MiB, 1 * MiB)
+      }
+      assert.equal(stream.query(), false, 'nothing has run, and nothing has waited')
+      assert.equal(pool.stats().pendingBytes, 8 * MiB)
+      const held = Array.from({ length: 8 }, () => pool.allocate(1 * MiB, stream))
+      for (const buffer of held) buffer.bytes.fill(0xee)
+      release()
+      const seen = target.readSync()
+      for (let part = 0; part < 4; part++) {
+        assert.ok(
+          seen.subarray(part * MiB, (part + 1) * MiB).every(byte => byte === part + 1),
+          `part ${part}`,
+        )
+      }
+      for (const { bytes } of held)
+        assert.ok(
+          bytes.every(byte => byte === 0xee),
+          'no late copy wrote here',
+        )
+      pool.processDeferred()
+      assert.equal(pool.stats().pendingBytes, 0)
+    })
+  })
+}
+
+describe('host pools on a GPU', () => {
+  it('kernels reach mapped memory, and the host sees what they wrote', () => {
+    using pool = open({ mapped: true })
+    using stream = gpu.createStream()
+    using first = pool.allocate(1000)
+    using host = pool.allocate(1 * MiB, stream)
+    assert.equal(host.devicePtr % 256, 0)
+    assert.equal(
+      first.devicePtr - host.devicePtr,
+      gpu.driver.hostAddress(first.bytes) - gpu.driver.hostAddress(host.bytes),
+    )
+    // The kernels of this device take whatever has an address and a length.
+    const place = { ptr: host.devicePtr, byteLength: host.byteLength } as DeviceBuffer
+    gpu.stamp(place, 12345, stream)
+    stream.synchronize()
+    assert.ok(host.view(Uint32Array).every(word => word === 12345))
+    host.view(Uint32Array).fill(54321)
+    gpu.compare(place, 54321, stream)
+    assert.deepEqual(gpu.damages(), [])
+  })
+
+  it('memory that is waited for comes back whole when nothing else is left', () => {
+    using pool = open({ maxPoolBytes: 8 * MiB, segmentBytes: 8 * MiB })
+    using stream = gpu.createStream()
+    using target = devicePool.allocate(8 * MiB, stream)
+    gpu.spin(stream, 20)
+    for (let part = 0; part < 8; part++) {
+      using up = pool.allocate(1 * MiB)
+      up.bytes.fill(part + 1)
+      up.copyTo(target, part * MiB)
+    }
+    using whole = pool.allocate(8 * MiB)
+    assert.equal(stream.query(), true)
+    whole.bytes.fill(0xee)
+    const seen = target.readSync()
+    for (let part = 0; part < 8; part++) assert.equal(seen[part * MiB], part + 1)
+  })
+
+  it('arrays outlive the pool as ordinary memory, and can be pinned again', () => {
+    const pool = open({})
+    const { bytes } = pool.allocate(1 * MiB)
+    pool.close()
+    bytes.fill(3)
+    gpu.driver.cuMemHostRegister(bytes, 0)
+    gpu.driver.cuMemHostUnregister(bytes)
+    assert.equal(bytes[1 * MiB - 1], 3)
+  })
+})

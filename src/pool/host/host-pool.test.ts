@@ -1,0 +1,418 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MessageChannel } from 'node:worker_threads'
+import { KiB, MiB } from '../../base/bytes.js'
+import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { Event } from '../../order/event.js'
+import { Stream } from '../../order/stream.js'
+import { TestDevice } from '../pool-fixture.suite.js'
+import type { HostBuffer } from './host-buffer.js'
+import type { HostPoolOptions } from './host-options.js'
+
+const PAGE = 64 * KiB
+
+function setUp(options: HostPoolOptions = {}) {
+  const device = new TestDevice()
+  const pool = device.createHostPool({ maxPoolBytes: 8 * MiB, segmentBytes: 1 * MiB, ...options })
+  const stream = device.createStream()
+  const target = device.createPool().allocate(1 * MiB, stream)
+  return { device, pool, stream, target }
+}
+
+function sameMemory(a: { readonly bytes: Uint8Array } | Uint8Array, b: HostBuffer): boolean {
+  const bytes = a instanceof Uint8Array ? a : a.bytes
+  return bytes.buffer === b.bytes.buffer && bytes.byteOffset === b.bytes.byteOffset
+}
+
+const callsOf = (device: TestDevice) => JSON.stringify([...device.driver.calls])
+
+describe('host pool', () => {
+  it('hands out arrays that are filled like any other, and copied both ways in stream order', async () => {
+    for (const shared of [false, true]) {
+      const { device, pool, stream, target } = setUp({ shared })
+      using up = pool.allocateArray(Float32Array, 1000)
+      using down = pool.allocateArray(Float32Array, 1000)
+      assert.deepEqual([up.length, up.byteLength, up.elements.length], [1000, 4000, 1000])
+      assert.equal(up.bytes.buffer instanceof SharedArrayBuffer, shared)
+      assert.equal(up.elements, up.elements)
+      assert.equal(up.bytes, up.bytes)
+      up.elements.forEach((_, index) => {
+        up.elements[index] = index / 2
+      })
+      down.elements.fill(-1)
+      const release = device.hold(stream)
+      up.copyTo(target)
+      down.copyFrom(target, 0, 0, 4000)
+      assert.equal(down.elements[999], -1, 'nothing has run yet')
+      release()
+      await stream.finished()
+      assert.deepEqual(down.elements, up.elements)
+    }
+  })
+
+  it('copies parts, between any two offsets, of buffers and of arrays', () => {
+    const { device, pool, stream } = setUp()
+    const words = device.createPool().allocateArray(Uint32Array, 64, stream)
+    const host = pool.allocateArray(Uint32Array, 64)
+    host.elements.forEach((_, index) => {
+      host.elements[index] = index
+    })
+    host.copyTo(words)
+    host.copyTo(words.subarray(10, 20), 4, 8, 12)
+    host.copyFrom(words.subarray(10, 14), 40 * 4)
+    host.copyFrom(words.buffer, 0, 63 * 4, 4)
+    host.copyTo(words, 0, 0, 0)
+    stream.synchronize()
+    assert.deepEqual([...words.readSync().subarray(9, 16)], [9, 10, 2, 3, 4, 14, 15])
+    assert.deepEqual([...host.elements.subarray(39, 45)], [39, 10, 2, 3, 4, 44])
+    assert.equal(host.elements[0], 63)
+  })
+
+  it('gives 256-byte alignment of addresses, any alignment asked for, and whole pages to each segment', () => {
+    const { device, pool } = setUp()
+    const addressOf = (buffer: HostBuffer) => device.driver.hostAddress(buffer.bytes)
+    for (const bytes of [1, 255, 257, 70_001]) assert.equal(addressOf(pool.allocate(bytes)) % 256, 0)
+    for (let alignment = 1; alignment <= 2 * MiB; alignment *= 2) {
+      using buffer = pool.allocate(100, undefined, alignment)
+      assert.equal(addressOf(buffer) % alignment, 0)
+    }
+    const whole = pool.allocate(1 * MiB)
+    assert.equal(addressOf(whole) % PAGE, 0)
+    assert.equal(pool.allocate(1 * MiB + 1).byteLength, 1 * MiB + 1)
+    pool.check()
+  })
+
+  it('views have as many whole elements as fit', () => {
+    const { pool } = setUp()
+    const buffer = pool.allocate(1003)
+    buffer.view(Uint16Array)[500] = 0x0102
+    assert.deepEqual([buffer.view(Float64Array).length, buffer.view(Uint8Array).length], [125, 1003])
+    assert.deepEqual([buffer.bytes[1000], buffer.bytes.length], [2, 1003])
+    assert.notEqual(buffer.view(Uint16Array), buffer.view(Uint16Array))
+  })
+
+  it('a pair without pending work asks the driver for nothing, and gives the same memory again', () => {
+    const { device, pool } = setUp({ maxPoolBytes: 64 * MiB, segmentBytes: 4 * MiB })
+    const first = pool.allocate(1 * MiB)
+    const memory = first.bytes
+    first.free()
+    const before = callsOf(device)
+    for (let round = 0; round < 1000; round++) pool.allocate(1 * MiB).free()
+    assert.equal(callsOf(device), before)
+    assert.ok(sameMemory(memory, pool.allocate(1 * MiB)))
+    assert.equal(pool.stats().cacheMisses, 1)
+  })
+
+  for (const isShared of [false, true]) {
+    it(`${isShared ? 'of threads ' : ''}gives out no memory that the default stream, or one it comes after, still uses`, () => {
+      const device = new TestDevice()
+      const options = { maxPoolBytes: 1 * MiB, segmentBytes: 1 * MiB }
+      const pool = isShared ? device.createSharedHost(options).pool : device.createHostPool(options)
+      const earlier = device.createStream()
+      for (const stream of [device.defaultStream, earlier]) {
+        const buffer = pool.allocate(1 * MiB, stream)
+        device.hold(stream)
+        buffer.free()
+        if (stream === earlier) {
+          using event = new Event(device.context)
+          event.record(earlier)
+          device.defaultStream.wait(event)
+        }
+        const before = device.calls('cuEventSynchronize')
+        pool.allocate(1 * MiB).free()
+        assert.equal(device.calls('cuEventSynchronize') - before, 1, 'the host has waited')
+      }
+    })
+  }
+
+  it('device addresses are there on request, and lie as the host addresses do', () => {
+    const { device, pool } = setUp({ mapped: true })
+    const [a, b] = [pool.allocate(1000), pool.allocate(5000)]
+    const { driver } = device
+    assert.equal(b.devicePtr - a.devicePtr, driver.hostAddress(b.bytes) - driver.hostAddress(a.bytes))
+    assert.equal(a.devicePtr % 256, 0)
+    assert.equal(device.driver.calls.get('cuMemHostGetDevicePointer'), 1, 'asked once for each segment')
+    assert.throws(() => setUp().pool.allocate(8).devicePtr, {
+      name: 'PoolError',
+      message: /not mapped.*mapped: true/,
+    })
+  })
+
+  it('out of memory says why, carries its numbers, and the pool works on', () => {
+    const { device, pool } = setUp()
+    const held = pool.allocate(6 * MiB)
+    assert.throws(() => pool.allocate(3 * MiB), {
+      name: 'OutOfMemoryError',
+      message:
+        /3 MiB of pinned host memory: 6 MiB live in 6 MiB pinned, limit 8 MiB; raise maxPoolBytes by at least 1 MiB/,
+    })
+    const rest = Array.from({ length: 16 }, () => pool.allocate(128 * KiB))
+    rest.forEach((buffer, index) => {
+      if (index % 2 === 0) buffer.free()
+    })
+    assert.throws(() => pool.allocate(1 * MiB), { name: 'OutOfMemoryError', message: /not in one piece/ })
+    held.free()
+    device.driver.failCall({ call: 'cuMemHostRegister', onwards: true })
+    assert.equal(pool.tryAllocate(7 * MiB), null)
+    pool.trimTo(0)
+    assert.throws(
+      () => pool.allocate(4 * MiB),
+      (error: unknown) => {
+        assert.ok(error instanceof OutOfMemoryError)
+        assert.match(error.message, /the system pins no more/)
+        assert.deepEqual([error.figures.requestedBytes, error.figures.reservedBytes], [4 * MiB, 2 * MiB])
+        return true
+      },
+    )
+    device.driver.clearFaults()
+    pool.allocate(4 * MiB).free()
+    assert.equal(pool.tryAllocate(2 ** 50), null)
+    assert.equal(setUp({ maxPoolBytes: Infinity }).pool.tryAllocate(2 ** 50), null)
+    pool.check()
+  })
+
+  it('where memory cannot be pinned the error says what to use instead', () => {
+    const { device, pool } = setUp()
+    device.driver.failCall({ call: 'cuMemHostRegister', code: 801 })
+    assert.throws(() => pool.allocate(1), { name: 'PoolError', message: /cannot pin.*801.*buffer\.write and readSync/ })
+    assert.equal(pool.stats().reservedBytes, 0)
+    pool.allocate(1)
+  })
+
+  it('gives idle memory back to the system, and takes it again', () => {
+    const { device, pool, stream, target } = setUp()
+    const buffers = Array.from({ length: 4 }, () => pool.allocate(1 * MiB))
+    const release = device.hold(stream)
+    buffers[0].copyTo(target)
+    for (const buffer of buffers.slice(0, 3)) buffer.free()
+    assert.equal(pool.trimTo(0), 2 * MiB, 'one is live and one has work pending')
+    release()
+    assert.equal(pool.trimTo(1 * MiB), 1 * MiB)
+    buffers[3].free()
+    assert.equal(pool.trimTo(0), 1 * MiB)
+    assert.deepEqual([pool.stats().reservedBytes, pool.stats().peakReservedBytes], [0, 4 * MiB])
+    pool.allocate(1).free()
+    pool.check()
+  })
+
+  it('hands out memory of no stream while a capture keeps the default stream idle', () => {
+    const device = new TestDevice()
+    const blocking = new Stream(device.clocks, device.driver.cuStreamCreate(0), false)
+    for (const pool of [device.createHostPool(), device.createSharedHost().pool]) {
+      const before = pool.allocate(1000)
+      blocking.beginCapture()
+      before.free()
+      for (let count = 0; count < 2; count++) {
+        using beside = pool.allocate(1000)
+        beside.bytes.fill(1)
+      }
+      blocking.endCapture().close()
+      pool.allocate(1000).free()
+      pool.check()
+      pool.close()
+    }
+    assert.deepEqual(
+      device.clocks.streams.filter(stream => stream !== null),
+      [device.defaultStream, blocking],
+      'no stream is left open',
+    )
+  })
+
+  it('memory stays the pool’s when an array is transferred', () => {
+    const { pool } = setUp()
+    const { buffer } = pool.allocate(1000).bytes
+    const { port1, port2 } = new MessageChannel()
+    try {
+      port1.postMessage(buffer, [buffer as ArrayBuffer])
+    } catch {
+      // later versions of Node refuse, earlier ones copy
+    }
+    port1.close()
+    port2.close()
+    assert.notEqual(buffer.byteLength, 0)
+  })
+
+  it('a freed buffer throws, whatever is done with it, and frees once', () => {
+    const { pool, stream, target } = setUp()
+    const stale = pool.allocateArray(Int32Array, 100)
+    const { elements } = stale
+    assert.equal(stale.freed, false)
+    stale.free()
+    const live = pool.allocateArray(Int32Array, 100)
+    assertStale(stale, target, stream)
+    stale[Symbol.dispose]()
+    assert.deepEqual([stale.freed, live.freed, pool.stats().liveBuffers], [true, false, 1])
+    live.elements.fill(7)
+    assert.equal(elements.length, 100)
+    pool.check()
+  })
+
+  it('close waits for pending work, says what was held, and leaves arrays that are ordinary memory', () => {
+    const { device, pool, stream, target } = setUp()
+    const held = pool.allocateArray(Uint8Array, 1000)
+    const { elements } = held
+    elements.fill(5)
+    device.hold(stream)
+    held.copyTo(target)
+    assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 1000 })
+    assert.equal(stream.query(), true)
+    assert.equal(target.readSync(999, 1)[0], 5)
+    elements.fill(6)
+    assert.equal(elements[999], 6)
+    assertStale(held, target, stream)
+    held[Symbol.dispose]()
+    assert.equal(pool.closed, true)
+    pool.close()
+    for (const use of [() => pool.allocate(1), () => pool.tryAllocate(1, stream), () => pool.trimTo(0)]) {
+      assert.throws(use, { name: 'PoolError', message: /closed/ })
+    }
+    device.driver.cuMemHostRegister(elements, 0) // as a user might, with memory that nobody has pinned any more
+  })
+
+  it('on a lost device it closes quietly', () => {
+    const { device, pool } = setUp()
+    const { bytes } = pool.allocate(100)
+    device.driver.failCall({ call: 'cuCtxSynchronize', code: 700 })
+    assert.throws(() => device.context.activate().cuCtxSynchronize(), CudaError)
+    pool.close()
+    assert.equal(bytes.fill(1)[99], 1)
+  })
+})
+
+describe('host pool: what it refuses', () => {
+  it('options, by name', () => {
+    const bad: readonly [unknown, 'RangeError' | 'TypeError', RegExp][] = [
+      [null, 'TypeError', /createHostPool: options must be an object/],
+      [{ maxBytes: 1 }, 'TypeError', /unknown option 'maxBytes'.*segmentBytes/],
+      [{ maxPoolBytes: 0 }, 'RangeError', /maxPoolBytes/],
+      [{ maxPoolBytes: '120%' }, 'RangeError', /maxPoolBytes/],
+      [{ maxPoolBytes: true }, 'TypeError', /maxPoolBytes/],
+      [{ maxPoolBytes: 1000 }, 'RangeError', /maxPoolBytes must be at least 64 KiB/],
+      [{ segmentBytes: 0 }, 'RangeError', /segmentBytes/],
+      [{ segmentBytes: Infinity }, 'RangeError', /segmentBytes/],
+      [{ segmentBytes: '1' }, 'TypeError', /segmentBytes/],
+      [{ segmentBytes: 2 * MiB, maxPoolBytes: 1 * MiB }, 'RangeError', /segmentBytes \(2 MiB\) is above maxPoolBytes/],
+      [{ shared: 1 }, 'TypeError', /shared must be/],
+      [{ mapped: 'yes' }, 'TypeError', /mapped must be/],
+    ]
+    for (const [options, name, message] of bad) {
+      assert.throws(() => new TestDevice().createHostPool(options as HostPoolOptions), { name, message }, `${message}`)
+    }
+    assert.equal(new TestDevice().createHostPool().stats().limitBytes, 1024 * MiB)
+    assert.equal(new TestDevice().createHostPool({ maxPoolBytes: 100 * KiB }).allocate(1).byteLength, 1)
+  })
+
+  it('sizes, alignments, types and counts, changing nothing', () => {
+    const { pool } = setUp()
+    const before = pool.stats()
+    for (const bytes of [0, -1, 1.5, Number.NaN, Infinity, 2 ** 53]) {
+      assert.throws(() => pool.allocate(bytes), { name: 'RangeError', message: /bytes/ })
+      assert.throws(() => pool.tryAllocate(bytes), { name: 'RangeError', message: /bytes/ })
+    }
+    assert.throws(() => pool.allocate('64' as never), { name: 'TypeError', message: /bytes/ })
+    for (const alignment of [0, 3, 4 * MiB, -1]) {
+      assert.throws(() => pool.allocate(1, undefined, alignment), { name: 'RangeError', message: /alignment/ })
+    }
+    for (const count of [0, 1.5, 2 ** 51]) {
+      assert.throws(() => pool.allocateArray(Float64Array, count), { name: 'RangeError', message: /count/ })
+    }
+    assert.throws(() => pool.allocateArray(DataView as never, 1), { name: 'TypeError', message: /typed array/ })
+    assert.deepEqual({ ...pool.stats(), cacheMisses: 0 }, { ...before, cacheMisses: 0 })
+    assert.throws(() => pool.allocate(1).view(Array as never), { name: 'TypeError', message: /view: type/ })
+    assert.throws(() => pool.trimTo(-1), { name: 'RangeError', message: /trimTo/ })
+  })
+
+  it('copies that do not fit, or to and from what is no device memory', () => {
+    const { device, pool, stream } = setUp()
+    const host = pool.allocate(100)
+    const words = device.createPool().allocateArray(Uint32Array, 64, stream)
+    const part = words.subarray(8, 16)
+    const elsewhere = new TestDevice().createPool().allocate(100)
+    device.context.activate()
+    const before = callsOf(device)
+    const ranges: readonly (readonly number[])[] = [
+      [0, 0, 101],
+      [0, 101],
+      [-1],
+      [0.5],
+      [0, -4, 8],
+      [200, 0, 100],
+      [0, 0, -1],
+    ]
+    for (const range of ranges) {
+      const message = /byteOffset|byteLength|bytes/
+      assert.throws(() => host.copyTo(words.buffer, ...range), { name: 'RangeError', message }, `${range}`)
+      assert.throws(() => host.copyFrom(words.buffer, ...range), { name: 'RangeError', message }, `${range}`)
+    }
+    for (const range of [
+      [0, 0, 33],
+      [32, 0, 1],
+      [-4, 0, 4],
+    ]) {
+      assert.throws(() => host.copyTo(part, ...range), { name: 'RangeError' }, `${range}`)
+    }
+    assert.throws(() => host.copyFrom(part, 0, 0, 33), { name: 'RangeError' })
+    assert.throws(() => host.copyFrom(words), { name: 'RangeError' }, 'all of it is too much')
+    for (const bad of [null, undefined, {}, new Uint8Array(4), host]) {
+      const expected = { name: 'TypeError', message: /DeviceBuffer or DeviceArray/ }
+      assert.throws(() => host.copyTo(bad as never), expected)
+      assert.throws(() => host.copyFrom(bad as never), expected)
+    }
+    for (const copy of [() => host.copyTo(elsewhere), () => host.copyFrom(elsewhere)]) {
+      assert.throws(copy, { name: 'PoolError', message: /another device/ })
+    }
+    words.buffer.free()
+    assert.throws(() => host.copyTo(words), { name: 'PoolError', message: /freed/ })
+    assert.equal(callsOf(device), before)
+    host.free()
+    assert.equal(pool.stats().pendingBytes, 0, 'nothing was noted')
+  })
+
+  it('streams that are closed, of another device, or none', () => {
+    const { device, pool } = setUp()
+    const host = pool.allocate(100)
+    const elsewhere = new TestDevice().createStream()
+    const closed = device.createStream()
+    const target = device.createPool().allocate(100, closed)
+    closed.close()
+    const foreign = { name: 'PoolError', message: /another device/ }
+    assert.throws(() => pool.allocate(1, elsewhere), foreign)
+    const none = { name: 'TypeError', message: /stream must be a Stream/ }
+    assert.throws(() => pool.allocate(1, null as never), none)
+    assert.throws(() => pool.tryAllocate(1, {} as never), none)
+    assert.throws(() => host.free({} as never), none)
+    assert.throws(() => host.recordUse(elsewhere), foreign)
+    assert.throws(() => host.free(elsewhere), foreign)
+    assert.throws(() => host.recordUse({} as never), { name: 'TypeError', message: /recordUse: stream/ })
+    const over = { name: 'PoolError', message: /stream is closed/ }
+    assert.throws(() => pool.allocate(1, closed), over)
+    assert.throws(() => host.recordUse(closed), over)
+    assert.throws(() => host.copyTo(target), over)
+    assert.throws(() => host.copyFrom(target), over)
+    assert.equal(host.freed, false)
+    host.free(closed)
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+})
+
+function assertStale(
+  stale: ReturnType<ReturnType<typeof setUp>['pool']['allocate']>,
+  target: ReturnType<typeof setUp>['target'],
+  stream: ReturnType<typeof setUp>['stream'],
+): void {
+  const uses: readonly (() => unknown)[] = [
+    () => stale.bytes,
+    () => stale.view(Uint8Array),
+    () => (stale as unknown as { elements: unknown }).elements,
+    () => (stale as unknown as { length: unknown }).length,
+    () => stale.byteLength,
+    () => stale.devicePtr,
+    () => stale.copyTo(target),
+    () => stale.copyTo(target, 0, 0, 0),
+    () => stale.copyFrom(target),
+    () => stale.recordUse(stream),
+    () => stale.free(),
+    () => stale.free(stream),
+  ]
+  for (const use of uses) assert.throws(use, PoolError, `${use}`)
+}

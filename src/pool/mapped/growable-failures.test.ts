@@ -1,0 +1,267 @@
+// Every driver call of a growable buffer's life fails in turn, once or from then on. A call that is refused leaves length,
+// address and contents as they were, with a single failure the memory too; and once the driver works again all of it can
+// be had and given back.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../../base/bytes.js'
+import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import type { Stream } from '../../order/stream.js'
+import { TestDevice } from '../pool-fixture.suite.js'
+import type { GrowableBuffer } from './growable-buffer.js'
+
+const CAPACITY = 64 * MiB
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof CudaError || error instanceof OutOfMemoryError
+}
+
+function callsOf(device: TestDevice): number {
+  return [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
+}
+
+function open() {
+  const device = new TestDevice({ capacityBytes: CAPACITY })
+  const streams = [device.createStream(), device.createStream()]
+  const buffer = device.createGrowableBuffer({ bytes: 3 * MiB, stream: streams[0] })
+  buffer.fill(1)
+  return { device, buffer, workload: new Workload(device, buffer, streams) }
+}
+
+/** Grows, shrinks with work pending, grows again, waits; what the driver refuses is left undone. */
+class Workload {
+  refusals = 0
+  /** length that the buffer should have */
+  bytes = 3 * MiB
+
+  constructor(
+    private readonly device: TestDevice,
+    private readonly buffer: GrowableBuffer,
+    private readonly streams: readonly Stream[],
+  ) {}
+
+  run(): void {
+    const [a, b] = this.streams
+    const { buffer } = this
+    this.resize('grow', 4 * MiB)
+    this.resize('grow', 5 * MiB)
+    this.resize('grow', 40 * MiB)
+    this.resize('grow', 100 * MiB) // beyond the reservation
+    buffer.recordUse(b)
+    this.hold(b)
+    this.resize('shrink', 20 * MiB)
+    this.hold(a)
+    this.resize('grow', 30 * MiB)
+    this.resize('shrink', 6 * MiB)
+    this.attempt(() => buffer.home.settle())
+    this.attempt(() => buffer.settleSync())
+    this.resize('grow', 60 * MiB)
+    const view = buffer.array(Uint8Array)
+    this.resize('shrink', 5 * MiB) // below the view
+    view.free()
+    this.resize('shrink', 4 * MiB)
+    this.attempt(() => buffer.settleSync())
+  }
+
+  private resize(how: 'grow' | 'shrink', bytes: number): void {
+    const before = this.buffer.byteLength
+    assert.equal(before, this.bytes)
+    this.attempt(() => {
+      this.buffer[how](bytes)
+      this.bytes = bytes
+    })
+    if (this.bytes === before) assert.equal(this.buffer.byteLength, before)
+    this.buffer.check()
+  }
+
+  private hold(stream: Stream): void {
+    this.device.hold(stream)
+    this.attempt(() => {
+      this.device.context.activate().cuMemsetD8Async(this.buffer.ptr + 1 * MiB, 9, this.bytes - 1 * MiB, stream.handle)
+    })
+  }
+
+  private attempt(step: () => void): void {
+    try {
+      step()
+    } catch (error) {
+      if (!isRefusal(error) && !(error instanceof PoolError) && !(error instanceof RangeError)) throw error
+      this.refusals++
+    }
+  }
+}
+
+function assertRecovers({ device, buffer, workload }: ReturnType<typeof open>): void {
+  buffer.check()
+  assert.equal(buffer.byteLength, workload.bytes)
+  assert.equal(buffer.readSync(0, 1 * MiB)[1 * MiB - 1], 1, 'contents are kept')
+  buffer.grow(buffer.byteLength + 3 * MiB)
+  buffer.fill(1, workload.bytes)
+  buffer.settleSync()
+  assert.equal(device.freeBytes(), CAPACITY - buffer.mappedBytes, 'no memory is anywhere else')
+  buffer.grow(CAPACITY)
+  assert.equal(device.freeBytes(), 0)
+  buffer.fill(2)
+  assert.equal(buffer.readSync(CAPACITY - 1)[0], 2)
+  const { ptr } = buffer
+  buffer.free()
+  buffer.settleSync()
+  assertAllBack(device, ptr)
+}
+
+/** Memory and addresses are the device's again; `ptr` is where the buffer was. */
+function assertAllBack(device: TestDevice, ptr: number): void {
+  assert.equal(device.freeBytes(), CAPACITY)
+  assert.throws(() => device.driver.cuMemAddressFree(ptr, CAPACITY), /not a whole reserved range/)
+}
+
+/** How many driver calls `work` makes when none fails. */
+function countCalls(work: (opened: ReturnType<typeof open>) => void): number {
+  const opened = open()
+  const before = callsOf(opened.device)
+  work(opened)
+  return callsOf(opened.device) - before
+}
+
+describe('driver failures: growable buffer', () => {
+  const calls = countCalls(({ workload }) => workload.run())
+
+  it('the workload itself runs, and is refused only what is too much', () => {
+    const opened = open()
+    opened.workload.run()
+    assert.equal(opened.workload.refusals, 2)
+    assert.ok(calls > 80, `${calls} driver calls`)
+    assertRecovers(opened)
+  })
+
+  for (const [name, codeOf] of [
+    ['out of memory', () => 2],
+    ['another refusal', (nth: number) => (nth % 2 === 0 ? 1 : 999)],
+  ] as const) {
+    for (const onwards of [false, true]) {
+      it(`${name}, ${onwards ? 'from the n-th call on' : 'at the n-th call'}, for each of its calls`, () => {
+        for (let nth = 1; nth <= calls; nth++) {
+          const opened = open()
+          opened.device.driver.failCall({ call: '*', nth, code: codeOf(nth), onwards })
+          try {
+            opened.workload.run()
+            opened.device.driver.clearFaults()
+            assertRecovers(opened)
+          } catch (error) {
+            throw new Error(`after call ${nth} of ${calls} failed`, { cause: error })
+          }
+        }
+      })
+    }
+  }
+
+  it('a growth that fails once leaves everything exactly as it was, whichever call it was', () => {
+    const steps = countCalls(({ buffer }) => buffer.grow(50 * MiB))
+    assert.ok(steps > 20, `${steps} calls`)
+    for (let nth = 1; nth <= steps; nth++) {
+      for (const code of [2, 999]) {
+        const { device, buffer } = open()
+        const before = [buffer.ptr, buffer.byteLength, buffer.mappedBytes, device.freeBytes()]
+        device.driver.failCall({ call: '*', nth, code })
+        assert.throws(() => buffer.grow(50 * MiB), code === 2 ? OutOfMemoryError : CudaError)
+        assert.deepEqual([buffer.ptr, buffer.byteLength, buffer.mappedBytes, device.freeBytes()], before)
+        buffer.check()
+        buffer.grow(50 * MiB)
+        buffer.fill(1, 3 * MiB)
+        assert.equal(buffer.readSync(50 * MiB - 1)[0], 1)
+      }
+    }
+  })
+
+  it('what a failed growth could not undo is undone by the next one', () => {
+    const { device, buffer } = open()
+    buffer.grow(32 * MiB)
+    device.driver.failCall({ call: 'cuMemSetAccess', code: 999 })
+    device.driver.failCall({ call: 'cuMemUnmap', code: 999, onwards: true })
+    assert.throws(() => buffer.grow(62 * MiB), { name: 'CudaError', call: 'cuMemSetAccess' })
+    assert.deepEqual([buffer.byteLength, buffer.mappedBytes], [32 * MiB, 62 * MiB])
+    assert.throws(() => buffer.grow(34 * MiB), { name: 'CudaError', call: 'cuMemUnmap' })
+    buffer.check()
+    device.driver.clearFaults()
+    buffer.grow(34 * MiB)
+    assert.deepEqual([buffer.mappedBytes, device.freeBytes()], [34 * MiB, CAPACITY - 34 * MiB])
+    buffer.fill(1)
+    assert.equal(buffer.readSync(34 * MiB - 1)[0], 1)
+  })
+
+  it('a buffer that cannot be made leaves nothing behind', () => {
+    const make = (device: TestDevice) => device.createGrowableBuffer({ bytes: 20 * MiB })
+    const device = new TestDevice({ capacityBytes: CAPACITY })
+    const before = callsOf(device)
+    const { ptr } = make(device)
+    const making = callsOf(device) - before
+    for (let nth = 1; nth <= making; nth++) {
+      const device = new TestDevice({ capacityBytes: CAPACITY })
+      device.driver.failCall({ call: '*', nth, code: 999 })
+      try {
+        make(device).home.close()
+      } catch (error) {
+        assert.ok(error instanceof CudaError || error instanceof PoolError, `${error}`)
+      }
+      device.driver.clearFaults()
+      assertAllBack(device, ptr)
+    }
+  })
+
+  it('what a buffer that cannot be made could not give back is given back with the device', () => {
+    for (const call of ['cuMemRelease', 'cuMemAddressFree'] as const) {
+      const device = new TestDevice({ capacityBytes: CAPACITY })
+      const { home, ptr } = device.createGrowableBuffer({ bytes: 20 * MiB }) // the probe of virtual memory is done
+      home.close()
+      device.driver.failCall({ call: 'cuMemMap', code: 999 })
+      device.driver.failCall({ call, code: 999, onwards: true })
+      assert.throws(() => device.createGrowableBuffer({ bytes: 20 * MiB }), { name: 'CudaError', call: 'cuMemMap' })
+      device.driver.clearFaults()
+      device.context.destroyRest()
+      assertAllBack(device, ptr)
+    }
+  })
+
+  it('memory that the driver does not take back counts as mapped', () => {
+    const { device, buffer } = open()
+    buffer.grow(32 * MiB)
+    device.driver.failCall({ call: 'cuMemRelease', code: 999, onwards: true })
+    buffer.shrink(0)
+    assert.ok(buffer.mappedBytes > 0)
+    assert.equal(device.freeBytes(), CAPACITY - buffer.mappedBytes)
+    device.driver.clearFaults()
+    buffer.settleSync()
+    assert.deepEqual([buffer.mappedBytes, device.freeBytes()], [0, CAPACITY])
+  })
+
+  it('a free succeeds whatever the driver says, and waiting or closing goes on where it stopped', () => {
+    const freeing = countCalls(({ buffer }) => {
+      buffer.grow(30 * MiB)
+      buffer.free()
+      buffer.settleSync()
+    })
+    for (const finish of [
+      (buffer: GrowableBuffer) => buffer.settleSync(),
+      (buffer: GrowableBuffer) => buffer.home.close(),
+    ]) {
+      for (let nth = 1; nth <= freeing; nth++) {
+        for (const onwards of [false, true]) {
+          const { device, buffer } = open()
+          buffer.grow(30 * MiB)
+          const { ptr } = buffer
+          device.driver.failCall({ call: '*', nth, code: 999, onwards })
+          buffer.free()
+          assert.equal(buffer.freed, true)
+          try {
+            finish(buffer)
+          } catch (error) {
+            assert.ok(error instanceof CudaError, `${error}`)
+          }
+          device.driver.clearFaults()
+          finish(buffer)
+          assertAllBack(device, ptr)
+        }
+      }
+    }
+  })
+})

@@ -1,0 +1,292 @@
+// What stands behind a growable buffer and the typed views over it. Addresses and memory are the range's
+// (growable-range.ts); here is who may use how much of it, and when the rest may be unmapped. cuMemUnmap waits for nothing,
+// so a shrink or a free only lets go: what lies beyond is unmapped once the host has seen complete all that was submitted
+// until then to the streams that use the buffer. One such wait is under way at a time; what is let go meanwhile waits next.
+
+import { assert } from '../../base/assert.js'
+import { checkByteCount, formatBytes } from '../../base/bytes.js'
+import { CudaError, DeviceLostError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { type Context, unreachable } from '../../driver/context.js'
+import type { Clocks } from '../../order/clocks.js'
+import { untilDone } from '../../order/polling.js'
+import type { Stream } from '../../order/stream.js'
+import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
+import { isOutOfMemory } from '../backing/backing.js'
+import type { GrowableRange } from '../backing/growable-range.js'
+import { DeviceBuffer } from '../buffer.js'
+import type { BufferHome, BufferOwner } from '../home.js'
+import { RecordHome, type RecordPool } from '../record-home.js'
+import { freeSlowly } from '../slow-free.js'
+
+/** The record of the buffer itself; views have higher ones. */
+export const WHOLE = 0
+
+type Use = readonly [clocks: Clocks, slot: number, stamp: number]
+
+export class GrowableHome implements BufferHome, RecordPool {
+  readonly context: Context
+  /** it is all of this for the buffer itself */
+  owner: BufferOwner = this
+  readonly pool = this
+  readonly record = WHOLE
+  /** true when everything has been given back */
+  closed = false
+  private byteLength = 0
+  private freed = false
+  /** by record: the bytes that a view covers, from the beginning of the buffer */
+  private readonly views = new Map<number, number>()
+  private lastView = WHOLE
+  /** the streams that may use the buffer: its own and those announced */
+  private readonly users: Set<Stream>
+  /** what lies beyond `keepBytes` can be unmapped after these uses */
+  private leaving: { keepBytes: number; readonly uses: readonly Use[] } | null = null
+  /** a poll of what is leaving goes on in the background */
+  private watched = false
+
+  constructor(
+    clocks: Clocks,
+    readonly stream: Stream,
+    readonly range: GrowableRange,
+  ) {
+    this.context = clocks.context
+    this.users = new Set([stream])
+  }
+
+  grow(bytes: number): void {
+    this.checkLive(WHOLE, 'grow')
+    checkLength(bytes, 'grow: bytes')
+    const { byteLength, range } = this
+    if (bytes < byteLength) {
+      throw new RangeError(`grow: ${bytes} bytes are fewer than the ${byteLength} there are; use shrink`)
+    }
+    if (bytes > range.capacityBytes) {
+      throw new RangeError(
+        `grow: ${bytes} bytes are beyond the ${range.capacityBytes} reserved; create the buffer with more capacityBytes`,
+      )
+    }
+    try {
+      range.growTo(bytes)
+    } catch (error) {
+      throw isOutOfMemory(error) ? this.outOfMemory(bytes) : error
+    }
+    this.byteLength = bytes
+    if (this.leaving !== null) this.leaving.keepBytes = Math.max(this.leaving.keepBytes, bytes)
+  }
+
+  shrink(bytes: number): void {
+    this.checkLive(WHOLE, 'shrink')
+    checkLength(bytes, 'shrink: bytes')
+    if (bytes > this.byteLength) {
+      throw new RangeError(`shrink: ${bytes} bytes are more than the ${this.byteLength} there are; use grow`)
+    }
+    for (const covered of this.views.values()) {
+      if (covered <= bytes) continue
+      throw new PoolError(`shrink: a typed view covers ${covered} bytes, more than ${bytes}; free the view first`)
+    }
+    this.byteLength = bytes
+    this.settleInBackground()
+  }
+
+  /** A buffer over the first `bytes`; it stays valid while this one grows. */
+  view(bytes: number): DeviceBuffer {
+    this.checkLive(WHOLE, 'array')
+    if (bytes > this.byteLength) {
+      throw new RangeError(
+        `array: ${bytes} bytes are more than the ${this.byteLength} there are; grow the buffer first`,
+      )
+    }
+    this.views.set(++this.lastView, bytes)
+    return new DeviceBuffer(new RecordHome(this, this.lastView, this.stream), 0)
+  }
+
+  /** Takes back the buffer, with all that is still mapped, or a view. */
+  release(buffer: DeviceBuffer, stream?: Stream): void {
+    this.checkLive(buffer.record, 'free')
+    if (stream !== undefined) {
+      checkUser('free', stream, this)
+      this.addUser(stream)
+    }
+    if (buffer.record !== WHOLE) {
+      this.views.delete(buffer.record)
+      return
+    }
+    this.end()
+    this.leaving = null // marks from now on cover what an earlier shrink waits for, too
+    this.settleInBackground()
+  }
+
+  /** Gives everything back at once, before any work could use it. */
+  discard(): void {
+    this.users.clear()
+    this.end()
+    this.context.discard(() => this.settle())
+  }
+
+  /** Gives back what was let go and is no longer in use; true when nothing is left of it. */
+  settle(): boolean {
+    while (this.hasExcess()) {
+      this.leaving ??= { keepBytes: this.byteLength, uses: this.usesUntilNow() }
+      const { keepBytes, uses } = this.leaving
+      const pending = uses.filter(use => !this.isComplete(use)) // all are asked, since asking places marks
+      if (pending.length > 0) return false
+      this.giveBack(keepBytes)
+      this.leaving = null
+    }
+    return true
+  }
+
+  /** `settle` that waits on the host for the streams that used the buffer. */
+  settleSync(): void {
+    while (!this.settle()) {
+      for (const [clocks, slot, stamp] of this.leaving!.uses) clocks.catchUp(slot, stamp, true)
+    }
+  }
+
+  /** Waits for all work and gives everything back, held or not. A second close does nothing. */
+  close(): void {
+    if (!this.closed) this.context.finishWork()
+    this.end()
+    if (this.closed) return
+    for (const [clocks, slot, stamp] of this.usesUntilNow()) {
+      if (clocks.context !== this.context) clocks.catchUp(slot, stamp, true)
+    }
+    for (const peer of this.range.access.peers) peer.finishWork()
+    this.context.giveBack(() => this.range.close())
+    this.closed = true
+  }
+
+  addressOf(record: number, _tag: number, call: string): number {
+    this.checkLive(record, call)
+    return this.range.base
+  }
+
+  requestedBytesOf(record: number, _tag: number, call: string): number {
+    this.checkLive(record, call)
+    return record === WHOLE ? this.byteLength : this.views.get(record)!
+  }
+
+  isLive(record: number): boolean {
+    return record === WHOLE ? !this.freed : this.views.has(record)
+  }
+
+  recordUse(record: number, _tag: number, stream: Stream): void {
+    this.checkLive(record, 'recordUse')
+    if (!stream.context.sharesAddresses(this.context)) {
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    }
+    this.addUser(stream)
+  }
+
+  changeAccess(location: AccessLocation, access: PoolAccess): void {
+    this.checkLive(WHOLE, 'setAccess')
+    const peer = peerOf(this.context, location, access)
+    if (peer !== null) this.range.access.change(peer, access)
+  }
+
+  free(buffer: DeviceBuffer, stream?: Stream): void {
+    freeSlowly(this.owner, buffer, stream)
+  }
+
+  ownedBy(owner: BufferOwner): this {
+    this.owner = owner
+    return this
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.range.access.reaches(context)
+  }
+
+  /** Asserts that the buffer, its views and its memory tell one story. */
+  check(): void {
+    this.range.check()
+    assert(this.closed || this.byteLength <= this.range.mappedBytes, 'the buffer has memory')
+    for (const bytes of this.views.values()) assert(bytes <= this.byteLength, 'a view lies in its buffer')
+    assert(this.leaving === null || this.leaving.keepBytes >= this.byteLength, 'what is in use stays')
+  }
+
+  private end(): void {
+    this.freed = true
+    this.byteLength = 0
+    this.views.clear()
+  }
+
+  private addUser(stream: Stream): void {
+    for (const user of this.users) {
+      if (user.closed && user.clocks.completed[user.lastSlot] >= user.lastStamp) this.users.delete(user)
+    }
+    this.users.add(stream)
+  }
+
+  /** What covers all that was submitted until now: for each stream the next mark, or its last one. */
+  private usesUntilNow(): Use[] {
+    return [...this.users].map(({ clocks, covering }) => [clocks, ...covering])
+  }
+
+  private isComplete([clocks, slot, stamp]: Use): boolean {
+    if (clocks.completed[slot] < stamp) clocks.catchUp(slot, stamp, false)
+    return clocks.completed[slot] >= stamp
+  }
+
+  private hasExcess(): boolean {
+    return this.freed ? !this.closed : this.range.hasBeyond(this.byteLength)
+  }
+
+  private giveBack(keepBytes: number): void {
+    if (!this.freed) {
+      this.range.shrinkTo(keepBytes)
+      return
+    }
+    this.range.close()
+    this.closed = true
+  }
+
+  /** Settles now if that is possible, or as soon as it is, without keeping Node alive for it. */
+  private settleInBackground(): void {
+    if (this.settleQuietly() || this.watched) return
+    this.watched = true
+    void untilDone(() => this.settleQuietly(), false).finally(() => {
+      this.watched = false
+    })
+  }
+
+  /** A driver that refuses is not asked again here, but by the next call that gives back. */
+  private settleQuietly(): boolean {
+    try {
+      return this.settle()
+    } catch (error) {
+      if (error instanceof CudaError || error instanceof DeviceLostError) return true
+      throw error
+    }
+  }
+
+  private outOfMemory(bytes: number): OutOfMemoryError {
+    const { byteLength, range } = this
+    const deviceFreeBytes = this.context.activate().cuMemGetInfo().freeBytes
+    const largestFreeBytes = Math.min(range.capacityBytes, range.heldBytes + deviceFreeBytes)
+    const wish = byteLength === 0 ? 'for' : `to grow from ${formatBytes(byteLength)} to`
+    return new OutOfMemoryError(
+      `no room ${wish} ${formatBytes(bytes)}: ${formatBytes(range.heldBytes)} are mapped, ` +
+        `${formatBytes(deviceFreeBytes)} free on the device; free memory, here or in other programs`,
+      {
+        requestedBytes: bytes,
+        liveBytes: byteLength,
+        pendingBytes: this.leaving === null ? 0 : Math.max(0, range.heldBytes - this.leaving.keepBytes),
+        reservedBytes: range.heldBytes,
+        largestFreeBytes: largestFreeBytes - (largestFreeBytes % range.granuleBytes),
+        limitBytes: range.capacityBytes,
+        deviceFreeBytes,
+      },
+    )
+  }
+
+  private checkLive(record: number, call: string): void {
+    if (this.isLive(record)) return
+    const what = record === WHOLE ? 'buffer' : 'view'
+    throw new PoolError(`${call}: the ${what} was already freed, or its device closed; keep no reference to it`)
+  }
+}
+
+/** As `checkByteCount`, but a growable buffer may be empty. */
+export function checkLength(bytes: unknown, argument: string): asserts bytes is number {
+  if (bytes !== 0) checkByteCount(bytes, argument)
+}

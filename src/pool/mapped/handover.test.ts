@@ -1,0 +1,104 @@
+// What passes between two processes, with an ordinary file in the place of GPU memory, so that no GPU is needed: both ends
+// are in this process, and what lies between them is the system's socket.
+
+import assert from 'node:assert/strict'
+import * as fs from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, afterEach, beforeEach, describe, it } from 'node:test'
+import { DescriptorError, PoolError } from '../../base/errors.js'
+import type { Context } from '../../driver/context.js'
+import { sendDescriptor } from '../../libraries/descriptors.js'
+import { type Announcement, handOver, takeOver } from './handover.js'
+
+const context = { driver: { simulated: false } } as Context
+const BUFFER: Announcement = { kind: 'buffer', id: 'a', byteLength: 5, memoryBytes: 4096 }
+
+if (process.platform !== 'linux') {
+  it('handing over', { skip: `works on Linux, not on ${process.platform}` }, () => {})
+} else {
+  describe('handing over', () => {
+    const folder = fs.mkdtempSync(join(tmpdir(), 'handover-'))
+    const path = join(folder, 'socket')
+    let before = 0
+    const openFiles = () => fs.readdirSync('/proc/self/fd').length
+    const file = () => fs.openSync('/dev/zero', 'r')
+    const give = (what = BUFFER) => handOver(context, path, file(), what, {})
+    after(() => fs.rmSync(folder, { recursive: true }))
+    beforeEach(() => {
+      before = openFiles()
+    })
+    afterEach(() => {
+      assert.equal(openFiles(), before, 'every descriptor and connection should be closed')
+      assert.deepEqual(fs.readdirSync(folder), [])
+    })
+
+    it('passes a descriptor with what it stands for, and tells the owner when it is let go', async () => {
+      const [connection, taken] = await Promise.all([give(), takeOver(context, path, 'buffer', {})])
+      assert.deepEqual(taken.announcement, BUFFER)
+      const read = taken.use(descriptor => {
+        const bytes = new Uint8Array(3).fill(1)
+        fs.readSync(descriptor, bytes)
+        return [...bytes]
+      })
+      assert.deepEqual(read, [0, 0, 0])
+      assert.equal(connection.open, true)
+      taken.close()
+      taken.close()
+      assert.equal(connection.open, false)
+    })
+
+    it('lets go of everything when what was taken cannot be used', async () => {
+      const [connection, taken] = await Promise.all([give(), takeOver(context, path, 'buffer', {})])
+      const useless = new Error('useless')
+      const use = () =>
+        taken.use(() => {
+          throw useless
+        })
+      assert.throws(use, useless)
+      assert.equal(connection.open, false)
+    })
+
+    it('refuses another kind, and what this process has open, and lets go of it', async () => {
+      const results = await Promise.allSettled([give(), takeOver(context, path, 'pool', {})])
+      const [given, refused] = results
+      assert.ok(refused.status === 'rejected' && refused.reason instanceof PoolError)
+      assert.ok(given.status === 'fulfilled' && !given.value.open)
+
+      const [first, taken] = await Promise.all([give(), takeOver(context, path, 'buffer', {})])
+      const again = await Promise.allSettled([give(), takeOver(context, path, 'buffer', {})])
+      assert.match(`${(again[1] as PromiseRejectedResult).reason}`, /PoolError: this process has opened the buffer/)
+      assert.ok(again[0].status === 'fulfilled' && !again[0].value.open)
+      assert.equal(first.open, true, 'what was opened stays open')
+      taken.use(() => {})
+      const other = await Promise.all([give({ ...BUFFER, id: 'b' }), takeOver(context, path, 'buffer', {})])
+      other[1].use(() => {})
+      other[1].close()
+      taken.close()
+      const once = await Promise.all([give(), takeOver(context, path, 'buffer', {})])
+      once[1].use(() => {})
+      for (const { open } of [first, other[0]]) assert.equal(open, false)
+      once[1].close()
+      assert.equal(once[0].open, false)
+    })
+
+    it('refuses words that are not ours', async () => {
+      const wrong = ['', 'no JSON', 'null', '5', '{}', '{"kind":"pool"}', JSON.stringify({ ...BUFFER, kind: 'file' })]
+      for (const words of [...wrong, JSON.stringify({ ...BUFFER, byteLength: '5' })]) {
+        const descriptor = file()
+        const [refused] = await Promise.allSettled([
+          takeOver(context, path, 'buffer', {}),
+          sendDescriptor(path, descriptor, Buffer.from(words)),
+        ])
+        fs.closeSync(descriptor)
+        const { reason } = refused as PromiseRejectedResult
+        assert.ok(reason instanceof DescriptorError && reason.code === 'EPROTO', `${words}: ${reason}`)
+      }
+    })
+
+    it('closes the descriptor when nobody comes', async () => {
+      await assert.rejects(handOver(context, path, file(), BUFFER, { timeoutMs: 0 }), { code: 'ETIMEDOUT' })
+      await assert.rejects(takeOver(context, path, 'buffer', { timeoutMs: 0 }), { code: 'ETIMEDOUT' })
+    })
+  })
+}

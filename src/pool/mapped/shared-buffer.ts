@@ -1,0 +1,172 @@
+// Memory that two processes have mapped at a time. Its granules belong to it alone, since whoever is handed a granule
+// has all that lies in it. The driver counts who has the memory: it lives until the last process has let go, in any order.
+
+import { randomUUID } from 'node:crypto'
+import { checkByteCount, formatBytes } from '../../base/bytes.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, DEVICE_ATTRIBUTE } from '../../driver/constants.js'
+import type { Context } from '../../driver/context.js'
+import type { Clocks } from '../../order/clocks.js'
+import { checkStreamOf, type Stream } from '../../order/stream.js'
+import { GrowableRange } from '../backing/growable-range.js'
+import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
+import { asUnsupported } from '../unsupported.js'
+import { GrowableHome } from './growable-home.js'
+import { asGone, checkShare, handOver, type PassOptions, type Taken, takeOver } from './handover.js'
+import { MappedBuffer } from './mapped-buffer.js'
+
+const FILE = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+const INSTEAD = "share a driver pool, if there is one: createDriverPool({ handleTypes: 'posixFileDescriptor' })"
+
+/** How a buffer of another process is opened. */
+export interface OpenOptions extends PassOptions {
+  /** the stream that its copies run in (the device's default stream) */
+  readonly stream?: Stream
+}
+
+/** One piece, since one driver handle is what goes to the other process. */
+class SharedRange extends GrowableRange {
+  constructor(
+    context: Context,
+    granuleBytes: number,
+    memoryBytes: number,
+    readonly id: string,
+    private readonly handleOf: () => number,
+    /** of memory that another process made: what it was taken by */
+    readonly taken: Taken | null = null,
+  ) {
+    super(context, granuleBytes, memoryBytes)
+  }
+
+  /** The driver's handle of the memory. */
+  get handle(): number {
+    return this.pieces[0].handle
+  }
+
+  override close(): void {
+    super.close()
+    this.taken?.close()
+  }
+
+  protected override pieceBytes(): number {
+    return this.capacityBytes
+  }
+
+  protected override obtain(): number {
+    return this.handleOf()
+  }
+}
+
+/**
+ * A buffer that another process can use at the same time: `share` it at a path, and open it there by
+ * `device.openShared(path)`. Made by the device: `device.createSharedBuffer(bytes)`. Each process frees its own; the memory
+ * lives until all have. Work is ordered by streams within a process only: between processes, wait on the host.
+ */
+export class SharedBuffer extends MappedBuffer {
+  private constructor(
+    home: GrowableHome,
+    private readonly range: SharedRange,
+  ) {
+    super(home)
+  }
+
+  /** New memory; nothing stays behind when there is none. */
+  static create(clocks: Clocks, stream: Stream, bytes: number): SharedBuffer {
+    checkByteCount(bytes, 'createSharedBuffer: bytes')
+    checkStreamOf('createSharedBuffer', stream, clocks)
+    stream.checkOpen('createSharedBuffer')
+    const { context } = clocks
+    const granuleBytes = granuleOf('createSharedBuffer', context)
+    const memoryBytes = Math.ceil(bytes / granuleBytes) * granuleBytes
+    const { freeBytes, totalBytes } = context.activate().cuMemGetInfo()
+    if (memoryBytes > totalBytes) throw noRoom(bytes, freeBytes, totalBytes)
+    const create = () => context.activate().cuMemCreate(memoryBytes, context.device, FILE)
+    const range = new SharedRange(context, granuleBytes, memoryBytes, randomUUID(), create)
+    try {
+      return SharedBuffer.mapped(clocks, stream, range, bytes)
+    } catch (error) {
+      throw asUnsupported(error, `createSharedBuffer: the driver makes no memory that can be shared; ${INSTEAD}`)
+    }
+  }
+
+  /** The memory that another process shares at `path`. */
+  static async open(clocks: Clocks, defaultStream: Stream, path: string, options: OpenOptions): Promise<SharedBuffer> {
+    checkShare('openShared', path, options)
+    const { stream = defaultStream } = options
+    checkStreamOf('openShared', stream, clocks)
+    stream.checkOpen('openShared')
+    const { context } = clocks
+    const granuleBytes = granuleOf('openShared', context)
+    const taken = await takeOver(context, path, 'buffer', options)
+    return taken.use(descriptor => {
+      stream.checkOpen('openShared')
+      const { byteLength, memoryBytes, id } = taken.announcement
+      const load = () => context.activate().cuMemImportFromShareableHandle(descriptor, FILE)
+      try {
+        const range = new SharedRange(context, granuleBytes, memoryBytes, id, load, taken)
+        return SharedBuffer.mapped(clocks, stream, range, byteLength)
+      } catch (error) {
+        throw asGone(error, 'openShared')
+      }
+    })
+  }
+
+  private static mapped(clocks: Clocks, stream: Stream, range: SharedRange, bytes: number): SharedBuffer {
+    const home = new GrowableHome(clocks, stream, range)
+    try {
+      home.grow(bytes)
+    } catch (error) {
+      home.discard()
+      throw error
+    }
+    return new SharedBuffer(home, range)
+  }
+
+  /**
+   * Hands the buffer to one other process of the same user, which calls `device.openShared(path)`; either may come first.
+   * `path` names a socket file, which must not exist and is gone when the returned promise settles. Waits for the work
+   * submitted to the buffer's stream, so that what it wrote is there. Rejects with DescriptorError when nobody comes in time
+   * (`timeoutMs`, 10 seconds), or when the system forbids it or is not Linux; with PoolError when the buffer was opened here,
+   * since only its maker shares it.
+   */
+  async share(path: string, options: PassOptions = {}): Promise<void> {
+    checkShare('share', path, options)
+    this.home.addressOf(this.record, this.tag, 'share')
+    if (this.range.taken !== null)
+      throw new PoolError('share: this buffer was opened here; let the process that made it share it')
+    if (!this.stream.closed) await this.stream.finished()
+    else this.stream.clocks.synchronize()
+    const byteLength = this.home.requestedBytesOf(this.record, this.tag, 'share')
+    const { handle, id, capacityBytes: memoryBytes } = this.range
+    const descriptor = this.context.activate().cuMemExportToShareableHandle(handle, FILE)
+    const announcement = { kind: 'buffer', id, byteLength, memoryBytes } as const
+    const connection = await handOver(this.context, path, descriptor, announcement, options)
+    connection.close()
+  }
+}
+
+/** The granularity of memory that can be shared; PoolError, with what to use instead, where there is none. */
+function granuleOf(call: string, context: Context): number {
+  const obstacle = virtualMemoryObstacle(context)
+  if (obstacle !== null) throw new PoolError(`${call} needs virtual memory management: ${obstacle}; ${INSTEAD}`)
+  const driver = context.activate()
+  const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+  if (driver.cuDeviceGetAttribute(attribute, context.device) !== 1) {
+    throw new PoolError(
+      `${call}: this device exports no memory as file descriptors, which it does on Linux; ${INSTEAD}`,
+    )
+  }
+  return driver.cuMemGetAllocationGranularity(context.device)
+}
+
+function noRoom(bytes: number, freeBytes: number, totalBytes: number): OutOfMemoryError {
+  return new OutOfMemoryError(`no room for ${formatBytes(bytes)}: the device has ${formatBytes(totalBytes)} in all`, {
+    requestedBytes: bytes,
+    liveBytes: 0,
+    pendingBytes: 0,
+    reservedBytes: 0,
+    largestFreeBytes: freeBytes,
+    limitBytes: totalBytes,
+    deviceFreeBytes: freeBytes,
+  })
+}

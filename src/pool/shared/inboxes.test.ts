@@ -1,0 +1,208 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import type { DeviceBuffer } from '../buffer.js'
+import { TestDevice } from '../pool-fixture.suite.js'
+import type { SharedPool } from './shared-pool.js'
+
+const KEPT = 64
+const PARCEL = 15
+const PARCELS = 128
+/** Blocks that an inbox has room for. */
+const ROOM = PARCELS * PARCEL
+
+/** A pool with a thread that allocates, and another one that frees. */
+function twoThreads() {
+  const { pool, keeper, attach } = new TestDevice().createSharedPool()
+  const [producer, consumer] = [attach(), attach()]
+  return { pool, keeper, attach, producer, consumer, inboxes: keeper['state'].slots.inboxes }
+}
+
+function send(producer: SharedPool, consumer: SharedPool, count = 1, bytes = 1000): void {
+  const buffers = Array.from({ length: count }, () => producer.allocate(bytes))
+  for (const buffer of buffers) consumer.adopt(buffer.transfer()).free()
+}
+
+/** Runs `work` until it has made `count` plain stores to the named arrays, where its thread dies; returns whether it did. */
+function runUntil(count: number, arrays: [owner: object, name: string][], work: () => void): boolean {
+  const death = new Error('death')
+  let stores = 0
+  const undo = arrays.map(([owner, name]) => {
+    const array = Reflect.get(owner, name) as object
+    const watched = new Proxy(array, {
+      get: (target, key) => Reflect.get(target, key) as unknown,
+      set: (target, key, value) => {
+        if (stores++ === count) throw death
+        return Reflect.set(target, key, value)
+      },
+    })
+    Reflect.set(owner, name, watched)
+    return () => Reflect.set(owner, name, array)
+  })
+  try {
+    work()
+    return false
+  } catch (error) {
+    assert.equal(error, death)
+    return true
+  } finally {
+    for (const back of undo) back()
+  }
+}
+
+describe('an inbox', () => {
+  it('gives blocks back to the thread that allocated them, however many threads free them and stop', () => {
+    const { pool, producer, attach, inboxes } = twoThreads()
+    const consumers = Array.from({ length: 5 }, attach)
+    const held = Array.from({ length: 100 }, () => producer.allocate(1000))
+    for (let round = 0; round < 300; round++) {
+      const before = pool.stats()
+      // The first two free little, and so leave parcels half full behind.
+      const free = (buffer: DeviceBuffer, index: number) =>
+        consumers[round === 3 ? index % 2 : 2 + (index % 3)].adopt(buffer.transfer()).free()
+      held.forEach(free)
+      held.splice(0, 100, ...Array.from({ length: 100 }, () => producer.allocate(1000)))
+      const after = pool.stats()
+      assert.deepEqual([after.cacheMisses, after.growths], [before.cacheMisses, before.growths], `round ${round}`)
+    }
+    assert.equal(inboxes.all().size, 0)
+    for (const buffer of held) buffer.free()
+    pool.check()
+  })
+
+  it('gives what it has no room for to the heap', () => {
+    const { pool, producer, consumer, inboxes } = twoThreads()
+    send(producer, consumer, ROOM + 5)
+    assert.equal(inboxes.all().size, ROOM)
+    pool.check()
+    assert.equal(pool.stats().cachedBytes, ROOM * 1024)
+    const { cacheMisses } = pool.stats()
+    send(producer, consumer, ROOM)
+    assert.deepEqual([inboxes.all().size, pool.stats().cacheMisses], [ROOM, cacheMisses])
+    const own = producer['state'].slots.inboxes
+    assert.equal(own.oldest, own.seen, 'nothing is looked at twice')
+    pool.check()
+  })
+
+  it('is emptied into the heap by its thread when nothing in it fits', () => {
+    const { pool, producer, consumer, inboxes } = twoThreads()
+    send(producer, consumer, 2 * KEPT)
+    producer.allocate(5000).free()
+    assert.equal(inboxes.all().size, 0)
+    assert.equal(pool.stats().cachedBytes, KEPT * 1024 + 5120)
+    pool.check()
+  })
+
+  it('of a thread that has died gets nothing more, also when nobody has cleared up behind that yet', () => {
+    const { pool, keeper, producer, consumer, inboxes } = twoThreads()
+    const adopted = consumer.adopt(producer.allocate(5000).transfer())
+    send(producer, consumer, 3)
+    keeper['state'].roster.bury(producer['state'].thread)
+    adopted.free()
+    assert.equal(inboxes.all().size, 3)
+    keeper.sweep()
+    assert.deepEqual([inboxes.all().size, pool.stats().cachedBytes], [0, 0])
+    pool.check()
+  })
+
+  it('is left alone while its thread was stopped inside its door', () => {
+    const { pool, producer, consumer, inboxes } = twoThreads()
+    send(producer, consumer, 3)
+    producer['state'].slots.door.enter()
+    pool.trimTo(0)
+    assert.equal(inboxes.all().size, 3)
+    producer['state'].slots.door.leave()
+    pool.trimTo(0)
+    assert.deepEqual([inboxes.all().size, pool.stats().reservedBytes], [0, 0])
+  })
+
+  it('serves the next thread that has its number', () => {
+    const { pool, producer, consumer, attach, inboxes } = twoThreads()
+    send(producer, consumer, 2 * ROOM)
+    const { thread } = producer['state']
+    const kept = consumer.adopt(producer.allocate(1000).transfer())
+    producer.close()
+    assert.equal(inboxes.all().size, 0)
+    const next = attach()
+    assert.equal(next['state'].thread, thread)
+    kept.free()
+    assert.equal(inboxes.all().size, 1)
+    const { cacheMisses } = pool.stats()
+    next.allocate(1000).free()
+    assert.equal(pool.stats().cacheMisses, cacheMisses)
+    pool.check()
+  })
+
+  it('has room again for what threads began to send before they left or died', () => {
+    const { keeper, producer, attach, inboxes } = twoThreads()
+    for (let round = 0; round < 2 * PARCELS; round++) {
+      const consumer = attach()
+      send(producer, consumer)
+      assert.equal(inboxes.all().size, 1)
+      if (round % 2 === 0) consumer.close()
+      else keeper['state'].roster.bury(consumer['state'].thread)
+      keeper.sweep()
+    }
+  })
+
+  for (const begun of [2 ** 31 - 2, -(2 ** 31) + 2, -2]) {
+    it(`goes on where its counter wraps around, at ${begun}`, () => {
+      const { pool, attach, inboxes } = twoThreads()
+      inboxes['begun'].fill(begun)
+      const [producer, consumer] = [attach(), attach()]
+      for (let round = 0; round < 9; round++) {
+        send(producer, consumer, PARCEL)
+        assert.equal(inboxes.all().size, PARCEL)
+      }
+      assert.equal(pool.stats().cacheMisses, PARCEL)
+    })
+  }
+
+  const skip = process.arch !== 'x64' && 'stores are plain on x64 only'
+  for (const dies of ['frees', 'allocates'] as const) {
+    it(`loses nothing when a thread that ${dies} for another one dies between two stores`, { skip }, () => {
+      for (let count = 0, died = true; died; count++) {
+        const { pool, keeper, producer, consumer, inboxes } = twoThreads()
+        const adopted = Array.from({ length: PARCEL }, () => producer.allocate(1000)).map(buffer =>
+          consumer.adopt(buffer.transfer()),
+        )
+        adopted.pop()!.free() // has begun a parcel
+        if (dies === 'frees') {
+          const own = consumer['state'].slots.inboxes
+          const free = () => {
+            for (const buffer of adopted) buffer.free()
+          }
+          died = runUntil(
+            count,
+            [
+              [consumer, 'words'],
+              [own, 'holders'],
+              [own, 'words'],
+            ],
+            free,
+          )
+        } else {
+          for (const buffer of adopted) buffer.free()
+          const cache = producer['cache']
+          const arrays: [object, string][] = [
+            [cache, 'words'],
+            [producer['state'].slots.inboxes, 'words'],
+          ]
+          died = runUntil(count, arrays, () => cache.receive(0, 4, 4))
+        }
+        assert.ok(died || count >= 2 * (PARCEL - 1), `${count} stores`)
+        const [dead, alive] = dies === 'frees' ? [consumer, producer] : [producer, consumer]
+        keeper['state'].roster.bury(dead['state'].thread)
+        keeper.sweep()
+        pool.reclaim(dead.thread)
+        pool.check()
+        assert.ok(pool.live().every(({ thread }) => thread === alive.thread))
+        alive.close()
+        pool.check()
+        pool.processDeferred()
+        pool.trimTo(0)
+        const { liveBuffers, cachedBytes, reservedBytes } = pool.stats()
+        assert.deepEqual([liveBuffers, cachedBytes, reservedBytes, inboxes.all().size], [0, 0, 0, 0], `${count}`)
+      }
+    })
+  }
+})

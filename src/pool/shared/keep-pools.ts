@@ -1,0 +1,132 @@
+// The thread that keeps the shared pools which another thread makes of a device. It has the device attached while there is such a
+// pool, and sleeps on one bell, which all who use one of them ring.
+
+import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads'
+import { Context } from '../../driver/context.js'
+import { connectDriver, type SharedDriver } from '../../driver/shared-driver.js'
+import { Clocks } from '../../order/clocks.js'
+import type { SharedOrder } from '../../order/shared-order.js'
+import { Bell } from '../../threads/bell.js'
+import { ThreadStart } from '../../threads/thread-start.js'
+import { seenBy } from '../caching/reserve.js'
+import { Keeper } from './keeper.js'
+import { Keepers } from './keepers.js'
+import { OutsideLock } from './outside-lock.js'
+import { type SharedPoolState, SharedState } from './shared-state.js'
+
+/** What a keeper's thread needs of the device. */
+export interface KeptDevice {
+  readonly driver: SharedDriver
+  readonly ordinal: number
+  readonly order: SharedOrder
+}
+
+/** The state of a shared pool with all that its keeper needs of the device. */
+export type KeptPoolState = SharedPoolState<KeptDevice>
+
+/** A pool to keep from now on. */
+export interface KeeperData {
+  readonly state: KeptPoolState
+  /** of a ThreadStart, for this pool alone */
+  readonly start: SharedArrayBuffer
+}
+
+/** What the thread is started with. */
+export interface KeeperThreadData {
+  readonly first: KeeperData
+  /** where the next pools come, and null at the end; each time the bell rings */
+  readonly port: MessagePort
+  readonly bell: SharedArrayBuffer
+}
+
+/** Keeps pools in this thread until the thread that makes them says that no more will come. */
+export function keepPools({ first, port, bell: buffer }: KeeperThreadData, started: ThreadStart): void {
+  const bell = new Bell(buffer)
+  const attached = new Attached(first.state.device)
+  const keepers = new Keepers(() => {
+    if (keepers.count === 0) attached.abandon()
+  })
+  const add = ({ device: _, ...pool }: KeptPoolState, start: ThreadStart) => {
+    try {
+      const clocks = attached.attach()
+      const state = new SharedState(pool, seenBy(clocks, pool.config))
+      const onClose = () => {
+        if (keepers.count === 1) attached.leave()
+      }
+      keepers.add(new Keeper(state, clocks, pool.config, attached.outside, onClose))
+    } catch (error) {
+      if (keepers.count === 0) attached.abandon()
+      start.fail(error)
+      return
+    }
+    start.succeed()
+  }
+  add(first.state, started)
+  for (;;) {
+    const { rings } = bell
+    for (let next = receiveMessageOnPort(port); next !== undefined; next = receiveMessageOnPort(port)) {
+      const data = next.message as KeeperData | null
+      if (data === null) {
+        port.close()
+        return
+      }
+      const start = new ThreadStart(data.start)
+      if (start.begin()) add(data.state, start)
+    }
+    bell.sleep(rings, keepers.serve())
+  }
+}
+
+/** The device as this thread has it: attached from the first pool to the last. */
+class Attached {
+  readonly outside: OutsideLock
+  private clocks: Clocks | null = null
+
+  constructor(private readonly device: KeptDevice) {
+    this.outside = new OutsideLock(connectDriver(device.driver))
+  }
+
+  attach(): Clocks {
+    if (this.clocks !== null) return this.clocks
+    const context = Context.open(this.outside.driver, this.device.ordinal)
+    try {
+      this.clocks = new Clocks(context, this.device.order)
+    } catch (error) {
+      context.release()
+      throw error
+    }
+    return this.clocks
+  }
+
+  /** Lets go of the device; after a call that the driver refuses it can be tried again. */
+  leave(): void {
+    if (this.clocks === null) return
+    const { context } = this.clocks
+    context.giveBack(() => {
+      this.clocks!.close()
+      context.destroyRest()
+    })
+    this.clocks.slots.leave() // of a lost device
+    this.clocks = null
+    context.release()
+  }
+
+  /** The same after a failure, whatever the driver says. */
+  abandon(): void {
+    const { clocks } = this
+    if (clocks === null) return
+    this.clocks = null
+    const { context } = clocks
+    const steps = [
+      () => clocks.close(),
+      () => clocks.slots.leave(),
+      () => context.destroyRest(),
+      () => context.release(),
+    ]
+    for (const step of steps) {
+      try {
+        step()
+      } catch {} // what has failed is told already
+    }
+  }
+}

@@ -1,0 +1,49 @@
+import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Clocks } from '../../order/clocks.js'
+import { openProcessBarrier } from '../../threads/process-barrier.js'
+import { granulesOfRange } from '../backing/virtual-backing.js'
+import { decideBacking } from '../caching/choose-backing.js'
+import { type PoolConfig, type PoolOptions, parsePoolOptions } from '../caching/options.js'
+import { newPoolNumber } from '../transferred.js'
+import { LAYOUT_VERSION, MOST_RANGES, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
+
+/** What makes a caching pool one that threads share. */
+export type Shared = PoolOptions & { readonly shared: true }
+
+/** The state of a new pool that threads share, before its keeper has begun. `device` is what other threads need of the device. */
+export function newSharedPool<D>(
+  clocks: Clocks,
+  options: PoolOptions,
+  deviceBytes: number,
+  device: D,
+): SharedPoolState<D> {
+  const config = parsePoolOptions(options, deviceBytes)
+  if (config.debug !== null) {
+    throw new TypeError('debug and shared exclude each other: look for mistakes with a pool of one thread')
+  }
+  return newState('caching', clocks, config, deviceBytes, device)
+}
+
+/** The same of any pool that stands on one. Its bell is its own, unless its keeper has others to look after. */
+export function newState<D, K extends SharedPoolState['kind']>(
+  kind: K,
+  clocks: Clocks,
+  wanted: PoolConfig,
+  deviceBytes: number,
+  device: D,
+): SharedPoolState<D> & { readonly kind: K } {
+  // Decided once: the keeper, which asks the driver by itself, could be answered otherwise, and the room would not fit.
+  const config = decideBacking(clocks.context, wanted)
+  const room = roomFor(clocks, config, deviceBytes)
+  const buffer = new SharedArrayBuffer(sharedStateBytes(room))
+  const bell = new SharedArrayBuffer(4)
+  const identity = { kind, version: LAYOUT_VERSION, process: process.pid, number: newPoolNumber() }
+  return { ...identity, room, config, buffer, bell, device }
+}
+
+function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {
+  const fixed = { ranges: MOST_RANGES, isFenced: openProcessBarrier() === null }
+  if (backing !== 'virtual') return { ...fixed, granules: 0, granuleUnits: MAX_UNITS }
+  const stepBytes = context.activate().cuMemGetAllocationGranularity(context.device)
+  return { ...fixed, granules: granulesOfRange(deviceBytes, stepBytes), granuleUnits: stepBytes / UNIT_BYTES }
+}

@@ -1,0 +1,63 @@
+// An allocation that is refused for its arguments has not happened: no kind of pool counts it.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../../base/bytes.js'
+import { CU_STREAM_PER_THREAD } from '../../driver/constants.js'
+import { Stream } from '../../order/stream.js'
+import { type TestDevice, twoDevices } from '../pool-fixture.suite.js'
+
+interface AnyPool {
+  allocate(bytes: number, stream?: Stream, alignment?: number): { free(): void }
+  tryAllocate(bytes: number, stream?: Stream, alignment?: number): { free(): void } | null
+  stats(): object
+  check?(): void
+}
+
+const OWN: Record<string, (device: TestDevice) => AnyPool> = {
+  'caching pool': device => device.createPool(),
+  'caching pool of segments': device => device.createPool({ backing: 'segments' }),
+  'debug pool': device => device.createPool({ debug: true }),
+  'block pool': device => device.createBlockPool({ blockBytes: 4096, count: 16 }),
+  arena: device => device.createArenaPool({ bytes: 1 * MiB }),
+  'plain pool': device => device.createPlainPool(),
+  'driver pool': device => device.createDriverPool(),
+  'host pool': device => device.createHostPool(),
+}
+
+const SHARED: typeof OWN = {
+  'shared pool': device => device.createSharedPool().pool,
+  'shared block pool': device => device.createSharedBlocks({ blockBytes: 4096, count: 16 }).pool,
+  'shared arena': device => device.createSharedArena({ bytes: 1 * MiB }).pool,
+  'shared host pool': device => device.createSharedHost().pool,
+}
+
+const REFUSAL = /^(TypeError|RangeError|PoolError)$/
+
+for (const [kind, create] of Object.entries({ ...OWN, ...SHARED })) {
+  describe(`${kind}: an allocation with a bad argument`, () => {
+    it('is refused and not counted', () => {
+      const [device, second] = twoDevices()
+      const pool = create(device)
+      const closed = device.createStream()
+      closed.close()
+      const streams = [null, {}, closed, second.createStream()] as Stream[]
+      if (kind in SHARED) streams.push(new Stream(device.clocks, CU_STREAM_PER_THREAD, false))
+      const [stream] = [device.createStream()]
+      const bad: [bytes: number, stream?: Stream, alignment?: number][] = [
+        ...[0, -1, 1.5, Number.NaN, Infinity, '5' as never].map(bytes => [bytes, stream] as [number, Stream]),
+        ...[3, 0, 2 ** 40].map(alignment => [1000, stream, alignment] as [number, Stream, number]),
+        ...streams.map(one => [1000, one] as [number, Stream]),
+      ]
+      pool.allocate(1000, stream).free() // is at hand for the next one
+      const before = pool.stats()
+      for (const args of bad) {
+        for (const call of ['allocate', 'tryAllocate'] as const) {
+          assert.throws(() => pool[call](...args), { name: REFUSAL }, `${call}(${args.map(String)})`)
+          assert.deepEqual(pool.stats(), before, `${call}(${args.map(String)})`)
+        }
+      }
+      pool.check?.()
+    })
+  })
+}

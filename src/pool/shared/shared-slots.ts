@@ -1,0 +1,270 @@
+// The blocks of a shared pool that are out of its heaps, as the lock and the keeper see them: by the owner words of their records.
+// A thread keeps its cached blocks in stacks of its own (slot-cache.ts), which no other thread can see. Its owner words say
+// the same in shared memory, so that the keeper can take a cached block away: it shuts the thread's door (door.ts), and
+// changes the owner word. The thread compares that word, behind its door, with each block that it takes from a stack.
+
+import type { Region } from '../../base/region.js'
+import { Phase, phaseOf, workerOf } from '../../heap/holder.js'
+import { Double, type RecordTable, Word } from '../../heap/records.js'
+import { classOf } from '../../heap/size-classes.js'
+import { Door } from '../../threads/door.js'
+import { MOST_WORKERS, type Roster } from '../../threads/roster.js'
+import type { Slots } from '../caching/slots.js'
+import { Inboxes } from './inboxes.js'
+
+/** Cached by all threads together: 1 GiB. */
+const LITTLE_UNITS = 2 ** 22
+/** int32 words between what two threads read often. */
+const LINE_WORDS = 32
+
+const enum Total {
+  handedUnits,
+  handedBlocks,
+  /** as of the last look */
+  cachedUnits,
+  peakUnits,
+  count,
+}
+
+export class SharedSlots implements Slots {
+  readonly isEmpty = false // threads cache blocks at any time
+  /** blocks on their way back to the threads on whose pages their records are */
+  readonly inboxes: Inboxes
+  /** held shut while blocks are taken away from threads */
+  readonly door: Door
+  private readonly totals: Float64Array
+  /** how many stream slots had blocks */
+  private readonly limit: Int32Array
+  /** by thread, a line each: how often blocks were taken away from it */
+  private readonly losses: Int32Array
+  private readonly words: Int32Array
+  private readonly doubles: Float64Array
+
+  /** Takes what it needs from `region`; `records` are of a fixed size. */
+  constructor(
+    private readonly records: RecordTable,
+    region: Region,
+    roster: Roster,
+    isFenced: boolean,
+  ) {
+    this.door = new Door(region, roster, isFenced)
+    this.inboxes = new Inboxes(records, region)
+    this.totals = region.float64(Total.count)
+    this.limit = region.int32(1)
+    this.losses = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
+    this.words = records.words
+    this.doubles = records.doubles
+  }
+
+  /** The calling thread has got its number. */
+  enter(thread: number): void {
+    this.inboxes.enter(thread)
+    this.door.assign(thread)
+  }
+
+  get slotLimit(): number {
+    return this.limit[0]
+  }
+
+  /** Needs no lock. */
+  meet(slot: number): void {
+    for (let known = this.limit[0]; slot >= known; known = Atomics.load(this.limit, 0)) {
+      Atomics.compareExchange(this.limit, 0, known, slot + 1)
+    }
+  }
+
+  /** How often blocks were taken away from a thread; it has to look at what it caches when that has changed. */
+  lossesOf(thread: number): number {
+    return Atomics.load(this.losses, thread * LINE_WORDS)
+  }
+
+  handOut(slot: number, record: number): void {
+    this.meet(slot)
+    this.totals[Total.handedUnits] += this.words[(record << 4) | Word.units]
+    this.totals[Total.handedBlocks]++
+    this.doubles[(record << 3) | Double.requested] = 0
+  }
+
+  handBack(record: number): void {
+    this.totals[Total.handedUnits] -= this.words[(record << 4) | Word.units]
+    this.totals[Total.handedBlocks]--
+  }
+
+  get handedUnits(): number {
+    return this.totals[Total.handedUnits]
+  }
+
+  get peakUnits(): number {
+    return this.totals[Total.peakUnits]
+  }
+
+  /** Looks at everything. */
+  get liveUnits(): number {
+    return this.sums().liveUnits
+  }
+
+  /** Looks how much is cached, and whether more is live than ever. */
+  look(): void {
+    const { cachedUnits, liveUnits } = this.sums()
+    this.totals[Total.cachedUnits] = cachedUnits
+    this.totals[Total.peakUnits] = Math.max(this.peakUnits, liveUnits)
+  }
+
+  /** Sets the peak to what is live. */
+  resetPeak(): void {
+    this.totals[Total.peakUnits] = this.liveUnits
+  }
+
+  /** Draining makes all threads miss. It pays once more is cached than was live lately, and more than a little. */
+  get isWorthDraining(): boolean {
+    const cachedUnits = this.totals[Total.cachedUnits]
+    return cachedUnits > Math.max(this.handedUnits - cachedUnits, LITTLE_UNITS)
+  }
+
+  /**
+   * Counts again what is handed out, after a thread died in the middle of changing that. Under the lock. A taken block
+   * without an owner is counted by the keeper, which has just taken it out of a heap, when it hands it out.
+   */
+  recount(): void {
+    const { records } = this
+    let units = 0
+    let blocks = 0
+    for (let record = records.first; record < records.used; record++) {
+      if (!records.isLive(record) || this.words[(record << 4) | Word.holder] === 0) continue
+      units += this.words[(record << 4) | Word.units]
+      blocks++
+    }
+    this.totals[Total.handedUnits] = units
+    this.totals[Total.handedBlocks] = blocks
+  }
+
+  cachedUnits(slot: number): number {
+    let units = 0
+    for (const record of this.freed()) {
+      if (this.words[(record << 4) | Word.key] === slot + 1) units += this.words[(record << 4) | Word.units]
+    }
+    return units
+  }
+
+  /**
+   * Live and cached blocks, counted while threads work: each block is looked at once, and counted as what it is then. No sum
+   * is negative, and none exceeds what was taken out of the heaps.
+   */
+  sums(): { liveBlocks: number; liveUnits: number; requestedBytes: number; cachedUnits: number } {
+    const { records, words, doubles } = this
+    const sums = { liveBlocks: 0, liveUnits: 0, requestedBytes: 0, cachedUnits: 0 }
+    const [unitsBefore, blocksBefore] = this.totals.subarray(Total.handedUnits)
+    for (let record = records.first; record < records.used; record++) {
+      const tag = words[record << 4]
+      const holder = words[(record << 4) | Word.holder]
+      if (holder === 0 || !records.isLive(record)) continue
+      const units = words[(record << 4) | Word.units]
+      const requested = doubles[(record << 3) | Double.requested]
+      if (words[record << 4] !== tag || words[(record << 4) | Word.holder] !== holder) {
+        record-- // it has just changed hands: look again
+      } else if (phaseOf(holder) !== Phase.live) sums.cachedUnits += units
+      else {
+        sums.liveBlocks++
+        sums.liveUnits += units
+        sums.requestedBytes += requested
+      }
+    }
+    const mostUnits = Math.max(unitsBefore, this.handedUnits)
+    sums.liveBlocks = Math.min(sums.liveBlocks, Math.max(blocksBefore, this.totals[Total.handedBlocks]))
+    sums.liveUnits = Math.min(sums.liveUnits, mostUnits)
+    sums.cachedUnits = Math.min(sums.cachedUnits, mostUnits)
+    return sums
+  }
+
+  takeLarger(slot: number, sizeClass: number, end: number): number {
+    const { words } = this
+    const larger = this.cachedBy(slot, sizeClass + 1, end)
+    larger.sort((one, other) => words[(one << 4) | Word.sizeClass] - words[(other << 4) | Word.sizeClass])
+    return larger.find(record => this.takeAway(record)) ?? 0
+  }
+
+  takeOlder(slot: number, units: number, stamp: number): number {
+    const { words, doubles } = this
+    const sizeClass = classOf(units)
+    this.door.shut() // so that the stamps stay as they are
+    for (const record of this.cachedBy(slot, sizeClass, sizeClass + 1)) {
+      const fits = words[(record << 4) | Word.units] >= units && doubles[(record << 3) | Double.stamp] <= stamp
+      if (fits && this.takeAway(record)) return record
+    }
+    return 0
+  }
+
+  cachesMany(): boolean {
+    return false // none are given back before there is no new memory, and then all
+  }
+
+  takeRoom(): number[] {
+    return []
+  }
+
+  drain(slot: number, first: number, end: number): number[] {
+    const drained = this.cachedBy(slot, first, end).filter(record => this.takeAway(record))
+    const { words } = this
+    const isWanted = (record: number) => {
+      const sizeClass = words[(record << 4) | Word.sizeClass]
+      return words[(record << 4) | Word.key] === slot + 1 && sizeClass >= first && sizeClass < end
+    }
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) drained.push(...this.drainInbox(thread, isWanted))
+    return drained
+  }
+
+  /** Takes away all that a thread caches that has ended or is about to, and what was sent to it. */
+  drainThread(thread: number): number[] {
+    const { words } = this
+    const drained: number[] = []
+    for (const record of this.freed()) {
+      if (workerOf(words[(record << 4) | Word.holder]) === thread && this.takeAway(record)) drained.push(record)
+    }
+    drained.push(...this.drainInbox(thread, () => true))
+    this.inboxes.completeOf(thread)
+    return drained
+  }
+
+  /** Blocks that threads cache, and those on their way to the thread that will cache them. */
+  *freed(): Generator<number> {
+    const { records, words } = this
+    for (let record = records.first; record < records.used; record++) {
+      // What the thread wrote before this word is seen from here on.
+      if (phaseOf(Atomics.load(words, (record << 4) | Word.holder)) > Phase.live && records.isLive(record)) yield record
+    }
+  }
+
+  /** The blocks that threads cache for a stream, of the classes from `first` to before `end`. */
+  private cachedBy(slot: number, first: number, end: number): number[] {
+    const { words } = this
+    return [...this.freed()].filter(record => {
+      const base = record << 4
+      const sizeClass = words[base | Word.sizeClass]
+      return words[base | Word.key] === slot + 1 && sizeClass >= first && sizeClass < end
+    })
+  }
+
+  /** For the keeper; false for a block that no thread caches, and where the thread was stopped inside its door. */
+  private takeAway(record: number): boolean {
+    const { door, words, losses } = this
+    const index = (record << 4) | Word.holder
+    door.shut()
+    const holder = Atomics.load(words, index)
+    const thread = workerOf(holder)
+    // Behind a shut door a cached block stays what it is: to take it, its thread would have to come in.
+    if (phaseOf(holder) !== Phase.cached || !door.isOut(thread) || Atomics.load(words, index) !== holder) return false
+    Atomics.store(words, index, 0)
+    Atomics.add(losses, thread * LINE_WORDS, 1)
+    this.handBack(record)
+    return true
+  }
+
+  /** Takes blocks that `isWanted` out of what was sent to a thread, as `takeAway` does out of its cache. */
+  private drainInbox(thread: number, isWanted: (record: number) => boolean): number[] {
+    this.door.shut()
+    if (!this.door.isOut(thread)) return []
+    const drained = this.inboxes.drain(thread, isWanted)
+    for (const record of drained) this.handBack(record)
+    return drained
+  }
+}

@@ -1,0 +1,38 @@
+import type { Stream } from '../../order/stream.js'
+import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { checkAlignment } from '../caching/alignment.js'
+import type { Pool } from '../pool.js'
+import { Wrapper } from './wrapper.js'
+
+/** Every pool gives this much unasked, and a caching pool fastest so. */
+const ALWAYS_BYTES = 256
+
+/** `upstream`, with every address a multiple of `alignment` bytes, a power of two of at most 2 MiB; RangeError for any other. */
+export function aligned(upstream: Pool, alignment: number): AlignedPool {
+  checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
+  return new AlignedPool(upstream, alignment)
+}
+
+export class AlignedPool extends Wrapper {
+  constructor(
+    upstream: Pool,
+    readonly alignment: number,
+  ) {
+    super(upstream)
+  }
+
+  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    return super.allocate(bytes, stream, this.stricter(alignment))
+  }
+
+  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+    return super.tryAllocate(bytes, stream, this.stricter(alignment))
+  }
+
+  private stricter(alignment = 1): number | undefined {
+    checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
+    const strictest = Math.max(alignment, this.alignment)
+    return strictest > ALWAYS_BYTES ? strictest : undefined
+  }
+}

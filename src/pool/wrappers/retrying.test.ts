@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../../base/bytes.js'
+import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { withFallback } from './fallback.js'
+import { limited } from './limited.js'
+import { type OnFailure, retrying } from './retrying.js'
+
+/** A pool of 8 MiB, and every question that it asked. */
+function setUp(answer: OnFailure) {
+  const device = new TestDevice()
+  const upstream = device.createPool({ maxPoolBytes: 8 * MiB })
+  const asked: [bytes: number, attempt: number][] = []
+  const pool = retrying(upstream, (bytes, attempt) => {
+    asked.push([bytes, attempt])
+    return answer(bytes, attempt)
+  })
+  return { device, upstream, asked, pool }
+}
+
+describe('retrying', () => {
+  it('asks at each failure, and tries again until the answer is false', () => {
+    const { upstream, asked, pool } = setUp((_, attempt) => attempt < 3)
+    assert.throws(() => pool.allocate(9 * MiB), OutOfMemoryError)
+    const three = [1, 2, 3].map(attempt => [9 * MiB, attempt])
+    assert.deepEqual(asked.splice(0), three)
+    assert.equal(pool.tryAllocate(9 * MiB), null)
+    assert.deepEqual(asked, three)
+    assertConsistent(upstream)
+  })
+
+  it('true once, then false: called, retried, then the error', () => {
+    const { asked, pool } = setUp((_, attempt) => attempt === 1)
+    assert.throws(() => pool.allocate(9 * MiB), { name: 'OutOfMemoryError', message: /no room for 9 MiB/ })
+    assert.equal(asked.length, 2)
+  })
+
+  it('what is freed when asked serves the request', () => {
+    for (const verb of ['allocate', 'tryAllocate'] as const) {
+      const { upstream, asked, pool } = setUp(() => {
+        if (cache.length === 0) return false
+        cache.pop()!.free()
+        return true
+      })
+      const cache = [1, 2, 3, 4].map(() => pool.allocate(2 * MiB))
+      const buffer = pool[verb](4 * MiB)!
+      assert.deepEqual([buffer.pool === pool, buffer.byteLength, cache.length], [true, 4 * MiB, 2])
+      assert.deepEqual(asked, [
+        [4 * MiB, 1],
+        [4 * MiB, 2],
+      ])
+      assertConsistent(upstream)
+    }
+  })
+
+  it('is in the middle of nothing when it asks', () => {
+    const { upstream, pool } = setUp(() => {
+      assertConsistent(upstream)
+      upstream.processDeferred()
+      upstream.trimTo(0)
+      if (held.freed) return false
+      held.free()
+      return true
+    })
+    const held = pool.allocate(6 * MiB)
+    assert.equal(pool.allocate(8 * MiB).byteLength, 8 * MiB)
+    assert.equal(pool.tryAllocate(1 * MiB), null)
+  })
+
+  it('asks only about running out, not about mistakes or refusals', () => {
+    const { device, upstream, asked, pool } = setUp(() => false)
+    for (const verb of ['allocate', 'tryAllocate'] as const) {
+      assert.throws(() => pool[verb](0), RangeError)
+      assert.throws(() => pool[verb](1 * MiB, undefined, 3), RangeError)
+      assert.throws(() => pool[verb](1 * MiB, new TestDevice().createStream()), PoolError)
+      device.driver.failCall({ call: 'cuMemCreate', code: 999 })
+      assert.throws(() => pool[verb](1 * MiB), CudaError)
+    }
+    upstream.close()
+    assert.throws(() => pool.allocate(1 * MiB), PoolError)
+    assert.deepEqual(asked, [])
+  })
+
+  it('asks about a limit around the upstream, too, and before a fallback around itself', () => {
+    const device = new TestDevice()
+    const order: string[] = []
+    const bounded = limited(device.createPool(), 1 * MiB)
+    const inner = retrying(bounded, bytes => {
+      order.push(`asked for ${bytes}`)
+      return false
+    })
+    const pool = withFallback(inner, device.createPlainPool())
+    pool.allocate(2 * MiB)
+    assert.deepEqual([order, pool.fallbacks], [[`asked for ${2 * MiB}`], 1])
+  })
+
+  it('an error of the callback is thrown, and nothing is lost', () => {
+    const thrown = new Error('cannot free more')
+    const { upstream, pool } = setUp(() => {
+      throw thrown
+    })
+    for (const verb of ['allocate', 'tryAllocate'] as const) {
+      assert.throws(
+        () => pool[verb](9 * MiB),
+        error => error === thrown,
+      )
+    }
+    pool.allocate(8 * MiB).free()
+    assertConsistent(upstream)
+  })
+
+  it('an answer that is neither true nor false is refused, above all a promise', () => {
+    for (const answer of [Promise.resolve(true), undefined, 1] as unknown[]) {
+      const { asked, pool } = setUp(() => answer as boolean)
+      const expected = { name: 'TypeError', message: /onFailure must return true or false at once, not / }
+      assert.throws(() => pool.allocate(9 * MiB), expected)
+      assert.throws(() => pool.tryAllocate(9 * MiB), expected)
+      assert.equal(asked.length, 2)
+    }
+  })
+
+  it('what is no function is refused', () => {
+    const upstream = new TestDevice().createPool()
+    for (const bad of [undefined, null, true, {}]) {
+      const expected = { name: 'TypeError', message: /onFailure must be a function/ }
+      assert.throws(() => retrying(upstream, bad as unknown as OnFailure), expected)
+    }
+  })
+})

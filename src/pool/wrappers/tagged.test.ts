@@ -1,0 +1,174 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { setImmediate as turn } from 'node:timers/promises'
+import { KiB, MiB } from '../../base/bytes.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { limited } from './limited.js'
+import { type TaggedOptions, tagged } from './tagged.js'
+
+function setUp(limits: Record<string, number> = {}) {
+  const upstream = new TestDevice().createPool()
+  return { upstream, pool: tagged(upstream, { limits }) }
+}
+
+describe('tagged', () => {
+  it('bounds what is allocated in a scope, to the byte, and names the tag', () => {
+    const { pool, upstream } = setUp({ weights: 1000 })
+    pool.inScope('weights', () => {
+      const first = pool.allocate(600)
+      assert.equal(pool.tryAllocate(401), null)
+      pool.allocate(400)
+      assert.throws(
+        () => pool.allocate(1),
+        (error: unknown) => {
+          assert.ok(error instanceof OutOfMemoryError)
+          assert.equal(
+            error.message,
+            "no room for 1 B within the limit of 1000 B of tag 'weights', of which 1000 B are handed out; free some or raise the limit",
+          )
+          assert.deepEqual([error.figures.requestedBytes, error.figures.limitBytes], [1, 1000])
+          return true
+        },
+      )
+      first.free()
+      assert.notEqual(pool.tryAllocate(600), null)
+    })
+    pool.allocate(1 * MiB)
+    pool.inScope('activations', () => pool.allocate(2 * MiB))
+    assertConsistent(upstream)
+  })
+
+  it('gives back what the scope returns, and throws what it throws', () => {
+    const { pool } = setUp()
+    assert.equal(
+      pool.inScope('a', () => 5),
+      5,
+    )
+    const thrown = new Error('within')
+    const failing = () => {
+      throw thrown
+    }
+    assert.throws(
+      () => pool.inScope('a', failing),
+      error => error === thrown,
+    )
+    pool.allocate(1)
+    assert.equal(pool.statsByTag()['untagged'].liveBuffers, 1)
+  })
+
+  it('counts for the innermost scope, whatever is open around it', () => {
+    const { pool } = setUp({ outer: 1000 })
+    pool.inScope('outer', () => {
+      pool.allocate(900)
+      pool.inScope('inner', () => pool.allocate(5000))
+      assert.equal(pool.tryAllocate(101), null)
+      pool.allocate(100)
+    })
+    const { outer, inner } = pool.statsByTag()
+    assert.deepEqual([outer.requestedBytes, inner.requestedBytes], [1000, 5000])
+  })
+
+  it('a buffer counts for its tag until it is freed, wherever that is, and in whatever scope', () => {
+    const { pool } = setUp({ weights: 1000 })
+    const buffers = pool.inScope('weights', () => [pool.allocate(400), pool.allocate(600)])
+    pool.inScope('other', () => {
+      buffers[0].free()
+      assert.throws(() => buffers[0].free(), PoolError)
+    })
+    pool.free(buffers[1])
+    const { weights, other } = pool.statsByTag()
+    assert.deepEqual(weights, {
+      requestedBytes: 0,
+      peakRequestedBytes: 1000,
+      liveBuffers: 0,
+      allocations: 2,
+      limitBytes: 1000,
+    })
+    assert.deepEqual([other.requestedBytes, other.liveBuffers, other.allocations], [0, 0, 0])
+  })
+
+  it('asynchronous scopes keep to themselves, and leave the caller out', async () => {
+    const { pool } = setUp()
+    const work = async (bytes: number) => {
+      pool.allocate(bytes)
+      await turn()
+      pool.allocate(bytes)
+      await pool.inScope('inner', async () => {
+        await turn()
+        pool.allocate(1)
+      })
+      pool.allocate(bytes)
+    }
+    const both = [pool.inScope('a', () => work(1 * KiB)), pool.inScope('b', () => work(2 * KiB))]
+    pool.allocate(5)
+    await turn()
+    pool.allocate(5)
+    await Promise.all(both)
+    pool.allocate(5)
+    const held = Object.entries(pool.statsByTag()).map(([tag, { requestedBytes }]) => [tag, requestedBytes])
+    assert.deepEqual(Object.fromEntries(held), { a: 3 * KiB, b: 6 * KiB, inner: 2, untagged: 15 })
+  })
+
+  it('scopes belong to their pool', () => {
+    const upstream = new TestDevice().createPool()
+    const [one, other] = [tagged(upstream), tagged(upstream)]
+    one.inScope('a', () => {
+      one.allocate(1)
+      other.allocate(2)
+      other.inScope('b', () => one.allocate(4))
+    })
+    assert.equal(one.statsByTag()['a'].requestedBytes, 5)
+    assert.equal(other.statsByTag()['untagged'].requestedBytes, 2)
+    assert.equal(other.statsByTag()['b'].requestedBytes, 0)
+  })
+
+  it('what is outside of any scope is untagged, and can be limited too', () => {
+    const { pool } = setUp({ untagged: 1000 })
+    pool.allocate(1000)
+    assert.throws(() => pool.allocate(1), /limit of 1000 B of tag 'untagged'/)
+    pool.inScope('weights', () => pool.allocate(2000))
+    assert.throws(() => pool.inScope('untagged', () => pool.allocate(1)), /tag 'untagged'/)
+  })
+
+  it('an out of memory further up counts nothing, and names its own limit', () => {
+    const upstream = new TestDevice().createPool()
+    const pool = tagged(limited(upstream, 500), { limits: { a: 1000 } })
+    pool.inScope('a', () => {
+      assert.throws(() => pool.allocate(600), /limit of 500 B, of which/)
+      assert.equal(pool.tryAllocate(600), null)
+      pool.allocate(500)
+    })
+    assert.deepEqual([pool.statsByTag()['a'].requestedBytes, pool.statsByTag()['a'].peakRequestedBytes], [500, 500])
+  })
+
+  it('lists every tag with a limit before it is used, whatever its name', () => {
+    const pool = tagged(new TestDevice().createPool(), { limits: { a: 1, b: Infinity, ['__proto__']: 100 } })
+    assert.deepEqual(Object.keys(pool.statsByTag()), ['a', 'b', '__proto__'])
+    assert.throws(() => pool.inScope('__proto__', () => pool.allocate(101)), /limit of 100 B of tag '__proto__'/)
+    pool.inScope('constructor', () => pool.allocate(1))
+    assert.equal(pool.statsByTag()['constructor'].limitBytes, Infinity)
+  })
+
+  it('refuses bad limits, options, tags and work by name', () => {
+    const upstream = new TestDevice().createPool()
+    for (const bytes of [0, -1, 1.5, Number.NaN]) {
+      const expected = { name: 'RangeError', message: /tagged: the limit of 'a' must be/ }
+      assert.throws(() => tagged(upstream, { limits: { a: bytes } }), expected)
+    }
+    assert.throws(() => tagged(upstream, { limits: { a: '1' as never } }), { name: 'TypeError', message: /of 'a'/ })
+    for (const options of [null, 5, { limit: {} }, { limits: 5 }] as unknown as TaggedOptions[]) {
+      assert.throws(() => tagged(upstream, options), { name: 'TypeError', message: /^tagged: / })
+    }
+    const pool = tagged(upstream)
+    for (const tag of ['', 5, null, undefined]) {
+      const expected = { name: 'TypeError', message: /inScope: tag must be a name/ }
+      assert.throws(() => pool.inScope(tag as string, () => 1), expected)
+    }
+    assert.throws(() => pool.inScope('a', undefined as never), {
+      name: 'TypeError',
+      message: /work must be a function/,
+    })
+    assert.deepEqual(pool.statsByTag(), {})
+  })
+})

@@ -1,0 +1,284 @@
+// What every wrapper must do, alone and around any other: the whole contract of a pool, and what wrappers could break. Buffers belong to the outermost one, every argument arrives, and every layer that counts has
+// counted what is held and nothing else, also when the memory ran out or any driver call failed.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../../base/bytes.js'
+import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { Random } from '../../base/random.js'
+import { fakeNvtx } from '../../libraries/nvtx-fixture.suite.js'
+import type { Stream } from '../../order/stream.js'
+import type { DeviceBuffer } from '../buffer.js'
+import type { PlainPool } from '../driver-owned/plain-pool.js'
+import type { Pool } from '../pool.js'
+import { poolSuite } from '../pool.suite.js'
+import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { aligned } from './aligned.js'
+import { withFallback } from './fallback.js'
+import { limited } from './limited.js'
+import { profiled } from './profiled.js'
+import { retrying } from './retrying.js'
+import { statistics } from './statistics.js'
+import { tagged } from './tagged.js'
+import type { Wrapper } from './wrapper.js'
+
+/** One wrapper put around a pool. */
+export interface Layer {
+  readonly pool: Wrapper
+  /** bytes and buffers that it knows to be handed out; absent for one that does not count */
+  held?(): { readonly bytes: number; readonly buffers?: number }
+  /** where its buffers come from besides its upstream */
+  readonly besides?: PlainPool
+}
+export type Wrap = (upstream: Pool, device: TestDevice) => Layer
+
+const UPSTREAM_BYTES = 24 * MiB
+const LIMIT_BYTES = 16 * MiB
+const ALIGNMENT = 4 * KiB
+/** more than the device has */
+const TOO_MUCH_BYTES = 65 * MiB
+
+/** The wrappers of this folder by name; each lets 16 MiB through. */
+export const WRAPPERS: Readonly<Record<string, Wrap>> = {
+  limited: upstream => {
+    const pool = limited(upstream, LIMIT_BYTES)
+    return { pool, held: () => ({ bytes: pool.handedOutBytes }) }
+  },
+  tagged: upstream => {
+    const pool = tagged(upstream, { limits: { untagged: LIMIT_BYTES } })
+    return {
+      pool,
+      held: () => {
+        const { requestedBytes, liveBuffers } = pool.statsByTag()['untagged']
+        return { bytes: requestedBytes, buffers: liveBuffers }
+      },
+    }
+  },
+  statistics: upstream => {
+    const pool = statistics(upstream)
+    const { bytes, allocations } = pool.counters
+    return { pool, held: () => ({ bytes: bytes.current, buffers: allocations.current }) }
+  },
+  retrying: upstream => ({ pool: retrying(upstream, (_, attempt) => attempt === 1) }),
+  profiled: upstream => ({ pool: profiled(upstream, { nvtx: fakeNvtx().nvtx }) }),
+  aligned: upstream => ({ pool: aligned(upstream, ALIGNMENT) }),
+  'with fallback': (upstream, device) => {
+    const besides = device.createPlainPool()
+    return { pool: withFallback(upstream, besides), besides }
+  },
+}
+
+/** `wraps` around a caching pool of 24 MiB on a device of 64 MiB, the innermost first. */
+function open(wraps: readonly Wrap[]) {
+  const device = new TestDevice({ devices: 2 })
+  const upstream = device.createPool({ maxPoolBytes: UPSTREAM_BYTES })
+  const layers: Layer[] = []
+  let pool: Pool = upstream
+  for (const wrap of wraps) {
+    layers.push(wrap(pool, device))
+    pool = layers[layers.length - 1].pool
+  }
+  return { device, upstream, layers, pool }
+}
+
+type Opened = ReturnType<typeof open>
+
+/** Every layer has counted what came through it, and the pools at the bottom hold it. */
+function assertCounted({ upstream, layers, pool }: Opened, held: readonly DeviceBuffer[]): void {
+  for (const [depth, { held: counted }] of layers.entries()) {
+    if (counted === undefined) continue
+    const beside = layers.slice(depth + 1).map(outer => outer.besides)
+    const through = held.filter(({ home }) => !beside.some(other => Object.is(other, home.pool)))
+    const { bytes, buffers = through.length } = counted()
+    const expected = through.reduce((sum, buffer) => sum + buffer.byteLength, 0)
+    assert.deepEqual([bytes, buffers], [expected, through.length], `layer ${depth}`)
+  }
+  const { liveBuffers, requestedBytes, allocations, frees } = pool.stats()
+  const requested = held.reduce((sum, buffer) => sum + buffer.byteLength, 0)
+  assert.deepEqual([liveBuffers, requestedBytes, allocations - frees], [held.length, requested, held.length])
+  assertConsistent(upstream, spareBytesOf(upstream))
+}
+
+/** What a growth that failed left to be used by a later one. */
+function spareBytesOf(pool: Opened['upstream']): number {
+  const blocks = pool.snapshot().ranges.flatMap(range => range.blocks)
+  const used = blocks.filter(block => block.state !== 'absent').reduce((sum, block) => sum + block.bytes, 0)
+  return pool.stats().reservedBytes - used
+}
+
+/** Allocates and frees by all verbs, and asks for too much again and again; what is refused is left undone. */
+class Program {
+  readonly held: DeviceBuffer[] = []
+  /** allocations that got nothing */
+  refusals = 0
+  private readonly streams: readonly Stream[]
+  private readonly random = new Random(5)
+
+  constructor(private readonly opened: Opened) {
+    this.streams = [opened.device.defaultStream, opened.device.createStream()]
+  }
+
+  run(afterEachStep = () => {}): void {
+    for (let step = 0; step < 24; step++) {
+      const bytes = step % 8 === 7 ? TOO_MUCH_BYTES : this.random.logUniform(1, 8 * MiB)
+      this.allocate(bytes, step)
+      if (step % 3 === 2 && this.held.length > 0) this.free(this.random.below(this.held.length), step)
+      afterEachStep()
+    }
+  }
+
+  freeAll(): void {
+    for (const buffer of this.held.splice(0)) buffer.free()
+  }
+
+  private allocate(bytes: number, step: number): void {
+    const { pool } = this.opened
+    const stream = this.streams[step % 2]
+    const alignment = step % 3 === 0 ? 64 * KiB : undefined
+    let buffer: DeviceBuffer | null = null
+    refusable(() => {
+      buffer = step % 4 < 2 ? pool.allocate(bytes, stream, alignment) : pool.tryAllocate(bytes, stream, alignment)
+    })
+    if (buffer === null) this.refusals++
+    else this.held.push(buffer)
+  }
+
+  private free(index: number, step: number): void {
+    const buffer = this.held[index]
+    refusable(() => {
+      if (step % 2 === 0) buffer.free(this.streams[this.random.below(2)])
+      else this.opened.pool.free(buffer)
+    })
+    if (buffer.freed) this.held.splice(index, 1)
+  }
+}
+
+function refusable(step: () => void): void {
+  try {
+    step()
+  } catch (error) {
+    if (!(error instanceof CudaError || error instanceof OutOfMemoryError)) throw error
+  }
+}
+
+function callsOf(device: TestDevice): number {
+  return [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
+}
+
+/** Runs the shared tests with `wraps` around one another, the innermost first. */
+export function wrapperSuite(name: string, wraps: readonly Wrap[]): void {
+  poolSuite(name, () => {
+    const { device, upstream, layers, pool } = open(wraps)
+    const close = () => {
+      upstream.close()
+      for (const { besides } of layers) besides?.close()
+    }
+    return { device, pool, check: () => assertConsistent(upstream), close }
+  })
+
+  describe(`wrapper contract: ${name}`, () => {
+    it('passes on stream and alignment, and what it hands out is freed through the outermost wrapper only', () => {
+      const opened = open(wraps)
+      const { device, layers, pool, upstream } = opened
+      const stream = device.createStream()
+      for (const verb of ['allocate', 'tryAllocate'] as const) {
+        const buffer = pool[verb](100, stream, 1 * MiB)!
+        assert.deepEqual([buffer.pool === pool, buffer.stream === stream, buffer.ptr % MiB], [true, true, 0])
+        for (const inner of [upstream, ...layers.slice(0, -1).map(layer => layer.pool)]) {
+          assert.throws(() => inner.free(buffer), { name: 'PoolError', message: /another pool/ })
+        }
+        assertCounted(opened, [buffer])
+        pool.free(buffer)
+        assertCounted(opened, [])
+      }
+      using array = pool.allocateArray(Float32Array, 10, stream)
+      assertCounted(opened, [array.buffer])
+    })
+
+    it('frees on the stream that was named, or on none', t => {
+      const { device, pool, upstream } = open(wraps)
+      const stream = device.createStream()
+      const release = t.mock.method(upstream, 'release')
+      const [first, second] = [pool.allocate(1000), pool.allocate(1000)]
+      first.free(stream)
+      pool.free(second)
+      const [named, unnamed] = release.mock.calls.map(call => call.arguments)
+      assert.ok(named[0] === first && named[1] === stream)
+      assert.ok(unnamed[0] === second && unnamed[1] === undefined)
+    })
+
+    it('a second free is refused, and a refused free counts nothing', () => {
+      const opened = open(wraps)
+      const { pool } = opened
+      const freed = pool.allocate(1000)
+      freed.free()
+      const held = pool.allocate(1000)
+      const elsewhere = new TestDevice().createStream()
+      const refused: readonly (() => void)[] = [
+        () => freed.free(),
+        () => pool.free(freed),
+        () => held.free(elsewhere),
+        () => pool.free(held, elsewhere),
+      ]
+      for (const free of refused) {
+        assert.throws(free, PoolError)
+        assertCounted(opened, [held])
+      }
+      freed[Symbol.dispose]()
+      assertCounted(opened, [held])
+      held[Symbol.dispose]()
+      held[Symbol.dispose]()
+      assertCounted(opened, [])
+    })
+
+    it('a bad size or alignment is refused and counts nothing', () => {
+      const opened = open(wraps)
+      const { pool } = opened
+      for (const bad of [0, -1, 0.5, Number.NaN, 2 ** 53]) {
+        assert.throws(() => pool.allocate(bad), { name: 'RangeError', message: /bytes/ })
+        assert.throws(() => pool.tryAllocate(bad), { name: 'RangeError', message: /bytes/ })
+        assert.throws(() => pool.allocate(1, undefined, bad), { name: 'RangeError', message: /alignment/ })
+        assert.throws(() => pool.tryAllocate(1, undefined, bad), { name: 'RangeError', message: /alignment/ })
+      }
+      assertCounted(opened, [])
+      assert.equal(pool.stats().allocations, 0)
+    })
+
+    it('running out counts nothing, at each step of a program that runs out again and again', () => {
+      const opened = open(wraps)
+      const program = new Program(opened)
+      program.run(() => assertCounted(opened, program.held))
+      assert.ok(program.refusals >= 3 && program.held.length > 0, `${program.refusals} refusals`)
+      program.freeAll()
+      assertCounted(opened, [])
+      opened.pool.allocate(LIMIT_BYTES).free()
+    })
+
+    for (const [what, code, onwards] of [
+      ['out of memory', 2, false],
+      ['another refusal', 999, false],
+      ['out of memory from then on', 2, true],
+    ] as const) {
+      it(`each driver call that fails in turn, with ${what}, leaves the counts right`, () => {
+        let nth = 0
+        for (let met = true; met; ) {
+          nth++
+          const opened = open(wraps)
+          const { driver } = opened.device
+          const program = new Program(opened)
+          const before = callsOf(opened.device)
+          driver.failCall({ call: '*', nth, code, onwards })
+          program.run()
+          met = callsOf(opened.device) - before >= nth
+          driver.clearFaults()
+          assertCounted(opened, program.held)
+          program.freeAll()
+          assertCounted(opened, [])
+          opened.pool.allocate(LIMIT_BYTES).free()
+          assertCounted(opened, [])
+        }
+        assert.ok(nth > 20, `${nth} driver calls`)
+      })
+    }
+  })
+}

@@ -1,0 +1,51 @@
+// Errors on their way to another thread: structured clone keeps the language's own classes, and of ours only the message.
+
+import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+
+interface Refusal {
+  readonly call: string
+  readonly code: number
+  readonly codeName: string
+  readonly message: string
+}
+
+export type CarriedError =
+  | { readonly kind: 'refused' | 'lost'; readonly refusal: Refusal }
+  | { readonly kind: 'pool' | 'type' | 'range' | 'other'; readonly message: string }
+
+/** What can be sent of whatever was thrown. */
+export function carry(error: unknown): CarriedError {
+  if (error instanceof CudaError) return { kind: 'refused', refusal: refusalOf(error) }
+  if (error instanceof DeviceLostError) return { kind: 'lost', refusal: refusalOf(error.first) }
+  if (error instanceof PoolError) return { kind: 'pool', message: error.message }
+  if (error instanceof TypeError) return { kind: 'type', message: error.message }
+  if (error instanceof RangeError) return { kind: 'range', message: error.message }
+  return { kind: 'other', message: String(error) }
+}
+
+/** The same error here. */
+export function uncarry(carried: CarriedError): Error {
+  switch (carried.kind) {
+    case 'refused':
+      return cudaError(carried.refusal)
+    case 'lost':
+      return new DeviceLostError(cudaError(carried.refusal))
+    case 'pool':
+      return new PoolError(carried.message)
+    case 'type':
+      return new TypeError(carried.message)
+    case 'range':
+      return new RangeError(carried.message)
+    case 'other':
+      return new Error(carried.message)
+  }
+}
+
+function refusalOf({ call, code, codeName, message }: CudaError): Refusal {
+  return { call, code, codeName, message }
+}
+
+function cudaError({ call, code, codeName, message }: Refusal): CudaError {
+  const begins = new CudaError(call, code, codeName).message
+  return new CudaError(call, code, codeName, message.slice(begins.length + ': '.length))
+}

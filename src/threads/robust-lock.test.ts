@@ -1,0 +1,181 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { after, test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
+import { AssertionError } from '../base/assert.js'
+import { Random } from '../base/random.js'
+import { At, section } from './lock-contender.suite.js'
+import { RobustLock } from './robust-lock.js'
+import { MOST_WORKERS, ROSTER_WORDS, Roster } from './roster.js'
+
+const SEED = Number(process.env['LOCK_SEED'] ?? 1)
+const TERMINATIONS = Number(process.env['LOCK_TERMINATIONS'] ?? 15)
+
+const newWords = () => new Int32Array(new SharedArrayBuffer((At.roster + ROSTER_WORDS) * 4))
+
+/** A lock of a new number of a roster. */
+function lockOf(words: Int32Array): { lock: RobustLock; roster: Roster; worker: number } {
+  const roster = new Roster(words, At.roster)
+  const worker = roster.enter()
+  return { lock: new RobustLock(words, At.lock, roster, worker), roster, worker }
+}
+
+test('numbers are given away, once each, until they are forgotten', () => {
+  const roster = new Roster(newWords(), At.roster)
+  const numbers = Array.from({ length: MOST_WORKERS + 1 }, () => roster.enter())
+  assert.deepEqual(
+    numbers,
+    Array.from({ length: MOST_WORKERS + 1 }, (_, index) => (index < MOST_WORKERS ? index + 1 : 0)),
+  )
+  assert.equal(roster.bury(7), true)
+  assert.equal(roster.bury(7), false, 'a second time')
+  assert.deepEqual([roster.isDead(7), roster.isAlive(7), roster.isAlive(8)], [true, false, true])
+  assert.equal(roster.enter(), 0, 'a dead one keeps its number')
+  roster.forget(7)
+  assert.equal(roster.isDead(7), false)
+  assert.equal(roster.enter(), 7)
+})
+
+test('a lock is free, held, and taken over from the dead', () => {
+  const words = newWords()
+  const [a, b] = [lockOf(words), lockOf(words)]
+  assert.equal(a.lock.owner, 0)
+  assert.equal(a.lock.acquire(), 0)
+  assert.equal(b.lock.owner, a.worker)
+  assert.throws(() => b.lock.release(), AssertionError, 'not by another')
+  a.lock.release()
+  assert.equal(b.lock.acquire(), 0)
+  b.roster.bury(b.worker)
+  assert.equal(a.lock.acquire(), b.worker, 'who died')
+  a.roster.bury(a.worker)
+  const c = lockOf(words)
+  assert.equal(c.lock.acquire(), a.worker, 'died before all was repaired')
+  c.lock.release()
+  assert.equal(c.lock.acquire(), 0, 'after which all is well')
+})
+
+test('a thread that finds itself as the holder was cut short, and takes the lock over', () => {
+  const { lock, worker } = lockOf(newWords())
+  lock.acquire()
+  assert.equal(lock.acquire(), worker)
+  lock.release()
+  assert.equal(lock.acquire(), 0)
+})
+
+test('a lock that was released after a failure says so to the next holder, once', () => {
+  const words = newWords()
+  const [a, b] = [lockOf(words), lockOf(words)]
+  a.lock.acquire()
+  a.lock.releaseBroken()
+  assert.equal(a.lock.owner, 0)
+  assert.notEqual(b.lock.acquire(), 0)
+  b.lock.release()
+  assert.equal(a.lock.acquire(), 0)
+})
+
+test('a lock is not taken from a living thread that has the number of a dead holder', () => {
+  const words = newWords()
+  const [holder, waiter, other] = [lockOf(words), lockOf(words), lockOf(words)]
+  holder.lock.acquire()
+  waiter.roster.bury(holder.worker)
+  const isDead = waiter.roster.isDead.bind(waiter.roster)
+  let heir = holder
+  waiter.roster.isDead = worker => {
+    const wasDead = isDead(worker)
+    waiter.roster.isDead = wasNow => {
+      heir.lock.release()
+      waiter.roster.isDead = isDead
+      return isDead(wasNow)
+    }
+    // The waiter is stopped here, between its look at the lock and its exchange.
+    assert.equal(other.lock.acquire(), holder.worker)
+    other.roster.forget(holder.worker)
+    other.lock.release()
+    heir = lockOf(words)
+    assert.equal(heir.worker, holder.worker)
+    heir.lock.acquire()
+    return wasDead
+  }
+  assert.equal(waiter.lock.acquire(), 0, 'the lock came from its living holder, which released it')
+  assert.equal(waiter.lock.owner, waiter.worker)
+})
+
+test('looking finds threads that have ended, and a number that another thread of the system has by now', async () => {
+  const words = newWords()
+  const { roster, worker } = lockOf(words)
+  const { thread, worker: other } = await contend(words, true)
+  assert.deepEqual([roster.look(worker), roster.look(other), roster.lookAtAll()], [false, false, []])
+  await thread.terminate()
+  while (!roster.look(other)); // the system may take a moment to forget it
+  assert.deepEqual([roster.isDead(other), roster.bury(other), roster.lookAtAll()], [true, false, [other]])
+  roster.forget(other)
+  assert.deepEqual([roster.look(other), roster.lookAtAll()], [false, []])
+  const started = At.roster + MOST_WORKERS + worker
+  words[started]++
+  assert.equal(roster.look(worker), true)
+})
+
+test('a lock that a terminated thread holds is found while the main thread blocks', async () => {
+  const words = newWords()
+  const { lock, roster, worker } = lockOf(words)
+  const { thread, worker: holder } = await contend(words, true)
+  assert.equal(lock.owner, holder)
+  void thread.terminate()
+  assert.equal(lock.acquire(), holder, 'without any turn of the event loop')
+  assert.deepEqual([lock.owner, roster.isDead(holder)], [worker, true])
+})
+
+const threads: Worker[] = []
+after(() => Promise.all(threads.map(thread => thread.terminate())))
+
+/** A thread that takes the lock over and over, or once for good. */
+async function contend(words: Int32Array, holds = false): Promise<{ thread: Worker; worker: number }> {
+  const url = new URL('./lock-contender.suite.js', import.meta.url)
+  const thread = new Worker(url, { workerData: { contends: true, words, holds } })
+  threads.push(thread)
+  const [worker] = await once(thread, 'message')
+  return { thread, worker }
+}
+
+test('a thread that waits is woken, and takes over when the holder dies without a word', async () => {
+  const words = newWords()
+  const { lock, roster, worker } = lockOf(words)
+  lock.acquire()
+  void contend(words)
+  // The waiter's bit shows that it sleeps.
+  const held = Atomics.load(words, At.lock)
+  while (Atomics.load(words, At.lock) === held) await setImmediate()
+  assert.equal(words[At.sections], 0)
+  lock.release()
+  while (Atomics.load(words, At.sections) < 1000) section(words, lock)
+  lock.acquire()
+  roster.bury(worker)
+  const before = Atomics.load(words, At.sections)
+  while (Atomics.load(words, At.sections) < before + 1000) await setImmediate()
+  assert.deepEqual([words[At.takeovers], words[At.broken]], [1, 0])
+})
+
+test(`threads terminated at random moments (LOCK_SEED=${SEED} LOCK_TERMINATIONS=${TERMINATIONS})`, async () => {
+  const words = newWords()
+  const { lock, roster } = lockOf(words)
+  const random = new Random(SEED)
+  const running = Array.from({ length: 3 }, () => contend(words))
+  for (let count = 0; count < TERMINATIONS; count++) {
+    const sections = Atomics.load(words, At.sections)
+    while (Atomics.load(words, At.sections) === sections) await setImmediate()
+    for (let turns = random.below(20); turns > 0; turns--) await setImmediate()
+    const victim = await running.splice(random.below(running.length), 1)[0]
+    await victim.thread.terminate()
+    section(words, lock)
+    assert.notEqual(lock.owner, victim.worker)
+    while (!roster.look(victim.worker));
+    roster.forget(victim.worker)
+    running.push(contend(words))
+  }
+  for (const contender of running) await (await contender).thread.terminate()
+  section(words, lock)
+  assert.equal(words[At.broken], 0, 'never two at a time')
+  assert.equal(words[At.left], words[At.right])
+  assert.ok(words[At.takeovers] > 0, `${words[At.takeovers]} takeovers`)
+})

@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { MiB } from '../../base/bytes.js'
+import { Action, type ActionCode } from '../trace.js'
+import { replayPytorchPolicy } from './pytorch-replay.js'
+import { readSnapshot } from './pytorch-snapshot.js'
+import { type FinalState, TraceBuilder } from './trace-builder.js'
+
+function recording(name: string) {
+  return readSnapshot(fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url)))
+}
+
+// Every allocation must land where PyTorch put it; peak granted is then what PyTorch reported as its peak allocated_bytes.
+const RECORDINGS = [
+  { name: 'gpt2-train-varlen', allocations: 22_868, grantedMiB: 4897, cuMemAlloc: 44, cuMemFree: 0 },
+  { name: 'resnet50-train-varbatch', allocations: 10_656, grantedMiB: 9349, cuMemAlloc: 161, cuMemFree: 0 },
+  { name: 'multistream-random', allocations: 6000, grantedMiB: 706, cuMemAlloc: 79, cuMemFree: 0 },
+  { name: 'oom-retry-2gib', allocations: 1983, grantedMiB: 1978, cuMemAlloc: 62, cuMemFree: 39 },
+  { name: 'mlp-train-stacks', allocations: 261, grantedMiB: 187, cuMemAlloc: 11, cuMemFree: 0 },
+]
+
+for (const { name, allocations, grantedMiB, cuMemAlloc, cuMemFree } of RECORDINGS) {
+  test(`the policy puts every block of ${name} where PyTorch put it`, () => {
+    const trace = recording(name)
+    const result = replayPytorchPolicy(trace)
+    assert.deepEqual(result.placement, { allocations, exact: allocations })
+    assert.deepEqual(result.deviceCalls, { cuMemAlloc, cuMemFree })
+    assert.equal(result.peakRequestedBytes, trace.peakRequestedBytes)
+    assert.equal(result.peakReservedBytes, trace.recordedPeakReservedBytes)
+    assert.equal(Math.round(result.peakGrantedBytes / MiB), grantedMiB)
+    assert.deepEqual([result.failures, result.firstFailure], [0, null])
+  })
+}
+
+test('expandable segments: the policy runs on segments of its own, and claims no placement', () => {
+  const trace = recording('gpt2-expandable')
+  const plain = replayPytorchPolicy(recording('gpt2-train-varlen'))
+  assert.deepEqual(replayPytorchPolicy(trace), { ...plain, placement: null })
+})
+
+test('a trace without segments runs on segments of its own', () => {
+  const result = replayPytorchPolicy(
+    build([
+      [Action.alloc, 1, 100],
+      [Action.alloc, 2, 3 * MiB],
+    ]),
+  )
+  assert.equal(result.placement, null)
+  assert.equal(result.peakReservedBytes, 22 * MiB)
+  assert.deepEqual(result.deviceCalls, { cuMemAlloc: 2, cuMemFree: 0 })
+})
+
+test('under a capacity, what fails is counted, and the first is described', () => {
+  const trace = recording('mlp-train-stacks')
+  const result = replayPytorchPolicy(trace, { capacityBytes: 150 * MiB })
+  assert(result.peakReservedBytes <= 150 * MiB)
+  assert(result.peakRequestedBytes < trace.peakRequestedBytes)
+  assert(result.failures > 0)
+  const failure = result.firstFailure!
+  assert.equal(trace.action[failure.event], Action.alloc)
+  assert.equal(failure.bytes, trace.bytes[failure.event])
+  assert.deepEqual(failure.frames, trace.stacks[trace.stack[failure.event]])
+  assert.equal(replayPytorchPolicy(trace, { capacityBytes: trace.recordedPeakReservedBytes! }).failures, 0)
+})
+
+test('a recorded segment is used only for a request that needs one of its size', () => {
+  const base = 2 ** 40
+  const result = replayPytorchPolicy(
+    build([
+      [Action.segmentAlloc, base, 20 * MiB],
+      [Action.alloc, base, 100],
+      [Action.alloc, base + MiB, 3 * MiB],
+    ]),
+  )
+  assert.deepEqual(result.placement, { allocations: 2, exact: 0 })
+  assert.equal(result.peakReservedBytes, 22 * MiB)
+})
+
+test('a segment that the policy still uses is not given back, and its place not used again', () => {
+  const base = 2 ** 40
+  const result = replayPytorchPolicy(
+    build([
+      [Action.segmentAlloc, base, 2 * MiB],
+      [Action.alloc, base, 100],
+      [Action.segmentFree, base, 2 * MiB],
+      [Action.segmentAlloc, base + MiB, 20 * MiB],
+      [Action.alloc, base + MiB, 3 * MiB],
+    ]),
+  )
+  assert.deepEqual(result.placement, { allocations: 2, exact: 1 })
+  assert.deepEqual(result.deviceCalls, { cuMemAlloc: 2, cuMemFree: 0 })
+})
+
+test('what was held before the trace stands where it stood', () => {
+  const base = 2 ** 40
+  const final: FinalState = {
+    segments: [{ address: base, bytes: 20 * MiB, stream: 0, expandable: false }],
+    blocks: [
+      { address: base, bytes: 2 * MiB, stream: 0, pending: false },
+      { address: base + 6 * MiB, bytes: 2 * MiB, stream: 0, pending: true },
+      { address: 7 * base, bytes: 512, stream: 0, pending: false },
+    ],
+  }
+  const result = replayPytorchPolicy(
+    build(
+      [
+        [Action.alloc, base + 2 * MiB, 4 * MiB],
+        [Action.freeRequested, base + 2 * MiB, 4 * MiB],
+        [Action.freeCompleted, base + 2 * MiB, 4 * MiB],
+      ],
+      final,
+    ),
+  )
+  assert.deepEqual(result.placement, { allocations: 1, exact: 1 })
+  assert.equal(result.peakGrantedBytes, 6 * MiB + 512, 'what is only pending is not live')
+  assert.equal(result.peakReservedBytes, 22 * MiB, 'a block of no segment gets one')
+  assert.deepEqual(result.deviceCalls, { cuMemAlloc: 0, cuMemFree: 0 })
+})
+
+function build(events: readonly [ActionCode, number, number][], final: FinalState | null = null) {
+  const builder = new TraceBuilder()
+  for (const [action, address, bytes] of events) builder.add(action, address, bytes, 0, 0)
+  return builder.build({ file: 'built', final })
+}

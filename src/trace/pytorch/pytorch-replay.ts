@@ -1,0 +1,191 @@
+// PyTorch's policy over a recorded trace. The policy decides by itself between reuse and a new segment; the recording
+// supplies only where a new segment stands, and its segment_free events are applied where they stand, because they say
+// when PyTorch gave memory back (after an out-of-memory, or when it was told to). An outOfMemory event got nothing in the
+// recording, so nothing is asked for here.
+
+import { Action, BEFORE, type Frame, framesOf, type Trace } from '../trace.js'
+import { type PolicyBlock, PytorchPolicy } from './pytorch-policy.js'
+
+export interface PytorchResult {
+  readonly peakRequestedBytes: number
+  /** requested bytes as rounded by the policy, with what it does not split off: PyTorch's own allocated_bytes.all.peak */
+  readonly peakGrantedBytes: number
+  readonly peakReservedBytes: number
+  /** of the alloc events, how many landed on the recorded address; null where addresses say nothing of this policy */
+  readonly placement: { readonly allocations: number; readonly exact: number } | null
+  readonly deviceCalls: { readonly cuMemAlloc: number; readonly cuMemFree: number }
+  /** alloc events that got nothing, which only happens under a capacity */
+  readonly failures: number
+  readonly firstFailure: {
+    readonly event: number
+    readonly bytes: number
+    /** handle */
+    readonly stream: number
+    readonly frames: readonly Frame[]
+  } | null
+}
+
+export interface PytorchReplayOptions {
+  /** what may be obtained from the device at most */
+  readonly capacityBytes?: number
+  /** called now and then with the share that is done, up to 1 */
+  readonly onProgress?: (fraction: number) => void
+}
+
+/** Replays `trace` on the policy; throws nothing of its own. */
+export function replayPytorchPolicy(trace: Trace, options: PytorchReplayOptions = {}): PytorchResult {
+  return new Replay(trace, options).run()
+}
+
+const PROGRESS_EVENTS = 65_536
+
+class Replay {
+  private readonly policy: PytorchPolicy
+  /** by block number; null for one that is not held */
+  private readonly held: (PolicyBlock | null)[]
+  /** segments that the recording obtained for the next allocation */
+  private offered: { address: number; bytes: number }[] = []
+  /** segments that the recording gave back and the policy could not */
+  private readonly retained: { address: number; bytes: number }[] = []
+  private initialSegmentCalls = 0
+  private requestedBytes = 0
+  private grantedBytes = 0
+  private peakRequestedBytes = 0
+  private peakGrantedBytes = 0
+  private exact = 0
+  private failures = 0
+  private firstFailure: PytorchResult['firstFailure'] = null
+
+  constructor(
+    private readonly trace: Trace,
+    private readonly options: PytorchReplayOptions,
+  ) {
+    this.policy = new PytorchPolicy(options)
+    this.held = new Array(trace.blocks.count).fill(null)
+  }
+
+  run(): PytorchResult {
+    const { trace, policy } = this
+    this.adoptInitial()
+    for (let event = 0; event < trace.events; event++) {
+      this.apply(event)
+      if (event % PROGRESS_EVENTS === 0) this.options.onProgress?.(event / trace.events)
+    }
+    const { allocations } = trace
+    return {
+      peakRequestedBytes: this.peakRequestedBytes,
+      peakGrantedBytes: this.peakGrantedBytes,
+      peakReservedBytes: policy.peakReservedBytes,
+      placement: usesPlainSegments(trace) ? { allocations, exact: this.exact } : null,
+      deviceCalls: {
+        cuMemAlloc: policy.segmentsObtained - this.initialSegmentCalls,
+        cuMemFree: policy.segmentsReturned,
+      },
+      failures: this.failures,
+      firstFailure: this.firstFailure,
+    }
+  }
+
+  private apply(event: number): void {
+    const { action, address, bytes, block } = this.trace
+    switch (action[event]) {
+      case Action.alloc:
+        this.allocate(event, block[event])
+        this.offered = []
+        break
+      case Action.freeRequested:
+        this.countFree(block[event])
+        break
+      case Action.freeCompleted:
+        this.release(block[event])
+        break
+      case Action.segmentAlloc:
+        this.offered.push({ address: address[event], bytes: bytes[event] })
+        break
+      case Action.segmentFree:
+        if (!this.policy.releaseSegment(address[event])) {
+          this.retained.push({ address: address[event], bytes: bytes[event] })
+        }
+        break
+      case Action.outOfMemory:
+        this.offered = []
+        break
+    }
+  }
+
+  private allocate(event: number, number: number): void {
+    const { blocks, streams } = this.trace
+    const stream = blocks.stream[number]
+    const bytes = blocks.bytes[number]
+    const granted = this.policy.allocate(bytes, stream, this.offeredBase)
+    if (granted === null) {
+      this.failures++
+      this.firstFailure ??= { event, bytes, stream: streams[stream], frames: framesOf(this.trace, event) }
+      return
+    }
+    if (granted.address === blocks.address[number]) this.exact++
+    this.held[number] = granted
+    this.countLive(number, granted)
+  }
+
+  /** Where the recording has obtained a segment of this size just now, unless the policy still has something there. */
+  private readonly offeredBase = (segmentBytes: number): number | undefined =>
+    this.offered.find(
+      ({ address, bytes }) =>
+        bytes === segmentBytes &&
+        !this.retained.some(range => range.address < address + bytes && address < range.address + range.bytes),
+    )?.address
+
+  private countLive(number: number, granted: PolicyBlock): void {
+    this.requestedBytes += this.trace.blocks.bytes[number]
+    this.grantedBytes += granted.bytes
+    this.peakRequestedBytes = Math.max(this.peakRequestedBytes, this.requestedBytes)
+    this.peakGrantedBytes = Math.max(this.peakGrantedBytes, this.grantedBytes)
+  }
+
+  private countFree(number: number): void {
+    const granted = this.held[number]
+    if (granted === null) return
+    this.requestedBytes -= this.trace.blocks.bytes[number]
+    this.grantedBytes -= granted.bytes
+  }
+
+  private release(number: number): void {
+    const granted = this.held[number]
+    if (granted === null) return
+    this.policy.release(granted)
+    this.held[number] = null
+  }
+
+  /** What the recording held before its first event: where it stood, or anywhere if the recording does not say. */
+  private adoptInitial(): void {
+    const { blocks, initialSegments } = this.trace
+    const numbers = Array.from({ length: blocks.initial }, (_, number) => number)
+    numbers.sort((a, b) => blocks.address[a] - blocks.address[b])
+    for (const { address: base, bytes, stream } of initialSegments) {
+      let cursor = base
+      const inside = numbers.filter(number => {
+        const fits = blocks.address[number] >= cursor && blocks.address[number] + blocks.bytes[number] <= base + bytes
+        if (fits) cursor = blocks.address[number] + blocks.bytes[number]
+        return fits
+      })
+      const used = inside.map(number => ({ address: blocks.address[number], bytes: blocks.bytes[number] }))
+      const granted = this.policy.adoptSegment(base, bytes, stream, used)
+      inside.forEach((number, i) => {
+        this.held[number] = granted[i]
+      })
+    }
+    for (const number of numbers) {
+      this.held[number] ??= this.policy.allocate(blocks.bytes[number], blocks.stream[number])
+      const granted = this.held[number]
+      if (granted !== null && blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted)
+    }
+    this.initialSegmentCalls = this.policy.segmentsObtained
+  }
+}
+
+/** Whether recorded addresses come from the segments that the policy models. */
+function usesPlainSegments(trace: Trace): boolean {
+  if (trace.recordedPeakReservedBytes === null) return false
+  return !trace.initialSegments.some(segment => segment.expandable) && !trace.action.includes(Action.segmentMap)
+}

@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import fc from 'fast-check'
+import { KiB, MiB } from '../../base/bytes.js'
+import { Action } from '../trace.js'
+import { readPickle } from './pickle.js'
+import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
+import { pickleSnapshot } from './pytorch-snapshot-writer.js'
+import { TraceBuilder } from './trace-builder.js'
+
+function recording(name: string): string {
+  return fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url))
+}
+
+for (const name of ['mlp-train-stacks', 'multistream-random', 'oom-retry-2gib', 'gpt2-expandable']) {
+  test(`the recording ${name}, written and read again`, () => {
+    const trace = readSnapshot(recording(name))
+    assert.deepEqual(parseSnapshot(pickleSnapshot(trace), trace.file), trace)
+  })
+}
+
+test('any trace that can be built is read again as it was', () => {
+  const frame = fc.record({ filename: fc.string(), line: fc.nat(), name: fc.string() })
+  const step = fc.record({
+    slot: fc.nat(5),
+    bytes: fc.integer({ min: 1, max: 64 * KiB }),
+    stream: fc.constantFrom(0, 7, 2 ** 47),
+    frames: fc.array(frame, { maxLength: 3 }),
+    device: fc.constantFrom(0, 3),
+  })
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 40 }), fc.nat(3), (steps, device) => {
+      const builder = new TraceBuilder()
+      const state = [0, 0, 0, 0, 0, 0]
+      const order = [Action.alloc, Action.freeRequested, Action.freeCompleted]
+      const base = 2 ** 40
+      builder.add(Action.segmentAlloc, base, MiB, 0, 0)
+      for (const { slot, bytes, stream, frames } of steps) {
+        const stack = builder.stacks.number(
+          frames.map(({ filename, line, name }) => builder.stacks.entry(filename, line, name)),
+        )
+        builder.add(order[state[slot]], base + slot * 64 * KiB, bytes, stream, builder.events, stack)
+        state[slot] = (state[slot] + 1) % 3
+      }
+      builder.add(Action.outOfMemory, Number.NaN, 2 ** 50, 0, builder.events)
+      builder.add(Action.snapshot, 0, 5, 0, builder.events)
+      const trace = builder.build({ file: 'built', device })
+      assert.deepEqual(parseSnapshot(pickleSnapshot(trace), 'built'), trace)
+    }),
+  )
+})
+
+test('the segments are those after the last event, filled by their blocks', () => {
+  const builder = new TraceBuilder()
+  const base = 2 ** 40
+  builder.add(Action.segmentAlloc, base, 2 * MiB, 9, 0)
+  builder.add(Action.segmentAlloc, 2 * base, 20 * MiB, 9, 0)
+  builder.add(Action.segmentFree, 2 * base, 20 * MiB, 9, 0)
+  builder.add(Action.alloc, base + 512, 600, 9, 0)
+  builder.add(Action.alloc, base + 2048, 1, 9, 0)
+  builder.add(Action.freeRequested, base + 2048, 1, 9, 0)
+  builder.add(Action.alloc, base + 2560, 100, 9, 0)
+  builder.add(Action.alloc, base + 2660, 100, 9, 0)
+  const read = readPickle(pickleSnapshot(builder.build({ file: 'built' })))
+  const { segments } = JSON.parse(JSON.stringify(read))
+  const block = (address: number, size: number, requested_size: number, state: string) => ({
+    address,
+    size,
+    requested_size,
+    state,
+    frames: [],
+  })
+  assert.deepEqual(segments, [
+    {
+      device: 0,
+      address: base,
+      total_size: 2 * MiB,
+      allocated_size: 1636,
+      active_size: 2148,
+      requested_size: 801,
+      stream: 9,
+      segment_type: 'small',
+      segment_pool_id: [0, 0],
+      is_expandable: false,
+      frames: [],
+      blocks: [
+        block(base, 512, 0, 'inactive'),
+        block(base + 512, 1024, 600, 'active_allocated'),
+        block(base + 1536, 512, 0, 'inactive'),
+        block(base + 2048, 512, 1, 'active_pending_free'),
+        block(base + 2560, 100, 100, 'active_allocated'),
+        block(base + 2660, 512, 100, 'active_allocated'),
+        block(base + 3172, 2 * MiB - 3172, 0, 'inactive'),
+      ],
+    },
+  ])
+})

@@ -1,0 +1,175 @@
+// The events of a memory snapshot, folded into a TraceBuilder while the file is read, so that a million of them never exist
+// as objects. What stands for an event in the lists of the snapshot is a number, the complement of its row; for a list of
+// stack frames, the one object of that stack. What is wrong with an event is said when its place in the lists is known.
+
+import { FormatError } from '../../base/errors.js'
+import { Action } from '../trace.js'
+import { isDictionary, isWhole } from './file-data.js'
+import { FrameEntry } from './stack-table.js'
+import { TraceBuilder } from './trace-builder.js'
+
+const ACTIONS: ReadonlyMap<unknown, number> = new Map<string, number>([
+  ['alloc', Action.alloc],
+  ['free_requested', Action.freeRequested],
+  ['free_completed', Action.freeCompleted],
+  ['segment_alloc', Action.segmentAlloc],
+  ['segment_free', Action.segmentFree],
+  ['segment_map', Action.segmentMap],
+  ['segment_unmap', Action.segmentUnmap],
+  ['oom', Action.outOfMemory],
+  ['snapshot', Action.snapshot],
+])
+/** An action of a name that is not known here, annotate among them. */
+const UNKNOWN = 254
+const NOT_TEXT = 255
+/** A longer list comes in several pieces, so its first piece must stay a list. */
+const PICKLE_BATCH = 1000
+
+/** The fields of an event or a stack frame, as found; absent ones are undefined. */
+class RawFields {
+  action: unknown
+  addr: unknown
+  device_free: unknown
+  size: unknown
+  stream: unknown
+  time_us: unknown
+  frames: unknown
+  filename: unknown
+  line: unknown
+  name: unknown
+}
+
+/** A list of stack frames that is in the table. */
+class FoldedStack {
+  constructor(readonly number: number) {}
+}
+
+export class SnapshotEvents {
+  readonly builder = new TraceBuilder()
+  private readonly stacks: FoldedStack[] = []
+  /** lists of a thousand frames or more, which would take too long if many events shared them */
+  private readonly long = new Map<readonly unknown[], number>()
+
+  /** For readPickle: an event becomes the complement of its row, a stack frame the table's entry for it. */
+  readonly dictionary = (items: readonly unknown[], from: number, to: number): unknown => {
+    const fields = new RawFields()
+    for (let i = from; i < to; i += 2) {
+      const value = items[i + 1]
+      switch (items[i]) {
+        case 'action':
+          fields.action = value
+          break
+        case 'addr':
+          fields.addr = value
+          break
+        case 'device_free':
+          fields.device_free = value
+          break
+        case 'size':
+          fields.size = value
+          break
+        case 'stream':
+          fields.stream = value
+          break
+        case 'time_us':
+          fields.time_us = value
+          break
+        case 'frames':
+          fields.frames = value
+          break
+        case 'filename':
+          fields.filename = value
+          break
+        case 'line':
+          fields.line = value
+          break
+        case 'name':
+          fields.name = value
+          break
+      }
+    }
+    return fields.action === undefined ? this.frame(fields) : this.event(fields, fields.frames)
+  }
+
+  /** For readPickle: a list of stack frames becomes a FoldedStack. */
+  readonly list = (items: readonly unknown[], from: number, to: number): unknown =>
+    items[from] instanceof FrameEntry && to - from < PICKLE_BATCH ? this.folded(items, from, to) : undefined
+
+  /** An event of a JSON snapshot; null for what is none. */
+  json(value: unknown): number | null {
+    if (!isDictionary(value) || value['action'] === undefined) return null
+    const { frames } = value
+    if (!Array.isArray(frames)) return this.event(value, frames)
+    const entries = frames.map(frame => isDictionary(frame) && this.frame(frame))
+    return this.event(value, entries)
+  }
+
+  /**
+   * Keeps the events that `rows` lists and drops the rest and those of unknown kinds, whose number it returns. Throws a
+   * FormatError naming the first that is not as it should be.
+   */
+  select(rows: readonly unknown[], place: string): number {
+    const { builder } = this
+    let kept = 0
+    let previous = -1
+    for (let i = 0; i < rows.length; i++) {
+      const complement = rows[i]
+      const row = typeof complement === 'number' ? ~complement : -1
+      if (row <= previous || row >= builder.events) {
+        throw new FormatError(`${place}[${i}] must be an event with an action`)
+      }
+      previous = row
+      if (builder.action[row] === UNKNOWN) continue
+      const wrong = this.complaint(row)
+      if (wrong !== undefined) throw new FormatError(`${place}[${i}].${wrong}`)
+      builder.move(row, kept++)
+    }
+    builder.events = kept
+    return rows.length - kept
+  }
+
+  private event(fields: Partial<RawFields>, frames: unknown): number {
+    const action = typeof fields.action === 'string' ? (ACTIONS.get(fields.action) ?? UNKNOWN) : NOT_TEXT
+    const address = action === Action.outOfMemory ? fields.device_free : fields.addr
+    const time = fields.time_us === undefined ? 0 : toNumber(fields.time_us)
+    const stack = this.stack(frames)
+    return ~this.builder.add(action, toNumber(address), toNumber(fields.size), toNumber(fields.stream), time, stack)
+  }
+
+  private frame({ filename, line, name }: Partial<RawFields>): FrameEntry | undefined {
+    if (typeof filename !== 'string' || typeof line !== 'number' || typeof name !== 'string') return undefined
+    return this.builder.stacks.entry(filename, line, name)
+  }
+
+  private folded(items: readonly unknown[], from: number, to: number): FoldedStack | undefined {
+    const number = this.builder.stacks.number(items, from, to)
+    if (number < 0) return undefined
+    this.stacks[number] ??= new FoldedStack(number)
+    return this.stacks[number]
+  }
+
+  /** The number of what was found as the frames of an event, -1 if that is no list of frames. */
+  private stack(frames: unknown): number {
+    if (frames instanceof FoldedStack) return frames.number
+    if (frames === undefined || frames === null) return 0
+    if (!Array.isArray(frames)) return -1
+    if (frames.length < PICKLE_BATCH) return this.builder.stacks.number(frames)
+    const number = this.long.get(frames) ?? this.builder.stacks.number(frames)
+    this.long.set(frames, number)
+    return number
+  }
+
+  private complaint(row: number): string | undefined {
+    const { action, address, bytes, stream, timeUs, stack } = this.builder
+    if (action[row] === NOT_TEXT) return 'action must be text'
+    if (!isWhole(address[row]) && action[row] !== Action.outOfMemory) return 'addr must be an address'
+    if (!isWhole(bytes[row])) return 'size must be a whole number of bytes'
+    if (!isWhole(stream[row])) return 'stream must be a stream handle'
+    if (!Number.isFinite(timeUs[row])) return 'time_us must be a number of microseconds'
+    return stack[row] < 0 ? 'frames must be a list of stack frames: filename, line, name' : undefined
+  }
+}
+
+function toNumber(value: unknown): number {
+  return typeof value === 'number' ? value : NaN
+}

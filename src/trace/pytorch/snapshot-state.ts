@@ -1,0 +1,54 @@
+// What a memory snapshot says was held when it was taken: its `segments`.
+
+import { FormatError } from '../../base/errors.js'
+import { dictionary, list, whole } from './file-data.js'
+import type { FinalBlock, FinalSegment, FinalState } from './trace-builder.js'
+
+/** The segments and blocks in use of one device. Throws a FormatError naming the first place that is not as it should be. */
+export function finalState(value: unknown, device: number): FinalState {
+  const segments: FinalSegment[] = []
+  const blocks: FinalBlock[] = []
+  const bases = new Set<number>()
+  const lists = new Set<unknown>()
+  list(value, 'segments').forEach((entry, i) => {
+    const place = `segments[${i}]`
+    const segment = dictionary(entry, place)
+    if ((segment['device'] ?? 0) !== device) return
+    const address = whole(segment['address'], `${place}.address`, 'an address')
+    const bytes = whole(segment['total_size'], `${place}.total_size`, 'a whole number of bytes')
+    const stream = whole(segment['stream'], `${place}.stream`, 'a stream handle')
+    const inside = list(segment['blocks'] ?? [], `${place}.blocks`)
+    if (bases.has(address)) throw new FormatError(`${place}.address is that of another segment too`)
+    if (inside.length > 0 && lists.has(inside)) {
+      throw new FormatError(`${place}.blocks are those of another segment too`)
+    }
+    bases.add(address)
+    lists.add(inside)
+    segments.push({ address, bytes, stream, expandable: segment['is_expandable'] === true })
+    for (const block of finalBlocks(inside, address, bytes, place)) blocks.push({ ...block, stream })
+  })
+  return { segments, blocks }
+}
+
+/** The blocks of a segment that are in use, free ones left out. Snapshots of before 2023 have no block addresses. */
+function finalBlocks(blocks: readonly unknown[], base: number, total: number, segmentPlace: string) {
+  const used: Omit<FinalBlock, 'stream'>[] = []
+  let cursor = base
+  blocks.forEach((entry, i) => {
+    const place = `${segmentPlace}.blocks[${i}]`
+    const block = dictionary(entry, place)
+    const size = whole(block['size'], `${place}.size`, 'a whole number of bytes')
+    const address = whole(block['address'] ?? cursor, `${place}.address`, 'an address')
+    if (address < cursor || address + size > base + total) {
+      throw new FormatError(`${place} lies outside its segment, or over the block before it`)
+    }
+    cursor = address + size
+    const { state } = block
+    if (state === 'inactive') return
+    const pending = state === 'active_pending_free' || state === 'active_awaiting_free'
+    if (!pending && state !== 'active_allocated') throw new FormatError(`${place}.state is none that is known`)
+    const bytes = whole(block['requested_size'] ?? size, `${place}.requested_size`, 'a whole number of bytes')
+    used.push({ address, bytes, pending })
+  })
+  return used
+}

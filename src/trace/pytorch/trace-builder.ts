@@ -1,0 +1,284 @@
+// Makes a Trace of events that arrive one by one, from a reader of a foreign format or from our own recorder: columns that
+// grow, then one pass that finds out which events speak of the same block. A trace may be the end of a longer recording,
+// so a free may speak of a block that no event allocated: such blocks are counted as there from the beginning.
+
+import { FormatError } from '../../base/errors.js'
+import { SegmentSet } from '../segment-set.js'
+import { Action, BEFORE, type Blocks, NEVER, type Segment, type Trace } from '../trace.js'
+import { StackTable } from './stack-table.js'
+
+/** What was held at the end of a recording; streams by handle. */
+export interface FinalState {
+  readonly segments: readonly FinalSegment[]
+  readonly blocks: readonly FinalBlock[]
+}
+
+export interface FinalSegment {
+  readonly address: number
+  readonly bytes: number
+  readonly stream: number
+  readonly expandable: boolean
+}
+
+export interface FinalBlock {
+  readonly address: number
+  /** as requested */
+  readonly bytes: number
+  readonly stream: number
+  /** given back by its user, but still in use by a stream */
+  readonly pending: boolean
+}
+
+export interface TraceOrigin {
+  readonly file: string
+  readonly device?: number
+  readonly skippedEvents?: number
+  /** null if the recording does not say; then the trace is taken to begin with nothing held but the blocks it frees */
+  readonly final?: FinalState | null
+}
+
+const FIRST_CAPACITY = 1024
+const NO_BLOCK = -1
+/** No block is at this place now. */
+const GONE = -1
+
+export class TraceBuilder {
+  readonly stacks = new StackTable()
+  events = 0
+  action = new Uint8Array(FIRST_CAPACITY)
+  address = new Float64Array(FIRST_CAPACITY)
+  bytes = new Float64Array(FIRST_CAPACITY)
+  /** handles */
+  stream = new Float64Array(FIRST_CAPACITY)
+  timeUs = new Float64Array(FIRST_CAPACITY)
+  stack = new Int32Array(FIRST_CAPACITY)
+
+  /** Appends an event; `stream` is a handle, `stack` a number from `stacks`. Returns the event's number. */
+  add(action: number, address: number, bytes: number, stream: number, timeUs: number, stack = 0): number {
+    const event = this.events
+    if (event === this.action.length) this.grow()
+    this.action[event] = action
+    this.address[event] = address
+    this.bytes[event] = bytes
+    this.stream[event] = stream
+    this.timeUs[event] = timeUs
+    this.stack[event] = stack
+    this.events = event + 1
+    return event
+  }
+
+  /** Copies event `from` over event `to`, for a reader that leaves events out. */
+  move(from: number, to: number): void {
+    if (from === to) return
+    this.action[to] = this.action[from]
+    this.address[to] = this.address[from]
+    this.bytes[to] = this.bytes[from]
+    this.stream[to] = this.stream[from]
+    this.timeUs[to] = this.timeUs[from]
+    this.stack[to] = this.stack[from]
+  }
+
+  /** The trace of all events so far. Throws a FormatError naming the event that contradicts the ones before it. */
+  build({ file, device = 0, skippedEvents = 0, final = null }: TraceOrigin): Trace {
+    const { events } = this
+    const streams = new StreamNumbers()
+    const stream = new Uint32Array(events)
+    for (let event = 0; event < events; event++) stream[event] = streams.of(this.stream[event])
+    const eventStreams = streams.handles.length
+    const { block, blocks } = this.findBlocks(streams, stream, final)
+    const initialSegments = this.undoSegments(streams, stream, final)
+    return {
+      file,
+      device,
+      events,
+      skippedEvents,
+      action: this.action.subarray(0, events),
+      address: this.address.subarray(0, events),
+      bytes: this.bytes.subarray(0, events),
+      stream,
+      timeUs: this.timeUs.subarray(0, events),
+      block,
+      stack: this.stack.subarray(0, events),
+      stacks: this.stacks.stacks,
+      streams: streams.handles,
+      eventStreams,
+      blocks,
+      initialSegments,
+      allocations: blocks.count - blocks.initial,
+      spanSeconds: events === 0 ? 0 : (this.timeUs[events - 1] - this.timeUs[0]) / 1e6,
+      peakRequestedBytes: this.peakRequested(block, blocks),
+      recordedPeakReservedBytes: this.peakReserved(initialSegments, final),
+    }
+  }
+
+  private grow(): void {
+    const capacity = this.action.length * 2
+    this.action = enlarged(this.action, new Uint8Array(capacity))
+    this.address = enlarged(this.address, new Float64Array(capacity))
+    this.bytes = enlarged(this.bytes, new Float64Array(capacity))
+    this.stream = enlarged(this.stream, new Float64Array(capacity))
+    this.timeUs = enlarged(this.timeUs, new Float64Array(capacity))
+    this.stack = enlarged(this.stack, new Int32Array(capacity))
+  }
+
+  private findBlocks(streams: StreamNumbers, stream: Uint32Array, final: FinalState | null) {
+    const { events, action, address } = this
+    const places = new Map<number, number>()
+    const block = new Int32Array(events).fill(NO_BLOCK)
+    /** the first event of each block that no event allocates */
+    const orphans: number[] = []
+    let allocations = 0
+    for (let event = 0; event < events; event++) {
+      if (action[event] > Action.freeCompleted) continue
+      if (action[event] === Action.alloc) allocations++
+      let place = places.get(address[event])
+      if (place === undefined) {
+        place = places.size
+        places.set(address[event], place)
+        if (action[event] !== Action.alloc) orphans.push(event)
+      }
+      block[event] = place
+    }
+    const untouched = (final?.blocks ?? []).filter(held => !places.has(held.address))
+    const initial = orphans.length + untouched.length
+    const blocks = emptyBlocks(initial, allocations)
+    /** per place the block that is there now */
+    const at = new Int32Array(places.size).fill(GONE)
+    orphans.forEach((event, number) => {
+      this.describeBlock(blocks, number, event, stream[event])
+      if (action[event] === Action.freeCompleted) blocks.freeRequestedAt[number] = BEFORE
+      at[block[event]] = number
+    })
+    untouched.forEach((held, i) => {
+      const number = orphans.length + i
+      blocks.address[number] = held.address
+      blocks.bytes[number] = held.bytes
+      blocks.stream[number] = streams.of(held.stream)
+      if (held.pending) blocks.freeRequestedAt[number] = BEFORE
+    })
+    let next = initial
+    for (let event = 0; event < events; event++) {
+      if (action[event] > Action.freeCompleted) continue
+      const place = block[event]
+      const held = at[place]
+      if (action[event] === Action.alloc) {
+        if (held !== GONE) this.endBlock(blocks, held, event)
+        this.describeBlock(blocks, next, event, stream[event])
+        blocks.allocatedAt[next] = event
+        at[place] = block[event] = next++
+      } else {
+        if (held === GONE) throw this.contradiction(event, 'frees a block that is already free')
+        block[event] = held
+        if (action[event] === Action.freeRequested) this.requestFree(blocks, held, event)
+        else {
+          this.completeFree(blocks, held, event)
+          at[place] = GONE
+        }
+      }
+    }
+    return { block, blocks }
+  }
+
+  private describeBlock(blocks: WritableBlocks, number: number, event: number, stream: number): void {
+    blocks.address[number] = this.address[event]
+    blocks.bytes[number] = this.bytes[event]
+    blocks.stream[number] = stream
+  }
+
+  private requestFree(blocks: WritableBlocks, number: number, event: number): void {
+    if (blocks.freeRequestedAt[number] !== NEVER) throw this.contradiction(event, 'frees a block again')
+    blocks.freeRequestedAt[number] = event
+  }
+
+  private completeFree(blocks: WritableBlocks, number: number, event: number): void {
+    if (blocks.freeRequestedAt[number] === NEVER) {
+      throw this.contradiction(event, 'completes a free that was never requested')
+    }
+    blocks.freeCompletedAt[number] = event
+  }
+
+  /** An address is handed out again: a recording that leaves the completed frees out says so by that. */
+  private endBlock(blocks: WritableBlocks, number: number, event: number): void {
+    if (blocks.freeRequestedAt[number] === NEVER)
+      throw this.contradiction(event, 'allocates a block that is still live')
+    blocks.freeCompletedAt[number] = event
+  }
+
+  private contradiction(event: number, what: string): FormatError {
+    return new FormatError(`event ${event} ${what} (address 0x${this.address[event].toString(16)})`)
+  }
+
+  /** What was obtained from the device before the first event: the end of the recording, with every event undone. */
+  private undoSegments(streams: StreamNumbers, stream: Uint32Array, final: FinalState | null): Segment[] {
+    if (final === null) return []
+    const set = new SegmentSet(final.segments.map(segment => ({ ...segment, stream: streams.of(segment.stream) })))
+    for (let event = this.events - 1; event >= 0; event--) {
+      set.undo(this.action[event], this.address[event], this.bytes[event], stream[event])
+    }
+    return set.list()
+  }
+
+  private peakRequested(block: Int32Array, blocks: Blocks): number {
+    let live = 0
+    for (let i = 0; i < blocks.initial; i++) if (blocks.freeRequestedAt[i] !== BEFORE) live += blocks.bytes[i]
+    let peak = live
+    for (let event = 0; event < this.events; event++) {
+      if (this.action[event] === Action.alloc) {
+        live += blocks.bytes[block[event]]
+        if (live > peak) peak = live
+      } else if (this.action[event] === Action.freeRequested) live -= blocks.bytes[block[event]]
+    }
+    return peak
+  }
+
+  private peakReserved(initialSegments: readonly Segment[], final: FinalState | null): number | null {
+    let known = initialSegments.length > 0 || (final?.segments.length ?? 0) > 0
+    let reserved = initialSegments.reduce((sum, segment) => sum + segment.bytes, 0)
+    let peak = reserved
+    for (let event = 0; event < this.events; event++) {
+      const action = this.action[event]
+      if (action < Action.segmentAlloc || action > Action.segmentUnmap) continue
+      known = true
+      const grows = action === Action.segmentAlloc || action === Action.segmentMap
+      reserved += grows ? this.bytes[event] : -this.bytes[event]
+      if (reserved > peak) peak = reserved
+    }
+    return known ? peak : null
+  }
+}
+
+/** Numbers for stream handles, in the order in which they appear. */
+class StreamNumbers {
+  readonly handles: number[] = []
+  private readonly numbers = new Map<number, number>()
+
+  of(handle: number): number {
+    let number = this.numbers.get(handle)
+    if (number === undefined) {
+      number = this.handles.push(handle) - 1
+      this.numbers.set(handle, number)
+    }
+    return number
+  }
+}
+
+type WritableBlocks = ReturnType<typeof emptyBlocks>
+
+function emptyBlocks(initial: number, allocations: number) {
+  const count = initial + allocations
+  return {
+    count,
+    initial,
+    bytes: new Float64Array(count),
+    address: new Float64Array(count),
+    stream: new Uint32Array(count),
+    allocatedAt: new Int32Array(count).fill(BEFORE),
+    freeRequestedAt: new Int32Array(count).fill(NEVER),
+    freeCompletedAt: new Int32Array(count).fill(NEVER),
+  } satisfies Blocks
+}
+
+function enlarged<T extends Uint8Array | Int32Array | Float64Array>(from: T, to: T): T {
+  to.set(from)
+  return to
+}
