@@ -67,11 +67,11 @@ export class SharedThread {
   die(): void {
     this.isDead = true
     const { slots } = this.clocks
-    slots['roster'].bury(slots.me)
+    slots['registry'].bury(slots.me)
     const front = this.front!
     const pool = (front instanceof SharedHostPool ? front['blocks'] : front) as SharedPool
-    const { roster, thread } = pool['state']
-    roster.bury(thread)
+    const { registry, thread } = pool['state']
+    registry.bury(thread)
   }
 }
 

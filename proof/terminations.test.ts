@@ -16,7 +16,7 @@ import type { ArenaState } from '../src/pool/arena/shared-arena-state.js'
 import type { SharedHostPool } from '../src/pool/host/shared-host-pool.js'
 import type { SharedPool } from '../src/pool/shared/shared-pool.js'
 import type { SharedState } from '../src/pool/shared/shared-state.js'
-import { Roster } from '../src/threads/roster.js'
+import { ThreadRegistry } from '../src/threads/thread-registry.js'
 import { replacePrivate } from './replace-method.js'
 import { type TerminationWork, Told } from './termination-thread.js'
 
@@ -46,7 +46,7 @@ async function start(
 /** Terminates the thread in the next call of a function of the driver, which does not go on before the thread has ended. */
 async function terminateIn(
   call: string,
-  { roster }: SharedState | ArenaState,
+  { registry }: SharedState | ArenaState,
   { worker, number }: { worker: Worker; number: number },
 ): Promise<void> {
   const word = new Int32Array(new SharedArrayBuffer(4))
@@ -57,7 +57,7 @@ async function terminateIn(
         mend()
         void worker.terminate()
         // No event of the thread's end reaches this one while it is in the driver.
-        while (!roster.look(Roster.numberIn(number))) Atomics.wait(word, 0, 0, 1)
+        while (!registry.look(ThreadRegistry.numberIn(number))) Atomics.wait(word, 0, 0, 1)
         resolve()
         return original.apply(this, args)
       }

@@ -80,13 +80,13 @@ describe('pools of other kinds in several threads', () => {
   it('an arena outlives the thread that made it, and is given back by the last one', async () => {
     const { driver, device, arena } = open()
     const used = driver.usedBytes()
-    // A front that stands for the last thread, beside the one of a thread that ended: this one, as the roster is told.
+    // A front that stands for the last thread, beside the one of a thread that ended: this one, as the registry is told.
     const shared = structuredClone(arena.share())
     assert.equal(attachPool(shared), arena)
     device['sharedPools'].clear()
     const last = attachPool(shared)
-    const { state } = arena as unknown as { state: { roster: { bury(thread: number): boolean } } }
-    state.roster.bury(arena.thread)
+    const { state } = arena as unknown as { state: { registry: { bury(thread: number): boolean } } }
+    state.registry.bury(arena.thread)
     last.close()
     assert.equal(driver.usedBytes(), used - 1 * MiB)
     assert.throws(() => attachPool(arena.share()), { name: 'PoolError', message: /closed/ })

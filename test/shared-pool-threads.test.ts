@@ -12,7 +12,7 @@ import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { PoolOptions } from '../src/pool/caching/options.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
-import { MOST_WORKERS, Roster } from '../src/threads/roster.js'
+import { MOST_WORKERS, ThreadRegistry } from '../src/threads/thread-registry.js'
 import type { Outcome, tasks } from './shared-pool-thread.suite.js'
 
 type Tasks = typeof tasks
@@ -84,9 +84,9 @@ describe('a pool in several threads', () => {
     const thread = new PoolThread()
     const full = { name: 'PoolError', message: /^64 threads use this pool, which is the limit; close the pool in one/ }
     await assert.rejects(thread.do('attachOther', shared), full)
-    others[0].roster.forget(others[0].thread)
-    assert.equal(Roster.numberIn(await thread.do('attach', shared)), others[0].thread)
-    for (const { roster, thread: number } of others.slice(1)) roster.forget(number)
+    others[0].registry.forget(others[0].thread)
+    assert.equal(ThreadRegistry.numberIn(await thread.do('attach', shared)), others[0].thread)
+    for (const { registry, thread: number } of others.slice(1)) registry.forget(number)
     await thread.do('close')
     pool.close()
   })
@@ -102,7 +102,7 @@ describe('a pool in several threads', () => {
 
   it('has room for so many blocks, and says so', () => {
     const { device, pool } = open()
-    const { records, roster, thread } = new SharedState(pool.share(), new Float64Array(64))
+    const { records, registry, thread } = new SharedState(pool.share(), new Float64Array(64))
     pool.allocate(1 * KiB).free()
     const taken: number[] = []
     while (records.available > 1024) taken.push(records.acquire())
@@ -112,7 +112,7 @@ describe('a pool in several threads', () => {
     pool.allocate(1 * KiB).free()
     for (const record of taken) records.release(record)
     pool.allocate(4 * KiB).free()
-    roster.forget(thread)
+    registry.forget(thread)
     pool.close()
     device.close()
   })
@@ -324,16 +324,16 @@ describe('a pool in several threads', () => {
 
   it('has one keeper with the other pools of the thread that made it, which has the device attached while there is one', () => {
     const { device, pool } = open()
-    const { roster } = device.clocks.slots as unknown as { roster: Roster }
+    const { registry } = device.clocks.slots as unknown as { registry: ThreadRegistry }
     const others = [
       device.createBlockPool({ blockBytes: 4 * KiB, count: 4, shared: true }),
       device.createHostPool({ shared: true }),
     ]
-    assert.equal(roster.living, 2)
+    assert.equal(registry.living, 2)
     for (const other of others) other.close()
     pool.allocate(1 * MiB).free()
     pool.close()
-    assert.equal(roster.living, 1)
+    assert.equal(registry.living, 1)
     device.createPool({ shared: true }).close()
     device.close()
   })

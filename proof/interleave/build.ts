@@ -31,7 +31,7 @@ const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = 
   ['src/pool/shared/shared-state.ts', /const MOST_RANGES = .*/, 'const MOST_RANGES = 16'],
   ['src/threads/door.ts', /const SPINS = \d+/, 'const SPINS = 1'],
   ['src/threads/door.ts', /const MOST_WAITS = \d+/, 'const MOST_WAITS = 1'],
-  ['src/threads/roster.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
+  ['src/threads/thread-registry.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
   ['src/pool/shared/inboxes.ts', /const PARCELS = \d+/, 'const PARCELS = 2'],
   ['src/heap/records.ts', /const PAGE_SHIFT = \d+/, 'const PAGE_SHIFT = 4'],
   ['src/order/known-order.ts', /const MOST_STREAMS = \d+/, 'const MOST_STREAMS = 8'],

@@ -111,7 +111,7 @@ function inFile(
 }
 
 const LOCK = 'src/threads/robust-lock.ts'
-const ROSTER = 'src/threads/roster.ts'
+const ROSTER = 'src/threads/thread-registry.ts'
 const MAILBOX = 'src/threads/mailbox.ts'
 const BUMP = 'src/heap/shared-bump.ts'
 const SLOTS = 'src/order/stream-slots.ts'
@@ -204,12 +204,12 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(LOCK, 'a lock is taken over from the dead', [
-    ['a dead holder is waited for', '|| roster.isDead(owner)', ''],
+    ['a dead holder is waited for', '|| registry.isDead(owner)', ''],
     ['a lock that was taken over is said to be whole', '=== seen) return owner', '=== seen) return 0'],
     [
       'a lock is taken over from the living',
-      "=== 'timed-out') roster.look(owner)",
-      "=== 'timed-out') roster.bury(owner)",
+      "=== 'timed-out') registry.look(owner)",
+      "=== 'timed-out') registry.bury(owner)",
     ],
   ]),
   ...inFile(LOCK, 'a lock is not taken from whoever has the number of the dead', [
@@ -319,7 +319,7 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(BUMP, 'a stack survives the death of whoever resets it', [
-    ['a dead resetter is waited for', 'owner === me || roster.look(owner)) {', 'owner === me) {'],
+    ['a dead resetter is waited for', 'owner === me || registry.look(owner)) {', 'owner === me) {'],
     [
       'what a dead resetter left is not undone',
       'if (epoch === Atomics.load(words, Word.closedIn)) this.flip()',
@@ -332,7 +332,7 @@ export const MUTANTS: readonly Mutant[] = [
       'owner === me || (slept && owner !== 0',
       '(slept && owner !== me && owner !== 0',
     ],
-    ['a thread waits for its own reset to reset', 'owner === me || roster.look(owner)', 'roster.look(owner)'],
+    ['a thread waits for its own reset to reset', 'owner === me || registry.look(owner)', 'registry.look(owner)'],
   ]),
   ...inFile(SLOTS, 'nobody calls the driver for a stream that is destroyed', [
     [
@@ -379,8 +379,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(POOL, FREED, [
     [
       'a block is taken back without the lock',
-      'return state.locked(() => state.roster.isAlive(home) || !slots.inboxes.takeBack(record, home))',
-      'return state.roster.isAlive(home) || !slots.inboxes.takeBack(record, home)',
+      'return state.locked(() => state.registry.isAlive(home) || !slots.inboxes.takeBack(record, home))',
+      'return state.registry.isAlive(home) || !slots.inboxes.takeBack(record, home)',
     ],
   ]),
   ...inFile(INBOXES, 'every block that is sent arrives once', [
@@ -542,7 +542,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(DOOR, SUCCESSORS, [
     [
       'a thread that died inside its door stays there',
-      'if (!roster.isAlive(thread)) return false\n      if (looks < SPINS) continue\n      if (roster.look(thread)) return false',
+      'if (!registry.isAlive(thread)) return false\n      if (looks < SPINS) continue\n      if (registry.look(thread)) return false',
       'if (looks < SPINS) continue',
     ],
     [
@@ -626,11 +626,11 @@ export const MUTANTS: readonly Mutant[] = [
     [
       'a number is given away before the answer to leave is there',
       '    this.bury(thread)\n    return sum',
-      '    this.bury(thread)\n    this.state.roster.forget(thread)\n    return sum',
+      '    this.bury(thread)\n    this.state.registry.forget(thread)\n    return sum',
     ],
   ]),
   ...inFile(KEEPER, NAMES, [
-    ['a thread is reclaimed under the name of an earlier one', 'roster.nameOf(thread) !== name || ', ''],
+    ['a thread is reclaimed under the name of an earlier one', 'registry.nameOf(thread) !== name || ', ''],
   ]),
   ...inFile(POOL, CUT, [
     ['a call that was cut short keeps the lock', 'state.lock.dropStale()\n', '\n'],

@@ -1,7 +1,7 @@
 /** The files of the scenarios, which are run rewritten. */
 export const SCENARIO_FILES = [
   'lock',
-  'roster',
+  'registry',
   'mailbox',
   'bump',
   'streams',

@@ -2,7 +2,7 @@
 // generation, so that a stale handle cannot change it, then the thread's number, then the phase.
 
 import { assert } from '../base/assert.js'
-import { MOST_WORKERS } from '../threads/roster.js'
+import { MOST_WORKERS } from '../threads/thread-registry.js'
 
 export const enum Phase {
   /** in use */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { ROSTER_WORDS, Roster } from '../threads/roster.js'
+import { REGISTRY_WORDS, ThreadRegistry } from '../threads/thread-registry.js'
 import { BUMP_WORDS, Refusal, SharedBump } from './shared-bump.js'
 
 const [FIRST, LAST] = [3, 103]
@@ -9,13 +9,13 @@ const never = () => assert.fail('nobody waits')
 /** A stack that two threads use, both of them this one. */
 function setUp() {
   const words = new Int32Array(new SharedArrayBuffer(BUMP_WORDS * 4))
-  const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
+  const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
   const begun: number[] = []
   const enter = (memory = words, onEpoch: (epoch: number) => void = epoch => begun.push(epoch)) => {
-    const thread = roster.enter()
-    return { thread, stack: new SharedBump(memory, roster, thread, FIRST, LAST, onEpoch) }
+    const thread = registry.enter()
+    return { thread, stack: new SharedBump(memory, registry, thread, FIRST, LAST, onEpoch) }
   }
-  return { words, roster, begun, enter }
+  return { words, registry, begun, enter }
 }
 
 describe('a stack that threads share', () => {
@@ -61,7 +61,7 @@ describe('a stack that threads share', () => {
   it('a reset whose thread dies is undone before the new epoch, and finished after that', () => {
     for (const moment of ['order', 'epoch'] as const) {
       for (const heir of ['waits', 'resets', 'has its number'] as const) {
-        const { words, roster, enter, begun } = setUp()
+        const { words, registry, enter, begun } = setUp()
         const left = new Int32Array(new SharedArrayBuffer(BUMP_WORDS * 4))
         const dies = (at: string) => {
           if (at === moment) left.set(words)
@@ -69,8 +69,8 @@ describe('a stack that threads share', () => {
         const { stack, thread } = enter(words, () => dies('epoch'))
         stack.take(1, 5)
         stack.reset(() => dies('order'), never)
-        roster.bury(thread)
-        if (heir === 'has its number') roster.forget(thread)
+        registry.bury(thread)
+        if (heir === 'has its number') registry.forget(thread)
         const other = enter(left).stack
         if (heir === 'waits') other.awaitOpen(() => {})
         if (heir === 'resets') other.reset(() => {}, never)

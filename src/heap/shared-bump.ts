@@ -6,7 +6,7 @@
 // one left is undone, or from the step on in which the new epoch began, finished. A thread whose own reset was cut short does the same
 // when it next waits or resets.
 
-import type { Roster } from '../threads/roster.js'
+import type { ThreadRegistry } from '../threads/thread-registry.js'
 
 const enum Word {
   /** the first unit that is not handed out; while a reset is going on the complement of that */
@@ -36,8 +36,8 @@ const PATIENCE_MS = 1
 export class SharedBump {
   constructor(
     private readonly words: Int32Array,
-    private readonly roster: Roster,
-    /** number of the calling thread in the roster */
+    private readonly registry: ThreadRegistry,
+    /** number of the calling thread in the registry */
     private readonly me: number,
     private readonly firstUnit: number,
     private readonly lastUnit: number,
@@ -87,12 +87,12 @@ export class SharedBump {
 
   /** Waits until no reset is going on, or its thread has died. `meanwhile` runs every millisecond. */
   awaitOpen(meanwhile: () => void): void {
-    const { words, roster, me } = this
+    const { words, registry, me } = this
     for (let top = Atomics.load(words, Word.top); top < 0; top = Atomics.load(words, Word.top)) {
       const slept = Atomics.wait(words, Word.top, top, PATIENCE_MS) === 'timed-out'
       meanwhile()
       const owner = Atomics.load(words, Word.resetter)
-      const isLeft = owner === me || (slept && owner !== 0 && roster.look(owner))
+      const isLeft = owner === me || (slept && owner !== 0 && registry.look(owner))
       if (isLeft && this.takeOver(owner)) this.settle()
     }
   }
@@ -117,11 +117,11 @@ export class SharedBump {
 
   /** Makes this the one thread that resets. */
   private claim(meanwhile: () => void): void {
-    const { words, roster, me } = this
+    const { words, registry, me } = this
     for (;;) {
       const owner = Atomics.compareExchange(words, Word.resetter, 0, me)
       if (owner === 0) return
-      if (owner === me || roster.look(owner)) {
+      if (owner === me || registry.look(owner)) {
         if (this.takeOver(owner)) this.settle()
         continue
       }

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
-import { MOST_WORKERS } from '../threads/roster.js'
+import { MOST_WORKERS } from '../threads/thread-registry.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
 import { TestOrder } from './order-fixture.suite.js'
@@ -22,7 +22,7 @@ function setUp() {
 const borrow = (clocks: Clocks, stream: Stream) => Stream.borrow(clocks, structuredClone(stream.share()))!
 
 describe('shared order', () => {
-  it('is attached in the place of a dead thread where the roster is full, and the streams of that thread are ended', () => {
+  it('is attached in the place of a dead thread where the registry is full, and the streams of that thread are ended', () => {
     const { order, clocks } = setUp()
     const attach = () => new Clocks(Context.open(order.driver, 0), clocks.share())
     const others = Array.from({ length: MOST_WORKERS - 2 }, attach)
@@ -32,11 +32,11 @@ describe('shared order', () => {
     const { slot, handle } = stream
     others[9].mark(slot)
     others[9].slots.pin(clocks.slots.ownedBy(handle)) // it died while it called the driver
-    clocks.slots['roster'].bury(me)
+    clocks.slots['registry'].bury(me)
     order.driver.failCall({ call: 'cuEventRecord' })
     order.driver.failCall({ call: 'cuCtxSynchronize' })
     assert.throws(attach, { name: 'CudaError' })
-    assert.equal(clocks.slots['roster'].isDead(me), true, 'another thread will clear up')
+    assert.equal(clocks.slots['registry'].isDead(me), true, 'another thread will clear up')
     const heir = attach()
     assert.equal(heir.slots.me, me)
     assert.deepEqual([heir.slots.isOpen(slot), order.driver.calls.get('cuStreamDestroy')], [false, 1])
@@ -61,7 +61,7 @@ describe('shared order', () => {
   it('a free that came too late is covered, too, where the stream of a dead thread could not be marked', () => {
     const { order, clocks, there } = setUp()
     const { slot } = Stream.create(there)
-    clocks.slots['roster'].bury(there.slots.me)
+    clocks.slots['registry'].bury(there.slots.me)
     order.driver.failCall({ call: 'cuEventRecord' })
     assert.equal(clocks.buryStreams(), 1)
     const late = clocks.marked[slot] + 1
@@ -204,13 +204,13 @@ describe('shared order', () => {
     there.suspend(captured)
     const { me } = there.slots
     const heir = new Clocks(Context.open(order.driver, 0), clocks.share())
-    clocks.slots['roster'].bury(me)
+    clocks.slots['registry'].bury(me)
     for (const { slot } of [stream, { slot: captured.lastSlot }]) heir.slots.inherit(slot, me)
     clocks.slots.forget(me)
     heir.slots.dropStale()
     assert.equal(clocks.isOpen(stream.slot), true)
     assert.equal(clocks.isOpen(captured.lastSlot), false, 'what was captured gets no marks')
-    clocks.slots['roster'].bury(heir.slots.me)
+    clocks.slots['registry'].bury(heir.slots.me)
     assert.equal(clocks.buryStreams(), 2)
     assert.throws(() => order.driver.cuStreamQuery(stream.handle), /no such stream/)
   })
@@ -223,7 +223,7 @@ describe('shared order', () => {
     clocks.slots.free(slot)
     there.slots.acquire()
     there.marked[slot]++ // the first step of a claim
-    clocks.slots['roster'].bury(there.slots.me)
+    clocks.slots['registry'].bury(there.slots.me)
     const late = clocks.marked[slot] + 1
     clocks.poll(slot)
     assert.ok(clocks.completed[slot] >= late, `complete up to ${clocks.completed[slot]}, the free is ${late}`)
@@ -296,7 +296,7 @@ describe('shared order', () => {
     const perThread = new Stream(there, CU_STREAM_PER_THREAD, false)
     order.hold(perThread)
     clocks.slots.dead = () => [there.slots.me]
-    clocks.slots['roster'].isDead = worker => worker === there.slots.me
+    clocks.slots['registry'].isDead = worker => worker === there.slots.me
     const records = order.calls('cuEventRecord')
     assert.equal(clocks.buryStreams(), 1)
     assert.equal(order.calls('cuEventRecord'), records)

@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { Region } from '../base/region.js'
-import { MOST_WORKERS, ROSTER_WORDS } from '../threads/roster.js'
+import { MOST_WORKERS, REGISTRY_WORDS } from '../threads/thread-registry.js'
 import { MOST_STREAMS } from './known-order.js'
 
 /** Grows with each change of what lies where, or of what it means. */
@@ -42,7 +42,7 @@ function layOut(region: Region) {
     lock: region.int32(1),
     /** 1 once the device was closed by the thread that opened it */
     closed: region.int32(1),
-    roster: region.int32(ROSTER_WORDS),
+    registry: region.int32(REGISTRY_WORDS),
     /** by thread: one more than the slot that it calls the driver for, or 0 */
     pins: region.int32(MOST_WORKERS + 1),
     /** tells this device from others of the process; 0 until shared */

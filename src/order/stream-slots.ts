@@ -8,7 +8,7 @@ import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { serveWaiting } from '../driver/served-drivers.js'
 import { RobustLock } from '../threads/robust-lock.js'
-import { MOST_WORKERS, Roster } from '../threads/roster.js'
+import { MOST_WORKERS, ThreadRegistry } from '../threads/thread-registry.js'
 import { MOST_STREAMS } from './known-order.js'
 import { Life, newIdentity, type OrderState, takeEvent } from './shared-order.js'
 
@@ -16,9 +16,9 @@ import { Life, newIdentity, type OrderState, takeEvent } from './shared-order.js
 const PATIENCE_MS = 1
 
 export class StreamSlots {
-  /** this thread's number in the roster, 0 while the order is not shared */
+  /** this thread's number in the registry, 0 while the order is not shared */
   me = 0
-  private readonly roster: Roster
+  private readonly registry: ThreadRegistry
   private lock: RobustLock | null = null
   /** This thread has the number of a dead one, whose streams and events are not cleared up yet. */
   hasEstate = false
@@ -26,18 +26,18 @@ export class StreamSlots {
   private readonly livesBefore = new Int32Array(MOST_STREAMS)
 
   constructor(private readonly state: OrderState) {
-    this.roster = new Roster(state.roster, 0)
+    this.registry = new ThreadRegistry(state.registry, 0)
   }
 
-  /** This thread enters the roster; where that is full, in the place of a dead thread. Throws PoolError for a closed device, for too many threads, or where nothing can be shared. */
+  /** This thread enters the registry; where that is full, in the place of a dead thread. Throws PoolError for a closed device, for too many threads, or where nothing can be shared. */
   join(): void {
-    const free = this.roster.enter()
-    const me = free || this.roster.takeOver()
+    const free = this.registry.enter()
+    const me = free || this.registry.takeOver()
     if (me === 0) throw new PoolError(`${MOST_WORKERS} threads share this device, which is the limit; close it in one`)
-    this.lock = new RobustLock(this.state.lock, 0, this.roster, me)
+    this.lock = new RobustLock(this.state.lock, 0, this.registry, me)
     this.acquire()
     const isClosed = this.state.closed[0] === 1
-    if (isClosed) this.roster.forget(me)
+    if (isClosed) this.registry.forget(me)
     else {
       this.me = me
       this.hasEstate = free === 0
@@ -48,20 +48,20 @@ export class StreamSlots {
     if (isClosed) throw new PoolError('the device was closed by the thread that opened it; open it again')
   }
 
-  /** This thread leaves the roster; its streams are closed. */
+  /** This thread leaves the registry; its streams are closed. */
   leave(): void {
     if (this.me === 0) return
     this.acquire()
     this.state.eventCounts[this.me] = 0
     this.release()
-    this.roster.forget(this.me)
+    this.registry.forget(this.me)
     this.me = 0
     this.lock = null
   }
 
   /** Takes `join` back where the estate that came with the number could not be cleared up: another thread will. */
   resign(): void {
-    this.roster.bury(this.me)
+    this.registry.bury(this.me)
     this.me = 0
     this.lock = null
   }
@@ -69,7 +69,7 @@ export class StreamSlots {
   /** Lets no thread in any more, unless others are there: then it returns false. */
   shut(): boolean {
     if (this.me === 0) return true
-    this.roster.lookAtAll()
+    this.registry.lookAtAll()
     this.acquire()
     const isAlone = this.isAlone
     if (isAlone) this.state.closed[0] = 1
@@ -80,7 +80,7 @@ export class StreamSlots {
   /** Whether no other thread that lives has the device attached. */
   get isAlone(): boolean {
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
-      if (worker !== this.me && this.roster.isAlive(worker)) return false
+      if (worker !== this.me && this.registry.isAlive(worker)) return false
     }
     return true
   }
@@ -266,12 +266,12 @@ export class StreamSlots {
   /** Numbers under which streams or events of dead threads may be left. */
   dead(): number[] {
     if (this.me === 0) return []
-    const dead = this.roster.lookAtAll()
+    const dead = this.registry.lookAtAll()
     return this.hasEstate ? [this.me, ...dead] : dead
   }
 
   private isDead(worker: number): boolean {
-    return this.roster.isDead(worker) || (worker === this.me && this.hasEstate)
+    return this.registry.isDead(worker) || (worker === this.me && this.hasEstate)
   }
 
   /** Takes over a slot of a dead thread, to end its stream; what it was, or null when there is nothing to end. */
@@ -321,7 +321,7 @@ export class StreamSlots {
       pins[dead] = 0
       this.state.eventCounts[dead] = 0
       if (dead === this.me) this.hasEstate = false
-      else this.roster.forgetDead(dead)
+      else this.registry.forgetDead(dead)
     }
     this.release()
   }
@@ -339,8 +339,8 @@ export class StreamSlots {
   private awaitPins(slot: number): void {
     const { pins } = this.state
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
-      while (Atomics.load(pins, worker) === slot + 1 && this.roster.isAlive(worker)) {
-        if (Atomics.wait(pins, worker, slot + 1, PATIENCE_MS) === 'timed-out') this.roster.look(worker)
+      while (Atomics.load(pins, worker) === slot + 1 && this.registry.isAlive(worker)) {
+        if (Atomics.wait(pins, worker, slot + 1, PATIENCE_MS) === 'timed-out') this.registry.look(worker)
         serveWaiting() // the call may be one of a simulated driver that this thread has opened
       }
     }

@@ -3,7 +3,7 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { Region } from '../base/region.js'
 import { Door } from './door.js'
-import { ROSTER_WORDS, Roster } from './roster.js'
+import { REGISTRY_WORDS, ThreadRegistry } from './thread-registry.js'
 
 /** What the two threads tell each other by plain stores. */
 export const enum At {
@@ -19,12 +19,12 @@ export const enum At {
 /** A door with one thread more, in `buffer`. */
 export function newDoor(buffer: SharedArrayBuffer | null, isFenced: boolean) {
   const region = new Region(buffer)
-  const roster = new Roster(region.int32(ROSTER_WORDS), 0)
+  const registry = new ThreadRegistry(region.int32(REGISTRY_WORDS), 0)
   const words = region.int32(At.count)
-  const door = new Door(region, roster, isFenced)
-  const thread = buffer === null ? 0 : roster.enter()
+  const door = new Door(region, registry, isFenced)
+  const thread = buffer === null ? 0 : registry.enter()
   if (buffer !== null) door.assign(thread)
-  return { door, words, roster, thread, bytes: region.bytes }
+  return { door, words, registry, thread, bytes: region.bytes }
 }
 export const DOOR_BYTES = newDoor(null, true).bytes
 

@@ -32,7 +32,7 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
     it('is waited for, but not for ever', () => {
       const buffer = new SharedArrayBuffer(DOOR_BYTES)
       const { door } = newDoor(buffer, isFenced)
-      const { door: other, roster, thread } = newDoor(buffer, isFenced)
+      const { door: other, registry, thread } = newDoor(buffer, isFenced)
       assert.ok(other.enter())
       door.shut()
       assert.equal(door.isOut(thread), false)
@@ -40,7 +40,7 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
       assert.deepEqual([door.isOut(thread), other.enter()], [true, false])
       door.open()
       assert.ok(other.enter())
-      roster.bury(thread) // and nobody waits for the dead
+      registry.bury(thread) // and nobody waits for the dead
       door.shut()
       assert.equal(door.isOut(thread), true)
     })

@@ -7,7 +7,7 @@ import { PoolError } from '../base/errors.js'
 import type { Region } from '../base/region.js'
 import { openProcessBarrier } from './process-barrier.js'
 import { publish, seen } from './publish.js'
-import { MOST_WORKERS, type Roster } from './roster.js'
+import { MOST_WORKERS, type ThreadRegistry } from './thread-registry.js'
 
 /** int32 words between what two threads write. */
 const LINE_WORDS = 32
@@ -30,7 +30,7 @@ export class Door {
 
   constructor(
     region: Region,
-    private readonly roster: Roster,
+    private readonly registry: ThreadRegistry,
     /** whether threads make barriers themselves; the same in all of them */
     private readonly isFenced: boolean,
   ) {
@@ -94,12 +94,12 @@ export class Door {
   }
 
   private staysInside(thread: number, waits: number): boolean {
-    const { words, roster } = this
+    const { words, registry } = this
     const index = thread * LINE_WORDS
     for (let looks = 0; Atomics.load(words, index) === 1; looks++) {
-      if (!roster.isAlive(thread)) return false
+      if (!registry.isAlive(thread)) return false
       if (looks < SPINS) continue
-      if (roster.look(thread)) return false
+      if (registry.look(thread)) return false
       if (looks >= SPINS + waits) return true
       Atomics.wait(words, index, 1, PATIENCE_MS)
     }

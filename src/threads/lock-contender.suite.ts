@@ -2,9 +2,9 @@
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { RobustLock } from './robust-lock.js'
-import { Roster } from './roster.js'
+import { ThreadRegistry } from './thread-registry.js'
 
-/** Where in the shared words what lies; the roster comes last. */
+/** Where in the shared words what lies; the registry comes last. */
 export const enum At {
   lock,
   /** two numbers that are equal whenever the lock is free and its last holder lived */
@@ -17,7 +17,7 @@ export const enum At {
   sections,
   /** stays 0 */
   forever,
-  roster,
+  registry,
 }
 
 /** One section under the lock, with the repair that a takeover asks for. */
@@ -36,9 +36,9 @@ export function section(words: Int32Array, lock: RobustLock): void {
 
 if (workerData?.contends) {
   const { words, holds } = workerData as { words: Int32Array; holds: boolean }
-  const roster = new Roster(words, At.roster)
-  const worker = roster.enter()
-  const lock = new RobustLock(words, At.lock, roster, worker)
+  const registry = new ThreadRegistry(words, At.registry)
+  const worker = registry.enter()
+  const lock = new RobustLock(words, At.lock, registry, worker)
   if (holds) lock.acquire()
   parentPort!.postMessage(worker)
   while (!holds) section(words, lock)

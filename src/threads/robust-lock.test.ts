@@ -7,34 +7,34 @@ import { AssertionError } from '../base/assert.js'
 import { Random } from '../base/random.js'
 import { At, section } from './lock-contender.suite.js'
 import { RobustLock } from './robust-lock.js'
-import { MOST_WORKERS, ROSTER_WORDS, Roster } from './roster.js'
+import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from './thread-registry.js'
 
 const SEED = Number(process.env['LOCK_SEED'] ?? 1)
 const TERMINATIONS = Number(process.env['LOCK_TERMINATIONS'] ?? 15)
 
-const newWords = () => new Int32Array(new SharedArrayBuffer((At.roster + ROSTER_WORDS) * 4))
+const newWords = () => new Int32Array(new SharedArrayBuffer((At.registry + REGISTRY_WORDS) * 4))
 
-/** A lock of a new number of a roster. */
-function lockOf(words: Int32Array): { lock: RobustLock; roster: Roster; worker: number } {
-  const roster = new Roster(words, At.roster)
-  const worker = roster.enter()
-  return { lock: new RobustLock(words, At.lock, roster, worker), roster, worker }
+/** A lock of a new number of a registry. */
+function lockOf(words: Int32Array): { lock: RobustLock; registry: ThreadRegistry; worker: number } {
+  const registry = new ThreadRegistry(words, At.registry)
+  const worker = registry.enter()
+  return { lock: new RobustLock(words, At.lock, registry, worker), registry, worker }
 }
 
 test('numbers are given away, once each, until they are forgotten', () => {
-  const roster = new Roster(newWords(), At.roster)
-  const numbers = Array.from({ length: MOST_WORKERS + 1 }, () => roster.enter())
+  const registry = new ThreadRegistry(newWords(), At.registry)
+  const numbers = Array.from({ length: MOST_WORKERS + 1 }, () => registry.enter())
   assert.deepEqual(
     numbers,
     Array.from({ length: MOST_WORKERS + 1 }, (_, index) => (index < MOST_WORKERS ? index + 1 : 0)),
   )
-  assert.equal(roster.bury(7), true)
-  assert.equal(roster.bury(7), false, 'a second time')
-  assert.deepEqual([roster.isDead(7), roster.isAlive(7), roster.isAlive(8)], [true, false, true])
-  assert.equal(roster.enter(), 0, 'a dead one keeps its number')
-  roster.forget(7)
-  assert.equal(roster.isDead(7), false)
-  assert.equal(roster.enter(), 7)
+  assert.equal(registry.bury(7), true)
+  assert.equal(registry.bury(7), false, 'a second time')
+  assert.deepEqual([registry.isDead(7), registry.isAlive(7), registry.isAlive(8)], [true, false, true])
+  assert.equal(registry.enter(), 0, 'a dead one keeps its number')
+  registry.forget(7)
+  assert.equal(registry.isDead(7), false)
+  assert.equal(registry.enter(), 7)
 })
 
 test('a lock is free, held, and taken over from the dead', () => {
@@ -46,9 +46,9 @@ test('a lock is free, held, and taken over from the dead', () => {
   assert.throws(() => b.lock.release(), AssertionError, 'not by another')
   a.lock.release()
   assert.equal(b.lock.acquire(), 0)
-  b.roster.bury(b.worker)
+  b.registry.bury(b.worker)
   assert.equal(a.lock.acquire(), b.worker, 'who died')
-  a.roster.bury(a.worker)
+  a.registry.bury(a.worker)
   const c = lockOf(words)
   assert.equal(c.lock.acquire(), a.worker, 'died before all was repaired')
   c.lock.release()
@@ -78,19 +78,19 @@ test('a lock is not taken from a living thread that has the number of a dead hol
   const words = newWords()
   const [holder, waiter, other] = [lockOf(words), lockOf(words), lockOf(words)]
   holder.lock.acquire()
-  waiter.roster.bury(holder.worker)
-  const isDead = waiter.roster.isDead.bind(waiter.roster)
+  waiter.registry.bury(holder.worker)
+  const isDead = waiter.registry.isDead.bind(waiter.registry)
   let heir = holder
-  waiter.roster.isDead = worker => {
+  waiter.registry.isDead = worker => {
     const wasDead = isDead(worker)
-    waiter.roster.isDead = wasNow => {
+    waiter.registry.isDead = wasNow => {
       heir.lock.release()
-      waiter.roster.isDead = isDead
+      waiter.registry.isDead = isDead
       return isDead(wasNow)
     }
     // The waiter is stopped here, between its look at the lock and its exchange.
     assert.equal(other.lock.acquire(), holder.worker)
-    other.roster.forget(holder.worker)
+    other.registry.forget(holder.worker)
     other.lock.release()
     heir = lockOf(words)
     assert.equal(heir.worker, holder.worker)
@@ -103,27 +103,27 @@ test('a lock is not taken from a living thread that has the number of a dead hol
 
 test('looking finds threads that have ended, and a number that another thread of the system has by now', async () => {
   const words = newWords()
-  const { roster, worker } = lockOf(words)
+  const { registry, worker } = lockOf(words)
   const { thread, worker: other } = await contend(words, true)
-  assert.deepEqual([roster.look(worker), roster.look(other), roster.lookAtAll()], [false, false, []])
+  assert.deepEqual([registry.look(worker), registry.look(other), registry.lookAtAll()], [false, false, []])
   await thread.terminate()
-  while (!roster.look(other)); // the system may take a moment to forget it
-  assert.deepEqual([roster.isDead(other), roster.bury(other), roster.lookAtAll()], [true, false, [other]])
-  roster.forget(other)
-  assert.deepEqual([roster.look(other), roster.lookAtAll()], [false, []])
-  const started = At.roster + MOST_WORKERS + worker
+  while (!registry.look(other)); // the system may take a moment to forget it
+  assert.deepEqual([registry.isDead(other), registry.bury(other), registry.lookAtAll()], [true, false, [other]])
+  registry.forget(other)
+  assert.deepEqual([registry.look(other), registry.lookAtAll()], [false, []])
+  const started = At.registry + MOST_WORKERS + worker
   words[started]++
-  assert.equal(roster.look(worker), true)
+  assert.equal(registry.look(worker), true)
 })
 
 test('a lock that a terminated thread holds is found while the main thread blocks', async () => {
   const words = newWords()
-  const { lock, roster, worker } = lockOf(words)
+  const { lock, registry, worker } = lockOf(words)
   const { thread, worker: holder } = await contend(words, true)
   assert.equal(lock.owner, holder)
   void thread.terminate()
   assert.equal(lock.acquire(), holder, 'without any turn of the event loop')
-  assert.deepEqual([lock.owner, roster.isDead(holder)], [worker, true])
+  assert.deepEqual([lock.owner, registry.isDead(holder)], [worker, true])
 })
 
 const threads: Worker[] = []
@@ -140,7 +140,7 @@ async function contend(words: Int32Array, holds = false): Promise<{ thread: Work
 
 test('a thread that waits is woken, and takes over when the holder dies without a word', async () => {
   const words = newWords()
-  const { lock, roster, worker } = lockOf(words)
+  const { lock, registry, worker } = lockOf(words)
   lock.acquire()
   void contend(words)
   // The waiter's bit shows that it sleeps.
@@ -150,7 +150,7 @@ test('a thread that waits is woken, and takes over when the holder dies without 
   lock.release()
   while (Atomics.load(words, At.sections) < 1000) section(words, lock)
   lock.acquire()
-  roster.bury(worker)
+  registry.bury(worker)
   const before = Atomics.load(words, At.sections)
   while (Atomics.load(words, At.sections) < before + 1000) await setImmediate()
   assert.deepEqual([words[At.takeovers], words[At.broken]], [1, 0])
@@ -158,7 +158,7 @@ test('a thread that waits is woken, and takes over when the holder dies without 
 
 test(`threads terminated at random moments (LOCK_SEED=${SEED} LOCK_TERMINATIONS=${TERMINATIONS})`, async () => {
   const words = newWords()
-  const { lock, roster } = lockOf(words)
+  const { lock, registry } = lockOf(words)
   const random = new Random(SEED)
   const running = Array.from({ length: 3 }, () => contend(words))
   for (let count = 0; count < TERMINATIONS; count++) {
@@ -169,8 +169,8 @@ test(`threads terminated at random moments (LOCK_SEED=${SEED} LOCK_TERMINATIONS=
     await victim.thread.terminate()
     section(words, lock)
     assert.notEqual(lock.owner, victim.worker)
-    while (!roster.look(victim.worker));
-    roster.forget(victim.worker)
+    while (!registry.look(victim.worker));
+    registry.forget(victim.worker)
     running.push(contend(words))
   }
   for (const contender of running) await (await contender).thread.terminate()

@@ -1,5 +1,5 @@
 // A lock in shared memory that outlives its holder (a robust mutex, as POSIX has it). Its word has the number of the thread
-// that holds it, so a waiter can ask the roster whether that thread still lives. A waiter takes the lock over from a dead
+// that holds it, so a waiter can ask the registry whether that thread still lives. A waiter takes the lock over from a dead
 // holder, and knows that the data behind the lock was left in the middle of a change.
 //
 // A thread that finds itself as the holder takes the lock over in the same way. No section is entered twice, so an earlier call of
@@ -12,7 +12,7 @@
 // was to pass it on; therefore waiters look again after some milliseconds, and ask then whether the holder lives.
 
 import { assert } from '../base/assert.js'
-import { MOST_WORKERS, type Roster } from './roster.js'
+import { MOST_WORKERS, type ThreadRegistry } from './thread-registry.js'
 
 const OWNER = 127
 const WAITERS = 128
@@ -28,8 +28,8 @@ export class RobustLock {
   constructor(
     private readonly words: Int32Array,
     private readonly index: number,
-    private readonly roster: Roster,
-    /** number of the calling thread in the roster */
+    private readonly registry: ThreadRegistry,
+    /** number of the calling thread in the registry */
     private readonly me: number,
   ) {}
 
@@ -73,18 +73,18 @@ export class RobustLock {
   }
 
   private wait(): number {
-    const { words, index, roster, me } = this
+    const { words, index, registry, me } = this
     let bits = 0 // a thread that has waited cannot know whether others still do
     for (let spins = 0; ; spins++) {
       const seen = Atomics.load(words, index)
       const owner = seen & OWNER
-      if (owner === 0 || owner === BROKEN || owner === me || roster.isDead(owner)) {
+      if (owner === 0 || owner === BROKEN || owner === me || registry.isDead(owner)) {
         const mine = ((seen & ~OWNER) + ACQUISITION) | me | bits
         if (Atomics.compareExchange(words, index, seen, mine) === seen) return owner
       } else if (spins > SPINS) {
         const waiting = seen | WAITERS
         if (seen === waiting || Atomics.compareExchange(words, index, seen, waiting) === seen) {
-          if (Atomics.wait(words, index, waiting, PATIENCE_MS) === 'timed-out') roster.look(owner)
+          if (Atomics.wait(words, index, waiting, PATIENCE_MS) === 'timed-out') registry.look(owner)
           bits = WAITERS
         }
       }

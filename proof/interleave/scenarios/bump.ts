@@ -1,6 +1,6 @@
 import { assert } from '../../../src/base/assert.js'
 import { BUMP_WORDS, Refusal, SharedBump } from '../../../src/heap/shared-bump.js'
-import { ROSTER_WORDS, Roster } from '../../../src/threads/roster.js'
+import { REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
 import { type Cast, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 
 const [FIRST, LAST] = [3, 20]
@@ -8,7 +8,7 @@ const [FIRST, LAST] = [3, 20]
 /** Threads that take units from a stack, and others that reset it so many times each, of which the first may die. */
 function stack(takers: number, resetters: number, resets: number, dies = false): Cast {
   const words = new Int32Array(new SharedArrayBuffer(BUMP_WORDS * 4))
-  const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
+  const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
   /** by epoch: units that are handed out */
   const taken = new Map<number, Set<number>>()
   const begun = new Set<number>()
@@ -18,7 +18,7 @@ function stack(takers: number, resetters: number, resets: number, dies = false):
     pause()
     begun.add(epoch)
   }
-  const enter = () => new SharedBump(words, roster, roster.enter(), FIRST, LAST, begin)
+  const enter = () => new SharedBump(words, registry, registry.enter(), FIRST, LAST, begin)
   enter() // whoever makes a stack is alone
   const note = (epoch: number, start: number) => {
     const units = taken.get(epoch) ?? new Set<number>()
@@ -72,9 +72,9 @@ function stack(takers: number, resetters: number, resets: number, dies = false):
 /** Threads whose first resets may be cut short in the middle: each then takes units, and resets again. */
 function cutShort(): Cast {
   const words = new Int32Array(new SharedArrayBuffer(BUMP_WORDS * 4))
-  const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
+  const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
   let done = 0
-  const enter = () => new SharedBump(words, roster, roster.enter(), FIRST, LAST, () => {})
+  const enter = () => new SharedBump(words, registry, registry.enter(), FIRST, LAST, () => {})
   enter() // whoever makes a stack is alone
   const work = () => {
     const own = enter()

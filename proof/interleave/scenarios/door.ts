@@ -2,17 +2,17 @@ import { assert } from '../../../src/base/assert.js'
 import { Region } from '../../../src/base/region.js'
 import { Door } from '../../../src/threads/door.js'
 import { publish } from '../../../src/threads/publish.js'
-import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../../../src/threads/roster.js'
+import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
 import { type Cast, pause, type Scenario } from '../stage.js'
 
 const WORDS = 64 * (MOST_WORKERS + 1)
 
 /** A thread that takes a block behind its door and puts it back, and a keeper that takes it away behind shut doors. */
 function door(isFenced: boolean): Cast {
-  const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
+  const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
   const buffer = new SharedArrayBuffer(WORDS * 4)
-  const newDoor = () => new Door(new Region(buffer), roster, isFenced)
-  const me = roster.enter()
+  const newDoor = () => new Door(new Region(buffer), registry, isFenced)
+  const me = registry.enter()
   /** whether the block is where both may take it, then what goes with it */
   const place = new Int32Array(new SharedArrayBuffer(256))
   const [IS_THERE, CONTENT] = [0, 32]
@@ -63,9 +63,9 @@ function door(isFenced: boolean): Cast {
 
 /** A thread ends inside its door; then another one has its number. */
 function successors(): Cast {
-  const roster = new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
+  const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
   const buffer = new SharedArrayBuffer(WORDS * 4)
-  const newDoor = () => new Door(new Region(buffer), roster, false)
+  const newDoor = () => new Door(new Region(buffer), registry, false)
   let number = 0
   const look = () => {
     const keeper = newDoor()
@@ -75,17 +75,17 @@ function successors(): Cast {
   }
   const end = () => {
     const own = newDoor()
-    number = roster.enter()
+    number = registry.enter()
     own.assign(number)
     own.enter()
   }
   const clearUp = () => {
     look()
-    roster.forgetDead(number)
+    registry.forgetDead(number)
   }
   const begin = () => {
     const own = newDoor()
-    assert(roster.enter() === number, 'the number is given away')
+    assert(registry.enter() === number, 'the number is given away')
     own.assign(number)
     look()
   }

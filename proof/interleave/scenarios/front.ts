@@ -78,7 +78,7 @@ function front(isFenced: boolean): Cast {
     assert(working === 0, 'every thread comes to its end')
     for (const one of sent) pool.adopt(one).free()
     for (const buffer of held) if (!buffer.freed) buffer.free()
-    state.roster.forget(state.thread)
+    state.registry.forget(state.thread)
     other.close()
     checkAll(made)
   }

@@ -4,7 +4,7 @@ import { holderOf, Phase, phaseOf, workerOf } from '../../../src/heap/holder.js'
 import { RecordTable, Word } from '../../../src/heap/records.js'
 import { Inboxes, PARCEL_WORDS } from '../../../src/pool/shared/inboxes.js'
 import { publish } from '../../../src/threads/publish.js'
-import { MOST_WORKERS } from '../../../src/threads/roster.js'
+import { MOST_WORKERS } from '../../../src/threads/thread-registry.js'
 import type { Cast, Scenario } from '../stage.js'
 
 const RECEIVER = 1

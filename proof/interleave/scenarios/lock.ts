@@ -1,16 +1,16 @@
 import { assert } from '../../../src/base/assert.js'
 import { RobustLock } from '../../../src/threads/robust-lock.js'
-import { ROSTER_WORDS, Roster } from '../../../src/threads/roster.js'
+import { REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
 import { type Cast, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 
-/** Two threads that enter a roster and take a lock some times each; what is locked is a sum in two halves. The first may die. */
+/** Two threads that enter a registry and take a lock some times each; what is locked is a sum in two halves. The first may die. */
 function contenders(turns: number, dies: boolean): Cast {
-  const words = new Int32Array(new SharedArrayBuffer((ROSTER_WORDS + 4) * 4))
-  const roster = new Roster(words, 4)
+  const words = new Int32Array(new SharedArrayBuffer((REGISTRY_WORDS + 4) * 4))
+  const registry = new ThreadRegistry(words, 4)
   let inside = 0
   const contend = () => {
-    const me = roster.enter()
-    const lock = new RobustLock(words, 0, roster, me)
+    const me = registry.enter()
+    const lock = new RobustLock(words, 0, registry, me)
     for (let turn = 0; turn < turns; turn++) {
       const dead = lock.acquire()
       assert(inside === 0 || inside === dead, 'one thread is inside')
@@ -31,31 +31,31 @@ function contenders(turns: number, dies: boolean): Cast {
 
 /** The first thread ends with the lock; whoever takes it over gives that thread's number away, and another one enters. */
 function heirs(): Cast {
-  const words = new Int32Array(new SharedArrayBuffer((ROSTER_WORDS + 4) * 4))
-  const roster = new Roster(words, 4)
-  const [first, second, third] = [1, 2, 3].map(() => roster.enter())
-  new RobustLock(words, 0, roster, first).acquire()
-  roster.bury(first)
+  const words = new Int32Array(new SharedArrayBuffer((REGISTRY_WORDS + 4) * 4))
+  const registry = new ThreadRegistry(words, 4)
+  const [first, second, third] = [1, 2, 3].map(() => registry.enter())
+  new RobustLock(words, 0, registry, first).acquire()
+  registry.bury(first)
   let inside = 0
   const contend = (me: number) => {
-    const lock = new RobustLock(words, 0, roster, me)
+    const lock = new RobustLock(words, 0, registry, me)
     const dead = lock.acquire()
     assert(inside === 0, 'one thread is inside')
     inside = me
-    if (dead !== 0) roster.forgetDead(dead)
+    if (dead !== 0) registry.forgetDead(dead)
     pause()
     inside = 0
     lock.release()
   }
-  return { threads: [() => contend(second), () => contend(third), () => contend(roster.enter())] }
+  return { threads: [() => contend(second), () => contend(third), () => contend(registry.enter())] }
 }
 
 /** Threads whose first turns may be cut short in the middle; the next turn finds the lock taken by the same thread. */
 function cutShort(): Cast {
-  const words = new Int32Array(new SharedArrayBuffer((ROSTER_WORDS + 4) * 4))
-  const roster = new Roster(words, 4)
+  const words = new Int32Array(new SharedArrayBuffer((REGISTRY_WORDS + 4) * 4))
+  const registry = new ThreadRegistry(words, 4)
   const contend = () => {
-    const lock = new RobustLock(words, 0, roster, roster.enter())
+    const lock = new RobustLock(words, 0, registry, registry.enter())
     const turn = () => {
       if (lock.acquire() !== 0) words[2] = words[1]
       assert(words[1] === words[2], 'what is locked is whole')

@@ -80,7 +80,7 @@ function freeingForTheDead(): Cast {
     const own = made.attach(false, meanwhile)
     held.push(pool.adopt(own.allocate(BYTES).transfer()))
   }
-  const notice = () => void keeper['state'].roster.lookAtAll()
+  const notice = () => void keeper['state'].registry.lookAtAll()
   return {
     threads: [allocate, notice, () => held[0].free(), () => keeper['buryDead']()],
     heirs: { 1: 0, 2: 1, 3: 1 },
@@ -186,7 +186,7 @@ function drained(): Cast {
     serving.isThread = false
     pool.check()
     for (const buffer of held) if (!buffer.freed) buffer.free()
-    state.roster.forget(state.thread)
+    state.registry.forget(state.thread)
     other.close()
     checkAll(made)
   }

@@ -39,7 +39,7 @@ function takingOne(): Cast {
     })
   const end = () => {
     for (const buffer of held) buffer.free()
-    state.roster.forget(state.thread)
+    state.registry.forget(state.thread)
     checkAll(made)
   }
   return { threads: [hit, takeAway], end }

@@ -280,10 +280,10 @@ describe('an arena that threads share', () => {
 
   it('has room again for a thread when others have died', () => {
     const { pool, attach, other } = setUp()
-    const { roster } = (other as unknown as { state: { roster: { bury(thread: number): boolean } } }).state
+    const { registry } = (other as unknown as { state: { registry: { bury(thread: number): boolean } } }).state
     const fronts = Array.from({ length: 62 }, () => attach())
     assert.throws(() => attach(), { name: 'PoolError', message: /64 threads use this pool, which is the limit/ })
-    for (const { thread } of fronts) roster.bury(thread)
+    for (const { thread } of fronts) registry.bury(thread)
     assert.equal(attach().thread, fronts[0].thread)
     assert.throws(() => pool.close(), { name: 'PoolError', message: /by 2 other threads/ })
   })

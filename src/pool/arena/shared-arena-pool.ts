@@ -215,7 +215,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
       if (state.others().length === 0) this.clocks.finishWork()
       const { buffers, requestedBytes } = state.held()
       this.acceptedClocks = null
-      state.roster.forget(state.thread)
+      state.registry.forget(state.thread)
       if (state.others().length === 0 && state.shut()) this.giveBack() // the thread that made the arena has died
       return { lostBuffers: buffers, lostBytes: requestedBytes }
     }
@@ -229,7 +229,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     }
     const { buffers, requestedBytes } = state.sums()
     this.acceptedClocks = null
-    state.roster.forget(state.thread)
+    state.registry.forget(state.thread)
     this.giveBack()
     return { lostBuffers: buffers, lostBytes: requestedBytes }
   }

@@ -10,7 +10,7 @@ import { PoolError } from '../../base/errors.js'
 import { Region } from '../../base/region.js'
 import { BUMP_WORDS, SharedBump } from '../../heap/shared-bump.js'
 import type { Clocks } from '../../order/clocks.js'
-import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../../threads/roster.js'
+import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { COUNT_LINE, checkDescriptor, LAYOUT_VERSION } from '../shared/shared-state.js'
 import { newPoolNumber } from '../transferred.js'
 import { SharedTurns, turnsIn } from './shared-turns.js'
@@ -83,7 +83,7 @@ export function newArenaState<D>(base: number, room: Room, device: D): SharedAre
 function layOut(region: Region, { lastUnit }: Room) {
   return {
     closed: region.int32(1),
-    rosterWords: region.int32(ROSTER_WORDS),
+    registryWords: region.int32(REGISTRY_WORDS),
     threadIds: region.int32(MOST_WORKERS + 1),
     bumpWords: region.int32(BUMP_WORDS),
     /** by thread, a line each: see Tally */
@@ -100,7 +100,7 @@ function layOut(region: Region, { lastUnit }: Room) {
 }
 
 export class ArenaState {
-  readonly roster: Roster
+  readonly registry: ThreadRegistry
   readonly thread: number
   readonly bump: SharedBump
   readonly turns: SharedTurns
@@ -114,11 +114,11 @@ export class ArenaState {
   private readonly closed: Int32Array
   private readonly peak: Float64Array
 
-  /** Enters the roster. Throws PoolError when there is no place, or when the arena is closed. */
+  /** Enters the registry. Throws PoolError when there is no place, or when the arena is closed. */
   constructor(state: SharedArenaState, clocks: Clocks) {
     const parts = layOut(new Region(state.buffer), state)
-    this.roster = new Roster(parts.rosterWords, 0)
-    this.thread = this.roster.enter() || this.roster.takeOver()
+    this.registry = new ThreadRegistry(parts.registryWords, 0)
+    this.thread = this.registry.enter() || this.registry.takeOver()
     if (this.thread === 0) {
       throw new PoolError(
         `${MOST_WORKERS} threads use this pool, which is the limit; close the pool in one of them first`,
@@ -126,7 +126,7 @@ export class ArenaState {
     }
     this.closed = parts.closed
     if (Atomics.load(this.closed, 0) !== 0) {
-      this.roster.forget(this.thread)
+      this.registry.forget(this.thread)
       throw new PoolError('attachPool: the pool is closed; make another')
     }
     this.threadIds = parts.threadIds
@@ -140,7 +140,7 @@ export class ArenaState {
     this.turns = new SharedTurns(parts.turns, clocks)
     this.turns.insertedWaits = this.tally[Tally.insertedWaits] // of earlier threads with its number
     const { firstUnit, lastUnit } = state
-    this.bump = new SharedBump(parts.bumpWords, this.roster, this.thread, firstUnit, lastUnit, epoch =>
+    this.bump = new SharedBump(parts.bumpWords, this.registry, this.thread, firstUnit, lastUnit, epoch =>
       this.turns.begun(epoch),
     )
     this.disownLeft()
@@ -214,7 +214,7 @@ export class ArenaState {
   others(): number[] {
     const others: number[] = []
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      if (thread === this.thread || !this.roster.isAlive(thread) || this.roster.look(thread)) continue
+      if (thread === this.thread || !this.registry.isAlive(thread) || this.registry.look(thread)) continue
       others.push(this.threadIds[thread])
     }
     return others

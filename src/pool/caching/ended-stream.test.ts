@@ -47,7 +47,7 @@ const ENDS: Record<string, End> = {
   'of a dead thread': {
     says: ENDED,
     end: (_, gone, { clocks }) => {
-      clocks.slots['roster'].bury(gone.slots.me)
+      clocks.slots['registry'].bury(gone.slots.me)
       clocks.buryStreams()
     },
   },

@@ -104,7 +104,7 @@ for (const [kind, create] of Object.entries(KINDS)) {
       const gone = new Clocks(Context.open(device.driver, 0), device.clocks.share())
       const stream = Stream.create(gone)
       stream.beginCapture()
-      gone.slots['roster'].bury(gone.slots.me)
+      gone.slots['registry'].bury(gone.slots.me)
       pool.close()
       assert.ok(pool.closed)
     })

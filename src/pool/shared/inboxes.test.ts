@@ -96,7 +96,7 @@ describe('an inbox', () => {
     const { pool, keeper, producer, consumer, inboxes } = twoThreads()
     const adopted = consumer.adopt(producer.allocate(5000).transfer())
     send(producer, consumer, 3)
-    keeper['state'].roster.bury(producer['state'].thread)
+    keeper['state'].registry.bury(producer['state'].thread)
     adopted.free()
     assert.equal(inboxes.all().size, 3)
     keeper.sweep()
@@ -139,7 +139,7 @@ describe('an inbox', () => {
       send(producer, consumer)
       assert.equal(inboxes.all().size, 1)
       if (round % 2 === 0) consumer.close()
-      else keeper['state'].roster.bury(consumer['state'].thread)
+      else keeper['state'].registry.bury(consumer['state'].thread)
       keeper.sweep()
     }
   })
@@ -191,7 +191,7 @@ describe('an inbox', () => {
         }
         assert.ok(died || count >= 2 * (PARCEL - 1), `${count} stores`)
         const [dead, alive] = dies === 'frees' ? [consumer, producer] : [producer, consumer]
-        keeper['state'].roster.bury(dead['state'].thread)
+        keeper['state'].registry.bury(dead['state'].thread)
         keeper.sweep()
         pool.reclaim(dead.thread)
         pool.check()

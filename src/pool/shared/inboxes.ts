@@ -10,7 +10,7 @@ import type { Region } from '../../base/region.js'
 import { Phase, phaseOf, workerOf } from '../../heap/holder.js'
 import { type RecordTable, Word } from '../../heap/records.js'
 import { publish, publishBoth, seen } from '../../threads/publish.js'
-import { MOST_WORKERS } from '../../threads/roster.js'
+import { MOST_WORKERS } from '../../threads/thread-registry.js'
 
 const PARCEL_SHIFT = 4
 /** The first says who fills the parcel, and whether that is done; 0 for nobody: it is empty. The others are entries. */

@@ -17,11 +17,11 @@ export class KeeperWatch {
   /** The reason why no answer will come; null while one may. `slept` is false for the first look. */
   look(slept: boolean): Error | null {
     const { state, question } = this
-    const { figures, roster } = state
+    const { figures, registry } = state
     this.meanwhile()
     this.keeper = Math.max(this.keeper, figures[Figure.keeper])
     const isClosed = figures[Figure.keeper] === CLOSED && question.ask !== 'close' // closing waits for its own end
-    if (!isClosed && !(slept && this.keeper > 0 && roster.look(this.keeper))) return null
+    if (!isClosed && !(slept && this.keeper > 0 && registry.look(this.keeper))) return null
     return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
   }
 }

@@ -14,7 +14,7 @@ import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import { openEnd } from '../../threads/channel-end.js'
 import { LATER } from '../../threads/mailbox.js'
-import { Roster } from '../../threads/roster.js'
+import { ThreadRegistry } from '../../threads/thread-registry.js'
 import { PinnedSegments } from '../backing/pinned-segments.js'
 import { SegmentBacking } from '../backing/segment-backing.js'
 import type { Use, User } from '../caching/deferred.js'
@@ -118,10 +118,10 @@ export class Keeper {
     if (now - this.sweptAt >= this.sweepMs) this.unlessRefused(() => this.sweep(now))
     else this.unlessRefused(() => this.buryDead()) // those that another thread has noticed
     if (this.reserve.wantsMarks) this.unlessRefused(() => this.within(() => this.reserve.placeMarks()))
-    const { mailbox, roster, thread } = this.state
+    const { mailbox, registry, thread } = this.state
     for (const asker of this.setAside.askers) mailbox.reply(asker, () => this.goOn(asker))
     const requests = mailbox.answer((question, asker) => this.begin(question as Question, asker))
-    if (this.closed) roster.forget(thread)
+    if (this.closed) registry.forget(thread)
     return requests
   }
 
@@ -130,7 +130,7 @@ export class Keeper {
     if (this.closed) return 0
     if (!this.setAside.isEmpty) return POLL_MS
     // The death of the thread that made the pool is the keeper's as well.
-    const isWatching = this.sweepMs === SWEEP_MS || this.state.roster.living > KEEPER_AND_MAKER
+    const isWatching = this.sweepMs === SWEEP_MS || this.state.registry.living > KEEPER_AND_MAKER
     return isWatching ? Math.max(0, this.sweptAt + this.sweepMs - now) : Infinity
   }
 
@@ -153,10 +153,10 @@ export class Keeper {
 
   /** Clears up behind threads that have ended. */
   sweep(now = performance.now()): void {
-    const { roster, slots, counts } = this.state
+    const { registry, slots, counts } = this.state
     this.sweptAt = now
     this.sweepMs = Math.min(2 * this.sweepMs, MOST_SWEEP_MS)
-    roster.lookAtAll()
+    registry.lookAtAll()
     this.buryDead()
     this.clocks.buryStreams()
     const counted = counts.reduce((sum, count) => sum + count)
@@ -167,8 +167,8 @@ export class Keeper {
 
   /** Takes back what the dead had cached. Those that had nothing live are forgotten; the others keep their numbers until they are reclaimed. */
   private buryDead(): void {
-    const { roster } = this.state
-    for (const thread of roster.dead()) {
+    const { registry } = this.state
+    for (const thread of registry.dead()) {
       if (this.buried.has(thread)) continue
       this.within(() => {
         this.forgetRequest(thread)
@@ -186,7 +186,7 @@ export class Keeper {
 
   private forget(thread: number): void {
     this.buried.delete(thread)
-    this.state.roster.forgetDead(thread)
+    this.state.registry.forgetDead(thread)
   }
 
   private *reply(question: Question, asker: number): Waiting<unknown> {
@@ -257,8 +257,8 @@ export class Keeper {
 
   /** Once more, if a thread has died that nothing was taken back from yet. */
   private *retryAfterSweep(units: number, alignUnits: number, slot: number): Waiting<number> {
-    const { roster } = this.state
-    const dead = roster.lookAtAll().filter(thread => !this.buried.has(thread))
+    const { registry } = this.state
+    const dead = registry.lookAtAll().filter(thread => !this.buried.has(thread))
     for (const thread of dead) this.bury(thread)
     return dead.length === 0 ? 0 : yield* this.reserve.search(units, alignUnits, slot)
   }
@@ -311,10 +311,10 @@ export class Keeper {
 
   /** Gives back what a dead thread had live, after all work that may be using it; nothing for a name that is no dead thread's. */
   private reclaim(name: number): Reclaimed {
-    const { roster } = this.state
-    const thread = Roster.numberIn(name)
+    const { registry } = this.state
+    const thread = ThreadRegistry.numberIn(name)
     if (thread !== NOBODY) {
-      if (roster.nameOf(thread) !== name || !roster.look(thread)) return { buffers: 0, bytes: 0 }
+      if (registry.nameOf(thread) !== name || !registry.look(thread)) return { buffers: 0, bytes: 0 }
       this.forgetRequest(thread) // an answer would give another block to its number
       this.bury(thread)
     }
@@ -420,7 +420,7 @@ export class Keeper {
 
   /** Asserts that heaps, backing and owner words tell one story; for when no other thread is in the middle of a call. */
   private check(): void {
-    const { records, slots, roster } = this.state
+    const { records, slots, registry } = this.state
     const { words } = records
     this.reserve.check()
     const sent = slots.inboxes.all()
@@ -428,7 +428,10 @@ export class Keeper {
       const base = record << 4
       const phase = phaseOf(words[base | Word.holder])
       const thread = workerOf(words[base | Word.holder])
-      assert(phase !== Phase.cached || roster.isAlive(thread) || roster.isDead(thread), 'a cached block has an owner')
+      assert(
+        phase !== Phase.cached || registry.isAlive(thread) || registry.isDead(thread),
+        'a cached block has an owner',
+      )
       assert((phase === Phase.sent) === sent.has(record), 'a block is in an inbox exactly if it was sent')
       assert(words[base | Word.sizeClass] === classOf(words[base | Word.units]), 'a taken block has its class')
       assert(words[base | Word.key] <= slots.slotLimit, 'the stream of a taken block is known')

@@ -74,7 +74,7 @@ describe('a request that waits for the GPU', () => {
     assert.throws(() => dead.allocate(24 * MiB, free), died)
     const other = polling()
     assert.deepEqual(keeper['setAside'].askers, [dead['state'].thread])
-    keeper['state'].roster.bury(dead['state'].thread)
+    keeper['state'].registry.bury(dead['state'].thread)
     other.processDeferred()
     assert.deepEqual(keeper['setAside'].askers, [])
     release()

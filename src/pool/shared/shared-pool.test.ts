@@ -10,7 +10,7 @@ import { LAST_GENERATION, State, Word } from '../../heap/records.js'
 import { loadKoffi } from '../../libraries/koffi.js'
 import { Clocks } from '../../order/clocks.js'
 import { Stream } from '../../order/stream.js'
-import { MOST_WORKERS } from '../../threads/roster.js'
+import { MOST_WORKERS } from '../../threads/thread-registry.js'
 import { poolSuite } from '../pool.suite.js'
 import { TestDevice } from '../pool-fixture.suite.js'
 import type { TransferredBuffer } from '../transferred.js'
@@ -476,11 +476,11 @@ describe('a pool that threads share', () => {
     const { pool, attach } = new TestDevice().createSharedPool()
     const other = attach()
     other.allocate(1000)
-    const { roster } = pool['state']
-    const look = roster.look.bind(roster)
-    roster.look = thread => {
+    const { registry } = pool['state']
+    const look = registry.look.bind(registry)
+    registry.look = thread => {
       if (thread !== other.thread) return look(thread)
-      roster.bury(thread) // the other one sees it just after this look
+      registry.bury(thread) // the other one sees it just after this look
       return false
     }
     const listed = pool.threads().find(({ thread }) => thread === other.thread)
@@ -490,11 +490,11 @@ describe('a pool that threads share', () => {
   it('gives nothing more to a thread that has been reclaimed', () => {
     const { pool, keeper, attach } = new TestDevice().createSharedPool()
     keeper['sweptAt'] = Infinity // no sweep sees it first
-    const { mailbox, roster, thread } = attach()['state']
+    const { mailbox, registry, thread } = attach()['state']
     const place = (mailbox['words'].length / (MOST_WORKERS + 1)) * thread
     mailbox['write'](place, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 })
     mailbox['words'][place] = 1 // it has asked, and dies
-    roster.bury(thread)
+    registry.bury(thread)
     pool.reclaim(thread)
     assert.deepEqual([pool.stats().liveBuffers, pool.live()], [0, []])
     pool.check()
@@ -502,10 +502,10 @@ describe('a pool that threads share', () => {
 
   it('is not waited for when its keeper dies while it closes', () => {
     const { pool, keeper } = new TestDevice().createSharedPool()
-    const { figures, roster } = pool['state']
+    const { figures, registry } = pool['state']
     pool.begin()
     keeper.serve = () => {
-      roster.bury(figures[Figure.keeper])
+      registry.bury(figures[Figure.keeper])
       figures[Figure.keeper] = CLOSED
       keeper.serve = () => 0
       return 0
@@ -615,11 +615,11 @@ describe('a pool that threads share', () => {
   it('is attached in the place of dead threads, unless they still hold buffers', () => {
     const { pool, attach } = new TestDevice().createSharedPool()
     const others = Array.from({ length: MOST_WORKERS - 2 }, attach)
-    const { roster } = pool['state']
-    for (const { state } of others.map(other => other as unknown as { state: SharedState })) roster.bury(state.thread)
+    const { registry } = pool['state']
+    for (const { state } of others.map(other => other as unknown as { state: SharedState })) registry.bury(state.thread)
     const late = Array.from({ length: MOST_WORKERS - 2 }, attach)
     for (const other of late) other.allocate(256)
-    for (const { state } of late.map(other => other as unknown as { state: SharedState })) roster.bury(state.thread)
+    for (const { state } of late.map(other => other as unknown as { state: SharedState })) registry.bury(state.thread)
     const full = /^64 threads use this pool, which is the limit; 62 of them have ended: .*pool\.reclaim\(thread\)/
     assert.throws(attach, { name: 'PoolError', message: full })
     assert.deepEqual(pool.reclaim(late[5].thread), { buffers: 1, bytes: 256 })
@@ -633,7 +633,7 @@ describe('a pool that threads share', () => {
     const second = attach()
     assert.equal(second['state'].thread, first['state'].thread)
     second.allocate(1000)
-    pool['state'].roster.bury(second['state'].thread)
+    pool['state'].registry.bury(second['state'].thread)
     assert.deepEqual(pool.reclaim(first.thread), { buffers: 0, bytes: 0 })
     assert.deepEqual(pool.reclaim(second.thread), { buffers: 1, bytes: 1000 })
   })
@@ -662,23 +662,23 @@ describe('a pool that threads share', () => {
     for (const buffer of held) buffer.free()
     other['state'].slots.door.enter() // it was stopped there: its places are left alone while it lives
     keeper['sweptAt'] = Infinity
-    const { roster } = keeper['state']
-    roster.lookAtAll = () => {
-      roster.bury(other['state'].thread)
-      return roster.dead()
+    const { registry } = keeper['state']
+    registry.lookAtAll = () => {
+      registry.bury(other['state'].thread)
+      return registry.dead()
     }
     assert.notEqual(pool.tryAllocate(24 * MiB), null)
   })
 
   it('keeps no request of a thread that has ended for the next one of its number', () => {
     const { pool, keeper, attach } = new TestDevice().createSharedPool()
-    const { mailbox, roster, thread } = attach()['state']
+    const { mailbox, registry, thread } = attach()['state']
     const died = new RangeError('as it asked')
     const die = () => {
       throw died
     }
     assert.throws(() => mailbox.ask(thread, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 }, die), died)
-    roster.bury(thread)
+    registry.bury(thread)
     keeper.sweep()
     const next = attach()
     assert.deepEqual([next['state'].thread, mailbox.isLate(thread)], [thread, false])
@@ -690,10 +690,10 @@ describe('a pool that threads share', () => {
     const { pool, attach } = new TestDevice().createSharedPool()
     const other = attach()
     const buffer = other.allocate(3 * MiB)
-    const { lock, slots, roster, thread } = other['state']
+    const { lock, slots, registry, thread } = other['state']
     lock.acquire()
     slots.handBack(buffer.record) // and it dies, with the block still taken
-    roster.bury(thread)
+    registry.bury(thread)
     pool.check()
   })
 

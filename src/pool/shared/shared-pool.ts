@@ -19,7 +19,7 @@ import { streamIn } from '../../order/borrowed.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { publish } from '../../threads/publish.js'
-import { MOST_WORKERS, Roster } from '../../threads/roster.js'
+import { MOST_WORKERS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { MOST_ALIGNMENT_BYTES, SMALL_CLASSES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { AddressIndex } from '../caching/address-index.js'
@@ -127,7 +127,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     this.seen = seenBy(clocks, config)
     this.state = new SharedState(descriptor, this.seen, meanwhile)
     const { records, slots, thread } = this.state
-    this.thread = this.state.roster.nameOf(thread)
+    this.thread = this.state.registry.nameOf(thread)
     this.cache = new ThreadCache(this.state, this, this.cacheLimits(config))
     this.words = records.words
     this.doubles = records.doubles
@@ -274,9 +274,9 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
   private arrives(record: number, home: number): boolean {
     const { state } = this
     const { slots } = state
-    if (state.roster.isAlive(home)) return true
+    if (state.registry.isAlive(home)) return true
     // Under the lock nobody else clears up, and no other thread gets that number.
-    return state.locked(() => state.roster.isAlive(home) || !slots.inboxes.takeBack(record, home))
+    return state.locked(() => state.registry.isAlive(home) || !slots.inboxes.takeBack(record, home))
   }
 
   /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
@@ -501,7 +501,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
         byteLength: doubles[(record << 3) | Double.requested],
         blockBytes: words[(record << 4) | Word.units] * UNIT_BYTES,
         stream: this.handleOf(words[(record << 4) | Word.key] - 1),
-        thread: workerOf(holder) === NOBODY ? NOBODY : this.state.roster.nameOf(workerOf(holder)),
+        thread: workerOf(holder) === NOBODY ? NOBODY : this.state.registry.nameOf(workerOf(holder)),
       })
     }
     return blocks
@@ -509,13 +509,13 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** The threads that use the pool, its keeper among them, and those that ended with buffers that they still held. */
   threads(): PoolThread[] {
-    const { roster, threadIds, figures } = this.state
+    const { registry, threadIds, figures } = this.state
     const live = this.live()
     const threads: PoolThread[] = []
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      const alive = roster.isAlive(thread) && !roster.look(thread)
-      if (!alive && !roster.isDead(thread)) continue
-      const name = roster.nameOf(thread)
+      const alive = registry.isAlive(thread) && !registry.look(thread)
+      if (!alive && !registry.isDead(thread)) continue
+      const name = registry.nameOf(thread)
       const held = live.filter(block => block.thread === name)
       threads.push({
         thread: name,
@@ -535,13 +535,13 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
    */
   reclaim(thread: number): Reclaimed {
     this.checkOpen('reclaim')
-    const worker = Roster.numberIn(thread)
+    const worker = ThreadRegistry.numberIn(thread)
     if (!Number.isInteger(thread) || thread < 0 || worker > MOST_WORKERS) {
       throw new RangeError(`reclaim: thread must be a number of threads(), not ${describe(thread)}`)
     }
-    const { roster } = this.state
-    const isThere = () => roster.isAlive(worker) && roster.nameOf(worker) === thread
-    for (let looks = 0; looks < MOST_LOOKS && isThere() && !roster.look(worker); looks++) {
+    const { registry } = this.state
+    const isThere = () => registry.isAlive(worker) && registry.nameOf(worker) === thread
+    for (let looks = 0; looks < MOST_LOOKS && isThere() && !registry.look(worker); looks++) {
       Atomics.wait(this.patience, 0, 0, 1)
     }
     return this.ask({ ask: 'reclaim', thread }) as Reclaimed
@@ -567,7 +567,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
     if (this.creator) this.clocks.checkNoCapture('close')
     const { buffers, bytes } = this.isLost ? this.leaveLost() : this.askToClose()
-    this.state.roster.forget(this.state.thread) // not before the answer is here: the next thread of this number asks in the same place
+    this.state.registry.forget(this.state.thread) // not before the answer is here: the next thread of this number asks in the same place
     this.acceptedClocks = null
     this.cache.blocks.clear()
     for (const block of this.adopted) if (block !== undefined) block.tag = 0
@@ -870,9 +870,9 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** Whether the keeper has ended, of itself or with the thread that made the pool: no memory is given back any more. */
   private get isLost(): boolean {
-    const { figures, roster, mailbox } = this.state
+    const { figures, registry, mailbox } = this.state
     const keeper = figures[Figure.keeper]
-    return keeper > 0 && (mailbox.failure !== null || roster.look(keeper))
+    return keeper > 0 && (mailbox.failure !== null || registry.look(keeper))
   }
 
   private askToClose(): Reclaimed {

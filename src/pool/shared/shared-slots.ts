@@ -8,7 +8,7 @@ import { Phase, phaseOf, workerOf } from '../../heap/holder.js'
 import { Double, type RecordTable, Word } from '../../heap/records.js'
 import { classOf } from '../../heap/size-classes.js'
 import { Door } from '../../threads/door.js'
-import { MOST_WORKERS, type Roster } from '../../threads/roster.js'
+import { MOST_WORKERS, type ThreadRegistry } from '../../threads/thread-registry.js'
 import type { Slots } from '../caching/slots.js'
 import { Inboxes } from './inboxes.js'
 
@@ -44,10 +44,10 @@ export class SharedSlots implements Slots {
   constructor(
     private readonly records: RecordTable,
     region: Region,
-    roster: Roster,
+    registry: ThreadRegistry,
     isFenced: boolean,
   ) {
-    this.door = new Door(region, roster, isFenced)
+    this.door = new Door(region, registry, isFenced)
     this.inboxes = new Inboxes(records, region)
     this.totals = region.float64(Total.count)
     this.limit = region.int32(1)

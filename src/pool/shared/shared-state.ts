@@ -1,6 +1,6 @@
 // The state of a pool that several threads share: all of it lies in one shared buffer of fixed size, laid out by the code
 // below in each of them. The heaps and their records are the code that one thread has for itself; before them stand a
-// roster of the threads and a lock.
+// registry of the threads and a lock.
 //
 // A thread may die between any two stores. It can leave behind the lock: the next one who wants it works bins and sums out
 // again from the chains of blocks (heap/rebuild.ts). Blocks it had are found by their holder word (keeper.ts).
@@ -15,7 +15,7 @@ import { RecordTable, State, Word } from '../../heap/records.js'
 import { Bell } from '../../threads/bell.js'
 import { Mailbox, mailboxWords } from '../../threads/mailbox.js'
 import { RobustLock } from '../../threads/robust-lock.js'
-import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../../threads/roster.js'
+import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { FreeMemory } from '../caching/free-memory.js'
 import type { PoolConfig } from '../caching/options.js'
 import { SharedSlots } from './shared-slots.js'
@@ -114,20 +114,20 @@ function layOut(
   bell = new Bell(),
 ) {
   const lockWords = region.int32(1)
-  const roster = new Roster(region.int32(ROSTER_WORDS), 0)
+  const registry = new ThreadRegistry(region.int32(REGISTRY_WORDS), 0)
   const threadIds = region.int32(MOST_WORKERS + 1)
   const figures = region.float64(Figure.count)
   const bases = region.float64(ranges)
   const mailbox = new Mailbox(region.int32(mailboxWords(MOST_WORKERS)), bell)
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
   const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
-  const slots = new SharedSlots(records, region, roster, isFenced)
+  const slots = new SharedSlots(records, region, registry, isFenced)
   const memory = new FreeMemory(records, slots, seen, { region, ranges, granules, granuleUnits })
-  return { lockWords, roster, threadIds, figures, bases, mailbox, counts, records, slots, memory }
+  return { lockWords, registry, threadIds, figures, bases, mailbox, counts, records, slots, memory }
 }
 
 export class SharedState {
-  readonly roster: Roster
+  readonly registry: ThreadRegistry
   /** by number: what `worker_threads` calls the thread */
   readonly threadIds: Int32Array
   readonly figures: Float64Array
@@ -146,7 +146,7 @@ export class SharedState {
   repairs = 0
 
   /**
-   * Enters the roster. Throws PoolError when there is no place, or when the pool is closed. `seen` is what the host has seen complete, of
+   * Enters the registry. Throws PoolError when there is no place, or when the pool is closed. `seen` is what the host has seen complete, of
    * the clocks; `meanwhile` runs every millisecond while the keeper clears up behind the dead.
    */
   constructor(
@@ -155,7 +155,7 @@ export class SharedState {
     meanwhile = () => {},
   ) {
     const { lockWords, ...parts } = layOut(Region.ofPages(buffer), room, seen, new Bell(bell))
-    this.roster = parts.roster
+    this.registry = parts.registry
     this.threadIds = parts.threadIds
     this.figures = parts.figures
     this.bases = parts.bases
@@ -164,28 +164,28 @@ export class SharedState {
     this.records = parts.records
     this.slots = parts.slots
     this.memory = parts.memory
-    this.thread = this.roster.enter() || this.awaitNumber(meanwhile)
+    this.thread = this.registry.enter() || this.awaitNumber(meanwhile)
     this.threadIds[this.thread] = threadId
     this.slots.enter(this.thread)
     this.records.owner = this.thread
-    this.lock = new RobustLock(lockWords, 0, this.roster, this.thread)
+    this.lock = new RobustLock(lockWords, 0, this.registry, this.thread)
     // Under the lock: either the keeper that is about to close has seen this thread, or this thread sees that it has closed.
     const isClosed = this.locked(() => this.figures[Figure.keeper]) === CLOSED
     const { failure } = this.mailbox
     this.mailbox.bell.ring() // a keeper that had nobody to look after sleeps
     if (!isClosed && failure === null) return
-    this.roster.forget(this.thread)
+    this.registry.forget(this.thread)
     throw failure ?? new PoolError('attachPool: the pool is closed; make another')
   }
 
   /** A number that the keeper gives away once it has cleared up behind a dead thread; the dead that still hold buffers keep theirs. */
   private awaitNumber(meanwhile: () => void): number {
-    const dead = this.roster.lookAtAll().length
+    const dead = this.registry.lookAtAll().length
     const patience = new Int32Array(new SharedArrayBuffer(4))
     for (let waits = 0; dead > 0 && waits < MOST_WAITS; waits++) {
       this.mailbox.bell.ring()
       meanwhile()
-      const thread = this.roster.enter()
+      const thread = this.registry.enter()
       if (thread !== 0) return thread
       Atomics.wait(patience, 0, 0, 1)
     }
@@ -198,11 +198,11 @@ export class SharedState {
 
   /** Throws PoolError while threads other than `closer` and the keeper use the pool. */
   checkAlone(closer: number): void {
-    const { roster, figures, threadIds } = this
+    const { registry, figures, threadIds } = this
     const others: number[] = []
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
       if (thread === closer || thread === figures[Figure.keeper]) continue
-      if (roster.isAlive(thread) && !roster.look(thread)) others.push(threadIds[thread])
+      if (registry.isAlive(thread) && !registry.look(thread)) others.push(threadIds[thread])
     }
     if (others.length === 0) return
     throw new PoolError(

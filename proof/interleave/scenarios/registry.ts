@@ -1,23 +1,23 @@
 import { assert } from '../../../src/base/assert.js'
-import { MOST_WORKERS, ROSTER_WORDS, Roster } from '../../../src/threads/roster.js'
+import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
 import { isOverNow, pause, type Scenario } from '../stage.js'
 
-function newRoster(): Roster {
-  return new Roster(new Int32Array(new SharedArrayBuffer(ROSTER_WORDS * 4)), 0)
+function newRoster(): ThreadRegistry {
+  return new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
 }
 
 export const scenarios: Record<string, Scenario> = {
   'a thread that has ended is known as dead, although the system gives its number to another': {
     begin: () => {
-      const roster = newRoster()
+      const registry = newRoster()
       let dead = 0
       return {
         threads: [
-          () => roster.forget(roster.enter()),
+          () => registry.forget(registry.enter()),
           () => {
-            dead = roster.enter()
+            dead = registry.enter()
           },
-          () => assert(roster.look(dead), 'the thread before this one has ended'),
+          () => assert(registry.look(dead), 'the thread before this one has ended'),
         ],
         heirs: { 2: 1 },
       }
@@ -25,15 +25,15 @@ export const scenarios: Record<string, Scenario> = {
   },
   'of those who bury a thread one cleans up': {
     begin: () => {
-      const roster = newRoster()
+      const registry = newRoster()
       let [dead, cleaned] = [0, 0]
       const bury = () => {
-        if (roster.bury(dead)) cleaned++
+        if (registry.bury(dead)) cleaned++
       }
       return {
         threads: [
           () => {
-            dead = roster.enter()
+            dead = registry.enter()
           },
           bury,
           bury,
@@ -45,25 +45,25 @@ export const scenarios: Record<string, Scenario> = {
   },
   'a number is one thread’s, whoever looks meanwhile': {
     begin: () => {
-      const roster = newRoster()
+      const registry = newRoster()
       const numbers = new Set<number>()
       const enter = () => {
-        const number = roster.enter()
+        const number = registry.enter()
         assert(!numbers.has(number), 'a number is one thread’s')
         numbers.add(number)
         pause()
-        assert(roster.isAlive(number) && !roster.look(number), 'and stays so')
+        assert(registry.isAlive(number) && !registry.look(number), 'and stays so')
         numbers.delete(number)
-        roster.forget(number)
+        registry.forget(number)
       }
-      const look = () => assert(roster.lookAtAll().length === 0, 'nobody has died')
+      const look = () => assert(registry.lookAtAll().length === 0, 'nobody has died')
       return { threads: [enter, enter, enter, look], heirs: { 2: 0 } }
     },
   },
   'a dead thread’s number is taken over by one, or given away': {
     begin: () => {
-      const roster = newRoster()
-      for (let number = 1; number < MOST_WORKERS; number++) roster.enter()
+      const registry = newRoster()
+      for (let number = 1; number < MOST_WORKERS; number++) registry.enter()
       /** by number, the thread that has it */
       const holders = new Map<number, number>()
       const hold = (number: number, thread: number) => {
@@ -72,18 +72,19 @@ export const scenarios: Record<string, Scenario> = {
         assert(holder === undefined || isOverNow(holder), 'a number is one thread’s')
         holders.set(number, thread)
         pause()
-        assert(roster.isAlive(number) && !roster.look(number), 'and stays so')
+        assert(registry.isAlive(number) && !registry.look(number), 'and stays so')
       }
       const bury = () => {
-        for (const number of roster.lookAtAll()) roster.forgetDead(number)
-        hold(roster.enter(), 3)
+        for (const number of registry.lookAtAll()) registry.forgetDead(number)
+        hold(registry.enter(), 3)
       }
-      const takeOver = (thread: number) => hold(roster.takeOver(), thread)
+      const takeOver = (thread: number) => hold(registry.takeOver(), thread)
       return {
-        threads: [() => hold(roster.enter(), 0), () => takeOver(1), () => takeOver(2), bury],
+        threads: [() => hold(registry.enter(), 0), () => takeOver(1), () => takeOver(2), bury],
         heirs: { 1: 0, 2: 1 },
         end: () => {
-          for (const number of holders.keys()) assert(roster.look(number) || !roster.isAlive(number), 'all have ended')
+          for (const number of holders.keys())
+            assert(registry.look(number) || !registry.isAlive(number), 'all have ended')
         },
       }
     },

@@ -6,13 +6,13 @@ import { PoolError } from '../base/errors.js'
 import { isGone, isOver, lifeSign, sharingObstacle, threadNumber, threadStart } from './os-thread.js'
 import { seen } from './publish.js'
 
-/** Threads that one roster can have at a time; their numbers are 1 to this. */
+/** Threads that one registry can have at a time; their numbers are 1 to this. */
 export const MOST_WORKERS = 64
 /**
- * int32 words of a roster. From 1 on, for each number: the word of its thread, see below; then the time at which each thread
+ * int32 words of a registry. From 1 on, for each number: the word of its thread, see below; then the time at which each thread
  * started; then how many threads had the number before; then descriptor and inode of each life sign.
  */
-export const ROSTER_WORDS = 5 * MOST_WORKERS + 1
+export const REGISTRY_WORDS = 5 * MOST_WORKERS + 1
 /** Of a word: the system's number of the thread, which is below 2^22 in any Linux; 0 for no thread. */
 const ID = 2 ** 22 - 1
 /** The thread has noted all by which others know it; before that it is known by its number alone. */
@@ -28,8 +28,8 @@ const DEAD = 2 ** 31
 const NAMES = 128
 const MOST_NAMES = 2 ** 24
 
-export class Roster {
-  /** Words `first` to before `first + ROSTER_WORDS` are the roster's. */
+export class ThreadRegistry {
+  /** Words `first` to before `first + REGISTRY_WORDS` are the registry's. */
   constructor(
     private readonly words: Int32Array,
     private readonly first: number,
@@ -49,7 +49,7 @@ export class Roster {
 
   /**
    * The number of a dead thread for the calling one, with all that is left of the dead thread, which is cleared up under that number
-   * then; 0 when no thread is dead. For a full roster.
+   * then; 0 when no thread is dead. For a full registry.
    */
   takeOver(): number {
     const id = threadNumber()
