@@ -24,15 +24,15 @@ import { SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
 import { SlotCache } from '../src/pool/caching/slot-cache.js'
-import { Inboxes } from '../src/pool/shared/inboxes.js'
 import { KeeperWatch } from '../src/pool/shared/keeper-watch.js'
+import { RemoteFrees } from '../src/pool/shared/remote-frees.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { SharedSlots } from '../src/pool/shared/shared-slots.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
 import { Bell } from '../src/threads/bell.js'
 import { Door } from '../src/threads/door.js'
-import { Mailbox } from '../src/threads/mailbox.js'
+import { RequestChannel } from '../src/threads/request-channel.js'
 import { RobustLock } from '../src/threads/robust-lock.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
 import { CUTS, CutPoints, choosePoints } from './cut-points.js'
@@ -55,13 +55,13 @@ const CLASSES = [
   SlotCache,
   Door,
   SharedSlots,
-  Inboxes,
+  RemoteFrees,
   SharedState,
   FreeMemory,
   SegregatedFit,
   RecordTable,
   RobustLock,
-  Mailbox,
+  RequestChannel,
   Bell,
   KeeperWatch,
 ]

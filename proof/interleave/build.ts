@@ -32,11 +32,11 @@ const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = 
   ['src/threads/door.ts', /const SPINS = \d+/, 'const SPINS = 1'],
   ['src/threads/door.ts', /const MOST_WAITS = \d+/, 'const MOST_WAITS = 1'],
   ['src/threads/thread-registry.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
-  ['src/pool/shared/inboxes.ts', /const PARCELS = \d+/, 'const PARCELS = 2'],
+  ['src/pool/shared/remote-frees.ts', /const BATCHS = \d+/, 'const BATCHS = 2'],
   ['src/heap/records.ts', /const PAGE_SHIFT = \d+/, 'const PAGE_SHIFT = 4'],
   ['src/order/known-order.ts', /const MOST_STREAMS = \d+/, 'const MOST_STREAMS = 8'],
   ['src/pool/caching/slot-cache.ts', /\bknown = 6/, 'known = 3'],
-  ['src/pool/shared/inboxes.ts', /const PARCEL_SHIFT = \d+/, 'const PARCEL_SHIFT = 2'],
+  ['src/pool/shared/remote-frees.ts', /const BATCH_SHIFT = \d+/, 'const BATCH_SHIFT = 2'],
 ]
 
 /** The code of a file of the project with a planted bug, or with none. */

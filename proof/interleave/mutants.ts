@@ -49,17 +49,17 @@ const SEEDS: Readonly<Record<string, number>> = {
   'a stream is closed to others after the pins are looked at': 53,
   'a buffer is adopted without compare-and-swap': 8,
   'a block is taken back without the lock': 76,
-  'two threads begin one parcel': 12,
-  'a parcel is counted before it has its sender': 12,
-  'a parcel is emptied before it is complete': 3,
-  'a parcel is complete before its last entry is there': 2,
-  'a block is in an inbox before its owner word says so': 12,
+  'two threads begin one batch': 12,
+  'a batch is counted before it has its sender': 12,
+  'a batch is emptied before it is complete': 3,
+  'a batch is complete before its last entry is there': 2,
+  'a block is in a queue before its owner word says so': 12,
   'a block that a dead thread has sent is claimed without compare-and-swap': 23,
   'a block that another thread has by now is claimed for a dead one': 6,
   'a block is taken back that the keeper has taken out': 14,
   'the keeper takes a block out that its thread had taken out when it died': 205,
   'a thread takes a block out that is not on its way': 57,
-  'an inbox is taken out through a shut door': 207,
+  'a queue is taken out through a shut door': 207,
   'an entry is emptied before its block is cached': 205,
   'a block is claimed without a look at its owner word': 4,
   'a block is claimed before the door is entered': 45,
@@ -112,10 +112,10 @@ function inFile(
 
 const LOCK = 'src/threads/robust-lock.ts'
 const ROSTER = 'src/threads/thread-registry.ts'
-const MAILBOX = 'src/threads/mailbox.ts'
+const CHANNEL = 'src/threads/request-channel.ts'
 const BUMP = 'src/heap/shared-bump.ts'
 const SLOTS = 'src/order/stream-slots.ts'
-const INBOXES = 'src/pool/shared/inboxes.ts'
+const REMOTE_FREES = 'src/pool/shared/remote-frees.ts'
 const POOL = 'src/pool/shared/shared-pool.ts'
 const CACHE = 'src/pool/shared/thread-cache.ts'
 const STACKS = 'src/pool/caching/slot-cache.ts'
@@ -179,8 +179,8 @@ export const MUTANTS: readonly Mutant[] = [
     ['a block is taken away although it is live', 'if (phaseOf(holder) !== Phase.cached || !', 'if (!'],
   ]),
   ...inFile(SHARED_SLOTS, TAKEN_OUT, [
-    ['an inbox is emptied through an open door', 'this.door.shut()\n    if (!this.door.isOut(thread)) return []', ''],
-    ['an inbox is emptied although its thread is inside', 'if (!this.door.isOut(thread)) return []\n', '\n'],
+    ['a queue is emptied through an open door', 'this.door.shut()\n    if (!this.door.isOut(thread)) return []', ''],
+    ['a queue is emptied although its thread is inside', 'if (!this.door.isOut(thread)) return []\n', '\n'],
   ]),
   ...inFile(SHARED_SLOTS, 'a thread breaks no block that was taken away from it', [
     [
@@ -267,7 +267,7 @@ export const MUTANTS: readonly Mutant[] = [
       'Atomics.store(this.words, this.first + worker, afterTurn(word))\n  }',
     ],
   ]),
-  ...inFile(MAILBOX, 'every question has its own answer', [
+  ...inFile(CHANNEL, 'every question has its own answer', [
     [
       'asked is said before the question is there',
       'this.write(place, question)\n    Atomics.store(words, place, Status.asked)',
@@ -279,7 +279,7 @@ export const MUTANTS: readonly Mutant[] = [
       'Atomics.store(words, place, Status.answered)\n    this.write(place, answer)',
     ],
   ]),
-  ...inFile(MAILBOX, 'every question has its own answer', [
+  ...inFile(CHANNEL, 'every question has its own answer', [
     [
       'a question does not ring',
       'Atomics.store(words, place, Status.asked)\n    this.bell.ring()',
@@ -379,61 +379,61 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(POOL, FREED, [
     [
       'a block is taken back without the lock',
-      'return state.locked(() => state.registry.isAlive(home) || !slots.inboxes.takeBack(record, home))',
-      'return state.registry.isAlive(home) || !slots.inboxes.takeBack(record, home)',
+      'return state.locked(() => state.registry.isAlive(home) || !slots.remoteFrees.takeBack(record, home))',
+      'return state.registry.isAlive(home) || !slots.remoteFrees.takeBack(record, home)',
     ],
   ]),
-  ...inFile(INBOXES, 'every block that is sent arrives once', [
+  ...inFile(REMOTE_FREES, 'every block that is sent arrives once', [
     [
-      'two threads begin one parcel',
-      'if (Atomics.compareExchange(words, parcel, 0, this.thread) !== 0) continue',
-      'if (Atomics.load(words, parcel) !== 0) continue\n      Atomics.store(words, parcel, this.thread)',
+      'two threads begin one batch',
+      'if (Atomics.compareExchange(words, batch, 0, this.thread) !== 0) continue',
+      'if (Atomics.load(words, batch) !== 0) continue\n      Atomics.store(words, batch, this.thread)',
     ],
     [
-      'a parcel is counted before it has its sender',
-      'if (Atomics.compareExchange(words, parcel, 0, this.thread) !== 0) continue\n      this.announce(thread, index)',
-      'this.announce(thread, index)\n      if (Atomics.compareExchange(words, parcel, 0, this.thread) !== 0) continue',
+      'a batch is counted before it has its sender',
+      'if (Atomics.compareExchange(words, batch, 0, this.thread) !== 0) continue\n      this.announce(thread, index)',
+      'this.announce(thread, index)\n      if (Atomics.compareExchange(words, batch, 0, this.thread) !== 0) continue',
     ],
     [
-      'a parcel that is being filled is passed over',
-      'words[this.parcelAt(this.oldest)] === 0)',
-      '(words[this.parcelAt(this.oldest)] & COMPLETE) === 0)',
+      'a batch that is being filled is passed over',
+      'words[this.batchAt(this.oldest)] === 0)',
+      '(words[this.batchAt(this.oldest)] & COMPLETE) === 0)',
     ],
     [
-      'a parcel is emptied before it is complete',
-      'return (seen(this.words, parcel) & COMPLETE) !== 0',
-      'return seen(this.words, parcel) !== 0',
+      'a batch is emptied before it is complete',
+      'return (seen(this.words, batch) & COMPLETE) !== 0',
+      'return seen(this.words, batch) !== 0',
     ],
     [
       'a thread does not look at what was sent to the one before it',
-      'this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - PARCELS) | 0',
+      'this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - BATCHS) | 0',
       'this.oldest = Atomics.load(this.begun, thread * LINE_WORDS)',
     ],
     [
-      'a parcel is complete before its last entry is there',
-      'publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n    if (((entry + 1) & (PARCEL_WORDS - 1)) === 0) publish(words, entry + 1 - PARCEL_WORDS, this.thread | COMPLETE)\n',
-      'if (((entry + 1) & (PARCEL_WORDS - 1)) === 0) publish(words, entry + 1 - PARCEL_WORDS, this.thread | COMPLETE)\n    publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n',
+      'a batch is complete before its last entry is there',
+      'publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n    if (((entry + 1) & (BATCH_WORDS - 1)) === 0) publish(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)\n',
+      'if (((entry + 1) & (BATCH_WORDS - 1)) === 0) publish(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)\n    publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n',
     ],
   ]),
-  ...inFile(INBOXES, 'every block that is sent arrives once', [
+  ...inFile(REMOTE_FREES, 'every block that is sent arrives once', [
     [
-      'a block is in an inbox before its owner word says so',
+      'a block is in a queue before its owner word says so',
       'publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)',
       'publishBoth(words, entry, record, this.holders, (record << 4) | Word.holder, sent)',
     ],
     [
-      'whether a parcel is complete is read by a plain load',
-      'return (seen(this.words, parcel) & COMPLETE) !== 0',
-      'return (this.words[parcel] & COMPLETE) !== 0',
+      'whether a batch is complete is read by a plain load',
+      'return (seen(this.words, batch) & COMPLETE) !== 0',
+      'return (this.words[batch] & COMPLETE) !== 0',
       'arm64',
     ],
     [
       'what a dead thread has begun is never complete',
-      'if (words[parcel] === thread) Atomics.store(words, parcel, thread | COMPLETE)',
-      'if (words[parcel] === -thread) Atomics.store(words, parcel, thread | COMPLETE)',
+      'if (words[batch] === thread) Atomics.store(words, batch, thread | COMPLETE)',
+      'if (words[batch] === -thread) Atomics.store(words, batch, thread | COMPLETE)',
     ],
   ]),
-  ...inFile(INBOXES, CLAIMED, [
+  ...inFile(REMOTE_FREES, CLAIMED, [
     [
       'a block that a dead thread has sent is claimed without compare-and-swap',
       'return isIts && Atomics.compareExchange(holders, index, held, 0) === held',
@@ -446,14 +446,14 @@ export const MUTANTS: readonly Mutant[] = [
       'const isIts = phaseOf(held) === Phase.sent || workerOf(held) !== thread',
     ],
   ]),
-  ...inFile(INBOXES, FREED, [
+  ...inFile(REMOTE_FREES, FREED, [
     [
       'a block is taken back that the keeper has taken out',
       'return Atomics.compareExchange(this.words, entry, record, 0) === record',
       'Atomics.store(this.words, entry, 0)\n    return true',
     ],
   ]),
-  ...inFile(INBOXES, RECEIVER_DIES, [
+  ...inFile(REMOTE_FREES, RECEIVER_DIES, [
     [
       'the keeper takes a block out that its thread had taken out when it died',
       'const isSent = this.isSent(record)\n',
@@ -461,18 +461,18 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(CACHE, CUT_OUT, [
-    ['a thread takes a block out that is not on its way', 'if (!inboxes.isSent(record)) {', 'if (record < 0) {'],
+    ['a thread takes a block out that is not on its way', 'if (!remoteFrees.isSent(record)) {', 'if (record < 0) {'],
   ]),
   ...inFile(CACHE, TAKEN_OUT, [
     [
-      'an inbox is taken out through a shut door',
-      'if (!door.enter()) return\n    inboxes.look()',
-      'door.enter()\n    inboxes.look()',
+      'a queue is taken out through a shut door',
+      'if (!door.enter()) return\n    remoteFrees.look()',
+      'door.enter()\n    remoteFrees.look()',
     ],
     [
-      'the door is left before an inbox is taken out',
-      'inboxes.look()\n    this.left = 0',
-      'inboxes.look()\n    door.leave()\n    this.left = 0',
+      'the door is left before a queue is taken out',
+      'remoteFrees.look()\n    this.left = 0',
+      'remoteFrees.look()\n    door.leave()\n    this.left = 0',
     ],
   ]),
   ...inFile(CACHE, RECEIVER_DIES, [
@@ -636,7 +636,7 @@ export const MUTANTS: readonly Mutant[] = [
     ['a call that was cut short keeps the lock', 'state.lock.dropStale()\n', '\n'],
     [
       'the late answer to a call that was cut short is taken for the next one',
-      'if (state.mailbox.isLate(state.thread)) {',
+      'if (state.channel.isLate(state.thread)) {',
       'if (question === null) {',
     ],
   ]),
@@ -650,8 +650,8 @@ export const EQUIVALENT: Readonly<Record<string, string>> = {
   'the keeper does not ask the system whether a thread inside its door lives':
     'it goes on after 20 ms, and takes what the thread had once that is known as dead',
   'nobody looks whether the thread lives that a block is sent to':
-    'the keeper looks into all inboxes when memory is short, and the next thread of the number takes the block out',
+    'the keeper looks into all queues when memory is short, and the next thread of the number takes the block out',
   'what has arrived is read before what was sent':
-    'only the dead thread itself could send more, and a block that left the inbox before has another owner, which the claim compares',
-  'what a thread stores in its inbox is looked at in another order': 'parcels have no order among themselves',
+    'only the dead thread itself could send more, and a block that left the queue before has another owner, which the claim compares',
+  'what a thread stores in its queue is looked at in another order': 'batches have no order among themselves',
 }

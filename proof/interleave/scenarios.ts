@@ -2,10 +2,10 @@
 export const SCENARIO_FILES = [
   'lock',
   'registry',
-  'mailbox',
+  'requests',
   'bump',
   'streams',
-  'inboxes',
+  'remote-frees',
   'shared-pool',
   'sending',
   'taking-away',

@@ -13,7 +13,7 @@ import { Double, State, Word } from '../../heap/records.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import { openEnd } from '../../threads/channel-end.js'
-import { LATER } from '../../threads/mailbox.js'
+import { LATER } from '../../threads/request-channel.js'
 import { ThreadRegistry } from '../../threads/thread-registry.js'
 import { PinnedSegments } from '../backing/pinned-segments.js'
 import { SegmentBacking } from '../backing/segment-backing.js'
@@ -106,21 +106,21 @@ export class Keeper {
 
   /** The pool cannot be served any more: every thread that asks is told why. */
   fail(reason: unknown): void {
-    this.state.mailbox.fail(reason)
+    this.state.channel.fail(reason)
   }
 
   /** Answers whoever asks, or sets the request aside; returns how many asked. */
   serve(now = performance.now()): number {
-    if (this.state.mailbox.isAsked) {
+    if (this.state.channel.isAsked) {
       this.sweepMs = SWEEP_MS
       this.counted = -1
     }
     if (now - this.sweptAt >= this.sweepMs) this.unlessRefused(() => this.sweep(now))
     else this.unlessRefused(() => this.buryDead()) // those that another thread has noticed
     if (this.reserve.wantsMarks) this.unlessRefused(() => this.within(() => this.reserve.placeMarks()))
-    const { mailbox, registry, thread } = this.state
-    for (const asker of this.setAside.askers) mailbox.reply(asker, () => this.goOn(asker))
-    const requests = mailbox.answer((question, asker) => this.begin(question as Question, asker))
+    const { channel, registry, thread } = this.state
+    for (const asker of this.setAside.askers) channel.reply(asker, () => this.goOn(asker))
+    const requests = channel.answer((question, asker) => this.begin(question as Question, asker))
     if (this.closed) registry.forget(thread)
     return requests
   }
@@ -180,7 +180,7 @@ export class Keeper {
   }
 
   private forgetRequest(thread: number): void {
-    this.state.mailbox.forget(thread)
+    this.state.channel.forget(thread)
     this.setAside.forget(thread)
   }
 
@@ -347,9 +347,9 @@ export class Keeper {
     const { slots } = this.state
     for (const record of slots.drainThread(thread)) this.giveToHeap(record)
     const sent = this.held(thread, Phase.sent)
-    const arrived = slots.inboxes.all() // read later: a block that another thread takes out meanwhile has another owner
+    const arrived = slots.remoteFrees.all() // read later: a block that another thread takes out meanwhile has another owner
     for (const record of sent) {
-      if (arrived.has(record) || !slots.inboxes.claim(record, thread)) continue
+      if (arrived.has(record) || !slots.remoteFrees.claim(record, thread)) continue
       slots.handBack(record)
       this.giveToHeap(record)
     }
@@ -423,7 +423,7 @@ export class Keeper {
     const { records, slots, registry } = this.state
     const { words } = records
     this.reserve.check()
-    const sent = slots.inboxes.all()
+    const sent = slots.remoteFrees.all()
     for (const record of this.taken()) {
       const base = record << 4
       const phase = phaseOf(words[base | Word.holder])
@@ -432,7 +432,7 @@ export class Keeper {
         phase !== Phase.cached || registry.isAlive(thread) || registry.isDead(thread),
         'a cached block has an owner',
       )
-      assert((phase === Phase.sent) === sent.has(record), 'a block is in an inbox exactly if it was sent')
+      assert((phase === Phase.sent) === sent.has(record), 'a block is in a queue exactly if it was sent')
       assert(words[base | Word.sizeClass] === classOf(words[base | Word.units]), 'a taken block has its class')
       assert(words[base | Word.key] <= slots.slotLimit, 'the stream of a taken block is known')
     }

@@ -184,9 +184,9 @@ describe('a pool that threads share', () => {
     const addresses = halves.map(({ ptr }) => ptr)
     for (const half of halves) half.free()
     assert.equal(pool.stats().cachedBytes, reservedBytes)
-    const { rings } = pool['state'].mailbox.bell
+    const { rings } = pool['state'].channel.bell
     const eighths = halves.flatMap(() => [0, 1, 2, 3].map(() => pool.allocate(MiB / 8)))
-    assert.equal(pool['state'].mailbox.bell.rings, rings)
+    assert.equal(pool['state'].channel.bell.rings, rings)
     assert.deepEqual(
       eighths.map(({ ptr }) => ptr).sort((one, other) => one - other),
       addresses.flatMap(ptr => [0, 1, 2, 3].map(index => ptr + (index * MiB) / 8)).sort((one, other) => one - other),
@@ -490,10 +490,10 @@ describe('a pool that threads share', () => {
   it('gives nothing more to a thread that has been reclaimed', () => {
     const { pool, keeper, attach } = new TestDevice().createSharedPool()
     keeper['sweptAt'] = Infinity // no sweep sees it first
-    const { mailbox, registry, thread } = attach()['state']
-    const place = (mailbox['words'].length / (MOST_WORKERS + 1)) * thread
-    mailbox['write'](place, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 })
-    mailbox['words'][place] = 1 // it has asked, and dies
+    const { channel, registry, thread } = attach()['state']
+    const place = (channel['words'].length / (MOST_WORKERS + 1)) * thread
+    channel['write'](place, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 })
+    channel['words'][place] = 1 // it has asked, and dies
     registry.bury(thread)
     pool.reclaim(thread)
     assert.deepEqual([pool.stats().liveBuffers, pool.live()], [0, []])
@@ -586,10 +586,10 @@ describe('a pool that threads share', () => {
     keeper.serve = () => {
       for (;;);
     }
-    const { mailbox, thread } = pool['state']
+    const { channel, thread } = pool['state']
     cutShort(
       () => pool.allocate(24 * MiB),
-      () => mailbox.isLate(thread),
+      () => channel.isLate(thread),
     )
     keeper.serve = serve
     assert.equal(pool.processDeferred(), 1, 'the block of the call that was cut short')
@@ -672,16 +672,16 @@ describe('a pool that threads share', () => {
 
   it('keeps no request of a thread that has ended for the next one of its number', () => {
     const { pool, keeper, attach } = new TestDevice().createSharedPool()
-    const { mailbox, registry, thread } = attach()['state']
+    const { channel, registry, thread } = attach()['state']
     const died = new RangeError('as it asked')
     const die = () => {
       throw died
     }
-    assert.throws(() => mailbox.ask(thread, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 }, die), died)
+    assert.throws(() => channel.ask(thread, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 }, die), died)
     registry.bury(thread)
     keeper.sweep()
     const next = attach()
-    assert.deepEqual([next['state'].thread, mailbox.isLate(thread)], [thread, false])
+    assert.deepEqual([next['state'].thread, channel.isLate(thread)], [thread, false])
     next.processDeferred()
     assert.equal(pool.stats().liveBuffers, 0)
   })
@@ -712,7 +712,7 @@ describe('a pool that threads share', () => {
 
   it('is looked after less and less often while nothing happens, and not at all while its maker alone uses it', () => {
     const { pool, keeper, attach } = new TestDevice().createSharedPool()
-    const { slots, mailbox } = keeper['state']
+    const { slots, channel } = keeper['state']
     const other = attach()
     let now = 1e6
     let looks = 0
@@ -739,9 +739,9 @@ describe('a pool that threads share', () => {
     now += 50
     assert.deepEqual(naps(1), [Infinity])
     now = 2e6
-    const { rings } = mailbox.bell
+    const { rings } = channel.bell
     attach()
-    assert.ok(mailbox.bell.rings > rings, 'a thread that comes wakes the keeper')
+    assert.ok(channel.bell.rings > rings, 'a thread that comes wakes the keeper')
     assert.deepEqual(naps(2), [200, 400])
     pool.check()
   })

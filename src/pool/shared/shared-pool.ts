@@ -266,17 +266,18 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     this.give(block)
     this.doubles[(record << 3) | Double.stamp] = stamp
     const sent = holderOf(words[base], state.thread, Phase.sent)
-    if (!state.slots.inboxes.send(record, sent, home) || !this.arrives(record, home)) this.giveBack(record, slot, stamp)
+    if (!state.slots.remoteFrees.send(record, sent, home) || !this.arrives(record, home))
+      this.giveBack(record, slot, stamp)
     return true
   }
 
-  /** Whether somebody looks after a block that was sent back: its thread, or the keeper when that has died. If not it is in no inbox. */
+  /** Whether somebody looks after a block that was sent back: its thread, or the keeper when that has died. If not it is in no queue. */
   private arrives(record: number, home: number): boolean {
     const { state } = this
     const { slots } = state
     if (state.registry.isAlive(home)) return true
     // Under the lock nobody else clears up, and no other thread gets that number.
-    return state.locked(() => state.registry.isAlive(home) || !slots.inboxes.takeBack(record, home))
+    return state.locked(() => state.registry.isAlive(home) || !slots.remoteFrees.takeBack(record, home))
   }
 
   /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
@@ -703,7 +704,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const { memory, slots } = state
     const heap = memory.heapFor(units)
     cache.look()
-    cache.emptyInbox()
+    cache.emptyQueue()
     if (!state.hasRecords) return 0
     let record = heap.allocate(units, alignUnits, slot + 1)
     // To have the keeper do it would take as long as a hundred of these.
@@ -781,7 +782,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
       state.slots.handBack(record)
       state.memory.giveToHeap(record, slot, stamp)
     })
-    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.mailbox.bell.ring()
+    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.channel.bell.ring()
   }
 
   /** The stream that a block just claimed was transferred with; see `streamAt`. */
@@ -848,19 +849,19 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     this.clocks.slots.dropStale()
     const keeper = new KeeperWatch(state, question, this.meanwhile)
     const meanwhile = (slept: boolean) => keeper.look(slept)
-    if (state.mailbox.isLate(state.thread)) {
-      const answer = state.mailbox.takeLate(state.thread, meanwhile)
+    if (state.channel.isLate(state.thread)) {
+      const answer = state.channel.takeLate(state.thread, meanwhile)
       const { asked } = this
       if ((asked?.ask === 'close' || asked?.ask === 'leave') && answer !== null) return answer
       if (asked?.ask === 'allocate') this.giveBackUnseen(answer as number, asked.slot)
     }
     this.asked = question
-    return state.mailbox.ask(state.thread, question, meanwhile)
+    return state.channel.ask(state.thread, question, meanwhile)
   }
 
   /** Whether the last question was asked and not answered, since its call was cut short, say for want of stack. */
   private get mayStillBeHeard(): boolean {
-    return this.state.mailbox.isLate(this.state.thread)
+    return this.state.channel.isLate(this.state.thread)
   }
 
   /** A block that the keeper handed to a call which was cut short: no buffer of it was made. */
@@ -870,9 +871,9 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** Whether the keeper has ended, of itself or with the thread that made the pool: no memory is given back any more. */
   private get isLost(): boolean {
-    const { figures, registry, mailbox } = this.state
+    const { figures, registry, channel } = this.state
     const keeper = figures[Figure.keeper]
-    return keeper > 0 && (mailbox.failure !== null || registry.look(keeper))
+    return keeper > 0 && (channel.failure !== null || registry.look(keeper))
   }
 
   private askToClose(): Reclaimed {

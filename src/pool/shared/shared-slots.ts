@@ -10,7 +10,7 @@ import { classOf } from '../../heap/size-classes.js'
 import { Door } from '../../threads/door.js'
 import { MOST_WORKERS, type ThreadRegistry } from '../../threads/thread-registry.js'
 import type { Slots } from '../caching/slots.js'
-import { Inboxes } from './inboxes.js'
+import { RemoteFrees } from './remote-frees.js'
 
 /** Cached by all threads together: 1 GiB. */
 const LITTLE_UNITS = 2 ** 22
@@ -29,7 +29,7 @@ const enum Total {
 export class SharedSlots implements Slots {
   readonly isEmpty = false // threads cache blocks at any time
   /** blocks on their way back to the threads on whose pages their records are */
-  readonly inboxes: Inboxes
+  readonly remoteFrees: RemoteFrees
   /** held shut while blocks are taken away from threads */
   readonly door: Door
   private readonly totals: Float64Array
@@ -48,7 +48,7 @@ export class SharedSlots implements Slots {
     isFenced: boolean,
   ) {
     this.door = new Door(region, registry, isFenced)
-    this.inboxes = new Inboxes(records, region)
+    this.remoteFrees = new RemoteFrees(records, region)
     this.totals = region.float64(Total.count)
     this.limit = region.int32(1)
     this.losses = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
@@ -58,7 +58,7 @@ export class SharedSlots implements Slots {
 
   /** The calling thread has got its number. */
   enter(thread: number): void {
-    this.inboxes.enter(thread)
+    this.remoteFrees.enter(thread)
     this.door.assign(thread)
   }
 
@@ -209,7 +209,7 @@ export class SharedSlots implements Slots {
       const sizeClass = words[(record << 4) | Word.sizeClass]
       return words[(record << 4) | Word.key] === slot + 1 && sizeClass >= first && sizeClass < end
     }
-    for (let thread = 1; thread <= MOST_WORKERS; thread++) drained.push(...this.drainInbox(thread, isWanted))
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) drained.push(...this.drainQueue(thread, isWanted))
     return drained
   }
 
@@ -220,8 +220,8 @@ export class SharedSlots implements Slots {
     for (const record of this.freed()) {
       if (workerOf(words[(record << 4) | Word.holder]) === thread && this.takeAway(record)) drained.push(record)
     }
-    drained.push(...this.drainInbox(thread, () => true))
-    this.inboxes.completeOf(thread)
+    drained.push(...this.drainQueue(thread, () => true))
+    this.remoteFrees.completeOf(thread)
     return drained
   }
 
@@ -260,10 +260,10 @@ export class SharedSlots implements Slots {
   }
 
   /** Takes blocks that `isWanted` out of what was sent to a thread, as `takeAway` does out of its cache. */
-  private drainInbox(thread: number, isWanted: (record: number) => boolean): number[] {
+  private drainQueue(thread: number, isWanted: (record: number) => boolean): number[] {
     this.door.shut()
     if (!this.door.isOut(thread)) return []
-    const drained = this.inboxes.drain(thread, isWanted)
+    const drained = this.remoteFrees.drain(thread, isWanted)
     for (const record of drained) this.handBack(record)
     return drained
   }

@@ -13,7 +13,7 @@ import { holderOf, Phase } from '../../heap/holder.js'
 import { rebuild } from '../../heap/rebuild.js'
 import { RecordTable, State, Word } from '../../heap/records.js'
 import { Bell } from '../../threads/bell.js'
-import { Mailbox, mailboxWords } from '../../threads/mailbox.js'
+import { channelWords, RequestChannel } from '../../threads/request-channel.js'
 import { RobustLock } from '../../threads/robust-lock.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { FreeMemory } from '../caching/free-memory.js'
@@ -118,12 +118,12 @@ function layOut(
   const threadIds = region.int32(MOST_WORKERS + 1)
   const figures = region.float64(Figure.count)
   const bases = region.float64(ranges)
-  const mailbox = new Mailbox(region.int32(mailboxWords(MOST_WORKERS)), bell)
+  const channel = new RequestChannel(region.int32(channelWords(MOST_WORKERS)), bell)
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
   const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
   const slots = new SharedSlots(records, region, registry, isFenced)
   const memory = new FreeMemory(records, slots, seen, { region, ranges, granules, granuleUnits })
-  return { lockWords, registry, threadIds, figures, bases, mailbox, counts, records, slots, memory }
+  return { lockWords, registry, threadIds, figures, bases, channel, counts, records, slots, memory }
 }
 
 export class SharedState {
@@ -133,7 +133,7 @@ export class SharedState {
   readonly figures: Float64Array
   /** by range: the device address of its unit 0 */
   readonly bases: Float64Array
-  readonly mailbox: Mailbox
+  readonly channel: RequestChannel
   /** by thread, a line each: what it counts */
   readonly counts: Float64Array
   readonly records: RecordTable
@@ -159,7 +159,7 @@ export class SharedState {
     this.threadIds = parts.threadIds
     this.figures = parts.figures
     this.bases = parts.bases
-    this.mailbox = parts.mailbox
+    this.channel = parts.channel
     this.counts = parts.counts
     this.records = parts.records
     this.slots = parts.slots
@@ -171,8 +171,8 @@ export class SharedState {
     this.lock = new RobustLock(lockWords, 0, this.registry, this.thread)
     // Under the lock: either the keeper that is about to close has seen this thread, or this thread sees that it has closed.
     const isClosed = this.locked(() => this.figures[Figure.keeper]) === CLOSED
-    const { failure } = this.mailbox
-    this.mailbox.bell.ring() // a keeper that had nobody to look after sleeps
+    const { failure } = this.channel
+    this.channel.bell.ring() // a keeper that had nobody to look after sleeps
     if (!isClosed && failure === null) return
     this.registry.forget(this.thread)
     throw failure ?? new PoolError('attachPool: the pool is closed; make another')
@@ -183,7 +183,7 @@ export class SharedState {
     const dead = this.registry.lookAtAll().length
     const patience = new Int32Array(new SharedArrayBuffer(4))
     for (let waits = 0; dead > 0 && waits < MOST_WAITS; waits++) {
-      this.mailbox.bell.ring()
+      this.channel.bell.ring()
       meanwhile()
       const thread = this.registry.enter()
       if (thread !== 0) return thread

@@ -14,7 +14,7 @@ import { publish } from '../../threads/publish.js'
 import { type Block, type BlockKeeper, type Stack, slackOf } from '../caching/block.js'
 import type { PoolConfig } from '../caching/options.js'
 import { FULL_CLASS, SlotCache } from '../caching/slot-cache.js'
-import { PARCEL_WORDS } from './inboxes.js'
+import { BATCH_WORDS } from './remote-frees.js'
 import type { SharedState } from './shared-state.js'
 
 const enum Tag {
@@ -58,7 +58,7 @@ export class ThreadCache {
   private losses: number
   /** whether so many blocks were sent back to this thread that do not fit what it asks for */
   private isCrowded = false
-  /** blocks for which the last look into the inbox found no room */
+  /** blocks for which the last look into the queue found no room */
   private left = 0
   /** found set: the call that set it was cut short */
   private isChanging = false
@@ -215,23 +215,23 @@ export class ThreadCache {
     this.blocks.purge(block => this.isCached(block))
   }
 
-  /** Caches what other threads have freed and sent back, a parcel at a time, until there is a block for the stream of the class and at least `units`. */
+  /** Caches what other threads have freed and sent back, a batch at a time, until there is a block for the stream of the class and at least `units`. */
   receive(slot: number, sizeClass: number, units: number): void {
-    const { door, inboxes } = this.state.slots
+    const { door, remoteFrees } = this.state.slots
     if (!door.enter()) return
-    inboxes.look()
+    remoteFrees.look()
     this.left = 0
-    // A parcel that is still being filled comes last: its sender fetches the line again.
+    // A batch that is still being filled comes last: its sender fetches the line again.
     const found = this.unpackAll(true, slot, sizeClass, units) || this.unpackAll(false, slot, sizeClass, units)
     this.isCrowded = !found && this.left >= CROWD
     door.leave()
   }
 
   /** Under the lock: when many blocks were sent back for which the stacks have no room, they go back to the heaps. */
-  emptyInbox(): void {
+  emptyQueue(): void {
     if (!this.isCrowded) return
     this.isCrowded = false
-    for (const record of this.state.slots.inboxes.takeAll()) this.returnToHeap(record)
+    for (const record of this.state.slots.remoteFrees.takeAll()) this.returnToHeap(record)
   }
 
   /** Under the lock, after `look`: the smallest small block larger than `units` that is cached for the stream goes back to its heap; false for none. */
@@ -277,41 +277,41 @@ export class ThreadCache {
   }
 
   private unpackAll(complete: boolean, slot: number, sizeClass: number, units: number): boolean {
-    const { inboxes } = this.state.slots
-    for (let position = inboxes.oldest; position !== inboxes.seen; position = (position + 1) | 0) {
-      const parcel = inboxes.parcelAt(position)
-      if (inboxes.isComplete(parcel) !== complete) continue
-      this.fetch(parcel)
+    const { remoteFrees } = this.state.slots
+    for (let position = remoteFrees.oldest; position !== remoteFrees.seen; position = (position + 1) | 0) {
+      const batch = remoteFrees.batchAt(position)
+      if (remoteFrees.isComplete(batch) !== complete) continue
+      this.fetch(batch)
       // The lines of the next one arrive while the blocks of this one are used.
-      const next = inboxes.parcelAt(position + 1)
-      if (((position + 1) | 0) !== inboxes.seen && inboxes.isComplete(next)) this.fetch(next)
+      const next = remoteFrees.batchAt(position + 1)
+      if (((position + 1) | 0) !== remoteFrees.seen && remoteFrees.isComplete(next)) this.fetch(next)
       const { left } = this
-      const found = this.unpack(parcel, slot, sizeClass, units)
-      if (complete && this.left === left) inboxes.finish(position)
+      const found = this.unpack(batch, slot, sizeClass, units)
+      if (complete && this.left === left) remoteFrees.finish(position)
       if (found) return true
     }
     return false
   }
 
-  /** Asks for all lines of the records in a parcel, since each comes from another core. */
-  private fetch(parcel: number): void {
+  /** Asks for all lines of the records in a batch, since each comes from another core. */
+  private fetch(batch: number): void {
     const { words } = this
-    const entries = this.state.slots.inboxes.words
-    for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) {
+    const entries = this.state.slots.remoteFrees.words
+    for (let entry = batch + 1; entry < batch + BATCH_WORDS; entry++) {
       if (entries[entry] !== 0) words[(entries[entry] << 4) | Word.touched] = 1
     }
   }
 
   /** Says whether a block as asked for is among it. */
-  private unpack(parcel: number, slot: number, sizeClass: number, units: number): boolean {
+  private unpack(batch: number, slot: number, sizeClass: number, units: number): boolean {
     const { words, blocks } = this
-    const { inboxes } = this.state.slots
-    const entries = inboxes.words
+    const { remoteFrees } = this.state.slots
+    const entries = remoteFrees.words
     let found = false
-    for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) {
+    for (let entry = batch + 1; entry < batch + BATCH_WORDS; entry++) {
       const record = entries[entry]
       if (record === 0) continue
-      if (!inboxes.isSent(record)) {
+      if (!remoteFrees.isSent(record)) {
         publish(entries, entry, 0)
         continue
       }

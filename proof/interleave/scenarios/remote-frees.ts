@@ -2,7 +2,7 @@ import { assert } from '../../../src/base/assert.js'
 import { Region } from '../../../src/base/region.js'
 import { holderOf, Phase, phaseOf, workerOf } from '../../../src/heap/holder.js'
 import { RecordTable, Word } from '../../../src/heap/records.js'
-import { Inboxes, PARCEL_WORDS } from '../../../src/pool/shared/inboxes.js'
+import { BATCH_WORDS, RemoteFrees } from '../../../src/pool/shared/remote-frees.js'
 import { publish } from '../../../src/threads/publish.js'
 import { MOST_WORKERS } from '../../../src/threads/thread-registry.js'
 import type { Cast, Scenario } from '../stage.js'
@@ -13,7 +13,7 @@ const MOST_RECORDS = 63
 function layOut(buffer: SharedArrayBuffer | null) {
   const region = new Region(buffer)
   const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
-  return { records, inboxes: new Inboxes(records, region), bytes: region.bytes }
+  return { records, remoteFrees: new RemoteFrees(records, region), bytes: region.bytes }
 }
 
 /** Threads that send so many blocks each to another one, which takes them out meanwhile. */
@@ -23,25 +23,25 @@ function senders(count: number, each: number): Cast {
   const { words } = records
   const arrived = new Set<number>()
   let kept = 0
-  const own = layOut(buffer).inboxes
+  const own = layOut(buffer).remoteFrees
   const arrive = (record: number) => {
     assert(!arrived.has(record), 'a block arrives once')
     arrived.add(record)
   }
   const send = (thread: number) => {
-    const { inboxes } = layOut(buffer)
-    inboxes.enter(thread)
+    const { remoteFrees } = layOut(buffer)
+    remoteFrees.enter(thread)
     for (let index = 0; index < each; index++) {
       const record = (thread - RECEIVER) * each - index
-      if (!inboxes.send(record, holderOf(0, thread, Phase.sent), RECEIVER)) kept++
+      if (!remoteFrees.send(record, holderOf(0, thread, Phase.sent), RECEIVER)) kept++
     }
   }
   const look = () => {
     own.look()
     for (let position = own.oldest; position !== own.seen; position = (position + 1) | 0) {
-      const parcel = own.parcelAt(position)
-      const isComplete = own.isComplete(parcel)
-      for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) {
+      const batch = own.batchAt(position)
+      const isComplete = own.isComplete(batch)
+      for (let entry = batch + 1; entry < batch + BATCH_WORDS; entry++) {
         const record = own.words[entry]
         if (record === 0) continue
         assert(own.isSent(record), 'a block that is there was sent')
@@ -62,7 +62,7 @@ function senders(count: number, each: number): Cast {
     assert(arrived.size + kept === count * each, 'who looks finds every block that was sent')
     for (let index = 0; index < count; index++) own.completeOf(RECEIVER + 1 + index)
     look()
-    assert(own.oldest === own.seen, 'parcels of threads that have ended can be filled again')
+    assert(own.oldest === own.seen, 'batches of threads that have ended can be filled again')
   }
   return { threads: [...threads, receive], end }
 }
@@ -70,7 +70,7 @@ function senders(count: number, each: number): Cast {
 /** A thread has died that sent one block, and was about to send another; a thread takes out what has arrived, and the keeper claims the rest. */
 function claiming(): Cast {
   const buffer = new SharedArrayBuffer(layOut(null).bytes)
-  const { records, inboxes: sender } = layOut(buffer)
+  const { records, remoteFrees: sender } = layOut(buffer)
   const { words } = records
   const [SENDER, ARRIVED, LOST] = [2, 1, 2]
   sender.enter(SENDER)
@@ -82,20 +82,20 @@ function claiming(): Cast {
     owners[record] = who
   }
   const receive = () => {
-    const { inboxes } = layOut(buffer)
-    inboxes.enter(RECEIVER)
-    inboxes.look()
-    const entry = inboxes.parcelAt(inboxes.oldest) + 1
-    publish(words, (inboxes.words[entry] << 4) | Word.holder, holderOf(0, RECEIVER, Phase.cached))
-    own(inboxes.words[entry], 'receiver')
-    publish(inboxes.words, entry, 0)
+    const { remoteFrees } = layOut(buffer)
+    remoteFrees.enter(RECEIVER)
+    remoteFrees.look()
+    const entry = remoteFrees.batchAt(remoteFrees.oldest) + 1
+    publish(words, (remoteFrees.words[entry] << 4) | Word.holder, holderOf(0, RECEIVER, Phase.cached))
+    own(remoteFrees.words[entry], 'receiver')
+    publish(remoteFrees.words, entry, 0)
   }
   const claim = () => {
-    const { inboxes } = layOut(buffer)
+    const { remoteFrees } = layOut(buffer)
     const isIts = (holder: number) => phaseOf(holder) === Phase.sent && workerOf(holder) === SENDER
     const sent = [ARRIVED, LOST].filter(record => isIts(words[(record << 4) | Word.holder]))
-    const arrived = inboxes.all()
-    for (const record of sent) if (!arrived.has(record) && inboxes.claim(record, SENDER)) own(record, 'keeper')
+    const arrived = remoteFrees.all()
+    for (const record of sent) if (!arrived.has(record) && remoteFrees.claim(record, SENDER)) own(record, 'keeper')
   }
   const end = () => {
     assert(owners[ARRIVED] === 'receiver' && owners[LOST] === 'keeper', 'each block is somebody’s')

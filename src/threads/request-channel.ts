@@ -26,16 +26,16 @@ export const LATER = Symbol('later')
 
 type Answer = { readonly value: unknown } | { readonly error: CarriedError }
 
-/** int32 words of the mailbox for threads with numbers up to `most`. */
-export function mailboxWords(most: number): number {
+/** int32 words of the channel for threads with numbers up to `most`. */
+export function channelWords(most: number): number {
   return (most + 1) * PLACE_WORDS
 }
 
-export class Mailbox {
+export class RequestChannel {
   /** threads whose requests were kept, in the thread that answers */
   private readonly kept = new Set<number>()
 
-  /** `words` are the mailbox's alone. Place 0 has the reason why no request is answered any more. The bell wakes the thread that answers. */
+  /** `words` are the channel's alone. Place 0 has the reason why no request is answered any more. The bell wakes the thread that answers. */
   constructor(
     private readonly words: Int32Array,
     readonly bell: Bell,

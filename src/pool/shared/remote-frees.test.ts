@@ -5,16 +5,16 @@ import { TestDevice } from '../pool-fixture.suite.js'
 import type { SharedPool } from './shared-pool.js'
 
 const KEPT = 64
-const PARCEL = 15
-const PARCELS = 128
-/** Blocks that an inbox has room for. */
-const ROOM = PARCELS * PARCEL
+const BATCH = 15
+const BATCHS = 128
+/** Blocks that a queue has room for. */
+const ROOM = BATCHS * BATCH
 
 /** A pool with a thread that allocates, and another one that frees. */
 function twoThreads() {
   const { pool, keeper, attach } = new TestDevice().createSharedPool()
   const [producer, consumer] = [attach(), attach()]
-  return { pool, keeper, attach, producer, consumer, inboxes: keeper['state'].slots.inboxes }
+  return { pool, keeper, attach, producer, consumer, remoteFrees: keeper['state'].slots.remoteFrees }
 }
 
 function send(producer: SharedPool, consumer: SharedPool, count = 1, bytes = 1000): void {
@@ -49,14 +49,14 @@ function runUntil(count: number, arrays: [owner: object, name: string][], work: 
   }
 }
 
-describe('an inbox', () => {
+describe('a queue', () => {
   it('gives blocks back to the thread that allocated them, however many threads free them and stop', () => {
-    const { pool, producer, attach, inboxes } = twoThreads()
+    const { pool, producer, attach, remoteFrees } = twoThreads()
     const consumers = Array.from({ length: 5 }, attach)
     const held = Array.from({ length: 100 }, () => producer.allocate(1000))
     for (let round = 0; round < 300; round++) {
       const before = pool.stats()
-      // The first two free little, and so leave parcels half full behind.
+      // The first two free little, and so leave batches half full behind.
       const free = (buffer: DeviceBuffer, index: number) =>
         consumers[round === 3 ? index % 2 : 2 + (index % 3)].adopt(buffer.transfer()).free()
       held.forEach(free)
@@ -64,68 +64,68 @@ describe('an inbox', () => {
       const after = pool.stats()
       assert.deepEqual([after.cacheMisses, after.growths], [before.cacheMisses, before.growths], `round ${round}`)
     }
-    assert.equal(inboxes.all().size, 0)
+    assert.equal(remoteFrees.all().size, 0)
     for (const buffer of held) buffer.free()
     pool.check()
   })
 
   it('gives what it has no room for to the heap', () => {
-    const { pool, producer, consumer, inboxes } = twoThreads()
+    const { pool, producer, consumer, remoteFrees } = twoThreads()
     send(producer, consumer, ROOM + 5)
-    assert.equal(inboxes.all().size, ROOM)
+    assert.equal(remoteFrees.all().size, ROOM)
     pool.check()
     assert.equal(pool.stats().cachedBytes, ROOM * 1024)
     const { cacheMisses } = pool.stats()
     send(producer, consumer, ROOM)
-    assert.deepEqual([inboxes.all().size, pool.stats().cacheMisses], [ROOM, cacheMisses])
-    const own = producer['state'].slots.inboxes
+    assert.deepEqual([remoteFrees.all().size, pool.stats().cacheMisses], [ROOM, cacheMisses])
+    const own = producer['state'].slots.remoteFrees
     assert.equal(own.oldest, own.seen, 'nothing is looked at twice')
     pool.check()
   })
 
   it('is emptied into the heap by its thread when nothing in it fits', () => {
-    const { pool, producer, consumer, inboxes } = twoThreads()
+    const { pool, producer, consumer, remoteFrees } = twoThreads()
     send(producer, consumer, 2 * KEPT)
     producer.allocate(5000).free()
-    assert.equal(inboxes.all().size, 0)
+    assert.equal(remoteFrees.all().size, 0)
     assert.equal(pool.stats().cachedBytes, KEPT * 1024 + 5120)
     pool.check()
   })
 
   it('of a thread that has died gets nothing more, also when nobody has cleared up behind that yet', () => {
-    const { pool, keeper, producer, consumer, inboxes } = twoThreads()
+    const { pool, keeper, producer, consumer, remoteFrees } = twoThreads()
     const adopted = consumer.adopt(producer.allocate(5000).transfer())
     send(producer, consumer, 3)
     keeper['state'].registry.bury(producer['state'].thread)
     adopted.free()
-    assert.equal(inboxes.all().size, 3)
+    assert.equal(remoteFrees.all().size, 3)
     keeper.sweep()
-    assert.deepEqual([inboxes.all().size, pool.stats().cachedBytes], [0, 0])
+    assert.deepEqual([remoteFrees.all().size, pool.stats().cachedBytes], [0, 0])
     pool.check()
   })
 
   it('is left alone while its thread was stopped inside its door', () => {
-    const { pool, producer, consumer, inboxes } = twoThreads()
+    const { pool, producer, consumer, remoteFrees } = twoThreads()
     send(producer, consumer, 3)
     producer['state'].slots.door.enter()
     pool.trimTo(0)
-    assert.equal(inboxes.all().size, 3)
+    assert.equal(remoteFrees.all().size, 3)
     producer['state'].slots.door.leave()
     pool.trimTo(0)
-    assert.deepEqual([inboxes.all().size, pool.stats().reservedBytes], [0, 0])
+    assert.deepEqual([remoteFrees.all().size, pool.stats().reservedBytes], [0, 0])
   })
 
   it('serves the next thread that has its number', () => {
-    const { pool, producer, consumer, attach, inboxes } = twoThreads()
+    const { pool, producer, consumer, attach, remoteFrees } = twoThreads()
     send(producer, consumer, 2 * ROOM)
     const { thread } = producer['state']
     const kept = consumer.adopt(producer.allocate(1000).transfer())
     producer.close()
-    assert.equal(inboxes.all().size, 0)
+    assert.equal(remoteFrees.all().size, 0)
     const next = attach()
     assert.equal(next['state'].thread, thread)
     kept.free()
-    assert.equal(inboxes.all().size, 1)
+    assert.equal(remoteFrees.all().size, 1)
     const { cacheMisses } = pool.stats()
     next.allocate(1000).free()
     assert.equal(pool.stats().cacheMisses, cacheMisses)
@@ -133,11 +133,11 @@ describe('an inbox', () => {
   })
 
   it('has room again for what threads began to send before they left or died', () => {
-    const { keeper, producer, attach, inboxes } = twoThreads()
-    for (let round = 0; round < 2 * PARCELS; round++) {
+    const { keeper, producer, attach, remoteFrees } = twoThreads()
+    for (let round = 0; round < 2 * BATCHS; round++) {
       const consumer = attach()
       send(producer, consumer)
-      assert.equal(inboxes.all().size, 1)
+      assert.equal(remoteFrees.all().size, 1)
       if (round % 2 === 0) consumer.close()
       else keeper['state'].registry.bury(consumer['state'].thread)
       keeper.sweep()
@@ -146,14 +146,14 @@ describe('an inbox', () => {
 
   for (const begun of [2 ** 31 - 2, -(2 ** 31) + 2, -2]) {
     it(`goes on where its counter wraps around, at ${begun}`, () => {
-      const { pool, attach, inboxes } = twoThreads()
-      inboxes['begun'].fill(begun)
+      const { pool, attach, remoteFrees } = twoThreads()
+      remoteFrees['begun'].fill(begun)
       const [producer, consumer] = [attach(), attach()]
       for (let round = 0; round < 9; round++) {
-        send(producer, consumer, PARCEL)
-        assert.equal(inboxes.all().size, PARCEL)
+        send(producer, consumer, BATCH)
+        assert.equal(remoteFrees.all().size, BATCH)
       }
-      assert.equal(pool.stats().cacheMisses, PARCEL)
+      assert.equal(pool.stats().cacheMisses, BATCH)
     })
   }
 
@@ -161,13 +161,13 @@ describe('an inbox', () => {
   for (const dies of ['frees', 'allocates'] as const) {
     it(`loses nothing when a thread that ${dies} for another one dies between two stores`, { skip }, () => {
       for (let count = 0, died = true; died; count++) {
-        const { pool, keeper, producer, consumer, inboxes } = twoThreads()
-        const adopted = Array.from({ length: PARCEL }, () => producer.allocate(1000)).map(buffer =>
+        const { pool, keeper, producer, consumer, remoteFrees } = twoThreads()
+        const adopted = Array.from({ length: BATCH }, () => producer.allocate(1000)).map(buffer =>
           consumer.adopt(buffer.transfer()),
         )
-        adopted.pop()!.free() // has begun a parcel
+        adopted.pop()!.free() // has begun a batch
         if (dies === 'frees') {
-          const own = consumer['state'].slots.inboxes
+          const own = consumer['state'].slots.remoteFrees
           const free = () => {
             for (const buffer of adopted) buffer.free()
           }
@@ -185,11 +185,11 @@ describe('an inbox', () => {
           const cache = producer['cache']
           const arrays: [object, string][] = [
             [cache, 'words'],
-            [producer['state'].slots.inboxes, 'words'],
+            [producer['state'].slots.remoteFrees, 'words'],
           ]
           died = runUntil(count, arrays, () => cache.receive(0, 4, 4))
         }
-        assert.ok(died || count >= 2 * (PARCEL - 1), `${count} stores`)
+        assert.ok(died || count >= 2 * (BATCH - 1), `${count} stores`)
         const [dead, alive] = dies === 'frees' ? [consumer, producer] : [producer, consumer]
         keeper['state'].registry.bury(dead['state'].thread)
         keeper.sweep()
@@ -201,7 +201,7 @@ describe('an inbox', () => {
         pool.processDeferred()
         pool.trimTo(0)
         const { liveBuffers, cachedBytes, reservedBytes } = pool.stats()
-        assert.deepEqual([liveBuffers, cachedBytes, reservedBytes, inboxes.all().size], [0, 0, 0, 0], `${count}`)
+        assert.deepEqual([liveBuffers, cachedBytes, reservedBytes, remoteFrees.all().size], [0, 0, 0, 0], `${count}`)
       }
     })
   }

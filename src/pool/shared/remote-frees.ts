@@ -1,8 +1,8 @@
 // Blocks that one thread has adopted and freed, on their way to the one on whose page their record is, so that producer and
-// consumer in two threads need no lock: for each thread a ring of parcels. A parcel is a cache line, which one thread at a time
+// consumer in two threads need no lock: for each thread a ring of batches. A batch is a cache line, which one thread at a time
 // fills: what costs is the way of a line from core to core, and so fifteen blocks share one.
 //
-// The thread that fills a parcel only puts blocks into empty entries. The one that it is for takes them out behind its door
+// The thread that fills a batch only puts blocks into empty entries. The one that it is for takes them out behind its door
 // (door.ts), and so may the keeper of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
 // each block in an entry, or in none and cached by one thread, which is where the keeper looks for it.
 
@@ -12,27 +12,27 @@ import { type RecordTable, Word } from '../../heap/records.js'
 import { publish, publishBoth, seen } from '../../threads/publish.js'
 import { MOST_WORKERS } from '../../threads/thread-registry.js'
 
-const PARCEL_SHIFT = 4
-/** The first says who fills the parcel, and whether that is done; 0 for nobody: it is empty. The others are entries. */
-export const PARCEL_WORDS = 1 << PARCEL_SHIFT
-/** Parcels of one thread: more than there are threads, each of which may leave one half full. A power of two. */
-const PARCELS = 128
-const INBOX_WORDS = PARCELS * PARCEL_WORDS
-/** Beside the number of who filled it: nobody puts anything into the parcel any more. */
+const BATCH_SHIFT = 4
+/** The first says who fills the batch, and whether that is done; 0 for nobody: it is empty. The others are entries. */
+export const BATCH_WORDS = 1 << BATCH_SHIFT
+/** Batches of one thread: more than there are threads, each of which may leave one half full. A power of two. */
+const BATCHS = 128
+const QUEUE_WORDS = BATCHS * BATCH_WORDS
+/** Beside the number of who filled it: nobody puts anything into the batch any more. */
 const COMPLETE = 1 << 8
-/** Parcels that are looked at before an inbox is taken for full. */
+/** Batches that are looked at before a queue is taken for full. */
 const MOST_LOOKS = 64
 /** int32 words between what two threads write. */
 const LINE_WORDS = 32
 
-export class Inboxes {
-  /** by thread, its parcels */
+export class RemoteFrees {
+  /** by thread, its batches */
   readonly words: Int32Array
-  /** by thread: how many parcels were ever begun for it, counting those that were passed over; wraps around */
+  /** by thread: how many batches were ever begun for it, counting those that were passed over; wraps around */
   private readonly begun: Int32Array
-  /** by thread: where this one puts the next block for it; at the first word of a parcel there is none that it fills */
+  /** by thread: where this one puts the next block for it; at the first word of a batch there is none that it fills */
   private readonly next = new Int32Array(MOST_WORKERS + 1)
-  /** of the parcels begun for this thread, how many it has seen, and up to which one it is done with all; both wrap around */
+  /** of the batches begun for this thread, how many it has seen, and up to which one it is done with all; both wrap around */
   seen = 0
   oldest = 0
   private readonly holders: Int32Array
@@ -41,7 +41,7 @@ export class Inboxes {
 
   /** Takes what it needs from `region`; `records` are of a fixed size. */
   constructor(records: RecordTable, region: Region) {
-    this.words = region.int32((MOST_WORKERS + 1) * INBOX_WORDS)
+    this.words = region.int32((MOST_WORKERS + 1) * QUEUE_WORDS)
     this.begun = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
     this.holders = records.words
   }
@@ -49,91 +49,91 @@ export class Inboxes {
   /** This thread has got its number, and with it what was sent to another one that had it. */
   enter(thread: number): void {
     this.thread = thread
-    this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - PARCELS) | 0
+    this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - BATCHS) | 0
   }
 
-  /** Sends a block to another thread, and makes its owner word `sent`; false, and nothing is changed, when that one's inbox is full. */
+  /** Sends a block to another thread, and makes its owner word `sent`; false, and nothing is changed, when that one's queue is full. */
   send(record: number, sent: number, thread: number): boolean {
     const { words, next } = this
     let entry = next[thread]
-    if ((entry & (PARCEL_WORDS - 1)) === 0) {
+    if ((entry & (BATCH_WORDS - 1)) === 0) {
       entry = this.begin(thread)
       if (entry === 0) return false
     }
     publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)
     next[thread] = entry + 1
-    if (((entry + 1) & (PARCEL_WORDS - 1)) === 0) publish(words, entry + 1 - PARCEL_WORDS, this.thread | COMPLETE)
+    if (((entry + 1) & (BATCH_WORDS - 1)) === 0) publish(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)
     return true
   }
 
-  /** The first entry of an empty parcel of a thread, which this one fills from now on; 0 for none. */
+  /** The first entry of an empty batch of a thread, which this one fills from now on; 0 for none. */
   private begin(thread: number): number {
     const { words } = this
     const from = Atomics.load(this.begun, thread * LINE_WORDS)
     for (let looks = 0; looks < MOST_LOOKS; looks++) {
-      const index = (from + looks) & (PARCELS - 1)
-      const parcel = thread * INBOX_WORDS + (index << PARCEL_SHIFT)
-      if (Atomics.compareExchange(words, parcel, 0, this.thread) !== 0) continue
+      const index = (from + looks) & (BATCHS - 1)
+      const batch = thread * QUEUE_WORDS + (index << BATCH_SHIFT)
+      if (Atomics.compareExchange(words, batch, 0, this.thread) !== 0) continue
       this.announce(thread, index)
-      return parcel + 1
+      return batch + 1
     }
     return 0
   }
 
   /**
-   * Counts on until the last parcel begun is the one at `index` of the ring. The receiver skips an empty parcel for good, so
-   * this comes after the parcel has got its number.
+   * Counts on until the last batch begun is the one at `index` of the ring. The receiver skips an empty batch for good, so
+   * this comes after the batch has got its number.
    */
   private announce(thread: number, index: number): void {
     const { begun } = this
     for (;;) {
       const count = Atomics.load(begun, thread * LINE_WORDS)
-      const next = (count + ((index - count) & (PARCELS - 1)) + 1) | 0
+      const next = (count + ((index - count) & (BATCHS - 1)) + 1) | 0
       if (Atomics.compareExchange(begun, thread * LINE_WORDS, count, next) === count) return
     }
   }
 
-  /** Takes out what this thread has just sent, if it is there still; the block is in no inbox then. Under the lock. */
+  /** Takes out what this thread has just sent, if it is there still; the block is in no queue then. Under the lock. */
   takeBack(record: number, thread: number): boolean {
     const entry = this.next[thread] - 1
     return Atomics.compareExchange(this.words, entry, record, 0) === record
   }
 
-  /** Looks how many parcels were begun for this thread: those from `oldest` to before `seen` are to be looked at, some of them empty. */
+  /** Looks how many batches were begun for this thread: those from `oldest` to before `seen` are to be looked at, some of them empty. */
   look(): void {
     this.seen = Atomics.load(this.begun, this.thread * LINE_WORDS)
-    if (((this.seen - this.oldest) | 0) > PARCELS) this.oldest = (this.seen - PARCELS) | 0
+    if (((this.seen - this.oldest) | 0) > BATCHS) this.oldest = (this.seen - BATCHS) | 0
     this.skipEmpty()
   }
 
-  /** Where in `words` a parcel of this thread begins. */
-  parcelAt(position: number): number {
-    return this.thread * INBOX_WORDS + ((position & (PARCELS - 1)) << PARCEL_SHIFT)
+  /** Where in `words` a batch of this thread begins. */
+  batchAt(position: number): number {
+    return this.thread * QUEUE_WORDS + ((position & (BATCHS - 1)) << BATCH_SHIFT)
   }
 
-  /** Whether nothing more comes into a parcel. */
-  isComplete(parcel: number): boolean {
-    return (seen(this.words, parcel) & COMPLETE) !== 0
+  /** Whether nothing more comes into a batch. */
+  isComplete(batch: number): boolean {
+    return (seen(this.words, batch) & COMPLETE) !== 0
   }
 
-  /** This thread has taken everything out of a complete parcel, which any thread may begin anew. */
+  /** This thread has taken everything out of a complete batch, which any thread may begin anew. */
   finish(position: number): void {
-    publish(this.words, this.parcelAt(position), 0)
+    publish(this.words, this.batchAt(position), 0)
     this.skipEmpty()
   }
 
   private skipEmpty(): void {
     const { words, seen } = this
-    while (this.oldest !== seen && words[this.parcelAt(this.oldest)] === 0) this.oldest = (this.oldest + 1) | 0
+    while (this.oldest !== seen && words[this.batchAt(this.oldest)] === 0) this.oldest = (this.oldest + 1) | 0
   }
 
-  /** Takes every block out of the inbox of this thread; they have no owner then. Under the lock, so that the keeper is not there. */
+  /** Takes every block out of the queue of this thread; they have no owner then. Under the lock, so that the keeper is not there. */
   takeAll(): number[] {
     return this.drain(this.thread, () => true)
   }
 
   /**
-   * Takes blocks that `isWanted` out of the inbox of a thread; they have no owner then. Under the lock, when the thread is
+   * Takes blocks that `isWanted` out of the queue of a thread; they have no owner then. Under the lock, when the thread is
    * outside its shut door or is the caller.
    */
   drain(thread: number, isWanted: (record: number) => boolean): number[] {
@@ -160,12 +160,12 @@ export class Inboxes {
   /** A thread has ended, or is about to: what it has begun is complete. */
   completeOf(thread: number): void {
     const { words } = this
-    for (let parcel = 0; parcel < words.length; parcel += PARCEL_WORDS) {
-      if (words[parcel] === thread) Atomics.store(words, parcel, thread | COMPLETE)
+    for (let batch = 0; batch < words.length; batch += BATCH_WORDS) {
+      if (words[batch] === thread) Atomics.store(words, batch, thread | COMPLETE)
     }
   }
 
-  /** Takes a block that a thread has sent, and that is in no inbox; false when another thread has it meanwhile. */
+  /** Takes a block that a thread has sent, and that is in no queue; false when another thread has it meanwhile. */
   claim(record: number, thread: number): boolean {
     const { holders } = this
     const index = (record << 4) | Word.holder
@@ -174,7 +174,7 @@ export class Inboxes {
     return isIts && Atomics.compareExchange(holders, index, held, 0) === held
   }
 
-  /** All blocks in the inboxes. */
+  /** All blocks in the queues. */
   all(): Set<number> {
     const records = new Set<number>()
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
@@ -183,12 +183,12 @@ export class Inboxes {
     return records
   }
 
-  /** The entries of a thread's inbox with blocks. */
+  /** The entries of a thread's queue with blocks. */
   private *filled(thread: number): Generator<number> {
     const { words } = this
-    for (let parcel = thread * INBOX_WORDS; parcel < (thread + 1) * INBOX_WORDS; parcel += PARCEL_WORDS) {
-      if (words[parcel] === 0) continue
-      for (let entry = parcel + 1; entry < parcel + PARCEL_WORDS; entry++) if (words[entry] !== 0) yield entry
+    for (let batch = thread * QUEUE_WORDS; batch < (thread + 1) * QUEUE_WORDS; batch += BATCH_WORDS) {
+      if (words[batch] === 0) continue
+      for (let entry = batch + 1; entry < batch + BATCH_WORDS; entry++) if (words[entry] !== 0) yield entry
     }
   }
 }
