@@ -16,7 +16,7 @@ export class Bell {
     Atomics.notify(this.words, 0)
   }
 
-  /** Sleeps until it has rung more often than `rings`, or for so many milliseconds. */
+  /** Sleeps until it has step more often than `rings`, or for so many milliseconds. */
   sleep(rings: number, milliseconds: number): void {
     Atomics.wait(this.words, 0, rings, milliseconds)
   }

@@ -15,7 +15,7 @@ import { chooseBacking } from './choose-backing.js'
 import { Deferred, type Use } from './deferred.js'
 import { FreeMemory } from './free-memory.js'
 import type { Miss } from './miss.js'
-import { MissLadder } from './miss-ladder.js'
+import { SlowPath } from './slow-path.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import type { Slots } from './slots.js'
@@ -35,7 +35,7 @@ export class Reserve {
   readonly others: OtherStreams
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   readonly seen: Float64Array
-  private readonly ladder: MissLadder
+  private readonly slowPath: SlowPath
   /** what captures, and their graphs, have of the memory */
   readonly arenas: GraphArenas
 
@@ -55,22 +55,22 @@ export class Reserve {
       this.giveBackAfter(record, uses),
     )
     this.arenas = new GraphArenas(records, slots, clocks, this.deferred, this)
-    this.ladder = new MissLadder(this, slots, clocks, this.seen, config)
+    this.slowPath = new SlowPath(this, slots, clocks, this.seen, config)
     this.backing = chooseBacking(clocks, memory, config)
   }
 
-  /** A block for the stream slot, taken but without a state, its key and class in its record; 0 when no step of the ladder helps. */
+  /** A block for the stream slot, taken but without a state, its key and class in its record; 0 when no step of the slow path helps. */
   allocate(units: number, alignUnits: number, slot: number): number {
     const heap = this.memory.heapFor(units)
     const record = heap.allocate(units, alignUnits, slot + 1)
-    return this.handOut(record === 0 ? finish(this.ladder.take({ heap, units, alignUnits, slot })) : record, slot)
+    return this.handOut(record === 0 ? finish(this.slowPath.take({ heap, units, alignUnits, slot })) : record, slot)
   }
 
   /** The same for whoever does something else while that waits for the GPU. */
   *search(units: number, alignUnits: number, slot: number): Waiting<number> {
     const heap = this.memory.heapFor(units)
     const record = heap.allocate(units, alignUnits, slot + 1)
-    return this.handOut(record === 0 ? yield* this.ladder.take({ heap, units, alignUnits, slot }) : record, slot)
+    return this.handOut(record === 0 ? yield* this.slowPath.take({ heap, units, alignUnits, slot }) : record, slot)
   }
 
   /** Whether a request that waits could be served once all work is complete, even if another one takes `lessUnits` of new memory. */
@@ -78,7 +78,7 @@ export class Reserve {
     const heap = this.memory.heapFor(units)
     const { stepBytes } = this.backing
     const lessBytes = Math.ceil((lessUnits * UNIT_BYTES) / stepBytes) * stepBytes
-    return this.ladder.couldServe({ heap, units, alignUnits, slot }, lessBytes)
+    return this.slowPath.couldServe({ heap, units, alignUnits, slot }, lessBytes)
   }
 
   /** A block that was found for the stream slot, with what its record says of it; 0 for none. */
@@ -139,7 +139,7 @@ export class Reserve {
 
   /** A block of the large heap, of at least `leastUnits`, without any dependency, taken; 0 when nothing helps. */
   takeIdle(leastUnits: number): number {
-    return this.ladder.takeIdle(Math.max(leastUnits, SMALL_UNITS)) // a smaller block would go back to the other heap
+    return this.slowPath.takeIdle(Math.max(leastUnits, SMALL_UNITS)) // a smaller block would go back to the other heap
   }
 
   /** Whether all announced uses of a live block, about to be freed on `slot`, come before `stamp` of it; they are forgotten then. */
@@ -191,7 +191,7 @@ export class Reserve {
 
   /** Requests for which memory had to be found or moved. */
   get growths(): number {
-    return this.ladder.growths
+    return this.slowPath.growths
   }
 
   /** How often a stream was made to wait for another one's memory. */

@@ -23,7 +23,7 @@ import { finish, type Waiting } from './waiting.js'
 const MOST_SLACK = 1.2
 const LEAST_SLACK_BYTES = 32 * MiB
 
-export class MissLadder {
+export class SlowPath {
   /** requests for which memory had to be found or moved */
   growths = 0
   private readonly host: HostWait
