@@ -24,7 +24,7 @@ import {
 import type { GranuleUses } from './granule-uses.js'
 import { IdleGranules, type Reservation } from './idle-granules.js'
 import { MappedAccess } from './mapped-access.js'
-import { MovingLimit } from './moving-limit.js'
+import { RemapBudget } from './remap-budget.js'
 
 /** Beyond what may move, new memory is taken up to this much of what was ever in use. */
 const MOST_OVER_USE = 1.25
@@ -44,7 +44,7 @@ export class VirtualBacking implements Backing {
   peakReservedBytes = 0
   /** granules moved from where they were idle to where they were needed */
   recycledGranules = 0
-  private readonly moves: MovingLimit
+  private readonly remapBudget: RemapBudget
   private readonly idle: IdleGranules
   /** most that was in use, as seen at growths beyond the limit of moves */
   private peakUsedBytes = 0
@@ -76,7 +76,7 @@ export class VirtualBacking implements Backing {
     this.idle = new IdleGranules(this.granuleUnits)
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
     this.limitBytes = mostReservedBytes(limits, this.stepBytes, deviceBytes)
-    this.moves = new MovingLimit(() => (deterministic ? 0 : driver.clockSeconds))
+    this.remapBudget = new RemapBudget(() => (deterministic ? 0 : driver.clockSeconds))
     const granules = granulesOfRange(deviceBytes, this.stepBytes)
     const small = this.reserve(heaps.small, heaps.usesOf(0, granules, this.granuleUnits))
     try {
@@ -239,14 +239,14 @@ export class VirtualBacking implements Backing {
     this.unmapStranded()
     if (
       this.spare.length < count &&
-      this.moves.tooMany(this.reservedBytes / this.stepBytes) &&
+      this.remapBudget.tooMany(this.reservedBytes / this.stepBytes) &&
       this.mayExceedUse(count)
     )
       this.createSpare(count, mostBytes)
     if (this.spare.length < count) {
       const moved = this.recycle(count - this.spare.length, target, window)
       this.recycledGranules += moved
-      this.moves.note(moved)
+      this.remapBudget.note(moved)
     }
     return this.createSpare(count, mostBytes)
   }

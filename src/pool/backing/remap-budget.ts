@@ -7,7 +7,7 @@ const MOVING_TIME_SHARE = 1 / 20
 const MOST_FORGIVING_SECONDS = 0.05 // a pause longer than this counts as this, so that idling earns no long burst of moves
 const MOVE_SECONDS = 40e-6 // unmap, map and access of 2 MiB on an H200
 
-export class MovingLimit {
+export class RemapBudget {
   /** granules moved and not forgiven yet */
   private recent = 0
   private forgivenAtSeconds: number
