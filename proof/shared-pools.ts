@@ -15,7 +15,7 @@ import { newSharedHost, SharedHostPool } from '../src/pool/host/shared-host-pool
 import { serve } from '../src/pool/pool-fixture.suite.js'
 import { Keeper } from '../src/pool/shared/keeper.js'
 import { newSharedPool } from '../src/pool/shared/new-shared-pool.js'
-import type { OutsideLock } from '../src/pool/shared/outside-lock.js'
+import type { UnlockedDriver } from '../src/pool/shared/unlocked-driver.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { type SharedPoolState, SharedState } from '../src/pool/shared/shared-state.js'
 import { CAPACITY_BYTES } from './settings.js'
@@ -100,7 +100,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
 export interface Keeping {
   readonly clocks: Clocks
   readonly context: Context
-  readonly outside: OutsideLock
+  readonly outside: UnlockedDriver
 }
 
 function kept<F extends Front, S extends SharedPoolState<null>>(

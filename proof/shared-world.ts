@@ -12,7 +12,7 @@ import { Clocks } from '../src/order/clocks.js'
 import type { Stream } from '../src/order/stream.js'
 import { SharedArenaPool } from '../src/pool/arena/shared-arena-pool.js'
 import { makeCachingPool } from '../src/pool/debug/make-caching-pool.js'
-import { OutsideLock } from '../src/pool/shared/outside-lock.js'
+import { UnlockedDriver } from '../src/pool/shared/unlocked-driver.js'
 import { ObservedDriver } from './observed-driver.js'
 import { CAPACITY_BYTES, GRANULE_BYTES } from './settings.js'
 import { SharedBuffers } from './shared-buffers.js'
@@ -53,7 +53,7 @@ export class SharedWorld {
     const { clocks, defaultStream } = this.maker
     clocks.share()
     this.common = drawCommon(kind, random, clocks, () => {
-      const outside = new OutsideLock(inNameOf(new ThreadState(), this.driver))
+      const outside = new UnlockedDriver(inNameOf(new ThreadState(), this.driver))
       const context = Context.open(outside.driver, 0)
       return { outside, context, clocks: new Clocks(context, clocks.share()) }
     })

@@ -31,7 +31,7 @@ import type { PassOptions } from './mapped/handover.js'
 import { type OpenOptions, SharedBuffer } from './mapped/shared-buffer.js'
 import { Keeper } from './shared/keeper.js'
 import { newSharedPool } from './shared/new-shared-pool.js'
-import { OutsideLock } from './shared/outside-lock.js'
+import { UnlockedDriver } from './shared/unlocked-driver.js'
 import { SharedPool } from './shared/shared-pool.js'
 import { type SharedPoolState, type SharedRoom, SharedState } from './shared/shared-state.js'
 
@@ -117,7 +117,7 @@ export class TestDevice {
   }
 
   private keeperOf(state: SharedPoolState): Keeper {
-    const outside = new OutsideLock(this.driver)
+    const outside = new UnlockedDriver(this.driver)
     const context = Context.open(outside.driver, this.context.ordinal)
     let clocks: Clocks | null = null
     try {

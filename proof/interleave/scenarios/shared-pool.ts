@@ -10,7 +10,7 @@ import { seenBy } from '../../../src/pool/caching/reserve.js'
 import { Keeper } from '../../../src/pool/shared/keeper.js'
 import { Keepers } from '../../../src/pool/shared/keepers.js'
 import { newSharedPool } from '../../../src/pool/shared/new-shared-pool.js'
-import { OutsideLock } from '../../../src/pool/shared/outside-lock.js'
+import { UnlockedDriver } from '../../../src/pool/shared/unlocked-driver.js'
 import { SharedPool } from '../../../src/pool/shared/shared-pool.js'
 import { SharedState } from '../../../src/pool/shared/shared-state.js'
 import { Bell } from '../../../src/threads/bell.js'
@@ -38,7 +38,7 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
   const shared = { ...usual, room: { ...usual.room, isFenced } }
   /** by address, the thread that holds a block which begins there */
   const holders = new Map<number, number>()
-  const outside = new OutsideLock(driver)
+  const outside = new UnlockedDriver(driver)
   const keeps = new Clocks(Context.open(outside.driver, 0), order)
   const newKeeper = () =>
     new Keeper(new SharedState(shared, seenBy(keeps, shared.config)), keeps, shared.config, outside, () =>

@@ -11,7 +11,7 @@ import { ThreadStart } from '../../threads/thread-start.js'
 import { seenBy } from '../caching/reserve.js'
 import { Keeper } from './keeper.js'
 import { Keepers } from './keepers.js'
-import { OutsideLock } from './outside-lock.js'
+import { UnlockedDriver } from './unlocked-driver.js'
 import { type SharedPoolState, SharedState } from './shared-state.js'
 
 /** What a keeper's thread needs of the device. */
@@ -79,11 +79,11 @@ export function keepPools({ first, port, bell: buffer }: KeeperThreadData, start
 
 /** The device as this thread has it: attached from the first pool to the last. */
 class Attached {
-  readonly outside: OutsideLock
+  readonly outside: UnlockedDriver
   private clocks: Clocks | null = null
 
   constructor(private readonly device: KeptDevice) {
-    this.outside = new OutsideLock(connectDriver(device.driver))
+    this.outside = new UnlockedDriver(connectDriver(device.driver))
   }
 
   attach(): Clocks {

@@ -21,7 +21,7 @@ import type { Use, User } from '../caching/deferred.js'
 import type { PoolConfig } from '../caching/options.js'
 import { Reserve } from '../caching/reserve.js'
 import type { Waiting } from '../caching/waiting.js'
-import type { OutsideLock } from './outside-lock.js'
+import type { UnlockedDriver } from './unlocked-driver.js'
 import { type Result, SetAside } from './set-aside.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
@@ -90,7 +90,7 @@ export class Keeper {
     private readonly state: SharedState,
     private readonly clocks: Clocks,
     config: PoolConfig,
-    private readonly outside: OutsideLock,
+    private readonly outside: UnlockedDriver,
     /** called when the memory was given back, before the thread that closes is told */
     private readonly onClose: () => void = () => {},
   ) {

@@ -10,7 +10,7 @@ export interface Section {
  * The driver for code that works under a lock of many threads: each call is made without that lock, which is taken again
  * afterwards. So whoever uses it must reckon with a changed world behind every call.
  */
-export class OutsideLock {
+export class UnlockedDriver {
   private section: Section | null = null
   readonly driver: Driver
 
