@@ -15,7 +15,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
-import { type Connection, checkShare, handOver, type PassOptions } from '../mapped/handover.js'
+import { type Connection, checkShare, passDescriptor, type PassOptions } from '../mapped/descriptor-passing.js'
 import type { PoolStats } from '../pool.js'
 import { asUnsupported } from '../unsupported.js'
 import { ATTRIBUTE_NAMES, attributeNamed, checkedValue, type DriverPoolAttribute } from './driver-pool-attributes.js'
@@ -173,7 +173,7 @@ export class DriverPool extends StreamOrderedPool {
     const announcement = { kind: 'pool', id: this.id, byteLength: 0, memoryBytes: 0 } as const
     this.sharesUnderWay++
     try {
-      this.connections.push(await handOver(this.context, path, descriptor, announcement, options))
+      this.connections.push(await passDescriptor(this.context, path, descriptor, announcement, options))
     } finally {
       this.sharesUnderWay--
     }

@@ -4,7 +4,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { asGone, checkShare, type PassOptions, type Taken, takeOver } from '../mapped/handover.js'
+import { asGone, checkShare, type PassOptions, type Taken, receiveDescriptor } from '../mapped/descriptor-passing.js'
 import { decodePointer } from './exported-pointer.js'
 import { StreamOrderedPool } from './stream-ordered-pool.js'
 
@@ -31,7 +31,7 @@ export class ImportedPool extends StreamOrderedPool {
   static async open(clocks: Clocks, stream: Stream, path: string, options: PassOptions): Promise<ImportedPool> {
     checkShare('openSharedPool', path, options)
     const { context } = clocks
-    const taken = await takeOver(context, path, 'pool', options)
+    const taken = await receiveDescriptor(context, path, 'pool', options)
     return taken.use(descriptor => {
       const driver = context.activate()
       let handle: number

@@ -12,7 +12,7 @@ import { GrowableRange } from '../backing/growable-range.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import { asUnsupported } from '../unsupported.js'
 import { GrowableHome } from './growable-home.js'
-import { asGone, checkShare, handOver, type PassOptions, type Taken, takeOver } from './handover.js'
+import { asGone, checkShare, passDescriptor, type PassOptions, type Taken, receiveDescriptor } from './descriptor-passing.js'
 import { MappedBuffer } from './mapped-buffer.js'
 
 const FILE = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -97,7 +97,7 @@ export class SharedBuffer extends MappedBuffer {
     stream.checkOpen('openShared')
     const { context } = clocks
     const granuleBytes = granuleOf('openShared', context)
-    const taken = await takeOver(context, path, 'buffer', options)
+    const taken = await receiveDescriptor(context, path, 'buffer', options)
     return taken.use(descriptor => {
       stream.checkOpen('openShared')
       const { byteLength, memoryBytes, id } = taken.announcement
@@ -140,7 +140,7 @@ export class SharedBuffer extends MappedBuffer {
     const { handle, id, capacityBytes: memoryBytes } = this.range
     const descriptor = this.context.activate().cuMemExportToShareableHandle(handle, FILE)
     const announcement = { kind: 'buffer', id, byteLength, memoryBytes } as const
-    const connection = await handOver(this.context, path, descriptor, announcement, options)
+    const connection = await passDescriptor(this.context, path, descriptor, announcement, options)
     connection.close()
   }
 }

@@ -9,7 +9,7 @@ import { after, afterEach, beforeEach, describe, it } from 'node:test'
 import { DescriptorError, PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import { sendDescriptor } from '../../libraries/descriptors.js'
-import { type Announcement, handOver, takeOver } from './handover.js'
+import { type Announcement, passDescriptor, receiveDescriptor } from './descriptor-passing.js'
 
 const context = { driver: { simulated: false } } as Context
 const BUFFER: Announcement = { kind: 'buffer', id: 'a', byteLength: 5, memoryBytes: 4096 }
@@ -23,7 +23,7 @@ if (process.platform !== 'linux') {
     let before = 0
     const openFiles = () => fs.readdirSync('/proc/self/fd').length
     const file = () => fs.openSync('/dev/zero', 'r')
-    const give = (what = BUFFER) => handOver(context, path, file(), what, {})
+    const give = (what = BUFFER) => passDescriptor(context, path, file(), what, {})
     after(() => fs.rmSync(folder, { recursive: true }))
     beforeEach(() => {
       before = openFiles()
@@ -34,7 +34,7 @@ if (process.platform !== 'linux') {
     })
 
     it('passes a descriptor with what it stands for, and tells the owner when it is let go', async () => {
-      const [connection, taken] = await Promise.all([give(), takeOver(context, path, 'buffer', {})])
+      const [connection, taken] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
       assert.deepEqual(taken.announcement, BUFFER)
       const read = taken.use(descriptor => {
         const bytes = new Uint8Array(3).fill(1)
@@ -49,7 +49,7 @@ if (process.platform !== 'linux') {
     })
 
     it('lets go of everything when what was taken cannot be used', async () => {
-      const [connection, taken] = await Promise.all([give(), takeOver(context, path, 'buffer', {})])
+      const [connection, taken] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
       const useless = new Error('useless')
       const use = () =>
         taken.use(() => {
@@ -60,22 +60,22 @@ if (process.platform !== 'linux') {
     })
 
     it('refuses another kind, and what this process has open, and lets go of it', async () => {
-      const results = await Promise.allSettled([give(), takeOver(context, path, 'pool', {})])
+      const results = await Promise.allSettled([give(), receiveDescriptor(context, path, 'pool', {})])
       const [given, refused] = results
       assert.ok(refused.status === 'rejected' && refused.reason instanceof PoolError)
       assert.ok(given.status === 'fulfilled' && !given.value.open)
 
-      const [first, taken] = await Promise.all([give(), takeOver(context, path, 'buffer', {})])
-      const again = await Promise.allSettled([give(), takeOver(context, path, 'buffer', {})])
+      const [first, taken] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
+      const again = await Promise.allSettled([give(), receiveDescriptor(context, path, 'buffer', {})])
       assert.match(`${(again[1] as PromiseRejectedResult).reason}`, /PoolError: this process has opened the buffer/)
       assert.ok(again[0].status === 'fulfilled' && !again[0].value.open)
       assert.equal(first.open, true, 'what was opened stays open')
       taken.use(() => {})
-      const other = await Promise.all([give({ ...BUFFER, id: 'b' }), takeOver(context, path, 'buffer', {})])
+      const other = await Promise.all([give({ ...BUFFER, id: 'b' }), receiveDescriptor(context, path, 'buffer', {})])
       other[1].use(() => {})
       other[1].close()
       taken.close()
-      const once = await Promise.all([give(), takeOver(context, path, 'buffer', {})])
+      const once = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
       once[1].use(() => {})
       for (const { open } of [first, other[0]]) assert.equal(open, false)
       once[1].close()
@@ -87,7 +87,7 @@ if (process.platform !== 'linux') {
       for (const words of [...wrong, JSON.stringify({ ...BUFFER, byteLength: '5' })]) {
         const descriptor = file()
         const [refused] = await Promise.allSettled([
-          takeOver(context, path, 'buffer', {}),
+          receiveDescriptor(context, path, 'buffer', {}),
           sendDescriptor(path, descriptor, Buffer.from(words)),
         ])
         fs.closeSync(descriptor)
@@ -97,8 +97,8 @@ if (process.platform !== 'linux') {
     })
 
     it('closes the descriptor when nobody comes', async () => {
-      await assert.rejects(handOver(context, path, file(), BUFFER, { timeoutMs: 0 }), { code: 'ETIMEDOUT' })
-      await assert.rejects(takeOver(context, path, 'buffer', { timeoutMs: 0 }), { code: 'ETIMEDOUT' })
+      await assert.rejects(passDescriptor(context, path, file(), BUFFER, { timeoutMs: 0 }), { code: 'ETIMEDOUT' })
+      await assert.rejects(receiveDescriptor(context, path, 'buffer', { timeoutMs: 0 }), { code: 'ETIMEDOUT' })
     })
   })
 }

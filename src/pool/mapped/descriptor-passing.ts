@@ -55,7 +55,7 @@ export function checkShare(call: string, path: string, options: PassOptions): vo
  * Passes `descriptor`, which it closes, to whoever opens `path`, and resolves when that has happened. Rejects with
  * DescriptorError when nobody comes in time, or the system forbids it.
  */
-export async function handOver(
+export async function passDescriptor(
   { driver }: Context,
   path: string,
   descriptor: number,
@@ -105,7 +105,7 @@ export class Taken {
  * Takes what is handed over at `path`. Rejects with DescriptorError when nothing is in time, and with PoolError when it is
  * of another kind, or something that this process has open already.
  */
-export async function takeOver(
+export async function receiveDescriptor(
   { driver }: Context,
   path: string,
   kind: Announcement['kind'],
