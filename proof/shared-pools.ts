@@ -15,9 +15,9 @@ import { newSharedHost, SharedHostPool } from '../src/pool/host/shared-host-pool
 import { serve } from '../src/pool/pool-fixture.suite.js'
 import { Keeper } from '../src/pool/shared/keeper.js'
 import { newSharedPool } from '../src/pool/shared/new-shared-pool.js'
-import type { UnlockedDriver } from '../src/pool/shared/unlocked-driver.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { type SharedPoolState, SharedState } from '../src/pool/shared/shared-state.js'
+import type { UnlockedDriver } from '../src/pool/shared/unlocked-driver.js'
 import { CAPACITY_BYTES } from './settings.js'
 
 export const SHARED_KINDS = ['shared-caching', 'shared-block', 'shared-host', 'shared-arena'] as const

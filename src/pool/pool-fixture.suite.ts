@@ -26,14 +26,14 @@ import { PlainPool } from './driver-owned/plain-pool.js'
 import type { HostPoolOptions } from './host/host-options.js'
 import { HostPool } from './host/host-pool.js'
 import { newSharedHost, SharedHostPool } from './host/shared-host-pool.js'
-import { GrowableBuffer, type GrowableOptions } from './mapped/growable-buffer.js'
 import type { PassOptions } from './mapped/descriptor-passing.js'
+import { GrowableBuffer, type GrowableOptions } from './mapped/growable-buffer.js'
 import { type OpenOptions, SharedBuffer } from './mapped/shared-buffer.js'
 import { Keeper } from './shared/keeper.js'
 import { newSharedPool } from './shared/new-shared-pool.js'
-import { UnlockedDriver } from './shared/unlocked-driver.js'
 import { SharedPool } from './shared/shared-pool.js'
 import { type SharedPoolState, type SharedRoom, SharedState } from './shared/shared-state.js'
+import { UnlockedDriver } from './shared/unlocked-driver.js'
 
 /** The pool that a buffer's memory comes from, whichever wrappers stand in between. */
 export function sourceOf({ home }: DeviceBuffer): unknown {

@@ -15,10 +15,10 @@ import { chooseBacking } from './choose-backing.js'
 import { Deferred, type Use } from './deferred.js'
 import { FreeMemory } from './free-memory.js'
 import type { Miss } from './miss.js'
-import { SlowPath } from './slow-path.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
 import type { Slots } from './slots.js'
+import { SlowPath } from './slow-path.js'
 import { finish, type Waiting } from './waiting.js'
 
 /**

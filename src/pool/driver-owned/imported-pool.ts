@@ -4,7 +4,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { asGone, checkShare, type PassOptions, type Taken, receiveDescriptor } from '../mapped/descriptor-passing.js'
+import { asGone, checkShare, type PassOptions, receiveDescriptor, type Taken } from '../mapped/descriptor-passing.js'
 import { decodePointer } from './exported-pointer.js'
 import { StreamOrderedPool } from './stream-ordered-pool.js'
 

@@ -11,8 +11,15 @@ import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { GrowableRange } from '../backing/growable-range.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import { asUnsupported } from '../unsupported.js'
+import {
+  asGone,
+  checkShare,
+  type PassOptions,
+  passDescriptor,
+  receiveDescriptor,
+  type Taken,
+} from './descriptor-passing.js'
 import { GrowableHome } from './growable-home.js'
-import { asGone, checkShare, passDescriptor, type PassOptions, type Taken, receiveDescriptor } from './descriptor-passing.js'
 import { MappedBuffer } from './mapped-buffer.js'
 
 const FILE = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR

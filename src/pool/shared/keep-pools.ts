@@ -11,8 +11,8 @@ import { ThreadStart } from '../../threads/thread-start.js'
 import { seenBy } from '../caching/reserve.js'
 import { Keeper } from './keeper.js'
 import { Keepers } from './keepers.js'
-import { UnlockedDriver } from './unlocked-driver.js'
 import { type SharedPoolState, SharedState } from './shared-state.js'
+import { UnlockedDriver } from './unlocked-driver.js'
 
 /** What a keeper's thread needs of the device. */
 export interface KeptDevice {

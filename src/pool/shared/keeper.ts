@@ -21,9 +21,9 @@ import type { Use, User } from '../caching/deferred.js'
 import type { PoolConfig } from '../caching/options.js'
 import { Reserve } from '../caching/reserve.js'
 import type { Waiting } from '../caching/waiting.js'
-import type { UnlockedDriver } from './unlocked-driver.js'
 import { type Result, SetAside } from './set-aside.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
+import type { UnlockedDriver } from './unlocked-driver.js'
 
 /** What a thread can ask of the keeper. */
 export type Question =
