@@ -3,7 +3,7 @@
 
 /** Frames looked through for one outside of this package. */
 const MOST_FRAMES = 16
-const PACKAGE = new URL('..', import.meta.url).href
+const PACKAGE = new URL('../..', import.meta.url).href
 
 export class CallSite {
   private readonly trace: { stack?: string } = {}
