@@ -3,8 +3,8 @@
 // Run: node dist/bench/in-kernel.js [--device N] [--smoke] [--save DIR]
 
 import koffi from 'koffi'
+import { ptxOf } from '../cuda/modules.js'
 import { GiB, KiB } from '../src/base/bytes.js'
-import { shippedPtx } from '../src/kernel/device-code.js'
 import {
   DEVICE_HEAP,
   heapGeometry,
@@ -80,8 +80,8 @@ function measureAll() {
   device.context.activate()
   const timer = openTimer()
   timer.setLimit(CUDA_MALLOC_HEAP_SIZE, GiB)
-  const control = device.loadModule(shippedPtx('control'))
-  const trials = device.loadModule(shippedPtx('trials'))
+  const control = device.loadModule(ptxOf('control'))
+  const trials = device.loadModule(ptxOf('trials'))
   using pool = device.createPlainPool()
   const most = Math.max(...THREADS)
   const memory = pool.allocate(REGION_BYTES + SUPERBLOCK_BYTES)

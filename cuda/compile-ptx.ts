@@ -1,4 +1,4 @@
-// Compiles the kernels of this folder to the PTX that is committed beside them, and that the package brings along. The build
+// Compiles the kernels of this folder to the PTX that is committed beside them. The build
 // runs it: where nothing changed it does nothing, and where nvcc is missing it says what is out of date.
 //   node dist/cuda/compile-ptx.js [--force]
 
@@ -7,17 +7,16 @@ import { createHash } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath, pathToFileURL } from 'node:url'
-import { SHIPPED_PTX, type ShippedModule } from '../src/kernel/device-code.js'
+import { pathToFileURL } from 'node:url'
+import { SHIPPED_PTX } from '../src/kernel/device-code.js'
+import { FOLDER, MODULES, type PtxModule } from './modules.js'
 
-export const FOLDER = fileURLToPath(new URL('../../cuda', import.meta.url))
-export const MODULES: readonly ShippedModule[] = ['control', 'trials']
 const FLAGS = ['-std=c++17', `-arch=${SHIPPED_PTX.target.replace('sm', 'compute')}`, '-ptx']
 
 export const readSource = (name: string) => readFileSync(join(FOLDER, name), 'utf8')
 
 /** Identifies what a module was compiled from: its source, the header, and how. */
-export function digestOf(module: ShippedModule): string {
+export function digestOf(module: PtxModule): string {
   const parts = [readSource('cuda_mempool.cuh'), readSource(`${module}.cu`), FLAGS.join(' '), SHIPPED_PTX.version]
   return createHash('sha256').update(parts.join('\0')).digest('hex')
 }
@@ -34,7 +33,7 @@ export function runTool(
 }
 
 /** The PTX of a module as nvcc makes it now; null where that is not installed. Throws with what the compiler says. */
-export function compile(module: ShippedModule): string | null {
+export function compile(module: PtxModule): string | null {
   const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-ptx-'))
   try {
     const target = join(folder, 'out.ptx')

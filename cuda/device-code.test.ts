@@ -6,10 +6,11 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, it } from 'node:test'
-import { deviceIncludePath, SHIPPED_PTX, shippedPtx } from '../src/kernel/device-code.js'
+import { deviceIncludePath, SHIPPED_PTX } from '../src/kernel/device-code.js'
 import * as layout from '../src/kernel/device-layout.js'
 import { kernelsOf } from '../src/kernel/ptx.js'
-import { compile, digestOf, MODULES, readSource, runTool } from './compile-ptx.js'
+import { compile, digestOf, readSource, runTool } from './compile-ptx.js'
+import { MODULES, ptxOf } from './modules.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-code-'))
 after(() => rmSync(folder, { recursive: true }))
@@ -37,7 +38,7 @@ function complaintAbout(source: string, ...flags: string[]): string {
 
 describe('the committed PTX', () => {
   for (const module of MODULES) {
-    const ptx = shippedPtx(module)
+    const ptx = ptxOf(module)
 
     it(`of ${module} belongs to its source, and says what it needs`, () => {
       assert.ok(
@@ -70,7 +71,7 @@ describe('the committed PTX', () => {
 
   it('would not assemble under an older version', { skip: skipAssembling }, () => {
     const path = join(folder, 'older.ptx')
-    writeFileSync(path, shippedPtx('trials').replace(`.version ${SHIPPED_PTX.version}`, '.version 6.2'))
+    writeFileSync(path, ptxOf('trials').replace(`.version ${SHIPPED_PTX.version}`, '.version 6.2'))
     assert.equal(runTool('ptxas', '-arch=sm_75', path, '-o', join(folder, 'out.cubin'))?.failed, true)
   })
 })

@@ -3,7 +3,6 @@
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
-import { shippedPtx } from '../src/kernel/device-code.js'
 import {
   bumpStats,
   bytesOfClass,
@@ -23,6 +22,7 @@ import type { KernelArgument } from '../src/kernel/kernel.js'
 import { Module } from '../src/kernel/module.js'
 import { TestGpu } from '../src/order/gpu-fixture.suite.js'
 import type { Stream } from '../src/order/stream.js'
+import { ptxOf } from './modules.js'
 
 const REGION_BYTES = 256 * 2 ** 20
 const MOST_BLOCKS = 2 ** 19
@@ -30,8 +30,8 @@ const THREADS = 256
 
 const gpu = new TestGpu()
 const { driver } = gpu
-const control = new Module(gpu.context, gpu.defaultStream, shippedPtx('control'))
-const trials = new Module(gpu.context, gpu.defaultStream, shippedPtx('trials'))
+const control = new Module(gpu.context, gpu.defaultStream, ptxOf('control'))
+const trials = new Module(gpu.context, gpu.defaultStream, ptxOf('trials'))
 const allocated = driver.cuMemAlloc(REGION_BYTES + SUPERBLOCK_BYTES)
 /** at a multiple of 64 KiB */
 const region = Math.ceil(allocated / SUPERBLOCK_BYTES) * SUPERBLOCK_BYTES

@@ -7,9 +7,9 @@ import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../src/base/bytes.js'
 import { openDevice } from '../src/index.js'
-import { shippedPtx } from '../src/kernel/device-code.js'
 import type { KernelArgument } from '../src/kernel/kernel.js'
 import { runTool } from './compile-ptx.js'
+import { ptxOf } from './modules.js'
 
 const COUNT = 2048
 const THREADS = 128
@@ -30,7 +30,7 @@ const RUNS: readonly (readonly [tool: string, program: Program])[] = [
 function openTrials() {
   const device = openDevice(0)
   const pool = device.createPlainPool()
-  const trials = device.loadModule(shippedPtx('trials'))
+  const trials = device.loadModule(ptxOf('trials'))
   const streams = Array.from({ length: STREAMS }, () => device.createStream())
   const run = (name: string, stream: number, ...args: readonly KernelArgument[]) =>
     trials.kernel(name).launch({ grid: COUNT / THREADS, block: THREADS, stream: streams[stream] }, ...args)

@@ -5,10 +5,10 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { after, describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { ptxOf } from '../cuda/modules.js'
 import { MiB } from '../src/base/bytes.js'
 import { NoLibraryError } from '../src/base/errors.js'
 import { type DevicePointer, openDevice, type Stream } from '../src/index.js'
-import { shippedPtx } from '../src/kernel/device-code.js'
 import { openNvrtc } from '../src/libraries/nvrtc.js'
 import { WAIT_FOR_GATE } from '../src/order/gpu-fixture.suite.js'
 
@@ -18,7 +18,7 @@ const THREADS = 256
 const device = openDevice(0)
 after(() => device.close())
 const pool = device.createPool()
-const trials = device.loadModule(shippedPtx('trials'))
+const trials = device.loadModule(ptxOf('trials'))
 const waitForGate = device.loadModule(WAIT_FOR_GATE).kernel('wait_for_gate')
 const gates = device.createHostPool({ mapped: true })
 const kernels = new Map(

@@ -80,9 +80,19 @@ describe('the packed package', () => {
       files.filter(path => /\.(test|suite)\./.test(path)),
       [],
     )
-    for (const name of ['cuda_mempool.cuh', 'control.cu', 'control.ptx', 'trials.ptx']) {
+    for (const name of ['cuda_mempool.cuh', 'control.cu', 'control.ptx']) {
       assert.ok(existsSync(join(installed, 'cuda', name)), name)
     }
+    const readme = readFileSync(join(installed, 'README.md'), 'utf8')
+    const pages = [...readme.matchAll(/`((?:docs|examples)\/[\w./-]+)`|\]\(((?:docs|examples)\/[\w./-]+)/g)].map(
+      match => match[1] ?? match[2],
+    )
+    assert.ok(pages.length >= 8, `${pages.length} pages`)
+    assert.deepEqual(
+      pages.filter(path => !existsSync(join(installed, path))),
+      [],
+      'the README names pages that come with it',
+    )
     assert.ok(!files.some(path => path === 'src' || path === 'dist/test' || path === 'dist/bench'))
   })
 

@@ -6,7 +6,7 @@ import type { Clocks } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { Stream } from '../order/stream.js'
-import { shippedPtx } from './device-code.js'
+import { controlPtx } from './device-code.js'
 import type { DeviceRegion } from './device-region.js'
 import type { Kernel, KernelArgument } from './kernel.js'
 import type { Extent } from './launch-limits.js'
@@ -80,7 +80,7 @@ export class MemoryControl {
   }
 
   private load(): void {
-    this.module ??= new Module(this.context, this.defaultStream, shippedPtx('control'))
+    this.module ??= new Module(this.context, this.defaultStream, controlPtx())
     for (const each of CONTROL_KERNELS) {
       if (this.kernels.has(each)) continue
       const kernel = this.module.kernel(each)
