@@ -1,7 +1,8 @@
 // How fast a recording goes through the pool on the simulated device: host time only, one thread.
 // Run: node dist/bench/replay.js [FILE] [--rounds N] [--smoke] [--save DIR]
 
-import { replayDevices } from '../src/device/open.js'
+import { openDevice } from '../src/device/open.js'
+import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import { Pass } from '../src/trace/pass.js'
 import { readSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
 import { machineOf, median, save } from './machine.js'
@@ -17,7 +18,7 @@ const BATCHES = values.smoke ? 1 : 5
 const LAG = 8
 
 const trace = readSnapshot(file)
-const open = replayDevices('simulated')
+const open = () => openDevice(new SimulatedDriver({ progress: 'eager' }))
 const rates = Array.from({ length: BATCHES }, () => {
   const device = open()
   const pool = device.createPool({ maxPoolBytes: Infinity })

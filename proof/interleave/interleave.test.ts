@@ -3,9 +3,9 @@
 // planted bug must be noticed.
 
 import assert from 'node:assert/strict'
-import { describe, it } from 'node:test'
+import { describe, it, test } from 'node:test'
 import { build } from './build.js'
-import { MUTANTS } from './mutants.js'
+import { EQUIVALENT, MUTANTS } from './mutants.js'
 import { describeFailing, namesOf, Play } from './play.js'
 
 /** Unusual choices in a run of a small scenario, where all such runs are tried. The campaign (explore.ts) tries more. */
@@ -33,6 +33,11 @@ for (const arch of ['x64', 'arm64'] as const) {
     }
   })
 }
+
+test('what changes no result is not among the planted bugs', () => {
+  const planted = MUTANTS.map(({ name }) => name).filter(name => Object.hasOwn(EQUIVALENT, name))
+  assert.deepEqual(planted, [])
+})
 
 describe('a planted bug is noticed', () => {
   for (const mutant of MUTANTS) {

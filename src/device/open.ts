@@ -34,20 +34,6 @@ export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
 }
 
 /**
- * A function that opens `choice` afresh, for each pass of a replay. A simulated device makes its work wait for the
- * replay only, and has `capacityBytes` of memory when that is given; a GPU's memory is what it is.
- */
-export function replayDevices(choice: DeviceChoice, capacityBytes = Infinity): () => Device {
-  return () => {
-    const device = openDevice(choice)
-    if (!device.simulated || !(device.driver instanceof SimulatedDriver) || typeof choice === 'object') return device
-    device.close()
-    const memory = Number.isFinite(capacityBytes) ? { capacityBytes } : {}
-    return openOn(new SimulatedDriver({ progress: 'eager', ...memory }), 0)
-  }
-}
-
-/**
  * Opens every GPU, all on one driver; or every device of a driver of one's own. 'simulated' gives two in memory, which is
  * what 'auto' falls back to where there is no GPU. What was opened is closed again when one cannot be.
  */

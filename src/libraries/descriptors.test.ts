@@ -10,14 +10,8 @@ import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { DescriptorError } from '../base/errors.js'
-import {
-  acceptDescriptor,
-  closeDescriptor,
-  MOST_MESSAGE_BYTES,
-  offerDescriptor,
-  receiveDescriptor,
-  sendDescriptor,
-} from './descriptors.js'
+import { acceptDescriptor, closeDescriptor, MOST_MESSAGE_BYTES, offerDescriptor } from './descriptors.js'
+import { receiveDescriptor, sendDescriptor } from './descriptors.suite.js'
 import { openSystem, UnixSocket } from './unix-socket.js'
 
 const SCRIPT = fileURLToPath(import.meta.url)
@@ -275,7 +269,7 @@ else if (process.platform !== 'linux') {
     test('refuses what is not from a sender of this library', async () => {
       const descriptor = fileOf('')
       for (const [code, text, send] of [
-        ['EPROTO', /not from sendDescriptor/, (to: UnixSocket) => to.sendPacket(Buffer.from('hello'), descriptor)],
+        ['EPROTO', /not from offerDescriptor/, (to: UnixSocket) => to.sendPacket(Buffer.from('hello'), descriptor)],
         ['EPROTO', /no descriptor/, (to: UnixSocket) => to.sendByte()],
         ['EMSGSIZE', /more than/, (to: UnixSocket) => to.sendPacket(Buffer.alloc(2 * MOST_MESSAGE_BYTES), descriptor)],
       ] as const) {

@@ -38,23 +38,12 @@ export interface Connection {
 }
 
 /**
- * Passes an open file to one other process of the same user, which calls `receiveDescriptor` with the same path. Creates
- * a socket file at `path`, which must not exist, and removes it again. The descriptor stays the caller's, who may close
- * it as soon as this function has returned its promise; that is fulfilled once the other process has a descriptor of
- * its own. Rejects with DescriptorError: ETIMEDOUT when nobody took it, EPERM when a process of another user came, EBADF
- * when it is not open, ENOTSUP when this is not Linux, or what else the system says. Nothing is left behind.
+ * Passes an open file to one other process of the same user, which calls `acceptDescriptor` with the same path, and stays connected
+ * with it. Creates a socket file at `path`, which must not exist, and removes it again. The descriptor stays the caller's, who may
+ * close it as soon as this function has returned its promise; that is fulfilled once the other process has a descriptor of its own.
+ * Rejects with DescriptorError: ETIMEDOUT when nobody took it, EPERM when a process of another user came, EBADF when it is not
+ * open, ENOTSUP when this is not Linux, or what else the system says. Nothing is left behind.
  */
-export async function sendDescriptor(
-  path: string,
-  descriptor: number,
-  message: Uint8Array = new Uint8Array(0),
-  options: PassOptions = {},
-): Promise<void> {
-  const connection = await offerDescriptor(path, descriptor, message, options)
-  connection.close()
-}
-
-/** `sendDescriptor` that stays connected with the process that took the descriptor by `acceptDescriptor`. */
 export async function offerDescriptor(
   path: string,
   descriptor: number,
@@ -82,18 +71,11 @@ export async function offerDescriptor(
 }
 
 /**
- * Takes the descriptor that another process of the same user passes to `path` with `sendDescriptor`. Rejects with
- * DescriptorError: ETIMEDOUT when none came, EPERM when a process of another user sends, EMFILE when this process has too
- * many open files, EPROTO when another program listens at `path`, ENOTSUP when this is not Linux, or what else the
- * system says. Nothing is left open.
+ * Takes the descriptor that another process of the same user passes to `path` with `offerDescriptor`, and stays connected with it.
+ * Rejects with DescriptorError: ETIMEDOUT when none came, EPERM when a process of another user sends, EMFILE when this process has
+ * too many open files, EPROTO when another program listens at `path`, ENOTSUP when this is not Linux, or what else the system says.
+ * Nothing is left open.
  */
-export async function receiveDescriptor(path: string, options: PassOptions = {}): Promise<ReceivedDescriptor> {
-  const { connection, ...received } = await acceptDescriptor(path, options)
-  connection.close()
-  return received
-}
-
-/** `receiveDescriptor` that stays connected with the process that passed the descriptor by `offerDescriptor`. */
 export async function acceptDescriptor(
   path: string,
   options: PassOptions,
@@ -155,7 +137,7 @@ class SocketEnd implements Connection {
 function accepted({ bytes, descriptor }: Packet, sender: UnixSocket): ReceivedDescriptor | null {
   let kept = false
   try {
-    if (bytes[0] !== MARK) throw new DescriptorError('recvmsg', 'EPROTO', 'what came is not from sendDescriptor')
+    if (bytes[0] !== MARK) throw new DescriptorError('recvmsg', 'EPROTO', 'what came is not from offerDescriptor')
     kept = sender.sendByte() === 'sent'
     return kept ? { descriptor, message: bytes.slice(1) } : null
   } finally {

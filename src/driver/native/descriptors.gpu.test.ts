@@ -10,7 +10,8 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { CudaError } from '../../base/errors.js'
-import { closeDescriptor, receiveDescriptor, sendDescriptor } from '../../libraries/descriptors.js'
+import { closeDescriptor } from '../../libraries/descriptors.js'
+import { receiveDescriptor, sendDescriptor } from '../../libraries/descriptors.suite.js'
 import {
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
   CU_MEM_HANDLE_TYPE_NONE,

@@ -6,7 +6,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import * as constants from '../constants.js'
-import { cPrototype, DRIVER_TABLE, FUNCTION_NAMES } from './table.js'
+import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName } from './table.js'
 
 const FOLDERS = [
   ...[process.env['CUDA_HOME'], process.env['CUDA_PATH']].flatMap(home => (home ? [join(home, 'include')] : [])),
@@ -97,4 +97,10 @@ function enumerators(header: string): Map<string, number> {
     values.set(name, Number(value))
   }
   return values
+}
+
+/** The C prototype of a row, under the name that libcuda exports. */
+function cPrototype(name: FunctionName): string {
+  const [symbol, parameters] = DRIVER_TABLE[name]
+  return `CUresult ${symbol}(${parameters})`
 }

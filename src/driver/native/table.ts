@@ -212,12 +212,6 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
 
 export const FUNCTION_NAMES = Object.keys(DRIVER_TABLE) as FunctionName[]
 
-/** The C prototype of a row, under the name that libcuda exports. */
-export function cPrototype(name: FunctionName): string {
-  const [symbol, parameters] = DRIVER_TABLE[name]
-  return `CUresult ${symbol}(${parameters})`
-}
-
 /** What koffi is told: the C prototype with each of CUDA's types replaced by the number that it is passed as. */
 export function koffiPrototype(name: FunctionName): string {
   const [symbol, parameters] = DRIVER_TABLE[name]
