@@ -177,5 +177,5 @@ function transpile(ts: Typescript, texts: ReadonlyMap<string, string>): Record<s
 function partOf(path: string, text: string): 'points' | 'quiet' | 'atomic' {
   if (/^src\/(driver\/(simulated|native)|kernel)\//.test(path)) return 'atomic'
   if (path.startsWith(SCENARIOS)) return 'points'
-  return dirname(path).startsWith('src') && /\bAtomics\.|base\/publish|\bpublish\(/.test(text) ? 'points' : 'quiet'
+  return dirname(path).startsWith('src') && /\bAtomics\.|memory-order\.js/.test(text) ? 'points' : 'quiet'
 }

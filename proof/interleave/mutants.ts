@@ -401,8 +401,8 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a batch is emptied before it is complete',
-      'return (seen(this.words, batch) & COMPLETE) !== 0',
-      'return seen(this.words, batch) !== 0',
+      'return (loadAcquire(this.words, batch) & COMPLETE) !== 0',
+      'return loadAcquire(this.words, batch) !== 0',
     ],
     [
       'a thread does not look at what was sent to the one before it',
@@ -411,19 +411,19 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a batch is complete before its last entry is there',
-      'publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n    if (((entry + 1) & (BATCH_WORDS - 1)) === 0) publish(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)\n',
-      'if (((entry + 1) & (BATCH_WORDS - 1)) === 0) publish(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)\n    publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n',
+      'storeReleaseBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n    if (((entry + 1) & (BATCH_WORDS - 1)) === 0) storeRelease(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)\n',
+      'if (((entry + 1) & (BATCH_WORDS - 1)) === 0) storeRelease(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)\n    storeReleaseBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n',
     ],
   ]),
   ...inFile(REMOTE_FREES, 'every block that is sent arrives once', [
     [
       'a block is in a queue before its owner word says so',
-      'publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)',
-      'publishBoth(words, entry, record, this.holders, (record << 4) | Word.holder, sent)',
+      'storeReleaseBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)',
+      'storeReleaseBoth(words, entry, record, this.holders, (record << 4) | Word.holder, sent)',
     ],
     [
       'whether a batch is complete is read by a plain load',
-      'return (seen(this.words, batch) & COMPLETE) !== 0',
+      'return (loadAcquire(this.words, batch) & COMPLETE) !== 0',
       'return (this.words[batch] & COMPLETE) !== 0',
       'arm64',
     ],
@@ -478,8 +478,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(CACHE, RECEIVER_DIES, [
     [
       'an entry is emptied before its block is cached',
-      'publish(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)\n      publish(entries, entry, 0)',
-      'publish(entries, entry, 0)\n      publish(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)',
+      'storeRelease(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)\n      storeRelease(entries, entry, 0)',
+      'storeRelease(entries, entry, 0)\n      storeRelease(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)',
     ],
   ]),
   ...inFile(CACHE, FRONT, [
@@ -500,12 +500,12 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a block is cached before its stamp is noted',
-      'this.doubles[(record << 3) | Double.stamp] = mark + 1\n    publish(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)',
-      'publish(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)\n    this.doubles[(record << 3) | Double.stamp] = mark + 1',
+      'this.doubles[(record << 3) | Double.stamp] = mark + 1\n    storeRelease(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)',
+      'storeRelease(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)\n    this.doubles[(record << 3) | Double.stamp] = mark + 1',
     ],
     [
       'that a block is cached is said by a plain store',
-      'publish(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)\n    // Nothing',
+      'storeRelease(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)\n    // Nothing',
       'this.words[(record << 4) | Word.holder] = ((tag >> 3) << 12) | this.cached\n    // Nothing',
       'arm64',
     ],
@@ -527,10 +527,15 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a thread looks, then says that it is inside',
-      'words[index] = 1\n      if (seen(words, 0) === 0) return true',
-      'const isOpen = seen(words, 0) === 0\n      words[index] = 1\n      if (isOpen) return true',
+      'words[index] = 1\n      if (loadAcquire(words, 0) === 0) return true',
+      'const isOpen = loadAcquire(words, 0) === 0\n      words[index] = 1\n      if (isOpen) return true',
     ],
-    ['a door is left by a plain store', 'publish(this.words, this.index, 0)', 'this.words[this.index] = 0', 'arm64'],
+    [
+      'a door is left by a plain store',
+      'storeRelease(this.words, this.index, 0)',
+      'this.words[this.index] = 0',
+      'arm64',
+    ],
     ['the keeper looks, then shuts', SHUT, SHUT_LATE],
     [
       'a thread that stays inside is taken for one outside',
@@ -552,7 +557,12 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(DOOR, FRONT, [
-    ['the flag of the doors is read by a plain load', 'if (seen(words, 0) === 0)', 'if (words[0] === 0)', 'arm64'],
+    [
+      'the flag of the doors is read by a plain load',
+      'if (loadAcquire(words, 0) === 0)',
+      'if (words[0] === 0)',
+      'arm64',
+    ],
   ]),
   ...inFile(DOOR, FENCED, [
     [
@@ -618,8 +628,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(KEEPER, GROWS, [
     [
       'figures are published after the lock is left',
-      'this.publish()\n          this.state.release()',
-      'this.state.release()\n          this.publish()',
+      'this.storeRelease()\n          this.state.release()',
+      'this.state.release()\n          this.storeRelease()',
     ],
   ]),
   ...inFile(KEEPER, COMES, [

@@ -5,8 +5,8 @@
 
 import { PoolError } from '../base/errors.js'
 import type { Region } from '../base/region.js'
+import { loadAcquire, storeRelease } from './memory-order.js'
 import { openProcessBarrier } from './process-barrier.js'
-import { publish, seen } from './publish.js'
 import { MOST_WORKERS, type ThreadRegistry } from './thread-registry.js'
 
 /** int32 words between what two threads write. */
@@ -61,14 +61,14 @@ export class Door {
       if (Atomics.load(words, 0) === 0) return true
     } else {
       words[index] = 1
-      if (seen(words, 0) === 0) return true // the owner words are read after that
+      if (loadAcquire(words, 0) === 0) return true // the owner words are read after that
     }
     this.leave()
     return false
   }
 
   leave(): void {
-    publish(this.words, this.index, 0)
+    storeRelease(this.words, this.index, 0)
   }
 
   get isShut(): boolean {

@@ -3,8 +3,8 @@
 // given away again only after somebody has cleaned up behind it.
 
 import { PoolError } from '../base/errors.js'
+import { loadAcquire } from './memory-order.js'
 import { isGone, isOver, lifeSign, sharingObstacle, threadNumber, threadStart } from './os-thread.js'
-import { seen } from './publish.js'
 
 /** Threads that one registry can have at a time; their numbers are 1 to this. */
 export const MOST_WORKERS = 64
@@ -133,7 +133,7 @@ export class ThreadRegistry {
   }
 
   private wordOf(worker: number): number {
-    return seen(this.words, this.first + worker)
+    return loadAcquire(this.words, this.first + worker)
   }
 
   private replace(worker: number, word: number, next: number): boolean {

@@ -1,7 +1,7 @@
 import { assert } from '../../../src/base/assert.js'
 import { Region } from '../../../src/base/region.js'
 import { Door } from '../../../src/threads/door.js'
-import { publish } from '../../../src/threads/publish.js'
+import { storeRelease } from '../../../src/threads/memory-order.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
 import { type Cast, pause, type Scenario } from '../stage.js'
 
@@ -35,7 +35,7 @@ function door(isFenced: boolean): Cast {
       own.leave()
       if (!isMine) continue
       have()
-      publish(place, IS_THERE, 1)
+      storeRelease(place, IS_THERE, 1)
     }
   }
   const keep = () => {

@@ -3,7 +3,7 @@ import { Region } from '../../../src/base/region.js'
 import { holderOf, Phase, phaseOf, workerOf } from '../../../src/heap/holder.js'
 import { RecordTable, Word } from '../../../src/heap/records.js'
 import { BATCH_WORDS, RemoteFrees } from '../../../src/pool/shared/remote-frees.js'
-import { publish } from '../../../src/threads/publish.js'
+import { storeRelease } from '../../../src/threads/memory-order.js'
 import { MOST_WORKERS } from '../../../src/threads/thread-registry.js'
 import type { Cast, Scenario } from '../stage.js'
 
@@ -46,8 +46,8 @@ function senders(count: number, each: number): Cast {
         if (record === 0) continue
         assert(own.isSent(record), 'a block that is there was sent')
         arrive(record)
-        publish(words, (record << 4) | Word.holder, holderOf(0, RECEIVER, Phase.cached))
-        publish(own.words, entry, 0)
+        storeRelease(words, (record << 4) | Word.holder, holderOf(0, RECEIVER, Phase.cached))
+        storeRelease(own.words, entry, 0)
       }
       if (isComplete) own.finish(position)
     }
@@ -75,7 +75,7 @@ function claiming(): Cast {
   const [SENDER, ARRIVED, LOST] = [2, 1, 2]
   sender.enter(SENDER)
   sender.send(ARRIVED, holderOf(0, SENDER, Phase.sent), RECEIVER)
-  publish(words, (LOST << 4) | Word.holder, holderOf(0, SENDER, Phase.sent))
+  storeRelease(words, (LOST << 4) | Word.holder, holderOf(0, SENDER, Phase.sent))
   const owners: string[] = []
   const own = (record: number, who: string) => {
     assert(owners[record] === undefined, 'a block is one thread’s')
@@ -86,9 +86,9 @@ function claiming(): Cast {
     remoteFrees.enter(RECEIVER)
     remoteFrees.look()
     const entry = remoteFrees.batchAt(remoteFrees.oldest) + 1
-    publish(words, (remoteFrees.words[entry] << 4) | Word.holder, holderOf(0, RECEIVER, Phase.cached))
+    storeRelease(words, (remoteFrees.words[entry] << 4) | Word.holder, holderOf(0, RECEIVER, Phase.cached))
     own(remoteFrees.words[entry], 'receiver')
-    publish(remoteFrees.words, entry, 0)
+    storeRelease(remoteFrees.words, entry, 0)
   }
   const claim = () => {
     const { remoteFrees } = layOut(buffer)

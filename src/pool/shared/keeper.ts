@@ -445,7 +445,7 @@ export class Keeper {
       {
         acquire: () => this.state.acquire(),
         release: () => {
-          this.publish()
+          this.storeRelease()
           this.state.release()
         },
       },
@@ -454,7 +454,7 @@ export class Keeper {
   }
 
   /** Tells all threads what the backing knows; before the lock is left. */
-  private publish(): void {
+  private storeRelease(): void {
     if (this.reserve === undefined) return // it is just being made
     const { figures, bases } = this.state
     const { backing } = this.reserve

@@ -9,7 +9,7 @@
 import type { Region } from '../../base/region.js'
 import { Phase, phaseOf, workerOf } from '../../heap/holder.js'
 import { type RecordTable, Word } from '../../heap/records.js'
-import { publish, publishBoth, seen } from '../../threads/publish.js'
+import { loadAcquire, storeRelease, storeReleaseBoth } from '../../threads/memory-order.js'
 import { MOST_WORKERS } from '../../threads/thread-registry.js'
 
 const BATCH_SHIFT = 4
@@ -60,9 +60,9 @@ export class RemoteFrees {
       entry = this.begin(thread)
       if (entry === 0) return false
     }
-    publishBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)
+    storeReleaseBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)
     next[thread] = entry + 1
-    if (((entry + 1) & (BATCH_WORDS - 1)) === 0) publish(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)
+    if (((entry + 1) & (BATCH_WORDS - 1)) === 0) storeRelease(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)
     return true
   }
 
@@ -113,12 +113,12 @@ export class RemoteFrees {
 
   /** Whether nothing more comes into a batch. */
   isComplete(batch: number): boolean {
-    return (seen(this.words, batch) & COMPLETE) !== 0
+    return (loadAcquire(this.words, batch) & COMPLETE) !== 0
   }
 
   /** This thread has taken everything out of a complete batch, which any thread may begin anew. */
   finish(position: number): void {
-    publish(this.words, this.batchAt(position), 0)
+    storeRelease(this.words, this.batchAt(position), 0)
     this.skipEmpty()
   }
 
@@ -154,7 +154,7 @@ export class RemoteFrees {
 
   /** Whether the block of an entry is on its way. If not, its thread was stopped after it had taken the block out. */
   isSent(record: number): boolean {
-    return phaseOf(seen(this.holders, (record << 4) | Word.holder)) === Phase.sent
+    return phaseOf(loadAcquire(this.holders, (record << 4) | Word.holder)) === Phase.sent
   }
 
   /** A thread has ended, or is about to: what it has begun is complete. */

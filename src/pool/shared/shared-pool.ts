@@ -18,7 +18,7 @@ import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import { streamIn } from '../../order/borrowed.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
-import { publish } from '../../threads/publish.js'
+import { storeRelease } from '../../threads/memory-order.js'
 import { MOST_WORKERS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { MOST_ALIGNMENT_BYTES, SMALL_CLASSES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
@@ -317,7 +317,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     this.give(block)
     this.words[(record << 4) | GENERATION] = block.stream.generation
     if (tag > Tag.last) this.disown(record) // should it come back, no generation tells the handles apart
-    publish(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
+    storeRelease(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
     return { pool: this.descriptor.number, record, tag }
   }
 
@@ -404,7 +404,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
   /** A block just claimed is on its way again, in the generation of `tag`. */
   private giveUp(record: number, tag: number): void {
     this.words[record << 4] = tag | (this.words[record << 4] & 1)
-    publish(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
+    storeRelease(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
   }
 
   private adoptedBuffer(record: number, stream: Stream): DeviceBuffer {

@@ -10,7 +10,7 @@ import { assert } from '../../base/assert.js'
 import { holderOf, Phase, phaseOf, workerOf } from '../../heap/holder.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
-import { publish } from '../../threads/publish.js'
+import { storeRelease } from '../../threads/memory-order.js'
 import { type Block, type BlockKeeper, type Stack, slackOf } from '../caching/block.js'
 import type { PoolConfig } from '../caching/options.js'
 import { FULL_CLASS, SlotCache } from '../caching/slot-cache.js'
@@ -180,7 +180,7 @@ export class ThreadCache {
     const below = stack.top
     if (below.height >= stack.places || share.cached + block.units > this.limits.streamUnits) return false
     this.doubles[(record << 3) | Double.stamp] = mark + 1
-    publish(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)
+    storeRelease(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)
     // Nothing is called from here on.
     block.tag = (tag & ~Tag.stateMask) | State.cached | 0
     block.mark = mark
@@ -312,7 +312,7 @@ export class ThreadCache {
       const record = entries[entry]
       if (record === 0) continue
       if (!remoteFrees.isSent(record)) {
-        publish(entries, entry, 0)
+        storeRelease(entries, entry, 0)
         continue
       }
       const block = this.admit(record, words[(record << 4) | Word.sizeClass])
@@ -323,8 +323,8 @@ export class ThreadCache {
       }
       block.tag = (block.tag & ~Tag.stateMask) | State.cached
       block.mark = this.doubles[(record << 3) | Double.stamp] - 1
-      publish(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)
-      publish(entries, entry, 0)
+      storeRelease(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)
+      storeRelease(entries, entry, 0)
       blocks.link(block)
       if (block.slot === slot && block.stack!.sizeClass === sizeClass && block.units >= units) found = true
     }

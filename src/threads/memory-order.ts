@@ -1,0 +1,33 @@
+// Stores with release order and loads with acquire order. x64 keeps a thread's stores in their order, and its loads (TSO), so plain ones
+// have these semantics there.
+
+const IN_ORDER = process.arch === 'x64'
+
+/** A release store: a thread that loads the value with `loadAcquire` sees all that this one wrote before. */
+export function storeRelease(words: Int32Array, index: number, value: number): void {
+  if (IN_ORDER) words[index] = value
+  else Atomics.store(words, index, value)
+}
+
+/** Two release stores, one after the other. A call that is cut short makes both or none; on arm64, where it calls, perhaps the first. */
+export function storeReleaseBoth(
+  first: Int32Array,
+  firstIndex: number,
+  firstValue: number,
+  second: Int32Array,
+  secondIndex: number,
+  secondValue: number,
+): void {
+  if (IN_ORDER) {
+    first[firstIndex] = firstValue
+    second[secondIndex] = secondValue
+  } else {
+    Atomics.store(first, firstIndex, firstValue)
+    Atomics.store(second, secondIndex, secondValue)
+  }
+}
+
+/** An acquire load: later loads see all that was written before the value. */
+export function loadAcquire(words: Int32Array, index: number): number {
+  return IN_ORDER ? words[index] : Atomics.load(words, index)
+}
