@@ -23,7 +23,7 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
-import { CALL, CallGate } from './call-gate.js'
+import { CALL, CallInterceptor } from './call-interceptor.js'
 import { Contexts, type SimulatedContext } from './context.js'
 import { PhysicalMemory, SimulatedDevice } from './device.js'
 import { deviceAttribute } from './device-attributes.js'
@@ -56,20 +56,20 @@ export class SimulatedDriver implements Driver {
 
   private readonly options: Required<SimulatedOptions>
   private passedSeconds = 0
-  private readonly gate = new CallGate()
+  private readonly interceptor = new CallInterceptor()
   private readonly scheduler: Scheduler
   private readonly space = new AddressSpace()
   private readonly hosts = new HostRegistry(this.space)
   private readonly transfers: Transfers
-  private readonly modules = new Modules(this.gate)
+  private readonly modules = new Modules(this.interceptor)
   private readonly peers: PeerAccess
   private readonly virtual: VirtualMemory
   private readonly devices: readonly SimulatedDevice[]
   private readonly host: PhysicalMemory
   private readonly plain: PlainMemory
   private readonly pools: MemoryPools
-  private readonly captures = new Captures(this.gate)
-  private readonly streams = new Streams(this.gate, this.captures)
+  private readonly captures = new Captures(this.interceptor)
+  private readonly streams = new Streams(this.interceptor, this.captures)
   private readonly contexts = new Contexts(this.space, () => this.streams.nextId())
   private initialised = false
   /** how often the order of work was asked for or waited for */
@@ -77,33 +77,33 @@ export class SimulatedDriver implements Driver {
 
   constructor(options: SimulatedOptions = {}) {
     this.options = completeOptions(options)
-    const { gate, space } = this
+    const { interceptor, space } = this
     const { devices, capacityBytes, granularityBytes, progress, seed, faults } = this.options
-    const shareables = new Shareables(gate, this.options.posixDescriptors)
+    const shareables = new Shareables(interceptor, this.options.posixDescriptors)
     this.origin = `simulated in memory, seed ${seed}`
     this.scheduler = new Scheduler(progress === 'seeded' ? new Random(seed) : null)
-    this.transfers = new Transfers(gate, space, this.hosts, this.scheduler)
-    this.peers = new PeerAccess(gate, this.options.peerAccess)
-    this.virtual = new VirtualMemory(gate, space, granularityBytes, this.peers, shareables)
+    this.transfers = new Transfers(interceptor, space, this.hosts, this.scheduler)
+    this.peers = new PeerAccess(interceptor, this.options.peerAccess)
+    this.virtual = new VirtualMemory(interceptor, space, granularityBytes, this.peers, shareables)
     this.devices = Array.from({ length: devices }, (_, i) => new SimulatedDevice(i, capacityBytes, seed))
     this.host = new PhysicalMemory('the host', HOST_BYTES, seed)
-    this.plain = new PlainMemory(gate, space, this.host)
-    const places = new PoolPlaces(gate, this.devices, this.host, option => this.requireOption(option))
-    this.pools = new MemoryPools(gate, space, this.scheduler, this.devices, places, this.peers, shareables)
+    this.plain = new PlainMemory(interceptor, space, this.host)
+    const places = new PoolPlaces(interceptor, this.devices, this.host, option => this.requireOption(option))
+    this.pools = new MemoryPools(interceptor, space, this.scheduler, this.devices, places, this.peers, shareables)
     for (const fault of faults) this.failCall(fault)
   }
 
   get calls(): ReadonlyMap<string, number> {
-    return this.gate.calls
+    return this.interceptor.calls
   }
 
   get modelledSeconds(): number {
-    return this.gate.modelledSeconds
+    return this.interceptor.modelledSeconds
   }
 
   /** Modelled time of the calls, and what `passTime` added. */
   get clockSeconds(): number {
-    return this.gate.modelledSeconds + this.passedSeconds
+    return this.interceptor.modelledSeconds + this.passedSeconds
   }
 
   /** The host did something else for so long: what a program or a recording spends between its calls. */
@@ -120,12 +120,12 @@ export class SimulatedDriver implements Driver {
 
   /** Makes a driver call fail, once or from then on, without an effect; rules add up. */
   failCall(rule: FaultRule): void {
-    this.gate.rules.add(rule)
+    this.interceptor.rules.add(rule)
   }
 
   /** Ends all rules of `failCall` and of the option `faults`. */
   clearFaults(): void {
-    this.gate.rules.clear()
+    this.interceptor.rules.clear()
   }
 
   /**
@@ -181,24 +181,24 @@ export class SimulatedDriver implements Driver {
 
   /** Makes a call for another thread of the program, of which `thread` keeps what CUDA keeps. */
   actAs<T>(thread: ThreadState, call: () => T): T {
-    const before = this.gate.thread
-    this.gate.thread = thread
+    const before = this.interceptor.thread
+    this.interceptor.thread = thread
     try {
       return call()
     } finally {
-      this.gate.thread = before
+      this.interceptor.thread = before
     }
   }
 
   // Devices and contexts
 
   cuInit(): void {
-    this.gate.enter(CALL.cuInit)
+    this.interceptor.enter(CALL.cuInit)
     this.initialised = true
   }
 
   cuDriverGetVersion(): number {
-    this.gate.enter(CALL.cuDriverGetVersion)
+    this.interceptor.enter(CALL.cuDriverGetVersion)
     return DRIVER_VERSION
   }
 
@@ -227,7 +227,7 @@ export class SimulatedDriver implements Driver {
     this.begin(CALL.cuDeviceGetAttribute)
     this.device(device)
     const value = deviceAttribute(attribute, this.options)
-    if (value === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no attribute ${attribute}`)
+    if (value === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no attribute ${attribute}`)
     return value
   }
 
@@ -245,7 +245,7 @@ export class SimulatedDriver implements Driver {
   cuDevicePrimaryCtxRelease(device: number): void {
     this.begin(CALL.cuDevicePrimaryCtxRelease)
     const context = this.contexts.primaryOf(this.device(device))
-    if (context === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'never retained')
+    if (context === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'never retained')
     if (--context.retained > 0) return
     this.finishAll(context)
     this.plain.releaseOf(context)
@@ -257,7 +257,7 @@ export class SimulatedDriver implements Driver {
 
   cuCtxSetCurrent(context: number): void {
     this.begin(CALL.cuCtxSetCurrent)
-    this.gate.thread.current = context === 0 ? null : this.context(context)
+    this.interceptor.thread.current = context === 0 ? null : this.context(context)
   }
 
   cuCtxSynchronize(): void {
@@ -297,7 +297,8 @@ export class SimulatedDriver implements Driver {
     if (ptr === 0) return
     const plain = this.plain.find(ptr)
     const memory = plain?.memory ?? this.pools.memoryOf(ptr)
-    if (memory === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation begins there')
+    if (memory === undefined)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation begins there')
     const owner = plain?.owner ?? this.contexts.primaryOf(memory) ?? current
     this.finishAll(owner)
     this.checkFault(owner)
@@ -310,20 +311,20 @@ export class SimulatedDriver implements Driver {
 
   cuMemHostRegister(host: ArrayBufferView, _flags: number): void {
     this.enter(CALL.cuMemHostRegister)
-    this.gate.checkSize(host.byteLength, 1)
-    if (!this.hosts.register(host)) throw this.gate.refuse(RESULT.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+    this.interceptor.checkSize(host.byteLength, 1)
+    if (!this.hosts.register(host)) throw this.interceptor.refuse(RESULT.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
   }
 
   /** Does not wait: work that still uses the memory will find it gone. */
   cuMemHostUnregister(host: ArrayBufferView): void {
     this.enter(CALL.cuMemHostUnregister)
-    if (!this.hosts.unregister(host)) throw this.gate.refuse(RESULT.CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+    if (!this.hosts.unregister(host)) throw this.interceptor.refuse(RESULT.CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
   }
 
   cuMemHostGetDevicePointer(host: ArrayBufferView): number {
     this.enter(CALL.cuMemHostGetDevicePointer)
     const ptr = this.hosts.devicePointer(host)
-    if (ptr === null) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the memory is not registered')
+    if (ptr === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the memory is not registered')
     return ptr
   }
 
@@ -395,7 +396,8 @@ export class SimulatedDriver implements Driver {
   cuMemsetD32Async(target: number, value: number, count: number, stream: number): void {
     const context = this.enter(CALL.cuMemsetD32Async)
     const queue = this.streams.queueOf(context, stream)
-    if (target % 4 !== 0) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the address is no multiple of 4')
+    if (target % 4 !== 0)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the address is no multiple of 4')
     this.transfers.fill(context, queue, target, value >>> 0, count * 4)
   }
 
@@ -474,8 +476,9 @@ export class SimulatedDriver implements Driver {
 
   cuThreadExchangeStreamCaptureMode(mode: number): number {
     this.begin(CALL.cuThreadExchangeStreamCaptureMode)
-    if (mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE)
-    const { thread } = this.gate
+    if (mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE)
+    const { thread } = this.interceptor
     const before = thread.captureMode
     thread.captureMode = mode
     return before
@@ -495,7 +498,10 @@ export class SimulatedDriver implements Driver {
     const entry = this.streams.event(event)
     const queue = this.streams.queueOf(context, stream)
     if (entry.context !== context) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'the event belongs to another context than the stream')
+      throw this.interceptor.refuse(
+        RESULT.CUDA_ERROR_INVALID_HANDLE,
+        'the event belongs to another context than the stream',
+      )
     }
     entry.capture = queue.capture
     entry.tails = queue.tails
@@ -559,7 +565,8 @@ export class SimulatedDriver implements Driver {
   cuMemPoolGetAttribute(pool: number, attribute: number): number {
     this.enterPools(CALL.cuMemPoolGetAttribute)
     const value = this.pools.get(pool).attribute(attribute)
-    if (value === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no pool attribute ${attribute}`)
+    if (value === undefined)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no pool attribute ${attribute}`)
     return value
   }
 
@@ -567,13 +574,16 @@ export class SimulatedDriver implements Driver {
   cuMemPoolSetAttribute(pool: number, attribute: number, value: number): void {
     this.enterPools(CALL.cuMemPoolSetAttribute)
     if (this.pools.get(pool).setAttribute(attribute, value)) return
-    throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `pool attribute ${attribute} cannot be set to ${value}`)
+    throw this.interceptor.refuse(
+      RESULT.CUDA_ERROR_INVALID_VALUE,
+      `pool attribute ${attribute} cannot be set to ${value}`,
+    )
   }
 
   cuMemPoolTrimTo(pool: number, keepBytes: number): void {
     this.enterPools(CALL.cuMemPoolTrimTo)
     const entry = this.pools.get(pool)
-    this.gate.checkSize(keepBytes, 0)
+    this.interceptor.checkSize(keepBytes, 0)
     entry.trimTo(keepBytes)
   }
 
@@ -624,7 +634,7 @@ export class SimulatedDriver implements Driver {
     const context = this.enter(CALL.cuMemFreeAsync)
     this.requireOption('memoryPools')
     if (!this.pools.release(ptr, this.uncaptured(context, stream))) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation of a pool begins there')
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation of a pool begins there')
     }
   }
 
@@ -773,16 +783,16 @@ export class SimulatedDriver implements Driver {
   // What every call begins with, and what handles stand for
 
   private begin(call: number): void {
-    this.gate.enter(call)
-    if (!this.initialised) throw this.gate.refuse(RESULT.CUDA_ERROR_NOT_INITIALIZED, 'call cuInit first')
+    this.interceptor.enter(call)
+    if (!this.initialised) throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_INITIALIZED, 'call cuInit first')
   }
 
   /** Begins a call that needs no context; with one, some time passes, and a fault shows. */
   private enterAnywhere(call: number): void {
     this.begin(call)
-    const { current } = this.gate.thread
+    const { current } = this.interceptor.thread
     if (current === null) return
-    this.gate.latch.guard(current.handle)
+    this.interceptor.latch.guard(current.handle)
     this.scheduler.progress()
     this.checkFault(current)
     this.captures.guard(call)
@@ -795,8 +805,9 @@ export class SimulatedDriver implements Driver {
 
   private enter(call: number): SimulatedContext {
     this.enterAnywhere(call)
-    const { current } = this.gate.thread
-    if (current === null) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'make a context current first')
+    const { current } = this.interceptor.thread
+    if (current === null)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'make a context current first')
     return current
   }
 
@@ -815,7 +826,7 @@ export class SimulatedDriver implements Driver {
   }
 
   private checkFault({ fault, handle }: StreamGroup): void {
-    if (fault !== null) throw this.gate.refuse(fault.code, fault.detail, handle)
+    if (fault !== null) throw this.interceptor.refuse(fault.code, fault.detail, handle)
   }
 
   private finishAll(context: SimulatedContext): void {
@@ -829,22 +840,23 @@ export class SimulatedDriver implements Driver {
 
   private device(number: number): SimulatedDevice {
     const device = this.devices[number]
-    if (device === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_DEVICE, `no device ${number}`)
+    if (device === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_DEVICE, `no device ${number}`)
     return device
   }
 
   private context(handle: number): SimulatedContext {
     const context = this.contexts.get(handle)
-    if (context === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'no such context')
+    if (context === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'no such context')
     return context
   }
 
   private requireOption(option: Switch): void {
-    if (!this.options[option]) throw this.gate.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, `the option ${option} is false`)
+    if (!this.options[option])
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, `the option ${option} is false`)
   }
 
   private liveQueue(stream: number): StreamQueue {
-    const queue = this.streams.find(this.gate.thread.current, stream)
+    const queue = this.streams.find(this.interceptor.thread.current, stream)
     if (queue === undefined) throw new RangeError(`${stream} is no stream of this driver, or no context is current`)
     return queue
   }

@@ -3,7 +3,7 @@
 import { FUNCTION_ATTRIBUTE, RESULT } from '../../constants.js'
 import type { KernelArguments, LaunchShape } from '../../driver.js'
 import { findSimulatedKernel, LaunchArguments, parsePtxEntries, type SimulatedKernel } from '../../simulated-kernels.js'
-import type { CallGate } from '../call-gate.js'
+import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import { HandleTable } from '../memory/handle-table.js'
 import {
@@ -35,37 +35,37 @@ export class Modules {
   private readonly modules = new HandleTable<Module>(0x6000_0000)
   private readonly kernels = new HandleTable<LoadedKernel>(0x7000_0000)
 
-  constructor(private readonly gate: CallGate) {}
+  constructor(private readonly interceptor: CallInterceptor) {}
 
   load(context: SimulatedContext, image: string | Uint8Array): number {
     const text = typeof image === 'string' ? image : new TextDecoder().decode(image)
     if (text.startsWith(ELF_MAGIC)) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, 'a simulated device loads PTX text, no cubin')
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, 'a simulated device loads PTX text, no cubin')
     }
     const entries = parsePtxEntries(text)
     if (entries === null) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_PTX, 'no PTX text with a .version line and an .entry')
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_PTX, 'no PTX text with a .version line and an .entry')
     }
     return this.modules.add({ context, entries })
   }
 
   unload(handle: number): void {
     const module = this.modules.remove(handle)
-    if (module === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such module')
+    if (module === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such module')
     this.kernels.removeWhere(kernel => kernel.module === module)
   }
 
   /** Each call gives a handle of its own; unloading the module ends them all. */
   find(handle: number, name: string): number {
     const module = this.modules.get(handle)
-    if (module === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such module')
+    if (module === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such module')
     if (!module.entries.has(name)) {
       const known = [...module.entries.keys()].join(', ')
-      throw this.gate.refuse(RESULT.CUDA_ERROR_NOT_FOUND, `the module has no kernel '${name}', but ${known}`)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_FOUND, `the module has no kernel '${name}', but ${known}`)
     }
     const kernel = findSimulatedKernel(name)
     if (kernel === undefined) {
-      throw this.gate.refuse(
+      throw this.interceptor.refuse(
         RESULT.CUDA_ERROR_NOT_SUPPORTED,
         `register a TypeScript function for kernel ${name}, in the thread that opened the simulated driver`,
       )
@@ -77,11 +77,11 @@ export class Modules {
   launch(context: SimulatedContext, handle: number, shape: LaunchShape, args: KernelArguments): () => void {
     const { name, kernel, module, mostSharedBytes } = this.loaded(context, handle)
     const excess = launchExcess(shape, mostSharedBytes)
-    if (excess !== null) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, excess)
+    if (excess !== null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, excess)
     const parameters = module.entries.get(name)
     if (args.offsets.length !== parameters) {
       const fact = `kernel ${name} has ${parameters} parameters, the launch gives ${args.offsets.length}`
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
     }
     const { grid, block, sharedBytes } = shape
     const copied: LaunchShape = { grid: [...grid], block: [...block], sharedBytes }
@@ -93,7 +93,10 @@ export class Modules {
   launchTogether(context: SimulatedContext, handle: number, shape: LaunchShape, args: KernelArguments): () => void {
     const run = this.launch(context, handle, shape, args)
     if (fitsAtOnce(shape)) return run
-    throw this.gate.refuse(RESULT.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, 'the blocks do not all run at the same time')
+    throw this.interceptor.refuse(
+      RESULT.CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+      'the blocks do not all run at the same time',
+    )
   }
 
   /** An attribute of a kernel; a simulated one takes no registers and no memory. */
@@ -109,7 +112,7 @@ export class Modules {
       case FUNCTION_ATTRIBUTE.CU_FUNC_ATTRIBUTE_NUM_REGS:
         return 0
       default:
-        throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no function attribute ${attribute}`)
+        throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no function attribute ${attribute}`)
     }
   }
 
@@ -118,7 +121,7 @@ export class Modules {
     const settable = attribute === FUNCTION_ATTRIBUTE.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     if (!settable || !(value >= 0 && value <= OPTIN_SHARED_BYTES_PER_BLOCK)) {
       const fact = `function attribute ${attribute} cannot be set to ${value}`
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
     }
     loaded.mostSharedBytes = value
   }
@@ -127,7 +130,7 @@ export class Modules {
   occupancy(context: SimulatedContext, handle: number, blockThreads: number, sharedBytes: number): number {
     this.loaded(context, handle)
     if (!(blockThreads >= 1 && sharedBytes >= 0)) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `a block of ${blockThreads} threads`)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `a block of ${blockThreads} threads`)
     }
     return blocksPerMultiprocessor(blockThreads, sharedBytes)
   }
@@ -135,7 +138,7 @@ export class Modules {
   private loaded(context: SimulatedContext, handle: number): LoadedKernel {
     const loaded = this.kernels.get(handle)
     if (loaded !== undefined && loaded.module.context === context) return loaded
-    throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such kernel in the current context')
+    throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such kernel in the current context')
   }
 
   removeOf(context: SimulatedContext): void {

@@ -3,7 +3,7 @@
 // a pool by the pool.
 
 import { RESULT } from '../../constants.js'
-import type { CallGate } from '../call-gate.js'
+import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import { type PhysicalMemory, SimulatedDevice } from '../device.js'
 
@@ -24,7 +24,7 @@ export class PeerAccess {
   private readonly acquainted: number[] = []
 
   constructor(
-    private readonly gate: CallGate,
+    private readonly interceptor: CallInterceptor,
     private readonly possible: boolean,
   ) {}
 
@@ -36,17 +36,18 @@ export class PeerAccess {
   checkWay(device: SimulatedDevice, memory: PhysicalMemory): void {
     if (!(memory instanceof SimulatedDevice) || memory === device || this.canAccess(device, memory)) return
     const fact = `device ${device.ordinal} cannot reach memory of ${memory.name}`
-    throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_DEVICE, fact)
+    throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_DEVICE, fact)
   }
 
   /** Lets `context` reach the ordinary allocations of `peer`, those to come too. */
   enable(context: SimulatedContext, peer: SimulatedContext): void {
-    if (peer === context) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'a context is no peer of its own')
+    if (peer === context)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'a context is no peer of its own')
     if (!this.canAccess(context.device, peer.device)) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 'cuDeviceCanAccessPeer says so')
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 'cuDeviceCanAccessPeer says so')
     }
     const bit = bitOf(context.device)
-    if (peer.access.devices & bit) throw this.gate.refuse(RESULT.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+    if (peer.access.devices & bit) throw this.interceptor.refuse(RESULT.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
     peer.access.devices |= bit
   }
 

@@ -2,7 +2,7 @@
 // memory all the time: here nothing moves, every device reaches it, and a device's own memory never pays for it.
 
 import { CU_MEM_ATTACH_GLOBAL, RESULT } from '../../constants.js'
-import type { CallGate } from '../call-gate.js'
+import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import type { PhysicalMemory } from '../device.js'
 import { type Access, EVERY_DEVICE } from './access.js'
@@ -15,7 +15,7 @@ type PlainRegion = Region & { readonly memory: PhysicalMemory; readonly owner: S
 
 export class PlainMemory {
   constructor(
-    private readonly gate: CallGate,
+    private readonly interceptor: CallInterceptor,
     private readonly space: AddressSpace,
     private readonly host: PhysicalMemory,
   ) {}
@@ -26,7 +26,7 @@ export class PlainMemory {
 
   allocateManaged(context: SimulatedContext, bytes: number, flags: number): number {
     if (flags !== CU_MEM_ATTACH_GLOBAL && flags !== CU_MEM_ATTACH_HOST) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `the flags say global or host, not ${flags}`)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `the flags say global or host, not ${flags}`)
     }
     return this.take(context, bytes, this.host, EVERY_DEVICE)
   }
@@ -47,14 +47,14 @@ export class PlainMemory {
   }
 
   private take(context: SimulatedContext, bytes: number, memory: PhysicalMemory, access: Readonly<Access>): number {
-    this.gate.checkSize(bytes, 1)
+    this.interceptor.checkSize(bytes, 1)
     const contents = memory.take(roundUp(bytes))
     const region = contents === null ? null : this.space.claim(bytes)
     if (contents === null || region === null) {
       if (contents !== null) memory.give(roundUp(bytes))
-      throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
     }
-    this.gate.payFor(bytes)
+    this.interceptor.payFor(bytes)
     region.hold(memory, contents, access)
     region.owner = context
     return region.base

@@ -9,7 +9,7 @@ import {
   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR as POSIX,
   RESULT,
 } from '../../constants.js'
-import type { CallGate } from '../call-gate.js'
+import type { CallInterceptor } from '../call-interceptor.js'
 
 const FIRST_DESCRIPTOR = 0x4000_0000
 
@@ -18,7 +18,7 @@ export class Shareables {
   private next = FIRST_DESCRIPTOR
 
   constructor(
-    private readonly gate: CallGate,
+    private readonly interceptor: CallInterceptor,
     private readonly supported: boolean,
   ) {}
 
@@ -26,16 +26,19 @@ export class Shareables {
   checkTypes(handleTypes: number): void {
     if (handleTypes === CU_MEM_HANDLE_TYPE_NONE || (handleTypes === POSIX && this.supported)) return
     if ((handleTypes & ~(POSIX | CU_MEM_HANDLE_TYPE_FABRIC)) !== 0) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no handle types of this system: ${handleTypes}`)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no handle types of this system: ${handleTypes}`)
     }
-    throw this.gate.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, `this device has no handles of the types ${handleTypes}`)
+    throw this.interceptor.refuse(
+      RESULT.CUDA_ERROR_NOT_SUPPORTED,
+      `this device has no handles of the types ${handleTypes}`,
+    )
   }
 
   /** A new descriptor each time, as `handleType`, of what was made with `handleTypes`. */
   export(entry: object, handleTypes: number, handleType: number): number {
     if (handleType !== POSIX || (handleTypes & POSIX) === 0) {
       const fact = `made with the handle types ${handleTypes}, it cannot be exported as ${handleType}`
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
     }
     this.entries.set(this.next, entry)
     return this.next++
@@ -46,7 +49,7 @@ export class Shareables {
     const entry = this.entries.get(descriptor)
     if (handleType === POSIX && entry instanceof kind) return entry
     const fact = `${descriptor} is no descriptor of type ${handleType}, of another thing, or of memory that is gone`
-    throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+    throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
   }
 
   /** The memory is gone. */

@@ -1,7 +1,7 @@
 // Copies and fills: what the driver checks and stages at the call, and what is left to be done in stream order.
 
 import { RESULT } from '../../constants.js'
-import type { CallGate } from '../call-gate.js'
+import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import { IllegalAddress, type Scheduler } from '../streams/scheduler.js'
 import type { StreamQueue } from '../streams/stream-queue.js'
@@ -11,7 +11,7 @@ import type { HostRegistry } from './host-registry.js'
 
 export class Transfers {
   constructor(
-    private readonly gate: CallGate,
+    private readonly interceptor: CallInterceptor,
     private readonly space: AddressSpace,
     private readonly hosts: HostRegistry,
     private readonly scheduler: Scheduler,
@@ -67,12 +67,15 @@ export class Transfers {
 
   /** What the driver sees at the call: whether the range lies in something allocated. False: there is nothing to do. */
   private checkRange(address: number, bytes: number): boolean {
-    this.gate.checkSize(bytes, 0)
+    this.interceptor.checkSize(bytes, 0)
     if (bytes === 0) return false
     const region = this.space.find(address)
     if (region === undefined || address + bytes > region.base + region.bytes) {
       const range = `${bytes} bytes from 0x${address.toString(16)}`
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `${range} are not inside an allocation or reservation`)
+      throw this.interceptor.refuse(
+        RESULT.CUDA_ERROR_INVALID_VALUE,
+        `${range} are not inside an allocation or reservation`,
+      )
     }
     return true
   }

@@ -4,7 +4,7 @@
 // terabytes costs nothing.
 
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../../constants.js'
-import type { CallGate } from '../call-gate.js'
+import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedDevice } from '../device.js'
 import { FIRST_PEER_ACCESS_US, priceOfMappingUs } from '../price-list.js'
 import { type Access, bitOf, type PeerAccess } from './access.js'
@@ -77,7 +77,7 @@ export class VirtualMemory {
   private readonly handles = new HandleTable<Physical>(0x5000_0000)
 
   constructor(
-    private readonly gate: CallGate,
+    private readonly interceptor: CallInterceptor,
     private readonly space: AddressSpace,
     private readonly granularityBytes: number,
     private readonly peers: PeerAccess,
@@ -87,13 +87,13 @@ export class VirtualMemory {
   reserve(bytes: number, alignment: number): number {
     this.checkRange(0, bytes)
     if (alignment !== 0 && !Number.isInteger(Math.log2(alignment))) {
-      throw this.gate.refuse(
+      throw this.interceptor.refuse(
         RESULT.CUDA_ERROR_INVALID_VALUE,
         `the alignment ${alignment} is neither 0 nor a power of two`,
       )
     }
     const region = this.space.claim(bytes, Math.max(alignment, this.granularityBytes))
-    if (region === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY, 'no addresses are left')
+    if (region === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY, 'no addresses are left')
     region.reservation = new Reservation(region.base, this.granularityBytes)
     return region.base
   }
@@ -101,10 +101,10 @@ export class VirtualMemory {
   unreserve(ptr: number, bytes: number): void {
     const region = this.space.find(ptr)
     if (!region?.reservation || region.base !== ptr || region.bytes !== bytes) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'not a whole reserved range')
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'not a whole reserved range')
     }
     if (region.reservation.mappings > 0) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'memory is still mapped in the range')
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'memory is still mapped in the range')
     }
     this.space.release(region)
   }
@@ -113,15 +113,15 @@ export class VirtualMemory {
     this.checkRange(0, bytes)
     this.shareables.checkTypes(handleTypes)
     const contents = device.take(bytes)
-    if (contents === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
-    this.gate.payFor(bytes)
+    if (contents === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+    this.interceptor.payFor(bytes)
     return this.handles.add(new Physical(device, contents, handleTypes))
   }
 
   release(handle: number): void {
     const physical = this.physical(handle)
     this.handles.remove(handle)
-    this.gate.payFor(physical.contents.byteLength)
+    this.interceptor.payFor(physical.contents.byteLength)
     this.drop(physical)
   }
 
@@ -140,7 +140,7 @@ export class VirtualMemory {
     const physical = this.physical(handle)
     // Driver 580 on an H200 answers a part of a handle with 801, not with 1.
     if (bytes !== physical.contents.byteLength) {
-      throw this.gate.refuse(
+      throw this.interceptor.refuse(
         RESULT.CUDA_ERROR_NOT_SUPPORTED,
         `the handle has ${physical.contents.byteLength} bytes, and is mapped whole`,
       )
@@ -148,10 +148,10 @@ export class VirtualMemory {
     const { reservation } = this.rangeOf(ptr, bytes)
     for (let address = ptr; address < ptr + bytes; address += this.granularityBytes) {
       if (reservation.at(address) !== undefined) {
-        throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is partly mapped already')
+        throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is partly mapped already')
       }
     }
-    this.gate.payFor(bytes)
+    this.interceptor.payFor(bytes)
     physical.references++
     reservation.set(ptr, bytes, new Mapping(ptr, bytes, physical))
   }
@@ -160,7 +160,7 @@ export class VirtualMemory {
     const { reservation } = this.rangeOf(ptr, bytes)
     const mappings = this.wholeMappings(reservation, ptr, bytes)
     for (const mapping of mappings) {
-      this.gate.pay(priceOfMappingUs('cuMemUnmap', mapping.bytes, mappings.length))
+      this.interceptor.pay(priceOfMappingUs('cuMemUnmap', mapping.bytes, mappings.length))
       reservation.set(mapping.base, mapping.bytes, undefined)
       this.drop(mapping.physical)
     }
@@ -168,17 +168,18 @@ export class VirtualMemory {
 
   /** For all of `devices` or for none: one that has no way to some of the memory voids the others. */
   setAccess(ptr: number, bytes: number, devices: readonly SimulatedDevice[], flags: number): void {
-    if (devices.length === 0) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the list of devices is empty')
+    if (devices.length === 0)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the list of devices is empty')
     if (flags !== CU_MEM_ACCESS_FLAGS_PROT_NONE && flags !== CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `access flags ${flags} are not simulated`)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `access flags ${flags} are not simulated`)
     }
     const { reservation } = this.rangeOf(ptr, bytes)
     const mappings = this.wholeMappings(reservation, ptr, bytes)
     for (const { memory } of mappings) for (const device of devices) this.peers.checkWay(device, memory)
     for (const mapping of mappings) {
       for (const device of devices) {
-        this.gate.pay(priceOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
-        if (this.peers.isFirstMeeting(device, mapping.memory)) this.gate.pay(FIRST_PEER_ACCESS_US)
+        this.interceptor.pay(priceOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
+        if (this.peers.isFirstMeeting(device, mapping.memory)) this.interceptor.pay(FIRST_PEER_ACCESS_US)
         if (flags === CU_MEM_ACCESS_FLAGS_PROT_NONE) mapping.access.devices &= ~bitOf(device)
         else mapping.access.devices |= bitOf(device)
       }
@@ -190,7 +191,7 @@ export class VirtualMemory {
     for (let address = ptr; address < ptr + bytes; ) {
       const mapping = reservation.at(address)
       if (mapping === undefined || mapping.base !== address || address + mapping.bytes > ptr + bytes) {
-        throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is not made of whole mappings')
+        throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is not made of whole mappings')
       }
       mappings.push(mapping)
       address += mapping.bytes
@@ -202,7 +203,7 @@ export class VirtualMemory {
     this.checkRange(ptr, bytes)
     const region = this.space.find(ptr)
     if (!region?.reservation || ptr + bytes > region.base + region.bytes) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is not inside one reservation')
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is not inside one reservation')
     }
     return region as Region & { reservation: Reservation }
   }
@@ -210,7 +211,7 @@ export class VirtualMemory {
   private checkRange(ptr: number, bytes: number): void {
     if (!(bytes > 0) || bytes % this.granularityBytes !== 0 || ptr % this.granularityBytes !== 0) {
       const fact = `sizes and addresses are multiples of the granularity, ${this.granularityBytes} bytes`
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
     }
   }
 
@@ -222,7 +223,7 @@ export class VirtualMemory {
 
   private physical(handle: number): Physical {
     const physical = this.handles.get(handle)
-    if (physical === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no such memory handle')
+    if (physical === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no such memory handle')
     return physical
   }
 }

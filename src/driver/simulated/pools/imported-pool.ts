@@ -3,7 +3,7 @@
 // first free ends it. The exporter must free last: when its free runs first, the importer's next access is illegal.
 
 import { RESULT } from '../../constants.js'
-import type { CallGate } from '../call-gate.js'
+import type { CallInterceptor } from '../call-interceptor.js'
 import { SimulatedDevice } from '../device.js'
 import type { AddressSpace, Region } from '../memory/address-space.js'
 import type { Scheduler } from '../streams/scheduler.js'
@@ -34,7 +34,7 @@ export class ImportedPool extends PoolAttributes {
     private readonly source: MemoryPool,
     private readonly space: AddressSpace,
     private readonly scheduler: Scheduler,
-    private readonly gate: CallGate,
+    private readonly interceptor: CallInterceptor,
   ) {
     super()
     const { memory } = source.place
@@ -45,11 +45,14 @@ export class ImportedPool extends PoolAttributes {
   importPointer(exported: Uint8Array): number {
     const block = exported.length === EXPORTED_BYTES ? this.find(new Float64Array(exported.slice().buffer)) : undefined
     if (block === undefined) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no exported allocation of this pool that is still live')
+      throw this.interceptor.refuse(
+        RESULT.CUDA_ERROR_INVALID_VALUE,
+        'no exported allocation of this pool that is still live',
+      )
     }
     for (const { serial, region } of this.views.values()) if (serial === block.serial) return region.base
     const region = this.space.claim(block.bytes)
-    if (region === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY, 'no addresses are left')
+    if (region === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY, 'no addresses are left')
     region.hold(this.place.memory, block.chunk.contents!, this.place.access, block.base - block.chunk.base)
     this.views.set(region.base, { serial: block.serial, region })
     this.addUsed(block.bytes)

@@ -10,7 +10,7 @@ import {
   RESULT,
 } from '../../constants.js'
 import type { MemPoolProperties } from '../../driver.js'
-import type { CallGate } from '../call-gate.js'
+import type { CallInterceptor } from '../call-interceptor.js'
 import { type PhysicalMemory, SimulatedDevice } from '../device.js'
 import { bitOf, type PeerAccess } from '../memory/access.js'
 import type { AddressSpace } from '../memory/address-space.js'
@@ -34,7 +34,7 @@ export class MemoryPools {
   private made = 0
 
   constructor(
-    private readonly gate: CallGate,
+    private readonly interceptor: CallInterceptor,
     private readonly space: AddressSpace,
     private readonly scheduler: Scheduler,
     private readonly devices: readonly SimulatedDevice[],
@@ -84,9 +84,9 @@ export class MemoryPools {
 
   allocate(handle: number, bytes: number, stream: StreamQueue): number {
     const pool = this.own(handle)
-    this.gate.checkSize(bytes, 1)
+    this.interceptor.checkSize(bytes, 1)
     const ptr = pool.allocate(bytes, stream)
-    if (ptr === null) throw this.gate.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
+    if (ptr === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
     return ptr
   }
 
@@ -142,7 +142,7 @@ export class MemoryPools {
 
   import(descriptor: number, handleType: number): number {
     const source = this.shareables.import(descriptor, handleType, MemoryPool)
-    return this.add(new ImportedPool(source, this.space, this.scheduler, this.gate))
+    return this.add(new ImportedPool(source, this.space, this.scheduler, this.interceptor))
   }
 
   exportPointer(ptr: number): Uint8Array<ArrayBuffer> {
@@ -161,7 +161,7 @@ export class MemoryPools {
   }
 
   private newPool(place: PoolPlace): MemoryPool {
-    return new MemoryPool(++this.made, place, this.space, this.scheduler, this.gate)
+    return new MemoryPool(++this.made, place, this.space, this.scheduler, this.interceptor)
   }
 
   private add(pool: Pool): number {
@@ -188,7 +188,7 @@ export class MemoryPools {
   }
 
   private invalid(fact: string): Error {
-    return this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+    return this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
   }
 }
 

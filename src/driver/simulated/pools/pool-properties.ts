@@ -12,7 +12,7 @@ import {
   RESULT,
 } from '../../constants.js'
 import type { MemPoolProperties } from '../../driver.js'
-import type { CallGate } from '../call-gate.js'
+import type { CallInterceptor } from '../call-interceptor.js'
 import type { PhysicalMemory, SimulatedDevice } from '../device.js'
 import { NUMA_NODE } from '../device-attributes.js'
 import { type Access, bitOf, EVERY_DEVICE } from '../memory/access.js'
@@ -37,7 +37,7 @@ export function placeOfDevice(device: SimulatedDevice): PoolPlace {
 
 export class PoolPlaces {
   constructor(
-    private readonly gate: CallGate,
+    private readonly interceptor: CallInterceptor,
     private readonly devices: readonly SimulatedDevice[],
     private readonly host: PhysicalMemory,
     /** refuses what the simulated device does not offer */
@@ -51,7 +51,7 @@ export class PoolPlaces {
     if (!managed && allocationType !== CU_MEM_ALLOCATION_TYPE_PINNED) {
       throw this.invalid(`no allocation type ${allocationType}`)
     }
-    this.gate.checkSize(maxBytes, 0)
+    this.interceptor.checkSize(maxBytes, 0)
     const device = this.deviceAt(properties, managed)
     if (handleTypes !== CU_MEM_HANDLE_TYPE_NONE) {
       if (managed) throw this.invalid('managed memory cannot be shared by handles')
@@ -84,6 +84,6 @@ export class PoolPlaces {
   }
 
   private invalid(fact: string): Error {
-    return this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+    return this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
   }
 }

@@ -9,7 +9,7 @@ import {
   CU_STREAM_LEGACY_DEFAULT,
   RESULT,
 } from '../../constants.js'
-import { CALL, type CallGate } from '../call-gate.js'
+import { CALL, type CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import { HandleTable } from '../memory/handle-table.js'
 import type { CallName } from '../price-list.js'
@@ -56,13 +56,13 @@ export class Captures {
   private readonly graphs = new HandleTable<Graph>(0x8000_0000)
   private readonly executables = new HandleTable<ExecutableGraph>(0x9000_0000)
 
-  constructor(private readonly gate: CallGate) {
+  constructor(private readonly interceptor: CallInterceptor) {
     for (const name of UNSAFE) this.unsafe[CALL[name]] = 1
   }
 
   /** Refuses a call that may break a capture. */
   guard(call: number): void {
-    const { thread } = this.gate
+    const { thread } = this.interceptor
     if (this.open.size === 0 || this.unsafe[call] === 0 || thread.captureMode === CU_STREAM_CAPTURE_MODE_RELAXED) return
     const broken = [...this.open].filter(capture => {
       if (capture.thread === thread) return capture.mode !== CU_STREAM_CAPTURE_MODE_RELAXED
@@ -76,7 +76,7 @@ export class Captures {
   checkSubmit(queue: StreamQueue): void {
     if (this.open.size === 0) return
     if (queue.capture?.invalidated === true) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 'the capture was invalidated before')
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 'the capture was invalidated before')
     }
     if (queue.kind === 'legacy') this.checkLegacy(queue.group)
   }
@@ -96,16 +96,20 @@ export class Captures {
 
   begin(queue: StreamQueue, stream: number, mode: number): void {
     if (stream === CU_STREAM_LEGACY_DEFAULT) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 'the legacy stream cannot be captured')
+      throw this.interceptor.refuse(
+        RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+        'the legacy stream cannot be captured',
+      )
     }
-    if (mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_VALUE)
+    if (mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE)
     if (queue.capture !== null)
-      throw this.gate.refuse(RESULT.CUDA_ERROR_ILLEGAL_STATE, 'the stream is captured already')
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_ILLEGAL_STATE, 'the stream is captured already')
     const capture: StreamCapture = {
       origin: queue,
       mode,
       nodes: [],
-      thread: this.gate.thread,
+      thread: this.interceptor.thread,
       streams: new Set(),
       invalidated: false,
       ended: false,
@@ -117,19 +121,25 @@ export class Captures {
   /** Ends the capture that began on `queue`; returns a graph's handle. */
   end(queue: StreamQueue, context: SimulatedContext): number {
     const capture = queue.capture
-    if (capture === null) throw this.gate.refuse(RESULT.CUDA_ERROR_ILLEGAL_STATE, 'the stream is not captured')
+    if (capture === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_ILLEGAL_STATE, 'the stream is not captured')
     if (capture.origin !== queue) {
       throw this.breakAll([capture], RESULT.CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 'the capture began on another stream')
     }
-    if (capture.mode !== CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread !== this.gate.thread) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 'the capture began in another thread')
+    if (capture.mode !== CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread !== this.interceptor.thread) {
+      throw this.interceptor.refuse(
+        RESULT.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+        'the capture began in another thread',
+      )
     }
     const joined = ancestorsOf(queue.tails)
     const unjoined = [...capture.streams].some(stream => stream.tails.some(node => !joined.has(node)))
     this.drop(capture)
-    if (capture.invalidated) throw this.gate.refuse(RESULT.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+    if (capture.invalidated) throw this.interceptor.refuse(RESULT.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
     if (unjoined) {
-      throw this.gate.refuse(RESULT.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, 'a stream was not joined to where it began')
+      throw this.interceptor.refuse(
+        RESULT.CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+        'a stream was not joined to where it began',
+      )
     }
     return this.graphs.add({ context, nodes: capture.nodes })
   }
@@ -143,7 +153,8 @@ export class Captures {
 
   /** What follows on `queue` comes after the captured nodes `tails`, which makes the stream part of their capture. */
   follow(queue: StreamQueue, capture: StreamCapture, tails: readonly CapturedNode[]): void {
-    if (capture.ended) throw this.gate.refuse(RESULT.CUDA_ERROR_CAPTURED_EVENT, 'the capture of the event has ended')
+    if (capture.ended)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_CAPTURED_EVENT, 'the capture of the event has ended')
     if (queue.kind === 'legacy') {
       throw this.breakAll([capture], RESULT.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 'the legacy stream cannot be captured')
     }
@@ -207,11 +218,11 @@ export class Captures {
 
   private breakAll(captures: readonly StreamCapture[], code: number, fact: string): CudaError {
     for (const capture of captures) capture.invalidated = true
-    return this.gate.refuse(code, fact)
+    return this.interceptor.refuse(code, fact)
   }
 
   private refuseHandle(what: string): never {
-    throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, `no such ${what}`)
+    throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, `no such ${what}`)
   }
 }
 

@@ -2,7 +2,7 @@
 // the context, and of the thread, that asks.
 
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from '../../constants.js'
-import type { CallGate } from '../call-gate.js'
+import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import { HandleTable } from '../memory/handle-table.js'
 import type { Captures } from './captures.js'
@@ -26,7 +26,7 @@ export class Streams {
   private made = 0
 
   constructor(
-    private readonly gate: CallGate,
+    private readonly interceptor: CallInterceptor,
     private readonly captures: Captures,
   ) {}
 
@@ -43,7 +43,7 @@ export class Streams {
   /** Does not wait; what was submitted still completes. */
   destroy(handle: number): void {
     const queue = this.streams.get(handle)
-    if (queue === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
+    if (queue === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
     this.captures.leave(queue)
     this.streams.remove(handle)
     queue.destroy()
@@ -55,20 +55,20 @@ export class Streams {
     this.captures.checkSubmit(queue)
     if (queue.group === context) return queue
     const fact = 'the stream belongs to another context than the current one'
-    throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, fact)
+    throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, fact)
   }
 
   /** The stream, whichever context it belongs to; the default streams are those of `context`. */
   queue(context: SimulatedContext, handle: number): StreamQueue {
     const queue = this.find(context, handle)
-    if (queue === undefined) throw this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
+    if (queue === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
     return queue
   }
 
   find(context: SimulatedContext | null, handle: number): StreamQueue | undefined {
     if (handle === CU_STREAM_LEGACY_DEFAULT) return context?.legacy
     if (handle === CU_STREAM_PER_THREAD && context !== null) {
-      return this.gate.thread.streamOf(context, () => this.nextId())
+      return this.interceptor.thread.streamOf(context, () => this.nextId())
     }
     return this.streams.get(handle)
   }
@@ -93,6 +93,6 @@ export class Streams {
   }
 
   private noEvent(): Error {
-    return this.gate.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such event')
+    return this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such event')
   }
 }

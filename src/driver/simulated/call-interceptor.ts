@@ -1,5 +1,5 @@
 // What every driver call passes first: it is counted and paid, a fault rule may fail it, and a refusal inside it becomes
-// an error that names it. The parts of the simulated driver share one gate, so that each can refuse in the name of the
+// an error that names it. The parts of the simulated driver share one interceptor, so that each can refuse in the name of the
 // call that is under way. Counting is an array access, since millions of calls a second pass here.
 
 import type { CudaError } from '../../base/errors.js'
@@ -16,7 +16,7 @@ const FLAT_US = Float64Array.from(NAMES, name => (typeof PRICE_US[name] === 'num
 /** The number of each function, for counting. */
 export const CALL = Object.fromEntries(NAMES.map((name, number) => [name, number])) as Record<CallName, number>
 
-export class CallGate {
+export class CallInterceptor {
   readonly rules = new FaultRules()
   readonly latch = new FaultLatch()
   /** for which thread of the program the call is made; refusals belong to its current context */
