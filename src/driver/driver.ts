@@ -34,7 +34,7 @@ export interface Driver {
   readonly origin: string
   /** how often each function was called since the driver was opened; the native driver counts only after `countCalls()` */
   readonly calls: ReadonlyMap<string, number>
-  /** seconds that the calls so far would have cost by the measured price list; null on a real GPU, where a clock tells */
+  /** seconds that the calls so far would have cost by the measured cost model; null on a real GPU, where a clock tells */
   readonly modelledSeconds: number | null
   /** the clock by which this driver's calls take time, in seconds from any beginning: the machine's own, or the modelled one */
   readonly clockSeconds: number

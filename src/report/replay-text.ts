@@ -79,7 +79,7 @@ function legendOf({ device }: ReplayReport): string {
     'reserved: taken from the device. × peak in use: that over the most bytes that the program used at once. ' +
     'fragmented: the share of it that lay idle even when most was in use.'
   if (!device.simulated) return memory
-  return `${memory} modelled time: of the driver calls, at prices measured on an H200; other times are this host's.`
+  return `${memory} modelled time: of the driver calls, at costs measured on an H200; other times are this host's.`
 }
 
 function meaningOf(report: ReplayReport): string[] {

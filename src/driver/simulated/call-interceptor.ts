@@ -5,13 +5,13 @@
 import type { CudaError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'
 import { FaultLatch } from '../fault.js'
+import { type CallName, COST_US, costUs } from './cost-model.js'
 import { FaultRules } from './faults.js'
-import { type CallName, PRICE_US, priceUs } from './price-list.js'
 import { ThreadState } from './remote/thread-state.js'
 
 const NO_CONTEXT = 0
-const NAMES = Object.keys(PRICE_US) as CallName[]
-const FLAT_US = Float64Array.from(NAMES, name => (typeof PRICE_US[name] === 'number' ? PRICE_US[name] : 0))
+const NAMES = Object.keys(COST_US) as CallName[]
+const FLAT_US = Float64Array.from(NAMES, name => (typeof COST_US[name] === 'number' ? COST_US[name] : 0))
 
 /** The number of each function, for counting. */
 export const CALL = Object.fromEntries(NAMES.map((name, number) => [name, number])) as Record<CallName, number>
@@ -41,7 +41,7 @@ export class CallInterceptor {
 
   /** Pays the call under way for `bytes`. */
   payFor(bytes: number): void {
-    this.microseconds += priceUs(NAMES[this.underWay], bytes)
+    this.microseconds += costUs(NAMES[this.underWay], bytes)
   }
 
   /** Refuses what is no size of at least `least` bytes. */

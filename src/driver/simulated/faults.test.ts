@@ -4,10 +4,10 @@ import { GiB, MiB } from '../../base/bytes.js'
 import { DeviceLostError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'
 import { refuses } from '../driver.suite.js'
+import { type CallName, COST_US } from './cost-model.js'
 import type { FaultRule } from './faults.js'
 import { openSimulated } from './opened.suite.js'
 import type { SimulatedOptions } from './options.js'
-import { type CallName, PRICE_US } from './price-list.js'
 import { SimulatedDriver } from './simulated-driver.js'
 
 const { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_PERMITTED } = RESULT
@@ -24,7 +24,7 @@ test('the n-th call of a function fails once, without an effect, and is counted'
 })
 
 test('every call can fail, before it looks at its arguments', () => {
-  for (const call of Object.keys(PRICE_US) as CallName[]) {
+  for (const call of Object.keys(COST_US) as CallName[]) {
     const driver = openSimulated()
     driver.failCall({ call, code: CUDA_ERROR_NOT_PERMITTED })
     refuses(() => (driver[call] as () => unknown)(), call, CUDA_ERROR_NOT_PERMITTED)

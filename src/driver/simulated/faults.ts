@@ -1,7 +1,7 @@
 import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { RESULT } from '../constants.js'
-import { type CallName, PRICE_US } from './price-list.js'
+import { type CallName, COST_US } from './cost-model.js'
 
 /** Which driver call fails, and how. The failing call has no effect; it is counted like any other. */
 export interface FaultRule {
@@ -29,7 +29,7 @@ export class FaultRules {
   add(rule: FaultRule): void {
     checkOptionNames('a fault rule', rule, ['call', 'nth', 'code', 'onwards'])
     const { call, nth = 1, code = RESULT.CUDA_ERROR_OUT_OF_MEMORY, onwards = false } = rule
-    if (call !== '*' && !Object.hasOwn(PRICE_US, call)) {
+    if (call !== '*' && !Object.hasOwn(COST_US, call)) {
       throw new RangeError(`call must be a function of the driver contract or '*', not ${describe(call)}`)
     }
     if (!Number.isSafeInteger(nth) || nth < 1)

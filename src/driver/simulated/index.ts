@@ -7,9 +7,9 @@ export {
   type SimulatedLaunch,
   threadCount,
 } from '../simulated-kernels.js'
+export type { CallName } from './cost-model.js'
 export type { FaultRule } from './faults.js'
 export { DeviceMemory, type NumberArray, type NumberArrayConstructor } from './memory/device-memory.js'
 export type { SimulatedOptions } from './options.js'
-export type { CallName } from './price-list.js'
 export { SimulatedDriver } from './simulated-driver.js'
 export type { WorkPoint } from './streams/stream-queue.js'

@@ -5,8 +5,8 @@
 
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
+import { costOfMappingUs, FIRST_PEER_ACCESS_US } from '../cost-model.js'
 import type { SimulatedDevice } from '../device.js'
-import { FIRST_PEER_ACCESS_US, priceOfMappingUs } from '../price-list.js'
 import { type Access, bitOf, type PeerAccess } from './access.js'
 import type { AddressSpace, Extent, Region } from './address-space.js'
 import type { Contents } from './contents.js'
@@ -160,7 +160,7 @@ export class VirtualMemory {
     const { reservation } = this.rangeOf(ptr, bytes)
     const mappings = this.wholeMappings(reservation, ptr, bytes)
     for (const mapping of mappings) {
-      this.interceptor.pay(priceOfMappingUs('cuMemUnmap', mapping.bytes, mappings.length))
+      this.interceptor.pay(costOfMappingUs('cuMemUnmap', mapping.bytes, mappings.length))
       reservation.set(mapping.base, mapping.bytes, undefined)
       this.drop(mapping.physical)
     }
@@ -178,7 +178,7 @@ export class VirtualMemory {
     for (const { memory } of mappings) for (const device of devices) this.peers.checkWay(device, memory)
     for (const mapping of mappings) {
       for (const device of devices) {
-        this.interceptor.pay(priceOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
+        this.interceptor.pay(costOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
         if (this.peers.isFirstMeeting(device, mapping.memory)) this.interceptor.pay(FIRST_PEER_ACCESS_US)
         if (flags === CU_MEM_ACCESS_FLAGS_PROT_NONE) mapping.access.devices &= ~bitOf(device)
         else mapping.access.devices |= bitOf(device)

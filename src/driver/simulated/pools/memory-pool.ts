@@ -10,8 +10,8 @@
 import { MiB } from '../../../base/bytes.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
+import { costUs } from '../cost-model.js'
 import type { AddressSpace, Region } from '../memory/address-space.js'
-import { priceUs } from '../price-list.js'
 import type { Scheduler } from '../streams/scheduler.js'
 import type { StreamQueue } from '../streams/stream-queue.js'
 import type { ImportedPool } from './imported-pool.js'
@@ -168,7 +168,7 @@ export class MemoryPool extends PoolAttributes {
     this.reservedBytes -= block.bytes
     this.place.memory.give(block.bytes)
     this.space.release(block.chunk)
-    this.interceptor.pay(priceUs('cuMemUnmap', block.bytes) + priceUs('cuMemRelease', block.bytes))
+    this.interceptor.pay(costUs('cuMemUnmap', block.bytes) + costUs('cuMemRelease', block.bytes))
   }
 
   private grow(size: number): Block | null {
@@ -184,7 +184,7 @@ export class MemoryPool extends PoolAttributes {
     }
     chunk.hold(memory, contents, access)
     this.addReserved(bytes)
-    this.interceptor.pay(priceUs('cuMemCreate', bytes) + priceUs('cuMemMap', bytes) + priceUs('cuMemSetAccess', bytes))
+    this.interceptor.pay(costUs('cuMemCreate', bytes) + costUs('cuMemMap', bytes) + costUs('cuMemSetAccess', bytes))
     const block = new Block(chunk, chunk.base, bytes)
     this.insert(block)
     return block

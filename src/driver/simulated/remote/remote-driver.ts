@@ -12,9 +12,9 @@ import { hasEnded, markOfThread } from '../../../threads/os-thread.js'
 import { RESULT } from '../../constants.js'
 import type { Driver } from '../../driver.js'
 import { servesOthers, serveWaiting } from '../../served-drivers.js'
+import { type CallName, COST_US } from '../cost-model.js'
 import { bytesOf } from '../memory/device-memory.js'
 import { hostAddress } from '../memory/host-address.js'
-import { type CallName, PRICE_US } from '../price-list.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 import type { Answer, Call, Hello } from './call-channel.js'
 
@@ -42,7 +42,7 @@ const OWNER_ENDED = 'the thread that opened the simulated driver has ended: keep
 /** `name` is what the driver is served under, `owner` the mark of the thread that serves it. */
 export function openRemote(name: string, owner: string, origin: string): RemoteDriver {
   const line = new Line(name, owner)
-  const names: readonly string[] = [...(Object.keys(PRICE_US) as CallName[]), ...FOR_TESTS]
+  const names: readonly string[] = [...(Object.keys(COST_US) as CallName[]), ...FOR_TESTS]
   const forwards = Object.fromEntries(
     names.map((member): [string, Forward] => [member, (...args) => line.call({ member, args: args.map(outgoing) })]),
   )

@@ -1,5 +1,5 @@
 // What each driver function costs the calling thread, in microseconds, measured on an H200 with driver 580 (CUDA 13.0)
-// on an idle GPU. A size-dependent price is a list of [bytes, microseconds]: linear between the points, flat below the
+// on an idle GPU. A size-dependent cost is a list of [bytes, microseconds]: linear between the points, flat below the
 // first, and continued with the last slope above the last.
 //
 // Measured as a pair and split here: cuMemAlloc + cuMemFree of 1 MiB 51 us (with 80 us for an allocation of 1 GiB alone,
@@ -15,11 +15,11 @@ import type { Driver } from '../driver.js'
 /** The functions of the driver contract. */
 export type CallName = Extract<keyof Driver, `cu${string}`>
 
-export type Price = number | readonly (readonly [bytes: number, microseconds: number])[]
+export type Cost = number | readonly (readonly [bytes: number, microseconds: number])[]
 
 const NOMINAL_US = 0.1
 const HANDLE_US = 5.4
-const ALLOCATION: Price = [
+const ALLOCATION: Cost = [
   [1 * MiB, 25],
   [1 * GiB, 80],
 ]
@@ -27,7 +27,7 @@ const ALLOCATION: Price = [
 /** What cuMemSetAccess costs besides when a device meets the memory of another one for the first time. */
 export const FIRST_PEER_ACCESS_US = 1000
 
-export const PRICE_US: Readonly<Record<CallName, Price>> = {
+export const COST_US: Readonly<Record<CallName, Cost>> = {
   cuInit: NOMINAL_US,
   cuDriverGetVersion: NOMINAL_US,
   cuDeviceGetCount: NOMINAL_US,
@@ -151,20 +151,20 @@ export const PRICE_US: Readonly<Record<CallName, Price>> = {
 /** cuMemSetAccess and cuMemUnmap are paid per mapping in their range; of many (512 x 2 MiB measured) each costs at least this. */
 export const LEAST_US_OF_MANY = { cuMemSetAccess: 20.7, cuMemUnmap: 13.2 } as const
 
-/** The price of one call for `bytes`, in microseconds. */
-export function priceUs(call: CallName, bytes: number): number {
-  const price = PRICE_US[call]
-  if (typeof price === 'number') return price
-  if (bytes <= price[0][0]) return price[0][1]
+/** The cost of one call for `bytes`, in microseconds. */
+export function costUs(call: CallName, bytes: number): number {
+  const cost = COST_US[call]
+  if (typeof cost === 'number') return cost
+  if (bytes <= cost[0][0]) return cost[0][1]
   let i = 1
-  while (i < price.length - 1 && bytes > price[i][0]) i++
-  const [lowBytes, lowUs] = price[i - 1]
-  const [highBytes, highUs] = price[i]
+  while (i < cost.length - 1 && bytes > cost[i][0]) i++
+  const [lowBytes, lowUs] = cost[i - 1]
+  const [highBytes, highUs] = cost[i]
   return lowUs + ((highUs - lowUs) * (bytes - lowBytes)) / (highBytes - lowBytes)
 }
 
-/** The price of a call on a range that covers `count` mappings, of which this one has `bytes`. */
-export function priceOfMappingUs(call: 'cuMemSetAccess' | 'cuMemUnmap', bytes: number, count: number): number {
-  const alone = priceUs(call, bytes)
+/** The cost of a call on a range that covers `count` mappings, of which this one has `bytes`. */
+export function costOfMappingUs(call: 'cuMemSetAccess' | 'cuMemUnmap', bytes: number, count: number): number {
+  const alone = costUs(call, bytes)
   return count === 1 ? alone : Math.max(alone, LEAST_US_OF_MANY[call])
 }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
+import { COST_US, costOfMappingUs, costUs } from './cost-model.js'
 import { openSimulated } from './opened.suite.js'
-import { PRICE_US, priceOfMappingUs, priceUs } from './price-list.js'
 import type { SimulatedDriver } from './simulated-driver.js'
 
 const near = (actual: number, expected: number) =>
@@ -14,17 +14,17 @@ function microsecondsOf(driver: SimulatedDriver, act: () => void): number {
   return (driver.modelledSeconds - before) * 1e6
 }
 
-test('prices are those measured at the measured sizes, and lie between them in between', () => {
-  near(priceUs('cuMemCreate', 2 * MiB), 5.4)
-  near(priceUs('cuMemRelease', 128 * MiB), 32)
-  near(priceUs('cuMemSetAccess', 1 * GiB), 52)
-  near(priceUs('cuMemSetAccess', 11 * MiB), 15.9)
-  near(priceUs('cuMemAlloc', 4096), 25)
-  near(priceUs('cuMemRelease', 2 * GiB), 212 + (180 * 1024) / 896)
-  near(priceUs('cuEventRecord', 0), 0.123)
-  near(priceOfMappingUs('cuMemSetAccess', 2 * MiB, 1), 15.8)
-  near(priceOfMappingUs('cuMemSetAccess', 2 * MiB, 512), 20.7)
-  near(priceOfMappingUs('cuMemUnmap', 1 * GiB, 2), 27)
+test('costs are those measured at the measured sizes, and lie between them in between', () => {
+  near(costUs('cuMemCreate', 2 * MiB), 5.4)
+  near(costUs('cuMemRelease', 128 * MiB), 32)
+  near(costUs('cuMemSetAccess', 1 * GiB), 52)
+  near(costUs('cuMemSetAccess', 11 * MiB), 15.9)
+  near(costUs('cuMemAlloc', 4096), 25)
+  near(costUs('cuMemRelease', 2 * GiB), 212 + (180 * 1024) / 896)
+  near(costUs('cuEventRecord', 0), 0.123)
+  near(costOfMappingUs('cuMemSetAccess', 2 * MiB, 1), 15.8)
+  near(costOfMappingUs('cuMemSetAccess', 2 * MiB, 512), 20.7)
+  near(costOfMappingUs('cuMemUnmap', 1 * GiB, 2), 27)
 })
 
 test('the driver adds up what its calls cost', () => {
@@ -78,11 +78,11 @@ test('access for a second device is paid too, and dearly the first time', () => 
   near(microsecondsOf(driver, grant), 2 * 15.8)
 })
 
-test('every function of the driver has a price and is counted under its name', () => {
+test('every function of the driver has a cost and is counted under its name', () => {
   const driver = openSimulated()
-  for (const name of Object.keys(PRICE_US)) assert.equal(typeof driver[name as keyof SimulatedDriver], 'function')
+  for (const name of Object.keys(COST_US)) assert.equal(typeof driver[name as keyof SimulatedDriver], 'function')
   const methods = Object.getOwnPropertyNames(Object.getPrototypeOf(driver)).filter(name => name.startsWith('cu'))
-  assert.deepEqual(methods.filter(name => /^cu[A-Z]/.test(name)).sort(), Object.keys(PRICE_US).sort())
+  assert.deepEqual(methods.filter(name => /^cu[A-Z]/.test(name)).sort(), Object.keys(COST_US).sort())
   assert.deepEqual(Object.fromEntries(driver.calls), {
     cuInit: 1,
     cuDeviceGet: 1,
