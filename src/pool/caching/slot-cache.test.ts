@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { Random } from '../../base/random.js'
 import { RecordTable, State, Word } from '../../heap/records.js'
-import { CLASSES, classOf } from '../../heap/size-classes.js'
+import { CLASSES, classFloorUnits, classOf, MAX_UNITS } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import type { Block, BlockKeeper } from './block.js'
 import { classUnits, SlotCache } from './slot-cache.js'
@@ -428,5 +428,44 @@ describe('slot cache', () => {
     }
     const drained = [0, 1, 2].flatMap(slot => cache.drain(slot))
     assert.deepEqual(new Set(drained), new Set(model.keys()))
+  })
+})
+
+describe('class arithmetic that is written out on the cached path', () => {
+  /** Sizes of every class, and both sides of where classes and powers of two begin. */
+  const sizes = [
+    ...Array.from({ length: 2 ** 16 }, (_, index) => index + 1),
+    ...Array.from({ length: CLASSES }, (_, sizeClass) => classFloorUnits(sizeClass))
+      .flatMap(floor => [floor - 1, floor, floor + 1])
+      .filter(units => units > 2 ** 16 && units < MAX_UNITS / 2),
+  ]
+
+  it('finds the stack of the class that size-classes.ts names', () => {
+    const cache = new SlotCache(new RecordTable(), 1, NO_POOL)
+    for (let sizeClass = 1; sizeClass < CLASSES; sizeClass++) cache['stackOf'](1, sizeClass)
+    for (const units of sizes) {
+      const expected = classOf(classUnits(units))
+      assert.equal(cache.stackFor(1, units).sizeClass, expected, `${units} units`)
+    }
+  })
+
+  it('finds the block of another stream that fits', () => {
+    const records = new RecordTable()
+    const cache = new SlotCache(records, 2 ** 31, NO_POOL, undefined, undefined, false) // no peak forbids a take
+    const known = new Float64Array(MOST_STREAMS ** 2).fill(Infinity)
+    for (const units of sizes.filter((size, index) => size < 5000 || index % 97 === 0)) {
+      const blockUnits = classUnits(units)
+      const sizeClass = classOf(blockUnits)
+      const record = records.acquire()
+      records.words[(record << 4) | Word.units] = blockUnits
+      records.words[(record << 4) | Word.sizeClass] = sizeClass
+      cache.meet(0)
+      cache.handOut(0, record)
+      const block = cache.blockOf(record)
+      block.mark = 0
+      assert.ok(cache.put(block), `${units} units`)
+      cache['stackOf'](1, sizeClass).giver = cache['stackOf'](0, sizeClass)
+      assert.equal(cache.takeGiven(1, units, known, known), block, `${units} units`)
+    }
   })
 })
