@@ -3,8 +3,8 @@
 // entry, and dropping entries is one assignment however many they are. Counts and sums follow from the entries instead of
 // being kept at each allocation. What an alignment skips has an entry of its own, which is vacant, never anybody's.
 //
-// Entries are used again. Which use of an entry is meant tells the span that it was taken in: one begins whenever entries
-// are dropped, and knows up to where its own are still on the stack. A handle is an entry and a span.
+// Entries are used again. A span identifies one use of an entry. A new span starts at each drop; it knows its highest entry that is
+// still on the stack. A handle is an entry and a span.
 //
 // The engine can cut a call short wherever a function or the next round of a loop begins. Each change is therefore worked out first, and
 // then stored without a call or a loop between the stores, so that a cut call leaves the stack whole.

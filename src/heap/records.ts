@@ -29,8 +29,8 @@ export const enum Word {
   binPrevious = 5,
   binNext = 6,
   /**
-   * what must complete before a free block is used: equal keys are ordered among themselves, 0 is nothing; of a block
-   * that is handed out to several threads the key of the stream whose it is, of another one see pool/caching/block.ts
+   * of a free block: the slot + 1 of the stream whose work must complete first, 0 for none; blocks of equal keys are ordered among
+   * themselves. Of a live block of a shared pool: its stream's slot + 1. Of a live block of one thread: unused, see pool/caching/block.ts
    */
   key = 7,
   /** index of the range that the block lies in */

@@ -33,9 +33,9 @@ import { StreamSlots } from './stream-slots.js'
 
 export { MOST_STREAMS, type Reach }
 
-/** Marks of one stream that are watched at a time; a further one takes the place of the newest. */
+/** Marks of one stream that are watched at a time; a further one replaces the newest. */
 const MOST_MARKS = 64
-/** Where so many are watched, marks between two questions whether there is room: a stream that is far behind mostly is so for a while. */
+/** When the list is full, the driver is asked only after so many new marks: a stream that lags usually keeps lagging. */
 const MARKS_PER_QUESTION = MOST_MARKS / 2
 
 export interface Mark {

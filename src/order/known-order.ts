@@ -2,8 +2,8 @@
 export const MOST_STREAMS = 64
 
 /**
- * By slot: the marks that are complete once some mark is. Slots beyond its end were unused when it was taken. An array, since to
- * make one costs half of what a Float64Array does.
+ * A vector timestamp of a mark: for each stream slot, its latest mark that is complete once this one is. Missing entries are 0. An array,
+ * since making one costs half of what a Float64Array does.
  */
 export type Reach = readonly number[]
 

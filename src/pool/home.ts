@@ -40,8 +40,8 @@ export interface BufferHome {
   /** told before work on an open `stream` is submitted that uses a live block: of pools that look for mistakes */
   noteUse?(stream: Stream, call: string): void
   /**
-   * Gives the buffer back to its owner. Of each kind of home by itself, though all do the same: so the engine sees which one it is
-   * once, and there which owner; kinds whose pools take their time do it by `freeSlowly`.
+   * Gives the buffer back to its owner. Each class repeats this body, so that its call sites stay monomorphic. Classes whose pools
+   * are slow anyway call `freeSlowly`.
    */
   free(buffer: DeviceBuffer, stream?: Stream): void
   /** the home of the same buffer with another owner */

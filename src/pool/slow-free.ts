@@ -1,6 +1,6 @@
-// The free of a buffer whose pool takes its time anyway: it calls the driver, keeps lists, or passes the buffer on. The engine
-// compiles into a loop that frees buffers whatever `free` leads to, up to a limit, so that pools of one kind would take the room of another.
-// It never takes in a call of which it has seen more than four kinds of objects, and so the one here is shown five.
+// The free of a buffer whose pool is slow anyway: it calls the driver, keeps lists, or passes the buffer on. V8 inlines `free` into hot
+// loops until an inlining budget is spent, and slow pools must not use up that budget. A call site that has seen more than
+// four shapes of receivers is megamorphic, and never inlined; the one here is made megamorphic at import.
 
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -11,15 +11,14 @@ export function freeSlowly(owner: BufferOwner, buffer: DeviceBuffer, stream?: St
   owner.release(buffer, stream)
 }
 
-/** Objects of five shapes. */
-const STRANGERS: readonly BufferOwner[] = [
+/** Owners of five shapes. */
+const SHAPES: readonly BufferOwner[] = [
   { a: 0, release() {} } as BufferOwner,
   { b: 0, release() {} } as BufferOwner,
   { c: 0, release() {} } as BufferOwner,
   { d: 0, release() {} } as BufferOwner,
   { e: 0, release() {} } as BufferOwner,
 ]
-/** The engine takes notes of a function only after some calls. */
-const LESSONS = 100
-for (let lesson = 0; lesson < LESSONS; lesson++)
-  for (const stranger of STRANGERS) freeSlowly(stranger, {} as DeviceBuffer)
+/** Calls after which V8 collects type feedback for a function. */
+const FEEDBACK_CALLS = 100
+for (let call = 0; call < FEEDBACK_CALLS; call++) for (const shape of SHAPES) freeSlowly(shape, {} as DeviceBuffer)

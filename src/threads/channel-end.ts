@@ -21,7 +21,7 @@ export function take<Message>(end: BroadcastChannel): Message | undefined {
   return receiveMessageOnPort(end as unknown as MessagePort)?.message as Message | undefined
 }
 
-/** The next message, of which is known that it was sent: only to a thread that is being terminated, nothing is given any more. */
+/** Spins until a message that was sent already arrives. Node delivers nothing to a terminating thread, whose termination ends the loop. */
 export function takeSent<Message>(end: BroadcastChannel): Message {
   for (;;) {
     const message = take<Message>(end)

@@ -20,9 +20,9 @@ const MOST_WAITS = 20
 export class Door {
   /** whether the keeper has shut the doors; then by thread, a line each: whether it is inside */
   private readonly words: Int32Array
-  /** that of this thread */
+  /** where this thread's word is */
   private index = 0
-  /** it has waited for those inside, too */
+  /** shut, and no thread is inside any more */
   private hasShut = false
   /** by thread: 1 for one that stayed inside when the doors were shut last, since it was stopped there */
   private readonly stuck = new Uint8Array(MOST_WORKERS + 1)

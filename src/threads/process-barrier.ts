@@ -9,8 +9,8 @@ const PRIVATE_EXPEDITED = 8
 const REGISTER_PRIVATE_EXPEDITED = 16
 
 /**
- * What every thread of the process has stored before it is interrupted by the returned function is seen by the caller after
- * that, and what it loads later is what the caller has stored before. Null where the system has no such thing.
+ * A function that is a full memory barrier on every thread of the process when it is called (membarrier, private expedited). Null where
+ * the system has none.
  */
 export function openProcessBarrier(): (() => void) | null {
   const call = process.platform === 'linux' ? MEMBARRIER[process.arch] : undefined

@@ -74,8 +74,7 @@ export class ThreadRegistry {
   }
 
   /**
-   * The thread has ended, which only others can say: nothing of it runs any more. Returns whether it was alive, so that of
-   * several who say so one cleans up.
+   * Marks a thread as dead. Returns true to exactly one caller, which must clean up.
    */
   bury(worker: number): boolean {
     const word = this.wordOf(worker)

@@ -1,6 +1,6 @@
 // A pool that only ever appends: memory for what lives and dies together, such as the scratch of one frame. Everything is
 // given back at once, by a reset or by rewinding to a mark, in the order of a stream; a single free makes its buffer
-// stale and no more. Where a block goes is heap/bump.ts, whose streams wait for whom is turns.ts.
+// stale and no more. Placement: heap/bump.ts. Stream order: turns.ts.
 //
 // A call that is cut short leaves the arena whole. A buffer that it was about to hand out stays on the stack until a reset or rewind.
 

@@ -1,8 +1,7 @@
-// Order between streams that share memory which is given back all at once. A turn begins with a giving back, on one
-// stream: that stream waits for the others that used the memory, and whoever uses it later in the turn waits for that
-// point of the first one, once. With a single stream nothing is ever asked of the driver.
+// Order between streams that share an arena. Each reset starts a turn on one stream. That stream waits for every stream that used the
+// arena; a stream that allocates in the new turn first waits, once, for the reset. With a single stream the driver is never called.
 //
-// A call that is cut short makes streams wait more often, if anything, never less.
+// A call that is cut short can only make streams wait more often.
 
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'

@@ -107,7 +107,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   }
 
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    // Two calls: of a stream that may be either one the engine would have to find out what it is.
+    // Two call sites on purpose: one variable for both streams would lose V8's type feedback.
     if (stream === undefined) return this.take(bytes, this.defaultStream, alignment, false)!
     return this.take(bytes, stream, alignment, false)!
   }
@@ -116,7 +116,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
     return this.take(bytes, stream, alignment, true)
   }
 
-  /** Where nothing helps, null if the allocation `mayFail`, else OutOfMemoryError is thrown: so the engine knows what it gets. */
+  /** Returns null when memory runs out and `mayFail` is set; otherwise throws OutOfMemoryError. */
   private take(bytes: number, stream: Stream, alignment: number | undefined, mayFail: boolean): DeviceBuffer | null {
     const slot = stream.slot
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.

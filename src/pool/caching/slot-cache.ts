@@ -37,8 +37,8 @@ export function classUnits(units: number): number {
 const LARGE_CLASS = classOf(Limit.large)
 
 /**
- * From so many cached blocks on, in stacks that they would fill, a request that needs room is given that of a few; fewer go
- * back all, and merge with what is around them.
+ * If a stream caches at least so many full stacks of blocks, a miss evicts only the few that make room for it. With fewer cached, all of
+ * them go back to the heap, so that they can merge.
  */
 const MANY_STACKS = 16
 /** How many of them are looked at for the best place, at least; as many as it takes to find one, since to grow costs more. */

@@ -8,7 +8,7 @@ export interface Slots {
   /** units that are live now, and the most that were, as far as that was looked at */
   readonly liveUnits: number
   readonly peakUnits: number
-  /** Whether blocks are given back before new memory is taken; where not, they are when there is none. */
+  /** If true, the cache is drained before the pool grows; if false, only when it cannot grow. */
   readonly isWorthDraining: boolean
   /** Whether nothing is cached; false where that cannot be told. */
   readonly isEmpty: boolean

@@ -49,8 +49,8 @@ const CACHED_BLOCK_SHARE = 1 / 512
 const CACHED_STREAM_SHARE = 1 / 64
 /** Large blocks given back to the heaps, by all threads, after which the keeper is woken to place marks. */
 const FREES_PER_RING = 32
-/** Milliseconds that a thread which is said to have ended may take until the system has forgotten it. */
-const MOST_LOOKS = 200
+/** How long to wait for /proc to drop a thread that has exited. */
+const REAP_TIMEOUT_MS = 200
 const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
 
 /** Where the record of a block on its way between threads says which of the streams that had its slot it is for. */
@@ -542,7 +542,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     }
     const { registry } = this.state
     const isThere = () => registry.isAlive(worker) && registry.nameOf(worker) === thread
-    for (let looks = 0; looks < MOST_LOOKS && isThere() && !registry.look(worker); looks++) {
+    for (let looks = 0; looks < REAP_TIMEOUT_MS && isThere() && !registry.look(worker); looks++) {
       Atomics.wait(this.patience, 0, 0, 1)
     }
     return this.ask({ ask: 'reclaim', thread }) as Reclaimed

@@ -115,7 +115,7 @@ export class SharedSlots implements Slots {
     this.totals[Total.peakUnits] = this.liveUnits
   }
 
-  /** Draining makes all threads miss. It pays once more is cached than was live lately, and more than a little. */
+  /** Draining empties every thread's cache. It pays once cached memory exceeds both live memory and LITTLE_UNITS. */
   get isWorthDraining(): boolean {
     const cachedUnits = this.totals[Total.cachedUnits]
     return cachedUnits > Math.max(this.handedUnits - cachedUnits, LITTLE_UNITS)
