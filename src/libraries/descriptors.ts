@@ -38,11 +38,11 @@ export interface Connection {
 }
 
 /**
- * Passes an open file to one other process of the same user, which calls `acceptDescriptor` with the same path, and stays connected
- * with it. Creates a socket file at `path`, which must not exist, and removes it again. The descriptor stays the caller's, who may
- * close it as soon as this function has returned its promise; that is fulfilled once the other process has a descriptor of its own.
- * Rejects with DescriptorError: ETIMEDOUT when nobody took it, EPERM when a process of another user came, EBADF when it is not
- * open, ENOTSUP when this is not Linux, or what else the system says. Nothing is left behind.
+ * Passes an open file to one other process of the same user, and stays connected with it. That process calls `acceptDescriptor` with the
+ * same path. The call creates a socket file at `path`, which must not exist, and removes it again. The descriptor stays the
+ * caller's, who may close it once this function has returned its promise. The promise is fulfilled when the other process has a
+ * descriptor of its own. It rejects with a DescriptorError, and leaves nothing behind. Its codes: ETIMEDOUT, nobody came; EPERM, a
+ * process of another user came; EBADF, the descriptor is not open; ENOTSUP, this is not Linux; or the system's own.
  */
 export async function offerDescriptor(
   path: string,
@@ -71,10 +71,10 @@ export async function offerDescriptor(
 }
 
 /**
- * Takes the descriptor that another process of the same user passes to `path` with `offerDescriptor`, and stays connected with it.
- * Rejects with DescriptorError: ETIMEDOUT when none came, EPERM when a process of another user sends, EMFILE when this process has
- * too many open files, EPROTO when another program listens at `path`, ENOTSUP when this is not Linux, or what else the system says.
- * Nothing is left open.
+ * Takes the descriptor that another process of the same user passes at `path` with `offerDescriptor`, and stays connected with it. It
+ * rejects with a DescriptorError, and leaves nothing open. Its codes: ETIMEDOUT, nothing came; EPERM, a process of another user
+ * sends; EMFILE, this process has too many open files; EPROTO, another program listens at `path`; ENOTSUP, this is not Linux; or
+ * the system's own.
  */
 export async function acceptDescriptor(
   path: string,

@@ -2,8 +2,8 @@
 export const MOST_STREAMS = 64
 
 /**
- * A vector timestamp of a mark: for each stream slot, its latest mark that is complete once this one is. Missing entries are 0. An array,
- * since making one costs half of what a Float64Array does.
+ * A vector timestamp of a mark: for each stream slot, its latest mark that is complete once this one is. Missing entries are 0. It is an
+ * array, because an array is made in half the time of a Float64Array.
  */
 export type Reach = readonly number[]
 

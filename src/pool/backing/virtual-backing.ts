@@ -29,8 +29,8 @@ import { RemapBudget } from './remap-budget.js'
 /** Beyond what may move, new memory is taken up to this much of what was ever in use. */
 const MOST_OVER_USE = 1.25
 /**
- * Other threads may change the heap during a driver call. If they take our place, we retry with the same memory; the last attempt uses
- * gaps only, which nobody else can take.
+ * Other threads may change the heap during a driver call. If they take our place, we retry with the same memory. The last attempt uses
+ * gaps only: no other thread can take those.
  */
 const MOST_ATTEMPTS = 4
 /** How many times the device's memory each range has in addresses. */

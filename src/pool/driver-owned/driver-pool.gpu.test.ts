@@ -18,7 +18,7 @@ function poolOr(test: TestContext, options: DriverPoolOptions): DriverPool | nul
     return gpu.createDriverPool(options)
   } catch (error) {
     if (!(error instanceof PoolError)) throw error
-    test.skip(error.message)
+    test.skip(`this GPU or its host has no such pool: ${error.message}`)
     return null
   }
 }

@@ -1,3 +1,6 @@
+// What a shared pool promises, in one thread that plays several, so that each step is chosen; with threads of their own:
+// test/shared-pool-threads.test.ts. One file, long as the list of promises, since all cases share one set-up.
+
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { runInNewContext } from 'node:vm'
