@@ -94,25 +94,25 @@ function runArena(arena: ArenaPool, stream: Stream, bytes: number, calls: number
 /** As large as a buffer. */
 class Handle {
   constructor(
-    readonly home: object,
+    readonly allocation: object,
     readonly tag: number,
   ) {}
 }
 
 /** Nanoseconds of making an object as large as a buffer, and keeping it: what no allocator that returns one can be below. */
-export function objectNs(home: object, objects: number): number {
+export function objectNs(allocation: object, objects: number): number {
   checkCount(objects)
   const start = performance.now()
-  runObjects(home, objects)
+  runObjects(allocation, objects)
   return ((performance.now() - start) * 1e6) / objects
 }
 
-function runObjects(home: object, objects: number): void {
+function runObjects(allocation: object, objects: number): void {
   for (let object = 0; object < objects; object += PER_LIST) {
     const list = EMPTY_LIST.slice()
     kept = list
     for (let first = 0; first < PER_LIST; first += KEPT) {
-      for (let place = 0; place < KEPT; place++) list[place] = new Handle(home, place)
+      for (let place = 0; place < KEPT; place++) list[place] = new Handle(allocation, place)
     }
   }
 }

@@ -11,7 +11,7 @@ import { Bump } from '../src/heap/bump.js'
 import { RecordTable } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import type { Stream } from '../src/order/stream.js'
-import { ArenaLane } from '../src/pool/arena/arena-lane.js'
+import { ArenaAllocation } from '../src/pool/arena/arena-allocation.js'
 import { ArenaPool } from '../src/pool/arena/arena-pool.js'
 import { Turns } from '../src/pool/arena/turns.js'
 import { GrowableRange } from '../src/pool/backing/growable-range.js'
@@ -61,7 +61,7 @@ const CACHING: Subject<CachingPool> = {
 }
 
 const ARENA: Subject<ArenaPool> = {
-  classes: [ArenaPool, ArenaLane, Bump, Turns, GrowableRange],
+  classes: [ArenaPool, ArenaAllocation, Bump, Turns, GrowableRange],
   open: device => device.createArenaPool({ bytes: 2 * MiB, maxBytes: CAPACITY_BYTES / 2 }),
   prepare: world => {
     const {

@@ -48,7 +48,7 @@ function wrap(shared: SharedPoolDescriptor | SharedBlockDescriptor | SharedArena
   const beside = pool.allocate(5 * KiB) // that the limit does not count
   beside.free()
   const facts = {
-    isOurs: buffer.pool === counted && buffer.home.pool === pool && beside.pool === pool,
+    isOurs: buffer.pool === counted && buffer.allocation.pool === pool && beside.pool === pool,
     overLimit: counted.tryAllocate(5 * KiB) === null,
     live: counted.stats().liveBuffers,
   }

@@ -379,8 +379,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(POOL, FREED, [
     [
       'a block is taken back without the lock',
-      'return state.locked(() => state.registry.isAlive(home) || !slots.remoteFrees.takeBack(record, home))',
-      'return state.registry.isAlive(home) || !slots.remoteFrees.takeBack(record, home)',
+      'return state.locked(() => state.registry.isAlive(owner) || !slots.remoteFrees.takeBack(record, owner))',
+      'return state.registry.isAlive(owner) || !slots.remoteFrees.takeBack(record, owner)',
     ],
   ]),
   ...inFile(REMOTE_FREES, 'every block that is sent arrives once', [

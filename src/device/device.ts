@@ -470,7 +470,7 @@ export class Device implements Disposable {
   }
 
   private keepMapped<B extends MappedBuffer>(buffer: B): B {
-    this.keep(buffer.home)
+    this.keep(buffer.allocation)
     return buffer
   }
 

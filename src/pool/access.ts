@@ -4,7 +4,7 @@ import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { Context, unreachable } from '../driver/context.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
-import type { BufferSource } from './home.js'
+import type { BufferSource } from './allocation.js'
 
 /** A device, or anything that knows its device; or the processors of the host. */
 export type AccessLocation = { readonly context: Context } | 'host'
@@ -79,7 +79,7 @@ export function changePlainAccess(owner: Context, peer: Context, access: PoolAcc
   }
 }
 
-/** Refuses a stream, in the name of `call`, whose work cannot have used memory of `home`. */
+/** Refuses a stream, in the name of `call`, whose work cannot have used memory of `allocation`. */
 export function checkUser(call: string, stream: Stream, pool: BufferSource): void {
   checkIsStream(call, stream)
   if (pool.servesCaptures !== true) stream.checkUncaptured(call)

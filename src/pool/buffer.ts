@@ -5,7 +5,7 @@ import { type Context, unreachable } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
-import type { BufferHome, BufferOwner } from './home.js'
+import type { Allocation, BufferOwner } from './allocation.js'
 import type { Pool } from './pool.js'
 import type { TransferredBuffer } from './transferred.js'
 
@@ -14,54 +14,54 @@ import type { TransferredBuffer } from './transferred.js'
  * of a `using` block; after that every use throws PoolError, except disposing, which does nothing.
  */
 export class DeviceBuffer implements Disposable {
-  /** Made by pools. `tag` names one use of the home; a stale buffer's tag matches nothing. */
+  /** Made by pools. `tag` names one use of the allocation; a stale buffer's tag matches nothing. */
   constructor(
-    public home: BufferHome,
+    public allocation: Allocation,
     readonly tag: number,
   ) {}
 
   /** The pool, or outermost wrapper, that handed the buffer out. */
   get pool(): BufferOwner {
-    return this.home.owner
+    return this.allocation.owner
   }
 
   /** The stream it was allocated on; of a freed buffer perhaps that of the memory's next use. */
   get stream(): Stream {
-    return this.home.stream
+    return this.allocation.stream
   }
 
   /** What its pool knows it by, together with the tag. */
   get record(): number {
-    return this.home.record
+    return this.allocation.record
   }
 
   /** The device address, for kernels and any other library. */
   get ptr(): number {
-    return this.home.addressOf(this.record, this.tag, 'ptr')
+    return this.allocation.addressOf(this.record, this.tag, 'ptr')
   }
 
   /** Bytes asked for. */
   get byteLength(): number {
-    return this.home.requestedBytesOf(this.record, this.tag, 'byteLength')
+    return this.allocation.requestedBytesOf(this.record, this.tag, 'byteLength')
   }
 
   /** The number of the device that the memory is on. */
   get device(): number {
-    return this.home.pool.context.ordinal
+    return this.allocation.pool.context.ordinal
   }
 
   get context(): Context {
-    return this.home.pool.context
+    return this.allocation.pool.context
   }
 
   /** Whether work of `context` can use the memory: always its own device's, another one's where that was given access. */
   reachableFrom(context: Context): boolean {
-    return context === this.context || this.home.pool.reachableFrom(context)
+    return context === this.context || this.allocation.pool.reachableFrom(context)
   }
 
   /** True after the buffer was freed or its pool closed. */
   get freed(): boolean {
-    return !this.home.isLive(this.record, this.tag)
+    return !this.allocation.isLive(this.record, this.tag)
   }
 
   /**
@@ -71,20 +71,20 @@ export class DeviceBuffer implements Disposable {
    * waits on the host.
    */
   free(stream?: Stream): void {
-    this.home.free(this, stream)
+    this.allocation.free(this, stream)
   }
 
   /** `free()` at the end of a `using` block; nothing when already freed. */
   [Symbol.dispose](): void {
-    if (this.home.isLive(this.record, this.tag)) this.home.free(this)
+    if (this.allocation.isLive(this.record, this.tag)) this.allocation.free(this)
   }
 
   /** Work submitted to `stream` before the free uses this buffer too: its memory then waits for that work as well. */
   recordUse(stream: Stream): void {
     checkIsStream('recordUse', stream)
-    if (this.home.pool.servesCaptures === true) stream.checkUsable('recordUse')
+    if (this.allocation.pool.servesCaptures === true) stream.checkUsable('recordUse')
     else stream.checkOpen('recordUse')
-    this.home.recordUse(this.record, this.tag, stream)
+    this.allocation.recordUse(this.record, this.tag, stream)
   }
 
   /**
@@ -92,7 +92,7 @@ export class DeviceBuffer implements Disposable {
    * PoolError. Throws PoolError for a buffer of a pool that no threads share.
    */
   transfer(): TransferredBuffer {
-    const { pool } = this.home
+    const { pool } = this.allocation
     if (pool.transfer === undefined) {
       throw new PoolError('transfer: the pool is one of this thread; make it with { shared: true }')
     }
@@ -104,7 +104,7 @@ export class DeviceBuffer implements Disposable {
    * itself; `call` is its name for messages. Copies and launches tell it by themselves; other pools do nothing.
    */
   noteUse(stream: Stream, call: string): void {
-    this.home.noteUse?.(stream, call)
+    this.allocation.noteUse?.(stream, call)
   }
 
   /**
@@ -222,8 +222,8 @@ export class DeviceBuffer implements Disposable {
 
   /** The address of a part, after checking that the buffer has it. */
   rangeOf(call: string, byteOffset: number, byteLength: number): number {
-    const ptr = this.home.addressOf(this.record, this.tag, call)
-    const whole = this.home.requestedBytesOf(this.record, this.tag, call)
+    const ptr = this.allocation.addressOf(this.record, this.tag, call)
+    const whole = this.allocation.requestedBytesOf(this.record, this.tag, call)
     for (const [name, value] of [
       ['byteOffset', byteOffset],
       ['byteLength', byteLength],
@@ -240,7 +240,7 @@ export class DeviceBuffer implements Disposable {
 
   /** The bytes from `byteOffset` to the end. */
   private rest(call: string, byteOffset: number): number {
-    return Math.max(0, this.home.requestedBytesOf(this.record, this.tag, call) - byteOffset)
+    return Math.max(0, this.allocation.requestedBytesOf(this.record, this.tag, call) - byteOffset)
   }
 
   private sourceOf(call: string, source: DeviceBuffer, byteOffset: number, byteLength: number): number {

@@ -128,7 +128,7 @@ export class GpuDevice extends TestGpu {
 
   createGrowableBuffer(options: GrowableOptions): GrowableBuffer {
     const buffer = GrowableBuffer.create(this.clocks, this.defaultStream, options)
-    this.opened(buffer.home)
+    this.opened(buffer.allocation)
     return buffer
   }
 

@@ -34,14 +34,14 @@ const skip = obstacle()
 
 describe('two GPUs', { skip }, () => {
   if (skip !== false) return
-  const [home, peer] = [new GpuDevice(0), new GpuDevice(1)]
+  const [allocation, peer] = [new GpuDevice(0), new GpuDevice(1)]
   after(() => {
-    for (const gpu of [home, peer]) gpu.close()
+    for (const gpu of [allocation, peer]) gpu.close()
   })
-  const assertIntact = () => assert.deepEqual([...home.damages(), ...peer.damages()], [])
+  const assertIntact = () => assert.deepEqual([...allocation.damages(), ...peer.damages()], [])
 
   it('work side by side in one thread', () => {
-    const gpus = [home, peer]
+    const gpus = [allocation, peer]
     const buffers = gpus.map(gpu => gpu.createPool().allocate(64 * MiB, gpu.createStream()))
     for (let round = 1; round <= 20; round++) {
       for (const [index, gpu] of gpus.entries()) gpu.stamp(buffers[index], 10 * round + index)
@@ -59,22 +59,22 @@ describe('two GPUs', { skip }, () => {
   })
 
   it('copy between each other without access, in order', () => {
-    using stream = home.createStream()
+    using stream = allocation.createStream()
     using peerStream = peer.createStream()
-    const source = home.createPool().allocate(32 * MiB, stream)
+    const source = allocation.createPool().allocate(32 * MiB, stream)
     const target = peer.createPool().allocate(32 * MiB, peerStream)
-    const back = home.createPool().allocate(32 * MiB, stream)
+    const back = allocation.createPool().allocate(32 * MiB, stream)
     for (let round = 1; round <= 10; round++) {
-      home.spin(stream, 1)
-      home.stamp(source, round)
+      allocation.spin(stream, 1)
+      allocation.stamp(source, round)
       order(stream, peerStream)
       target.copyFrom(source)
       order(peerStream, stream)
-      home.stamp(source, 1000)
+      allocation.stamp(source, 1000)
       peer.compare(target, round)
       peer.spin(peerStream, 1)
       back.copyFrom(target)
-      home.compare(back, round)
+      allocation.compare(back, round)
       order(stream, peerStream)
     }
     assertIntact()
@@ -88,12 +88,12 @@ describe('two GPUs', { skip }, () => {
   })
 
   it('memory that a stream of the other one uses is given to nobody before that is done', () => {
-    using stream = home.createStream()
+    using stream = allocation.createStream()
     using peerStream = peer.createStream()
-    const pool = home.createPool()
+    const pool = allocation.createPool()
     const source = pool.allocate(64 * MiB, stream)
     const target = peer.createPool().allocate(64 * MiB, peerStream)
-    home.stamp(source, 7)
+    allocation.stamp(source, 7)
     order(stream, peerStream)
     const release = peer.hold(peerStream)
     target.copyFrom(source)
@@ -102,7 +102,7 @@ describe('two GPUs', { skip }, () => {
     source.free()
     const other = pool.allocate(64 * MiB, stream)
     assert.notEqual(other.ptr, ptr)
-    home.stamp(other, 8)
+    allocation.stamp(other, 8)
     release()
     peer.compare(target, 7)
     assertIntact()
@@ -113,23 +113,23 @@ describe('two GPUs', { skip }, () => {
 
   it('reach a pool that was opened to them: what is there, what comes, and what moves', () => {
     using stream = peer.createStream()
-    const pool = home.createPool({ maxPoolBytes: 64 * MiB, backing: 'virtual' })
+    const pool = allocation.createPool({ maxPoolBytes: 64 * MiB, backing: 'virtual' })
     const early = pool.allocate(8 * MiB)
     pool.setAccess(peer, 'readWrite')
     const used = [early, ...Array.from({ length: 6 }, () => pool.allocate(8 * MiB))]
     const touch = (buffer: DeviceBuffer, stamp: number) => {
       peer.stamp(buffer, stamp, stream)
       peer.synchronize()
-      home.compare(buffer, stamp)
+      allocation.compare(buffer, stamp)
     }
     for (const [index, buffer] of used.entries()) touch(buffer, index + 1)
     for (const buffer of used.filter((_, index) => index % 2 === 1)) buffer.free()
-    home.synchronize()
+    allocation.synchronize()
     touch(pool.allocate(24 * MiB), 99)
     assertIntact()
     pool.setAccess(peer, 'none')
-    home.stamp(early, 5)
-    home.compare(early, 5)
+    allocation.stamp(early, 5)
+    allocation.compare(early, 5)
     assert.throws(() => peer.stamp(early, 1, stream), { name: 'PoolError', message: /setAccess/ })
     assertIntact()
     pool.setAccess(peer, 'readWrite')
@@ -139,13 +139,13 @@ describe('two GPUs', { skip }, () => {
   })
 
   it('reach plain allocations by peer access, which is enabled once', () => {
-    const pool = home.createPool({ backing: 'segments' })
+    const pool = allocation.createPool({ backing: 'segments' })
     const early = pool.allocate(8 * MiB)
-    for (let round = 0; round < 2; round++) peer.context.enablePeerAccess(home.context)
-    for (const buffer of [early, pool.allocate(100 * MiB), home.createPlainPool().allocate(8 * MiB)]) {
+    for (let round = 0; round < 2; round++) peer.context.enablePeerAccess(allocation.context)
+    for (const buffer of [early, pool.allocate(100 * MiB), allocation.createPlainPool().allocate(8 * MiB)]) {
       peer.stamp(buffer, 3, peer.defaultStream)
       peer.synchronize()
-      home.compare(buffer, 3)
+      allocation.compare(buffer, 3)
     }
     assertIntact()
   })
@@ -153,16 +153,16 @@ describe('two GPUs', { skip }, () => {
   for (const backing of ['virtual', 'segments'] as const) {
     it(`share a pool when one runs full, also with work pending: ${backing}`, () => {
       const random = new Random(3)
-      const streams = [home.defaultStream, home.createStream(), home.createStream()]
+      const streams = [allocation.defaultStream, allocation.createStream(), allocation.createStream()]
       const lender = peer.createPool({ backing })
       const theirs = peer.createStream()
-      using pool = withFallback(home.createPool({ maxPoolBytes: 2 * MiB }), lender)
+      using pool = withFallback(allocation.createPool({ maxPoolBytes: 2 * MiB }), lender)
       const held: { buffer: DeviceBuffer; stamp: number }[] = []
       for (let step = 1; step <= 300; step++) {
         const stream = streams[random.below(streams.length)]
-        if (random.below(4) === 0) home.spin(stream, random.fraction())
+        if (random.below(4) === 0) allocation.spin(stream, random.fraction())
         const buffer = pool.allocate(4 * random.logUniform(256, 8 * MiB), stream)
-        home.stamp(buffer, step)
+        allocation.stamp(buffer, step)
         held.push({ buffer, stamp: step })
         // The lending device goes on with memory of the same pool.
         const own = lender.allocate(4 * random.logUniform(256, 8 * MiB), theirs)
@@ -171,14 +171,14 @@ describe('two GPUs', { skip }, () => {
         own.free()
         while (held.length > 6) {
           const [one] = held.splice(random.below(held.length), 1)
-          home.compare(one.buffer, one.stamp)
+          allocation.compare(one.buffer, one.stamp)
           one.buffer.free()
         }
       }
       assert.ok(pool.fallbacks > 50, `${pool.fallbacks} fallbacks`)
       assertIntact()
       for (const { buffer, stamp } of held) {
-        home.compare(buffer, stamp)
+        allocation.compare(buffer, stamp)
         assert.equal(buffer.readSync(0, 1)[0], stamp & 255)
         buffer.free()
       }

@@ -36,8 +36,8 @@ import { type SharedPoolState, type SharedRoom, SharedState } from './shared/sha
 import { UnlockedDriver } from './shared/unlocked-driver.js'
 
 /** The pool that a buffer's memory comes from, whichever wrappers stand in between. */
-export function sourceOf({ home }: DeviceBuffer): unknown {
-  return home.pool
+export function sourceOf({ allocation }: DeviceBuffer): unknown {
+  return allocation.pool
 }
 
 /** A simulated device of 64 MiB, or as the options say; or one more of a driver that has several. */

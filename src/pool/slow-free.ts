@@ -3,8 +3,8 @@
 // four shapes of receivers is megamorphic, and never inlined; the one here is made megamorphic at import.
 
 import type { Stream } from '../order/stream.js'
+import type { BufferOwner } from './allocation.js'
 import type { DeviceBuffer } from './buffer.js'
-import type { BufferOwner } from './home.js'
 
 /** Gives the buffer back to its owner. */
 export function freeSlowly(owner: BufferOwner, buffer: DeviceBuffer, stream?: Stream): void {

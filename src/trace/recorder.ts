@@ -51,7 +51,7 @@ export class RecordedPool extends Wrapper {
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const ptr = buffer.home.addressOf(buffer.record, buffer.tag, 'free')
+    const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'free')
     const { byteLength } = buffer
     super.release(buffer, stream)
     const handle = (stream ?? buffer.stream).handle

@@ -57,7 +57,7 @@ describe('arena: memory', () => {
     const pool = withFallback(arena, plain)
     using large = pool.allocate(5 * MiB)
     using small = pool.allocate(1 * MiB)
-    assert.deepEqual([large.home.pool, small.home.pool, pool.fallbacks], [plain, arena, 1])
+    assert.deepEqual([large.allocation.pool, small.allocation.pool, pool.fallbacks], [plain, arena, 1])
   })
 
   it('alignment, also where the arena does not begin at a multiple of it', () => {

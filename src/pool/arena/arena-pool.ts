@@ -21,7 +21,7 @@ import type { CloseReport } from '../caching/caching-pool.js'
 import { choice } from '../caching/options.js'
 import { shortageOf } from '../out-of-memory.js'
 import { Pool, type PoolStats } from '../pool.js'
-import { ArenaLane, type LaneArena } from './arena-lane.js'
+import { ArenaAllocation, type LaneArena } from './arena-allocation.js'
 import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
 import { Turns } from './turns.js'
 
@@ -66,7 +66,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   private readonly firstUnit: number
   private readonly lastUnit: number
   /** of the last allocation or reset: its stream needs no check but that it is open */
-  private lane: ArenaLane
+  private lane: ArenaAllocation
   private resets = 0
   private growths = 0
   private peakReservedBytes: number
@@ -92,7 +92,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     // Nothing fits until a stream has joined: `takeSlowly` raises the limit.
     this.bump = new Bump(this.firstUnit, this.firstUnit)
     this.turns = new Turns(clocks)
-    this.lane = new ArenaLane(this, this, defaultStream, this.bump.span)
+    this.lane = new ArenaAllocation(this, this, defaultStream, this.bump.span)
   }
 
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
@@ -130,7 +130,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
 
   /** The buffer is stale from now on; its memory comes back with the next reset, or when the arena is rewound to below it. */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    if (!buffer.home.isLive(0, buffer.tag)) this.refuseStale('free')
+    if (!buffer.allocation.isLive(0, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
     stream.checkUncaptured('free')
@@ -298,10 +298,10 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   }
 
   /** What is allocated next for `stream` belongs to this lane. */
-  private follow(stream: Stream): ArenaLane {
+  private follow(stream: Stream): ArenaAllocation {
     const { lane, bump } = this
     if (lane.stream === stream && lane.span === bump.span) return lane
-    this.lane = new ArenaLane(this, this, stream, bump.span)
+    this.lane = new ArenaAllocation(this, this, stream, bump.span)
     return this.lane
   }
 

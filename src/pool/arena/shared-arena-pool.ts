@@ -16,7 +16,7 @@ import { checkAlignment } from '../caching/alignment.js'
 import type { CloseReport } from '../caching/caching-pool.js'
 import { shortageOf } from '../out-of-memory.js'
 import { Pool, type PoolStats } from '../pool.js'
-import { RecordHome, type RecordPool } from '../record-home.js'
+import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred.js'
 import { openArenaMemory } from './arena-memory.js'
 import { type ArenaOptions, alignUnitsOf, parseArenaOptions, unitsOf } from './arena-pool.js'
@@ -308,7 +308,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
       const word = this.state.streams[record]
       const slot = word % MOST_STREAMS
       const stream = streamIn(this.clocks, slot, (word - slot) / MOST_STREAMS) ?? this.defaultStream
-      return new DeviceBuffer(new RecordHome(this, record, stream), tag)
+      return new DeviceBuffer(new RecordAllocation(this, record, stream), tag)
     } catch (error) {
       this.unclaim(claimed)
       throw error
@@ -371,7 +371,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     state.owners[unit] = ownerOf(epoch, state.thread)
     state.count(epoch, Tally.buffers, this.unitsAt(unit), bytes)
     state.tally[Tally.allocations]++
-    return new DeviceBuffer(new RecordHome(this, unit, stream), epoch)
+    return new DeviceBuffer(new RecordAllocation(this, unit, stream), epoch)
   }
 
   /** A live buffer is this thread's no more. Another one may have reset the arena at this moment, and have the memory. */

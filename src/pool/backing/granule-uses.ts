@@ -21,9 +21,9 @@ export class GranuleUses {
     private readonly seen: Float64Array,
     region: Region | null,
   ) {
-    const home = region ?? new Region(new ArrayBuffer(granules * 12 + 64))
-    this.keys = home.int32(granules)
-    this.stamps = home.float64(granules)
+    const room = region ?? new Region(new ArrayBuffer(granules * 12 + 64))
+    this.keys = room.int32(granules)
+    this.stamps = room.float64(granules)
   }
 
   /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */

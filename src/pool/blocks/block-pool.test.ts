@@ -122,7 +122,7 @@ describe('block pool: blocks', () => {
       },
     )
     const plain = device.createPlainPool()
-    assert.equal(withFallback(pool, plain).allocate(1 * MiB).home.pool, plain)
+    assert.equal(withFallback(pool, plain).allocate(1 * MiB).allocation.pool, plain)
   })
 
   it('grows by whole slabs, the last of which may be smaller', () => {
@@ -199,7 +199,7 @@ describe('block pool: blocks', () => {
     const first = pool.allocate(BLOCK)
     const { ptr } = first
     first.free()
-    Object.assign(first.home, { tag: (2 ** 28 - 2) * 8 })
+    Object.assign(first.allocation, { tag: (2 ** 28 - 2) * 8 })
     const stale = [first]
     for (let round = 0; round < 5; round++) {
       const buffer = pool.allocate(1 + round)
@@ -209,7 +209,7 @@ describe('block pool: blocks', () => {
       stale.push(buffer)
       pool.check()
     }
-    assert.equal(new Set(stale.map(buffer => buffer.home)).size, 2)
+    assert.equal(new Set(stale.map(buffer => buffer.allocation)).size, 2)
   })
 })
 

@@ -126,7 +126,7 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const block = buffer.home as FixedBlock
+    const block = buffer.allocation as FixedBlock
     const { slot } = block.stream
     // A block that other streams use has another tag than its buffer.
     if (stream !== undefined || slot < 0 || block.tag !== buffer.tag) this.releaseSlowly(buffer, stream)
@@ -246,7 +246,7 @@ export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
 
   /** A free on a named or closed stream, or of a block that other streams use. */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const block = buffer.home as FixedBlock
+    const block = buffer.allocation as FixedBlock
     if (!block.isLive(block.record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {

@@ -12,7 +12,7 @@ const KEYS = 4
 const keeper = { blockBytes: 4096 } as FixedBlockKeeper
 
 interface Handle {
-  readonly home: FixedBlock
+  readonly allocation: FixedBlock
   readonly tag: number
   readonly block: number
   readonly slack: number
@@ -51,12 +51,12 @@ class Shadowed {
   take(key: number, slack = 0): boolean {
     const { blocks } = this
     const own = this.free.findLast(block => block.key === key) ?? this.free.findLast(block => block.key === 0)
-    const home = takeNewest(blocks, blocks.ringOf(key), slack)
-    assert.equal(home !== null, own !== undefined, 'a block of its own or one that depends on nothing')
-    if (own === undefined || home === null) return false
-    assert.equal(home.record, own.block, 'the newest block, its own before others')
+    const allocation = takeNewest(blocks, blocks.ringOf(key), slack)
+    assert.equal(allocation !== null, own !== undefined, 'a block of its own or one that depends on nothing')
+    if (own === undefined || allocation === null) return false
+    assert.equal(allocation.record, own.block, 'the newest block, its own before others')
     this.free.splice(this.free.indexOf(own), 1)
-    const handle = { home, tag: home.tag, block: own.block, slack, shared: false }
+    const handle = { allocation, tag: allocation.tag, block: own.block, slack, shared: false }
     this.held.push(handle)
     this.everyHandle.push(handle)
     this.peak = Math.max(this.peak, this.held.length)
@@ -66,24 +66,24 @@ class Shadowed {
   put(handle: Handle, key: number, later: boolean): void {
     if (later) this.clock[key]++
     const stamp = key === 0 ? 0 : this.clock[key]
-    const { home } = handle
-    assert.equal(home.tag === handle.tag, !handle.shared)
+    const { allocation } = handle
+    assert.equal(allocation.tag === handle.tag, !handle.shared)
     if (handle.shared) return
-    if (key === 0) this.blocks.putSettled(home)
-    else if (home.ring === this.blocks.ringOf(key)) this.blocks.put(home, stamp)
-    else this.blocks.putInto(this.blocks.ringOf(key), home, stamp)
+    if (key === 0) this.blocks.putSettled(allocation)
+    else if (allocation.ring === this.blocks.ringOf(key)) this.blocks.put(allocation, stamp)
+    else this.blocks.putInto(this.blocks.ringOf(key), allocation, stamp)
     this.held.splice(this.held.indexOf(handle), 1)
     this.free.push({ block: handle.block, key, stamp })
-    assert.notEqual(home.tag, handle.tag, 'a second time')
+    assert.notEqual(allocation.tag, handle.tag, 'a second time')
   }
 
   share(handle: Handle): void {
-    this.blocks.share(handle.home)
+    this.blocks.share(handle.allocation)
     handle.shared = true
   }
 
   defer(handle: Handle): void {
-    this.blocks.defer(handle.home)
+    this.blocks.defer(handle.allocation)
     this.held.splice(this.held.indexOf(handle), 1)
     this.deferred.push(handle)
   }
@@ -126,9 +126,9 @@ class Shadowed {
     }
     const alive = new Set(held)
     for (const handle of this.everyHandle) {
-      const { home } = handle
-      assert.equal(home.isLive(handle.block, handle.tag), alive.has(handle))
-      if (alive.has(handle)) assert.deepEqual([home.slack, home.isShared], [handle.slack, handle.shared])
+      const { allocation } = handle
+      assert.equal(allocation.isLive(handle.block, handle.tag), alive.has(handle))
+      if (alive.has(handle)) assert.deepEqual([allocation.slack, allocation.isShared], [handle.slack, handle.shared])
     }
   }
 
@@ -194,15 +194,15 @@ test('a block whose generations are spent goes on as another object', () => {
     const world = new Shadowed()
     world.add(2)
     world.take(1)
-    world.held[0].home.tag = (2 ** 28 - 1 - left) * 8 + (world.held[0].tag & 7)
-    const spent = world.held[0].home
+    world.held[0].allocation.tag = (2 ** 28 - 1 - left) * 8 + (world.held[0].tag & 7)
+    const spent = world.held[0].allocation
     Object.assign(world.held[0], { tag: spent.tag })
-    const homes = new Set<FixedBlock>()
+    const allocations = new Set<FixedBlock>()
     for (let round = 0; round < 6; round++) {
       world.put(world.held[0], round % 2, round % 2 === 1)
       world.check()
       assert.equal(world.take(1, round), true)
-      homes.add(world.held[0].home)
+      allocations.add(world.held[0].allocation)
       world.check()
       if (round % 3 !== 2) continue
       world.share(world.held[0])
@@ -210,7 +210,7 @@ test('a block whose generations are spent goes on as another object', () => {
       world.putDeferred()
       world.take(1)
     }
-    assert.ok([...homes].some(home => home !== spent && home.record === spent.record))
+    assert.ok([...allocations].some(allocation => allocation !== spent && allocation.record === spent.record))
     world.finish()
   }
 })

@@ -1,9 +1,9 @@
-// A block of a block pool, live or free: what is known of it is in fields of an object, which is the home of its buffers, for
+// A block of a block pool, live or free: what is known of it is in fields of an object, which is the allocation of its buffers, for
 // the reasons of block.ts. There is one for each block that was ever handed out.
 
 import type { Stream } from '../../order/stream.js'
+import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
-import type { BufferHome, BufferOwner, BufferSource } from '../home.js'
 
 /** Bits; a handle has the tag that its block was taken with, and so never `shared`. */
 export const enum State {
@@ -54,7 +54,7 @@ export interface FixedBlockKeeper extends BufferSource {
   refuseStale(call: string): never
 }
 
-export class FixedBlock implements BufferHome {
+export class FixedBlock implements Allocation {
   /** the outermost wrapper that handed it out */
   wrapper: BufferOwner | null = null
   /** the stream of the allocation */

@@ -6,8 +6,8 @@
 import type { State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Stream } from '../../order/stream.js'
+import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
-import type { BufferHome, BufferOwner, BufferSource } from '../home.js'
 
 const STATE_MASK = 7
 
@@ -54,7 +54,7 @@ export class Stack {
   ) {}
 }
 
-export class Block implements BufferHome {
+export class Block implements Allocation {
   /** the outermost wrapper that handed it out; whether there is one is told by one comparison, who an object is by five */
   wrapper: BufferOwner | null = null
   stream: Stream

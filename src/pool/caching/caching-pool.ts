@@ -154,7 +154,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const block = buffer.home as Block
+    const block = buffer.allocation as Block
     const { tag } = block
     const { slot } = block.stream
     if (tag !== buffer.tag || tag > Tag.last || slot < 0 || stream !== undefined || !this.slots.put(block)) {
@@ -362,7 +362,7 @@ export class CachingPool extends Pool implements BlockKeeper, Disposable {
 
   /** A free on a named or closed stream, of a block that other streams use, whose record is spent, or that the cache has no place for. */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const block = buffer.home as Block
+    const block = buffer.allocation as Block
     if (!block.isLive(block.record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {

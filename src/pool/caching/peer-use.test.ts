@@ -266,7 +266,7 @@ describe('a buffer that a stream of another device uses', () => {
     ...POOLS,
     growable: (device: TestDevice) => {
       const buffer = device.createGrowableBuffer({ bytes: POOL_BYTES })
-      return { allocate: () => buffer, setAccess: () => {}, close: () => buffer.home.close() } as unknown as Pool
+      return { allocate: () => buffer, setAccess: () => {}, close: () => buffer.allocation.close() } as unknown as Pool
     },
   })) {
     it(`is waited for when its pool is closed, held or freed: ${kind}`, () => {

@@ -194,8 +194,8 @@ export class SlowPath {
       else others.waitForPeer(slot, use)
     }
     deferred.remove(block)
-    const home = this.reserve.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
-    return home.allocate(units, alignUnits, slot + 1)
+    const freed = this.reserve.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
+    return freed.allocate(units, alignUnits, slot + 1)
   }
 
   /** Grows as long as that leaves little slack, and waits on the host as long as it would leave much; 0 when that does not help. */

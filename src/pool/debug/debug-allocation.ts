@@ -10,8 +10,8 @@ import { DebugError, type Fault, type FaultSites, PoolError } from '../../base/e
 import { CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { checkIsStream, type Stream, streamName } from '../../order/stream.js'
+import type { Allocation, BufferOwner } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
-import type { BufferHome, BufferOwner } from '../home.js'
 import { freeSlowly } from '../slow-free.js'
 import { CallSite } from './call-site.js'
 import type { DebugPool } from './debug-pool.js'
@@ -26,7 +26,7 @@ interface Use {
   readonly site: CallSite | null
 }
 
-export class DebugAllocation implements BufferHome {
+export class DebugAllocation implements Allocation {
   owner: BufferOwner
   readonly stream: Stream
   readonly record: number
@@ -79,7 +79,7 @@ export class DebugAllocation implements BufferHome {
 
   recordUse(_record: number, _tag: number, stream: Stream): void {
     this.checkLive('recordUse')
-    this.block.home.recordUse(this.block.record, this.block.tag, stream)
+    this.block.allocation.recordUse(this.block.record, this.block.tag, stream)
     this.announced.add(stream)
   }
 

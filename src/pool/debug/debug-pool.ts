@@ -92,8 +92,8 @@ export class DebugPool extends CachingPool {
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    if (!(buffer.home instanceof DebugAllocation)) throw new PoolError('free: the buffer came from another pool')
-    this.end(buffer.home, stream)
+    if (!(buffer.allocation instanceof DebugAllocation)) throw new PoolError('free: the buffer came from another pool')
+    this.end(buffer.allocation, stream)
   }
 
   override deallocate(ptr: number, stream?: Stream): void {

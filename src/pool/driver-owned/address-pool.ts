@@ -11,7 +11,7 @@ import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { Pool, type PoolStats } from '../pool.js'
-import { RecordHome, type RecordPool } from '../record-home.js'
+import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 
 /** float64 of a record: the device address, where the caching pool keeps a stamp */
 const ADDRESS = 4
@@ -91,7 +91,7 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
     this.liveBytes += bytes
     this.peakLiveBytes = Math.max(this.peakLiveBytes, this.liveBytes)
     this.allocations++
-    return new DeviceBuffer(new RecordHome(this, record, stream), tag)
+    return new DeviceBuffer(new RecordAllocation(this, record, stream), tag)
   }
 
   // Where a loop frees buffers of several kinds of pool, the compiler takes in the `release` of each, until it has no room left

@@ -49,7 +49,7 @@ class Workload {
     if (shared === undefined) return
     await this.share(shared)
     this.attempt(() => {
-      const block = this.held.find(({ buffer }) => buffer.home.pool === shared)
+      const block = this.held.find(({ buffer }) => buffer.allocation.pool === shared)
       const imported = block && this.imported?.importBuffer(shared.exportPointer(block.buffer), a)
       if (imported) this.held.push({ buffer: imported, stamp: block.stamp })
     })
@@ -114,11 +114,11 @@ function assertRecovers({ device, pools, held, imported }: Workload): void {
     assert.equal(buffer.freed, false)
     if (stamp !== -1) assert.equal(buffer.readSync(buffer.byteLength - 1)[0], stamp, 'contents are kept')
   }
-  for (const { buffer } of held) if (buffer.home.pool === imported) buffer.free()
+  for (const { buffer } of held) if (buffer.allocation.pool === imported) buffer.free()
   imported?.close()
   for (const pool of pools) {
     pool.releaseThresholdBytes = 0
-    for (const { buffer } of held) if (buffer.home.pool === pool && !buffer.freed) buffer.free()
+    for (const { buffer } of held) if (buffer.allocation.pool === pool && !buffer.freed) buffer.free()
     assert.equal(pool.stats().liveBuffers, 0)
     pool.allocate(1 * MiB)
     pool.close()

@@ -189,7 +189,7 @@ export class DriverPool extends StreamOrderedPool {
     if (!(buffer instanceof DeviceBuffer)) {
       throw new TypeError(`exportPointer: buffer must be a DeviceBuffer, not ${describe(buffer)}`)
     }
-    if (buffer.home.pool !== this)
+    if (buffer.allocation.pool !== this)
       throw new PoolError('exportPointer: the buffer is none of this pool; ask its own pool')
     const ptr = this.addressOf(buffer.record, buffer.tag, 'exportPointer')
     const offset = this.offsetOf(buffer.record)

@@ -56,7 +56,7 @@ describe('a growable buffer on a GPU', () => {
       gpu.stamp(buffer, 7, each)
       if (each === other) buffer.recordUse(other)
       buffer.shrink(32 * MiB)
-      for (let turn = 0; turn < 20; turn++) assert.equal(buffer.home.settle(), false)
+      for (let turn = 0; turn < 20; turn++) assert.equal(buffer.allocation.settle(), false)
       assert.equal(buffer.mappedBytes, 256 * MiB)
       release()
       await buffer.settled()
@@ -149,7 +149,7 @@ describe('a growable buffer on a GPU', () => {
       gpu.compare(buffer, stamp, other)
       buffer.recordUse(other)
       event.record(other)
-      if (random.below(3) === 0) buffer.home.settle()
+      if (random.below(3) === 0) buffer.allocation.settle()
       stream.wait(event)
     }
     assert.deepEqual(gpu.damages(), [])

@@ -6,7 +6,7 @@ import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import { GrowableRange } from '../backing/growable-range.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
-import { checkLength, GrowableHome } from './growable-home.js'
+import { checkLength, GrowableAllocation } from './growable-allocation.js'
 import { MappedBuffer } from './mapped-buffer.js'
 
 /** How a growable buffer begins. */
@@ -39,12 +39,12 @@ export class GrowableBuffer extends MappedBuffer {
     }
     const granuleBytes = context.activate().cuMemGetAllocationGranularity(context.device)
     const reservedBytes = Math.ceil(capacityBytes / granuleBytes) * granuleBytes
-    const home = new GrowableHome(clocks, stream, reserve(context, granuleBytes, reservedBytes))
-    const buffer = new GrowableBuffer(home)
+    const allocation = new GrowableAllocation(clocks, stream, reserve(context, granuleBytes, reservedBytes))
+    const buffer = new GrowableBuffer(allocation)
     try {
       buffer.grow(bytes)
     } catch (error) {
-      home.discard()
+      allocation.discard()
       throw error
     }
     return buffer
@@ -52,7 +52,7 @@ export class GrowableBuffer extends MappedBuffer {
 
   /** The most it can grow to. */
   get capacityBytes(): number {
-    return this.home.range.capacityBytes
+    return this.allocation.range.capacityBytes
   }
 
   /**
@@ -61,7 +61,7 @@ export class GrowableBuffer extends MappedBuffer {
    * the driver refuses otherwise, everything is as before.
    */
   grow(bytes: number): void {
-    this.home.grow(bytes)
+    this.allocation.grow(bytes)
   }
 
   /**
@@ -71,7 +71,7 @@ export class GrowableBuffer extends MappedBuffer {
    * a typed view covers.
    */
   shrink(bytes: number): void {
-    this.home.shrink(bytes)
+    this.allocation.shrink(bytes)
   }
 }
 

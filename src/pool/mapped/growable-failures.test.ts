@@ -53,7 +53,7 @@ class Workload {
     this.hold(a)
     this.resize('grow', 30 * MiB)
     this.resize('shrink', 6 * MiB)
-    this.attempt(() => buffer.home.settle())
+    this.attempt(() => buffer.allocation.settle())
     this.attempt(() => buffer.settleSync())
     this.resize('grow', 60 * MiB)
     const view = buffer.array(Uint8Array)
@@ -199,7 +199,7 @@ describe('driver failures: growable buffer', () => {
       const device = new TestDevice({ capacityBytes: CAPACITY })
       device.driver.failCall({ call: '*', nth, code: 999 })
       try {
-        make(device).home.close()
+        make(device).allocation.close()
       } catch (error) {
         assert.ok(error instanceof CudaError || error instanceof PoolError, `${error}`)
       }
@@ -211,8 +211,8 @@ describe('driver failures: growable buffer', () => {
   it('what a buffer that cannot be made could not give back is given back with the device', () => {
     for (const call of ['cuMemRelease', 'cuMemAddressFree'] as const) {
       const device = new TestDevice({ capacityBytes: CAPACITY })
-      const { home, ptr } = device.createGrowableBuffer({ bytes: 20 * MiB }) // the probe of virtual memory is done
-      home.close()
+      const { allocation, ptr } = device.createGrowableBuffer({ bytes: 20 * MiB }) // the probe of virtual memory is done
+      allocation.close()
       device.driver.failCall({ call: 'cuMemMap', code: 999 })
       device.driver.failCall({ call, code: 999, onwards: true })
       assert.throws(() => device.createGrowableBuffer({ bytes: 20 * MiB }), { name: 'CudaError', call: 'cuMemMap' })
@@ -242,7 +242,7 @@ describe('driver failures: growable buffer', () => {
     })
     for (const finish of [
       (buffer: GrowableBuffer) => buffer.settleSync(),
-      (buffer: GrowableBuffer) => buffer.home.close(),
+      (buffer: GrowableBuffer) => buffer.allocation.close(),
     ]) {
       for (let nth = 1; nth <= freeing; nth++) {
         for (const onwards of [false, true]) {

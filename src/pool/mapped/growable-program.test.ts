@@ -120,7 +120,7 @@ class Program {
         capacityBytes: CAPACITY / 2 ** this.random.below(3),
         stream,
       })
-      if (this.careless) Object.assign(buffer.home, { isComplete: () => true })
+      if (this.careless) Object.assign(buffer.allocation, { isComplete: () => true })
       this.held.push({ buffer, ptr: buffer.ptr, stamps: Array(blocks).fill(-1), views: [] })
     } catch (error) {
       if (!(error instanceof OutOfMemoryError) && !(this.refusing && error instanceof RangeError)) throw error
@@ -175,7 +175,7 @@ class Program {
     }
     held.buffer.shrink(bytes)
     held.stamps.length = blocks
-    if (held.buffer.home.range.hasBeyond(bytes)) this.note('pending')
+    if (held.buffer.allocation.range.hasBeyond(bytes)) this.note('pending')
   }
 
   /** Fills some blocks, on the buffer's own stream. */
@@ -233,13 +233,13 @@ class Program {
   }
 
   private settle(): void {
-    for (const { home } of [...this.freed, ...this.held.map(each => each.buffer)]) home.settle()
+    for (const { allocation } of [...this.freed, ...this.held.map(each => each.buffer)]) allocation.settle()
   }
 
   private wait(): void {
     const { buffer } = this.anyHeld()
     buffer.settleSync()
-    assert.ok(!buffer.home.range.hasBeyond(buffer.byteLength))
+    assert.ok(!buffer.allocation.range.hasBeyond(buffer.byteLength))
   }
 
   /** A stream that no buffer calls its own is closed with its work unfinished. */

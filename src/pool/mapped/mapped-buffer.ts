@@ -2,24 +2,24 @@ import { untilDone } from '../../order/polling.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from '../access.js'
 import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
 import { DeviceBuffer } from '../buffer.js'
-import type { GrowableHome } from './growable-home.js'
+import type { GrowableAllocation } from './growable-allocation.js'
 
 /** A DeviceBuffer with addresses and memory that belong to it alone, and to no pool. */
 export abstract class MappedBuffer extends DeviceBuffer {
-  declare readonly home: GrowableHome
+  declare readonly allocation: GrowableAllocation
 
-  constructor(home: GrowableHome) {
-    super(home, 0)
+  constructor(allocation: GrowableAllocation) {
+    super(allocation, 0)
   }
 
   /** Memory is mapped in multiples of this. */
   get granularityBytes(): number {
-    return this.home.range.granuleBytes
+    return this.allocation.range.granuleBytes
   }
 
   /** Device memory that it has: at least its length, and what has not been given back yet. */
   get mappedBytes(): number {
-    return this.home.range.heldBytes
+    return this.allocation.range.heldBytes
   }
 
   /**
@@ -29,17 +29,17 @@ export abstract class MappedBuffer extends DeviceBuffer {
   setAccess(location: AccessLocation, access: PoolAccess): void
   setAccess(changes: readonly AccessChange[]): void
   setAccess(what: AccessLocation | readonly AccessChange[], access?: PoolAccess): void {
-    changeEach(what, access, (location, one) => this.home.changeAccess(location, one))
+    changeEach(what, access, (location, one) => this.allocation.changeAccess(location, one))
   }
 
   /** Resolves when all memory that was let go is given back, without blocking Node. */
   async settled(): Promise<void> {
-    await untilDone(() => this.home.settle())
+    await untilDone(() => this.allocation.settle())
   }
 
   /** Blocks until all memory that was let go is given back. */
   settleSync(): void {
-    this.home.settleSync()
+    this.allocation.settleSync()
   }
 
   /**
@@ -48,11 +48,17 @@ export abstract class MappedBuffer extends DeviceBuffer {
    */
   array<C extends TypedArrayConstructor>(type: C, count?: number): DeviceArray<TypedArrayOf<C>> {
     const most = Math.floor(this.byteLength / type?.BYTES_PER_ELEMENT)
-    return DeviceArray.allocate({ allocate: bytes => this.home.view(bytes) }, type, count ?? most, this.stream, 'array')
+    return DeviceArray.allocate(
+      { allocate: bytes => this.allocation.view(bytes) },
+      type,
+      count ?? most,
+      this.stream,
+      'array',
+    )
   }
 
   /** Asserts that length, views and memory tell one story. */
   check(): void {
-    this.home.check()
+    this.allocation.check()
   }
 }

@@ -19,7 +19,7 @@ import {
   receiveDescriptor,
   type Taken,
 } from './descriptor-passing.js'
-import { GrowableHome } from './growable-home.js'
+import { GrowableAllocation } from './growable-allocation.js'
 import { MappedBuffer } from './mapped-buffer.js'
 
 const FILE = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -71,10 +71,10 @@ class SharedRange extends GrowableRange {
  */
 export class SharedBuffer extends MappedBuffer {
   private constructor(
-    home: GrowableHome,
+    allocation: GrowableAllocation,
     private readonly range: SharedRange,
   ) {
-    super(home)
+    super(allocation)
   }
 
   /** New memory; nothing stays behind when there is none. */
@@ -119,14 +119,14 @@ export class SharedBuffer extends MappedBuffer {
   }
 
   private static mapped(clocks: Clocks, stream: Stream, range: SharedRange, bytes: number): SharedBuffer {
-    const home = new GrowableHome(clocks, stream, range)
+    const allocation = new GrowableAllocation(clocks, stream, range)
     try {
-      home.grow(bytes)
+      allocation.grow(bytes)
     } catch (error) {
-      home.discard()
+      allocation.discard()
       throw error
     }
-    return new SharedBuffer(home, range)
+    return new SharedBuffer(allocation, range)
   }
 
   /**
@@ -138,12 +138,12 @@ export class SharedBuffer extends MappedBuffer {
    */
   async share(path: string, options: PassOptions = {}): Promise<void> {
     checkShare('share', path, options)
-    this.home.addressOf(this.record, this.tag, 'share')
+    this.allocation.addressOf(this.record, this.tag, 'share')
     if (this.range.taken !== null)
       throw new PoolError('share: this buffer was opened here; let the process that made it share it')
     if (!this.stream.closed) await this.stream.finished()
     else this.stream.clocks.synchronize()
-    const byteLength = this.home.requestedBytesOf(this.record, this.tag, 'share')
+    const byteLength = this.allocation.requestedBytesOf(this.record, this.tag, 'share')
     const { handle, id, capacityBytes: memoryBytes } = this.range
     const descriptor = this.context.activate().cuMemExportToShareableHandle(handle, FILE)
     const announcement = { kind: 'buffer', id, byteLength, memoryBytes } as const

@@ -3,8 +3,8 @@
 
 import { State } from '../../heap/records.js'
 import type { Stream } from '../../order/stream.js'
+import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
-import type { BufferHome, BufferOwner, BufferSource } from '../home.js'
 
 /** What an adopted block asks of its pool. */
 export interface AdoptedKeeper extends BufferSource {
@@ -18,7 +18,7 @@ export interface AdoptedKeeper extends BufferSource {
   refuseStale(call: string): never
 }
 
-export class AdoptedBlock implements BufferHome {
+export class AdoptedBlock implements Allocation {
   /** the outermost wrapper that handed it out */
   wrapper: BufferOwner | null = null
   /** the buffer's tag with the lowest bit set: the release of a block of the thread's own takes it for none of its own */

@@ -219,12 +219,12 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** A buffer has fewer bytes than were asked of the pool for it. */
   protected shorten(buffer: DeviceBuffer, bytes: number): void {
-    const block = buffer.home as Block
+    const block = buffer.allocation as Block
     this.setSlack(block, slackOf(block, bytes))
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const block = buffer.home as Block
+    const block = buffer.allocation as Block
     const { tag } = block
     const { slot } = block.stream
     if (
@@ -240,7 +240,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** The same of an adopted block, which mostly goes back to the thread on whose page its record is. */
   releaseAdopted(buffer: DeviceBuffer, stream?: Stream): void {
-    const block = buffer.home as AdoptedBlock
+    const block = buffer.allocation as AdoptedBlock
     const { tag } = buffer
     const { slot } = block.stream
     if (
@@ -260,24 +260,24 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const { words, state } = this
     const { record } = block
     const base = record << 4
-    const home = state.records.ownerOf(record)
+    const owner = state.records.ownerOf(record)
     const isSmall = this.cache.isSmall(words[base | Word.units])
-    if (home === state.thread || words[base | Word.key] !== slot + 1 || !isSmall) return false
+    if (owner === state.thread || words[base | Word.key] !== slot + 1 || !isSmall) return false
     this.give(block)
     this.doubles[(record << 3) | Double.stamp] = stamp
     const sent = holderOf(words[base], state.thread, Phase.sent)
-    if (!state.slots.remoteFrees.send(record, sent, home) || !this.arrives(record, home))
+    if (!state.slots.remoteFrees.send(record, sent, owner) || !this.arrives(record, owner))
       this.giveBack(record, slot, stamp)
     return true
   }
 
   /** Whether somebody looks after a block that was sent back: its thread, or the keeper when that has died. If not it is in no queue. */
-  private arrives(record: number, home: number): boolean {
+  private arrives(record: number, owner: number): boolean {
     const { state } = this
     const { slots } = state
-    if (state.registry.isAlive(home)) return true
+    if (state.registry.isAlive(owner)) return true
     // Under the lock nobody else clears up, and no other thread gets that number.
-    return state.locked(() => state.registry.isAlive(home) || !slots.remoteFrees.takeBack(record, home))
+    return state.locked(() => state.registry.isAlive(owner) || !slots.remoteFrees.takeBack(record, owner))
   }
 
   /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
@@ -296,7 +296,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
       })
     if (record === 0) throw unknownAddress(ptr)
     const tag = this.words[record << 4]
-    const known = this.homeOf(record) as Block | AdoptedBlock | undefined
+    const known = this.allocationOf(record) as Block | AdoptedBlock | undefined
     // A call that was cut short may not have come so far as to note that it has the block, and for which stream.
     const block = known !== undefined && (known.tag | 1) === (tag | 1) ? known : this.cache.admit(record)
     const { slot, lastSlot } = block.stream
@@ -312,7 +312,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
    */
   transfer(buffer: DeviceBuffer): TransferredBuffer {
     const { record, tag } = buffer
-    const block = buffer.home as Block | AdoptedBlock
+    const block = buffer.allocation as Block | AdoptedBlock
     if ((block.tag | 1) !== (tag | 1)) this.refuseStale('transfer')
     this.give(block)
     this.words[(record << 4) | GENERATION] = block.stream.generation
@@ -431,7 +431,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
   }
 
   /** What this thread knows of a live block that it has; of another one perhaps undefined, or what it knew before. */
-  private homeOf(record: number): Block | AdoptedBlock {
+  private allocationOf(record: number): Block | AdoptedBlock {
     const { records, thread } = this.state
     const adopted = records.ownerOf(record) === thread ? undefined : this.adopted[record]
     return adopted !== undefined && adopted.tag !== 0 ? adopted : this.cache.blocks.blockOf(record)
@@ -587,13 +587,13 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** Work of a stream slot uses a live block: until `stamp` of it, null for until the free. */
   protected askToRecord(record: number, slot: number, stamp: number | null): void {
-    const home = this.homeOf(record)
-    const { state } = home
-    home.state = State.shared // before it is: where this call is cut short, the block's free asks the keeper
+    const allocation = this.allocationOf(record)
+    const { state } = allocation
+    allocation.state = State.shared // before it is: where this call is cut short, the block's free asks the keeper
     try {
       this.ask({ ask: 'recordUse', record, slot, stamp })
     } catch (error) {
-      if (!this.mayStillBeHeard) home.state = state
+      if (!this.mayStillBeHeard) allocation.state = state
       throw error
     }
   }
@@ -728,7 +728,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
 
   /** A free on a named or closed stream, of a block of another thread, or that other streams use, or that there is no room for. */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const block = buffer.home as Block | AdoptedBlock
+    const block = buffer.allocation as Block | AdoptedBlock
     const { record } = block
     if (!block.isLive(record, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)

@@ -90,7 +90,7 @@ describe('with fallback', () => {
     upstream.allocate(8 * MiB)
     for (const alignment of [1, 256, 4096, 2 * MiB]) {
       const buffer = pool.allocate(1 * MiB, undefined, alignment)
-      assert.equal(buffer.home.pool, plain)
+      assert.equal(buffer.allocation.pool, plain)
       assert.equal(buffer.ptr % alignment, 0)
       buffer.fill(7)
       assert.equal(buffer.readSync(1 * MiB - 1)[0], 7)

@@ -32,7 +32,7 @@ export class LimitedPool extends Wrapper {
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const bytes = buffer.home.requestedBytesOf(buffer.record, buffer.tag, 'free')
+    const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     super.release(buffer, stream)
     this.handedOutBytes -= bytes
   }

@@ -6,14 +6,14 @@
 
 import { CudaError, DeviceLostError, PoolError } from '../../base/errors.js'
 import { checkIsStream, checkStreamOf, Stream } from '../../order/stream.js'
+import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import { DeviceBuffer } from '../buffer.js'
-import type { BufferHome, BufferOwner, BufferSource } from '../home.js'
 import type { Pool } from '../pool.js'
 import { freeSlowly } from '../slow-free.js'
 import { Wrapper } from './wrapper.js'
 
 /** A buffer of the lending pool, as the borrowing stream sees it. */
-class LentHome implements BufferHome {
+class LentAllocation implements Allocation {
   readonly pool: BufferSource
   readonly record: number
 
@@ -23,28 +23,28 @@ class LentHome implements BufferHome {
     /** what the lending pool handed out, on the companion */
     readonly lent: DeviceBuffer,
   ) {
-    this.pool = lent.home.pool
+    this.pool = lent.allocation.pool
     this.record = lent.record
   }
 
   addressOf(record: number, tag: number, call: string): number {
-    return this.lent.home.addressOf(record, tag, call)
+    return this.lent.allocation.addressOf(record, tag, call)
   }
 
   requestedBytesOf(record: number, tag: number, call: string): number {
-    return this.lent.home.requestedBytesOf(record, tag, call)
+    return this.lent.allocation.requestedBytesOf(record, tag, call)
   }
 
   isLive(record: number, tag: number): boolean {
-    return this.lent.home.isLive(record, tag)
+    return this.lent.allocation.isLive(record, tag)
   }
 
   recordUse(record: number, tag: number, stream: Stream): void {
-    this.lent.home.recordUse(record, tag, stream)
+    this.lent.allocation.recordUse(record, tag, stream)
   }
 
   noteUse(stream: Stream, call: string): void {
-    this.lent.home.noteUse?.(stream, call)
+    this.lent.allocation.noteUse?.(stream, call)
   }
 
   free(buffer: DeviceBuffer, stream?: Stream): void {
@@ -88,7 +88,7 @@ export class PeerOverflow extends Wrapper {
   }
 
   override release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const { lent } = buffer.home as LentHome
+    const { lent } = buffer.allocation as LentAllocation
     checkIsStream('free', stream)
     if (stream.clocks !== this.borrower.clocks) {
       this.upstream.release(lent, stream)
@@ -97,7 +97,7 @@ export class PeerOverflow extends Wrapper {
     stream.checkUncaptured('free')
     if (this.closed || stream.closed) {
       // Without a companion the pool looks itself when the stream is done.
-      lent.home.recordUse(lent.record, lent.tag, stream)
+      lent.allocation.recordUse(lent.record, lent.tag, stream)
       this.upstream.release(lent)
     } else {
       const companion = this.companionOf(stream)
@@ -135,7 +135,7 @@ export class PeerOverflow extends Wrapper {
       }
       throw error
     }
-    return new DeviceBuffer(new LentHome(this, stream, lent), lent.tag)
+    return new DeviceBuffer(new LentAllocation(this, stream, lent), lent.tag)
   }
 
   private returnUnlent(): void {

@@ -76,7 +76,7 @@ export class ProfiledPool extends Wrapper {
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const ptr = buffer.home.addressOf(buffer.record, buffer.tag, 'free')
+    const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'free')
     this.inRange('free', ptr, () => super.release(buffer, stream))
   }
 

@@ -30,7 +30,7 @@ export class StatisticsPool extends Wrapper {
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const bytes = buffer.home.requestedBytesOf(buffer.record, buffer.tag, 'free')
+    const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     super.release(buffer, stream)
     for (const counters of this.counting) counters.noteFree(bytes)
   }

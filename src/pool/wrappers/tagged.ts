@@ -113,7 +113,7 @@ export class TaggedPool extends Wrapper {
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const bytes = buffer.home.requestedBytesOf(buffer.record, buffer.tag, 'free')
+    const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     super.release(buffer, stream)
     this.accountOf.get(buffer)?.noteFree(bytes)
   }

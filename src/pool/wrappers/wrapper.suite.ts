@@ -88,7 +88,7 @@ function assertCounted({ upstream, layers, pool }: Opened, held: readonly Device
   for (const [depth, { held: counted }] of layers.entries()) {
     if (counted === undefined) continue
     const beside = layers.slice(depth + 1).map(outer => outer.besides)
-    const through = held.filter(({ home }) => !beside.some(other => Object.is(other, home.pool)))
+    const through = held.filter(({ allocation }) => !beside.some(other => Object.is(other, allocation.pool)))
     const { bytes, buffers = through.length } = counted()
     const expected = through.reduce((sum, buffer) => sum + buffer.byteLength, 0)
     assert.deepEqual([bytes, buffers], [expected, through.length], `layer ${depth}`)

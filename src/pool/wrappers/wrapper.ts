@@ -47,7 +47,7 @@ export abstract class Wrapper extends Pool {
 
   /** From now on the buffer is this wrapper's to free. Every buffer that it hands out comes through here. */
   protected adopt(buffer: DeviceBuffer): DeviceBuffer {
-    buffer.home = buffer.home.ownedBy(this)
+    buffer.allocation = buffer.allocation.ownedBy(this)
     return buffer
   }
 }

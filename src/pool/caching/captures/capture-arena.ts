@@ -51,7 +51,7 @@ export class CaptureArena implements Holding {
   readonly borrowed = new Set<number>()
   private readonly parts: Part[] = []
   /** by record of a block that is live */
-  private readonly homes = new Map<number, SegregatedFit>()
+  private readonly heapOf = new Map<number, SegregatedFit>()
   private readonly kept: Kept[] = []
   private readonly later: Use[] = []
   private readonly admission: Admission = new Float64Array(MOST_STREAMS + 1)
@@ -91,7 +91,7 @@ export class CaptureArena implements Holding {
 
   /** Whether a live block is of this arena. */
   owns(record: number): boolean {
-    return this.homes.has(record)
+    return this.heapOf.has(record)
   }
 
   /** A block of this arena is freed on a stream of its capture; with `uses` elsewhere it is not used again. */
@@ -156,7 +156,7 @@ export class CaptureArena implements Holding {
       record = heap.carve(block, startIn(heap, block, alignUnits), units)
     }
     if (this.records.isSpent(record)) record = heap.rehouse(record)
-    this.homes.set(record, heap)
+    this.heapOf.set(record, heap)
     return record
   }
 
@@ -177,8 +177,8 @@ export class CaptureArena implements Holding {
   }
 
   private giveToHeap(record: number, key: number, stamp: number): void {
-    this.homes.get(record)!.free(record, key, stamp)
-    this.homes.delete(record)
+    this.heapOf.get(record)!.free(record, key, stamp)
+    this.heapOf.delete(record)
   }
 
   private giveBackIdle(uses: readonly Use[]): void {

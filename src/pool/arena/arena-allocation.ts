@@ -1,7 +1,7 @@
 import type { Span } from '../../heap/bump.js'
 import type { Stream } from '../../order/stream.js'
+import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
-import type { BufferHome, BufferOwner, BufferSource } from '../home.js'
 import { freeSlowly } from '../slow-free.js'
 
 /** What the buffers of an arena ask of it. */
@@ -15,11 +15,11 @@ export interface LaneArena extends BufferSource {
   refuseStale(call: string): never
 }
 
-/** The home of what an arena hands out for one stream between two rewinds or resets. A buffer's tag is its entry in the stack. */
-export class ArenaLane implements BufferHome {
+/** The allocation of what an arena hands out for one stream between two rewinds or resets. A buffer's tag is its entry in the stack. */
+export class ArenaAllocation implements Allocation {
   readonly record = 0
   /** the same for another owner */
-  private sibling: ArenaLane | null = null
+  private sibling: ArenaAllocation | null = null
 
   constructor(
     readonly pool: LaneArena,
@@ -51,8 +51,8 @@ export class ArenaLane implements BufferHome {
     freeSlowly(this.owner, buffer, stream)
   }
 
-  ownedBy(owner: BufferOwner): ArenaLane {
-    if (this.sibling?.owner !== owner) this.sibling = new ArenaLane(this.pool, owner, this.stream, this.span)
+  ownedBy(owner: BufferOwner): ArenaAllocation {
+    if (this.sibling?.owner !== owner) this.sibling = new ArenaAllocation(this.pool, owner, this.stream, this.span)
     return this.sibling
   }
 }

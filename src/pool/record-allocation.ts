@@ -1,9 +1,9 @@
 import type { Stream } from '../order/stream.js'
+import type { Allocation, BufferOwner, BufferSource } from './allocation.js'
 import type { DeviceBuffer } from './buffer.js'
-import type { BufferHome, BufferOwner, BufferSource } from './home.js'
 import { freeSlowly } from './slow-free.js'
 
-/** A pool that knows a buffer by a record and a tag; what it is asked is as in BufferHome. */
+/** A pool that knows a buffer by a record and a tag; what it is asked is as in Allocation. */
 export interface RecordPool extends BufferSource {
   addressOf(record: number, tag: number, call: string): number
   requestedBytesOf(record: number, tag: number, call: string): number
@@ -11,8 +11,8 @@ export interface RecordPool extends BufferSource {
   recordUse(record: number, tag: number, stream: Stream): void
 }
 
-/** The home of a buffer whose pool has everything else in tables. */
-export class RecordHome implements BufferHome {
+/** The allocation of a buffer whose pool has everything else in tables. */
+export class RecordAllocation implements Allocation {
   owner: BufferOwner
 
   constructor(

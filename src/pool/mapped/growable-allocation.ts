@@ -11,11 +11,11 @@ import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
+import type { Allocation, BufferOwner } from '../allocation.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import type { GrowableRange } from '../backing/growable-range.js'
 import { DeviceBuffer } from '../buffer.js'
-import type { BufferHome, BufferOwner } from '../home.js'
-import { RecordHome, type RecordPool } from '../record-home.js'
+import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 import { freeSlowly } from '../slow-free.js'
 
 /** The record of the buffer itself; views have higher ones. */
@@ -23,7 +23,7 @@ export const WHOLE = 0
 
 type Use = readonly [clocks: Clocks, slot: number, stamp: number]
 
-export class GrowableHome implements BufferHome, RecordPool {
+export class GrowableAllocation implements Allocation, RecordPool {
   readonly context: Context
   /** it is all of this for the buffer itself */
   owner: BufferOwner = this
@@ -96,7 +96,7 @@ export class GrowableHome implements BufferHome, RecordPool {
       )
     }
     this.views.set(++this.lastView, bytes)
-    return new DeviceBuffer(new RecordHome(this, this.lastView, this.stream), 0)
+    return new DeviceBuffer(new RecordAllocation(this, this.lastView, this.stream), 0)
   }
 
   /** Takes back the buffer, with all that is still mapped, or a view. */

@@ -27,7 +27,7 @@ describe('shrinking', () => {
     buffer.fill(3)
     buffer.shrink(10 * MiB)
     assert.equal(buffer.byteLength, 10 * MiB)
-    for (let turn = 0; turn < 5; turn++) assert.equal(buffer.home.settle(), false)
+    for (let turn = 0; turn < 5; turn++) assert.equal(buffer.allocation.settle(), false)
     assert.deepEqual([buffer.mappedBytes, device.freeBytes()], [40 * MiB, 24 * MiB])
     release()
     await buffer.settled()
@@ -100,7 +100,7 @@ describe('shrinking', () => {
       stream.close()
       device.defaultStream.synchronize()
     }
-    const { users } = buffer.home as unknown as { users: Set<Stream> }
+    const { users } = buffer.allocation as unknown as { users: Set<Stream> }
     assert.ok(users.size < 70, `${users.size} streams`)
   })
 
@@ -127,7 +127,7 @@ describe('shrinking', () => {
     buffer.fill(2)
     buffer.shrink(6 * MiB)
     first()
-    buffer.home.settle()
+    buffer.allocation.settle()
     assert.ok(buffer.mappedBytes >= 20 * MiB && buffer.mappedBytes < 40 * MiB, `${buffer.mappedBytes}`)
     second()
     await buffer.settled()
@@ -234,7 +234,7 @@ describe('freeing a growable buffer', () => {
     buffer.free(other)
     assert.equal(buffer.freed, true)
     releases[0]()
-    assert.equal(buffer.home.settle(), false)
+    assert.equal(buffer.allocation.settle(), false)
     assert.equal(device.freeBytes(), 24 * MiB)
     releases[1]()
     await buffer.settled()
@@ -255,7 +255,7 @@ describe('freeing a growable buffer', () => {
     device.context.activate().cuMemsetD8Async(buffer.ptr, 2, 20 * MiB, other.handle)
     buffer.free()
     stream.synchronize()
-    assert.equal(buffer.home.settle(), false)
+    assert.equal(buffer.allocation.settle(), false)
     assert.equal(device.freeBytes(), 24 * MiB)
     release()
     buffer.settleSync()
@@ -305,11 +305,11 @@ describe('freeing a growable buffer', () => {
     device.hold(stream)
     buffer.fill(1)
     buffer.shrink(30 * MiB)
-    buffer.home.close()
+    buffer.allocation.close()
     device.context.activate().cuCtxSynchronize()
     assert.deepEqual([buffer.freed, device.freeBytes()], [true, 64 * MiB])
     buffer[Symbol.dispose]()
-    buffer.home.close()
+    buffer.allocation.close()
   })
 
   it('a lost device ends the waiting quietly', { timeout: 5000 }, async () => {
@@ -320,7 +320,7 @@ describe('freeing a growable buffer', () => {
     buffer.free()
     assert.throws(() => buffer.settleSync(), { name: 'DeviceLostError' })
     await assert.rejects(buffer.settled(), { name: 'DeviceLostError' })
-    buffer.home.close()
+    buffer.allocation.close()
     await buffer.settled()
   })
 })

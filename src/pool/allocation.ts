@@ -21,9 +21,9 @@ export interface BufferSource extends BufferOwner {
 
 /**
  * What a pool knows of a buffer: the buffer itself is this and a tag, and no larger, since its size is most of what it
- * costs. Buffers may have a home in common, and a home may be the next buffer's when one is freed.
+ * costs. Buffers may have a allocation in common, and a allocation may be the next buffer's when one is freed.
  */
-export interface BufferHome {
+export interface Allocation {
   readonly owner: BufferOwner
   /** the stream of the allocation */
   readonly stream: Stream
@@ -44,6 +44,6 @@ export interface BufferHome {
    * are slow anyway call `freeSlowly`.
    */
   free(buffer: DeviceBuffer, stream?: Stream): void
-  /** the home of the same buffer with another owner */
-  ownedBy(owner: BufferOwner): BufferHome
+  /** the allocation of the same buffer with another owner */
+  ownedBy(owner: BufferOwner): Allocation
 }
