@@ -31,7 +31,7 @@ import { SharedSlots } from '../src/pool/shared/shared-slots.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
 import { Bell } from '../src/threads/bell.js'
-import { Door } from '../src/threads/door.js'
+import { BiasedLock } from '../src/threads/biased-lock.js'
 import { RequestChannel } from '../src/threads/request-channel.js'
 import { RobustLock } from '../src/threads/robust-lock.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
@@ -53,7 +53,7 @@ const CLASSES = [
   SharedBlockPool,
   ThreadCache,
   SlotCache,
-  Door,
+  BiasedLock,
   SharedSlots,
   RemoteFrees,
   SharedState,

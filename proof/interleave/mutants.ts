@@ -59,34 +59,34 @@ const SEEDS: Readonly<Record<string, number>> = {
   'a block is taken back that the keeper has taken out': 14,
   'the keeper takes a block out that its thread had taken out when it died': 205,
   'a thread takes a block out that is not on its way': 57,
-  'a queue is taken out through a shut door': 207,
+  'a queue is taken out through a shut biased lock': 207,
   'an entry is emptied before its block is cached': 205,
   'a block is claimed without a look at its owner word': 4,
-  'a block is claimed before the door is entered': 45,
-  'the door is left before a block is claimed': 107,
+  'a block is claimed before the biased lock is entered': 45,
+  'the biased lock is left before a block is claimed': 107,
   'a block is cached before its stamp is noted': 91,
   'that a block is cached is said by a plain store': 45,
   'the keeper makes no barrier': 62,
   'the keeper makes the barrier before it shuts': 282,
-  'the doors are shut by a plain store': 39,
+  'the biased locks are shut by a plain store': 39,
   'a thread looks, then says that it is inside': 114,
-  'a door is left by a plain store': 3473,
+  'a biased lock is left by a plain store': 3473,
   'the keeper looks, then shuts': 46,
   'a thread that stays inside is taken for one outside': 2500,
-  'the flag of the doors is read by a plain load': 445,
+  'the flag of the biased locks is read by a plain load': 445,
   'a thread looks, then says that it is inside and makes a barrier': 312,
   'a thread makes no barrier where it should': 62,
-  'a block is taken away through an open door': 5,
+  'a block is taken away through an open biased lock': 5,
   'a block is taken away although its thread is inside': 1449,
-  'the doors are opened before a block is taken away': 208,
-  'doors are opened after the lock is left': 29,
+  'the biased locks are opened before a block is taken away': 208,
+  'biased locks are opened after the lock is left': 29,
   'announced uses stay with what is given back late': 185,
   'nothing is counted again after a takeover': 43,
   'heaps are not mended after a takeover': 20,
   'a block is live before it has an owner': 70,
   'a thread looks without the lock whether the pool is closed': 23,
   'a dead thread’s question is kept': 208,
-  'a thread whose call was cut short stays inside its door': 8,
+  'a thread whose call was cut short stays inside its biased lock': 8,
   'figures are published after the lock is left': 33,
   'a number is given away before the answer to leave is there': 4,
   'a call that was cut short keeps the lock': 8,
@@ -119,7 +119,7 @@ const REMOTE_FREES = 'src/pool/shared/remote-frees.ts'
 const POOL = 'src/pool/shared/shared-pool.ts'
 const CACHE = 'src/pool/shared/thread-cache.ts'
 const STACKS = 'src/pool/caching/slot-cache.ts'
-const DOOR = 'src/threads/door.ts'
+const BIASED_LOCK = 'src/threads/biased-lock.ts'
 const SHARED_SLOTS = 'src/pool/shared/shared-slots.ts'
 const STATE = 'src/pool/shared/shared-state.ts'
 const KEEPER = 'src/pool/shared/keeper.ts'
@@ -138,11 +138,11 @@ const TAKEN_ONCE = 'a cached block is taken or taken away'
 const CUT_OUT = 'a block that was being taken out when the call was cut short is had once'
 const CUT_DOOR = 'what a thread caches whose call was cut short can be taken away'
 const CLOSES = 'a thread that comes while a pool is closed is refused or served'
-const BESIDE_LOCK = 'doors that the keeper has shut stay shut, whoever takes the lock'
-const SUCCESSORS = 'a thread that ended inside its door is outside, and so is the next one of its number'
+const BESIDE_LOCK = 'biased locks that the keeper has shut stay shut, whoever takes the lock'
+const SUCCESSORS = 'a thread that ended inside its biased lock is outside, and so is the next one of its number'
 const FRONT = 'what a thread has the keeper does not take'
-const DOORS = 'a door lets one of both have a block'
-const FENCED = 'a door whose threads make barriers lets one of both have a block'
+const BIASED_LOCK_HOLDS = 'a biased lock lets one of both have a block'
+const FENCED = 'a biased lock whose threads make barriers lets one of both have a block'
 const SHUT = `Atomics.store(this.words, 0, 1)
     this.barrier?.()
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
@@ -179,8 +179,12 @@ export const MUTANTS: readonly Mutant[] = [
     ['a block is taken away although it is live', 'if (phaseOf(holder) !== Phase.cached || !', 'if (!'],
   ]),
   ...inFile(SHARED_SLOTS, TAKEN_OUT, [
-    ['a queue is emptied through an open door', 'this.door.shut()\n    if (!this.door.isOut(thread)) return []', ''],
-    ['a queue is emptied although its thread is inside', 'if (!this.door.isOut(thread)) return []\n', '\n'],
+    [
+      'a queue is emptied through an open biased lock',
+      'this.biasedLock.shut()\n    if (!this.biasedLock.isOut(thread)) return []',
+      '',
+    ],
+    ['a queue is emptied although its thread is inside', 'if (!this.biasedLock.isOut(thread)) return []\n', '\n'],
   ]),
   ...inFile(SHARED_SLOTS, 'a thread breaks no block that was taken away from it', [
     [
@@ -465,14 +469,14 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   ...inFile(CACHE, TAKEN_OUT, [
     [
-      'a queue is taken out through a shut door',
-      'if (!door.enter()) return\n    remoteFrees.look()',
-      'door.enter()\n    remoteFrees.look()',
+      'a queue is taken out through a shut biased lock',
+      'if (!biasedLock.enter()) return\n    remoteFrees.look()',
+      'biasedLock.enter()\n    remoteFrees.look()',
     ],
     [
-      'the door is left before a queue is taken out',
+      'the biased lock is left before a queue is taken out',
       'remoteFrees.look()\n    this.left = 0',
-      'remoteFrees.look()\n    door.leave()\n    this.left = 0',
+      'remoteFrees.look()\n    biasedLock.leave()\n    this.left = 0',
     ],
   ]),
   ...inFile(CACHE, RECEIVER_DIES, [
@@ -489,14 +493,14 @@ export const MUTANTS: readonly Mutant[] = [
       '',
     ],
     [
-      'a block is claimed before the door is entered',
-      'if (!door.enter()) return false\n    const block = stack.top\n    const isMine = this.own(block)',
-      'const block = stack.top\n    const isMine = this.own(block)\n    door.enter()',
+      'a block is claimed before the biased lock is entered',
+      'if (!biasedLock.enter()) return false\n    const block = stack.top\n    const isMine = this.own(block)',
+      'const block = stack.top\n    const isMine = this.own(block)\n    biasedLock.enter()',
     ],
     [
-      'the door is left before a block is claimed',
+      'the biased lock is left before a block is claimed',
       'const block = stack.top\n    const isMine = this.own(block)',
-      'const block = stack.top\n    door.leave()\n    const isMine = this.own(block)',
+      'const block = stack.top\n    biasedLock.leave()\n    const isMine = this.own(block)',
     ],
     [
       'a block is cached before its stamp is noted',
@@ -513,7 +517,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(STACKS, 'a record that comes back is another block', [
     ['an object that is still in a stack is used again', ' || known.state === State.cached', ''],
   ]),
-  ...inFile(DOOR, DOORS, [
+  ...inFile(BIASED_LOCK, BIASED_LOCK_HOLDS, [
     ['the keeper makes no barrier', 'this.barrier?.()\n', '\n'],
     [
       'the keeper makes the barrier before it shuts',
@@ -521,7 +525,7 @@ export const MUTANTS: readonly Mutant[] = [
       'this.barrier?.()\n    Atomics.store(this.words, 0, 1)',
     ],
     [
-      'the doors are shut by a plain store',
+      'the biased locks are shut by a plain store',
       'Atomics.store(this.words, 0, 1)\n    this.barrier?.()',
       'this.words[0] = 1',
     ],
@@ -531,7 +535,7 @@ export const MUTANTS: readonly Mutant[] = [
       'const isOpen = loadAcquire(words, 0) === 0\n      words[index] = 1\n      if (isOpen) return true',
     ],
     [
-      'a door is left by a plain store',
+      'a biased lock is left by a plain store',
       'storeRelease(this.words, this.index, 0)',
       'this.words[this.index] = 0',
       'arm64',
@@ -542,11 +546,11 @@ export const MUTANTS: readonly Mutant[] = [
       'if (looks >= SPINS + waits) return true',
       'if (looks >= SPINS + waits) return false',
     ],
-    ['the doors stay shut', 'if (this.words[0] !== 0) this.mend()', 'if (this.words[0] === 2) this.mend()'],
+    ['the biased locks stay shut', 'if (this.words[0] !== 0) this.mend()', 'if (this.words[0] === 2) this.mend()'],
   ]),
-  ...inFile(DOOR, SUCCESSORS, [
+  ...inFile(BIASED_LOCK, SUCCESSORS, [
     [
-      'a thread that died inside its door stays there',
+      'a thread that died inside its biased lock stays there',
       'if (!registry.isAlive(thread)) return false\n      if (looks < SPINS) continue\n      if (registry.look(thread)) return false',
       'if (looks < SPINS) continue',
     ],
@@ -556,15 +560,15 @@ export const MUTANTS: readonly Mutant[] = [
       '// another',
     ],
   ]),
-  ...inFile(DOOR, FRONT, [
+  ...inFile(BIASED_LOCK, FRONT, [
     [
-      'the flag of the doors is read by a plain load',
+      'the flag of the biased locks is read by a plain load',
       'if (loadAcquire(words, 0) === 0)',
       'if (words[0] === 0)',
       'arm64',
     ],
   ]),
-  ...inFile(DOOR, FENCED, [
+  ...inFile(BIASED_LOCK, FENCED, [
     [
       'a thread looks, then says that it is inside and makes a barrier',
       'Atomics.store(words, index, 1)\n      if (Atomics.load(words, 0) === 0) return true',
@@ -573,25 +577,25 @@ export const MUTANTS: readonly Mutant[] = [
     ['a thread makes no barrier where it should', 'Atomics.store(words, index, 1)\n', 'words[index] = 1\n'],
   ]),
   ...inFile(SHARED_SLOTS, FRONT, [
-    ['a block is taken away through an open door', 'door.shut()\n    const holder', 'const holder'],
+    ['a block is taken away through an open biased lock', 'biasedLock.shut()\n    const holder', 'const holder'],
   ]),
   ...inFile(SHARED_SLOTS, TAKEN_ONCE, [
     [
       'a block is taken away although its thread is inside',
-      ' || !door.isOut(thread) || Atomics.load(words, index) !== holder',
+      ' || !biasedLock.isOut(thread) || Atomics.load(words, index) !== holder',
       '',
     ],
     [
-      'the doors are opened before a block is taken away',
+      'the biased locks are opened before a block is taken away',
       'Atomics.store(words, index, 0)\n',
-      'door.open()\n    Atomics.store(words, index, 0)\n',
+      'biasedLock.open()\n    Atomics.store(words, index, 0)\n',
     ],
   ]),
   ...inFile(STATE, BESIDE_LOCK, [
     [
-      'doors are opened after the lock is left',
-      'this.slots.door.open()\n    this.lock.release()',
-      'this.lock.release()\n    this.slots.door.open()',
+      'biased locks are opened after the lock is left',
+      'this.slots.biasedLock.open()\n    this.lock.release()',
+      'this.lock.release()\n    this.slots.biasedLock.open()',
     ],
   ]),
   ...inFile(KEEPER, DIES, [
@@ -620,8 +624,8 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   ...inFile(POOL, CUT_DOOR, [
     [
-      'a thread whose call was cut short stays inside its door',
-      'state.slots.door.leave()\n    state.lock',
+      'a thread whose call was cut short stays inside its biased lock',
+      'state.slots.biasedLock.leave()\n    state.lock',
       'state.lock',
     ],
   ]),
@@ -657,7 +661,7 @@ export const EQUIVALENT: Readonly<Record<string, string>> = {
   'a waiter of the lock is not woken': 'the waiter looks again after some milliseconds',
   'the bit of the waiters is lost when a lock is taken': 'the others look again after some milliseconds',
   'an answer wakes nobody': 'the asker looks again after a millisecond',
-  'the keeper does not ask the system whether a thread inside its door lives':
+  'the keeper does not ask the system whether a thread inside its biased lock lives':
     'it goes on after 20 ms, and takes what the thread had once that is known as dead',
   'nobody looks whether the thread lives that a block is sent to':
     'the keeper looks into all queues when memory is short, and the next thread of the number takes the block out',

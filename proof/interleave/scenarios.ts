@@ -9,7 +9,7 @@ export const SCENARIO_FILES = [
   'shared-pool',
   'sending',
   'taking-away',
-  'door',
+  'biased-lock',
   'front',
   'keeper',
   'pool',

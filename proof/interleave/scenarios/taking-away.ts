@@ -45,21 +45,21 @@ function takingOne(): Cast {
   return { threads: [hit, takeAway], end }
 }
 
-/** A thread that shuts the doors as the keeper does, and another one that takes the lock. */
+/** A thread that shuts the biased locks as the keeper does, and another one that takes the lock. */
 function besideTheLock(): Cast {
   const { newState } = newPool()
   const [keeper, other] = [newState(), newState()]
   const shut = () => {
     keeper.locked(() => {
-      const { door } = keeper.slots
-      door.shut()
-      for (let look = 0; look < 3; look++) assert(door.isShut, 'doors are shut until they are opened')
+      const { biasedLock } = keeper.slots
+      biasedLock.shut()
+      for (let look = 0; look < 3; look++) assert(biasedLock.isShut, 'biased locks are shut until they are opened')
     })
   }
   const lock = () => {
     for (let turn = 0; turn < 2; turn++) other.locked(() => {})
   }
-  return { threads: [shut, lock], end: () => assert(!other.slots.door.isShut, 'and open then') }
+  return { threads: [shut, lock], end: () => assert(!other.slots.biasedLock.isShut, 'and open then') }
 }
 
 /** All blocks of a size that a pool still has. */
@@ -114,7 +114,7 @@ function cutShort(): Cast {
 
 export const scenarios: Record<string, Scenario> = {
   'a cached block is taken or taken away': { begin: takingOne },
-  'doors that the keeper has shut stay shut, whoever takes the lock': { begin: besideTheLock },
+  'biased locks that the keeper has shut stay shut, whoever takes the lock': { begin: besideTheLock },
   'a thread breaks no block that was taken away from it': { begin: breaking, mostSteps: 500_000 },
   'what a thread caches whose call was cut short can be taken away': { begin: cutShort, mostSteps: 500_000 },
 }

@@ -94,7 +94,7 @@ export class Keeper {
     /** called when the memory was given back, before the thread that closes is told */
     private readonly onClose: () => void = () => {},
   ) {
-    state.slots.door.prepare()
+    state.slots.biasedLock.prepare()
     this.setAside = new SetAside(clocks)
     this.reserve = this.within(() => new Reserve(state.records, state.slots, clocks, config, state.memory))
     const most = Math.min(MOST_AHEAD_BYTES, this.reserve.backing.limitBytes * AHEAD_SHARE)

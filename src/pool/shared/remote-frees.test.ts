@@ -104,13 +104,13 @@ describe('a queue', () => {
     pool.check()
   })
 
-  it('is left alone while its thread was stopped inside its door', () => {
+  it('is left alone while its thread was stopped inside its biased lock', () => {
     const { pool, producer, consumer, remoteFrees } = twoThreads()
     send(producer, consumer, 3)
-    producer['state'].slots.door.enter()
+    producer['state'].slots.biasedLock.enter()
     pool.trimTo(0)
     assert.equal(remoteFrees.all().size, 3)
-    producer['state'].slots.door.leave()
+    producer['state'].slots.biasedLock.leave()
     pool.trimTo(0)
     assert.deepEqual([remoteFrees.all().size, pool.stats().reservedBytes], [0, 0])
   })

@@ -2,8 +2,8 @@
 // consumer in two threads need no lock: for each thread a ring of batches. A batch is a cache line, which one thread at a time
 // fills: what costs is the way of a line from core to core, and so fifteen blocks share one.
 //
-// The thread that fills a batch only puts blocks into empty entries. The one that it is for takes them out behind its door
-// (door.ts), and so may the keeper of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
+// The thread that fills a batch only puts blocks into empty entries. The one that it is for takes them out behind its biased lock
+// (biased lock.ts), and so may the keeper of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
 // each block in an entry, or in none and cached by one thread, which is where the keeper looks for it.
 
 import type { Region } from '../../base/region.js'
@@ -134,7 +134,7 @@ export class RemoteFrees {
 
   /**
    * Takes blocks that `isWanted` out of the queue of a thread; they have no owner then. Under the lock, when the thread is
-   * outside its shut door or is the caller.
+   * outside its shut biased lock or is the caller.
    */
   drain(thread: number, isWanted: (record: number) => boolean): number[] {
     const { words, holders } = this

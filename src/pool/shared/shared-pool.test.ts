@@ -663,7 +663,7 @@ describe('a pool that threads share', () => {
     const other = attach()
     const held = Array.from({ length: 12 }, () => other.allocate(2 * MiB))
     for (const buffer of held) buffer.free()
-    other['state'].slots.door.enter() // it was stopped there: its places are left alone while it lives
+    other['state'].slots.biasedLock.enter() // it was stopped there: its places are left alone while it lives
     keeper['sweptAt'] = Infinity
     const { registry } = keeper['state']
     registry.lookAtAll = () => {
@@ -766,13 +766,13 @@ describe('a pool that threads share', () => {
     assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
   })
 
-  it('leaves a thread what it has that was stopped inside its door, until that has come out or leaves', () => {
+  it('leaves a thread what it has that was stopped inside its biased lock, until that has come out or leaves', () => {
     const { pool, attach } = new TestDevice().createSharedPool()
     const [stopped, other] = [attach(), attach()]
     stopped.allocate(3 * MiB).free()
     other.allocate(3 * MiB).free()
     const { cachedBytes } = pool.stats()
-    stopped['state'].slots.door.enter()
+    stopped['state'].slots.biasedLock.enter()
     pool.trimTo(0)
     assert.deepEqual([pool.stats().cachedBytes, pool.stats().liveBuffers], [cachedBytes / 2, 0])
     pool.check()

@@ -667,7 +667,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const { slots } = this.state
     const { known } = this.clocks
     slots.meet(slot)
-    if (slots.door.isShut) this.state.locked(() => {}) // until the keeper has taken what it needs
+    if (slots.biasedLock.isShut) this.state.locked(() => {}) // until the keeper has taken what it needs
     cache.begin()
     cache.receive(slot, classOf(units), units)
     let block: Block | null
@@ -844,7 +844,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const { state } = this
     checkStack()
     // Where an earlier call was cut short, this thread may still hold what the keeper needs.
-    state.slots.door.leave()
+    state.slots.biasedLock.leave()
     state.lock.dropStale()
     this.clocks.slots.dropStale()
     const keeper = new KeeperWatch(state, question, this.meanwhile)

@@ -1,13 +1,13 @@
 // The blocks of a shared pool that are out of its heaps, as the lock and the keeper see them: by the owner words of their records.
 // A thread keeps its cached blocks in stacks of its own (slot-cache.ts), which no other thread can see. Its owner words say
-// the same in shared memory, so that the keeper can take a cached block away: it shuts the thread's door (door.ts), and
-// changes the owner word. The thread compares that word, behind its door, with each block that it takes from a stack.
+// the same in shared memory, so that the keeper can take a cached block away: it shuts the thread's biased lock (biased lock.ts), and
+// changes the owner word. The thread compares that word, behind its biased lock, with each block that it takes from a stack.
 
 import type { Region } from '../../base/region.js'
 import { Phase, phaseOf, workerOf } from '../../heap/holder.js'
 import { Double, type RecordTable, Word } from '../../heap/records.js'
 import { classOf } from '../../heap/size-classes.js'
-import { Door } from '../../threads/door.js'
+import { BiasedLock } from '../../threads/biased-lock.js'
 import { MOST_WORKERS, type ThreadRegistry } from '../../threads/thread-registry.js'
 import type { Slots } from '../caching/slots.js'
 import { RemoteFrees } from './remote-frees.js'
@@ -31,7 +31,7 @@ export class SharedSlots implements Slots {
   /** blocks on their way back to the threads on whose pages their records are */
   readonly remoteFrees: RemoteFrees
   /** held shut while blocks are taken away from threads */
-  readonly door: Door
+  readonly biasedLock: BiasedLock
   private readonly totals: Float64Array
   /** how many stream slots had blocks */
   private readonly limit: Int32Array
@@ -47,7 +47,7 @@ export class SharedSlots implements Slots {
     registry: ThreadRegistry,
     isFenced: boolean,
   ) {
-    this.door = new Door(region, registry, isFenced)
+    this.biasedLock = new BiasedLock(region, registry, isFenced)
     this.remoteFrees = new RemoteFrees(records, region)
     this.totals = region.float64(Total.count)
     this.limit = region.int32(1)
@@ -59,7 +59,7 @@ export class SharedSlots implements Slots {
   /** The calling thread has got its number. */
   enter(thread: number): void {
     this.remoteFrees.enter(thread)
-    this.door.assign(thread)
+    this.biasedLock.assign(thread)
   }
 
   get slotLimit(): number {
@@ -186,7 +186,7 @@ export class SharedSlots implements Slots {
   takeOlder(slot: number, units: number, stamp: number): number {
     const { words, doubles } = this
     const sizeClass = classOf(units)
-    this.door.shut() // so that the stamps stay as they are
+    this.biasedLock.shut() // so that the stamps stay as they are
     for (const record of this.cachedBy(slot, sizeClass, sizeClass + 1)) {
       const fits = words[(record << 4) | Word.units] >= units && doubles[(record << 3) | Double.stamp] <= stamp
       if (fits && this.takeAway(record)) return record
@@ -244,15 +244,16 @@ export class SharedSlots implements Slots {
     })
   }
 
-  /** For the keeper; false for a block that no thread caches, and where the thread was stopped inside its door. */
+  /** For the keeper; false for a block that no thread caches, and where the thread was stopped inside its biased lock. */
   private takeAway(record: number): boolean {
-    const { door, words, losses } = this
+    const { biasedLock, words, losses } = this
     const index = (record << 4) | Word.holder
-    door.shut()
+    biasedLock.shut()
     const holder = Atomics.load(words, index)
     const thread = workerOf(holder)
-    // Behind a shut door a cached block stays what it is: to take it, its thread would have to come in.
-    if (phaseOf(holder) !== Phase.cached || !door.isOut(thread) || Atomics.load(words, index) !== holder) return false
+    // Behind a shut biased lock a cached block stays what it is: to take it, its thread would have to come in.
+    if (phaseOf(holder) !== Phase.cached || !biasedLock.isOut(thread) || Atomics.load(words, index) !== holder)
+      return false
     Atomics.store(words, index, 0)
     Atomics.add(losses, thread * LINE_WORDS, 1)
     this.handBack(record)
@@ -261,8 +262,8 @@ export class SharedSlots implements Slots {
 
   /** Takes blocks that `isWanted` out of what was sent to a thread, as `takeAway` does out of its cache. */
   private drainQueue(thread: number, isWanted: (record: number) => boolean): number[] {
-    this.door.shut()
-    if (!this.door.isOut(thread)) return []
+    this.biasedLock.shut()
+    if (!this.biasedLock.isOut(thread)) return []
     const drained = this.remoteFrees.drain(thread, isWanted)
     for (const record of drained) this.handBack(record)
     return drained

@@ -52,7 +52,7 @@ export interface SharedRoom {
   readonly granuleUnits: number
   /** pieces of memory that it can have at a time */
   readonly ranges: number
-  /** see Door */
+  /** see BiasedLock */
   readonly isFenced: boolean
 }
 
@@ -243,7 +243,7 @@ export class SharedState {
       this.repairs++
       rebuild([this.memory.small, this.memory.large])
       this.slots.recount()
-      this.slots.door.mend()
+      this.slots.biasedLock.mend()
     } catch (error) {
       this.releaseBroken()
       throw error
@@ -251,7 +251,7 @@ export class SharedState {
   }
 
   release(): void {
-    this.slots.door.open()
+    this.slots.biasedLock.open()
     this.lock.release()
   }
 

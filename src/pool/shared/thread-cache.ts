@@ -1,6 +1,6 @@
 // The blocks of a shared pool that one thread has: live ones, and those it caches in stacks that only it can see. The owner word
 // of each record says the same to the other threads, so that the keeper can take cached blocks away (shared-slots.ts). A
-// block that the thread takes from a stack is its own once its owner word, read behind the door, still says that it is cached.
+// block that the thread takes from a stack is its own once its owner word, read behind the biased lock, still says that it is cached.
 //
 // A call can be cut short while its thread lives on. The engine does that where a function begins, a built-in one too, or a loop goes
 // round, so the cached path changes stack and owner word with no call in between. Whatever else changes the stacks says so in `isChanging`; where that
@@ -90,7 +90,7 @@ export class ThreadCache {
   /** Builds the stacks again where a call was cut short in the middle of changing them. Takes the lock: what that call held is repaired before. */
   mend(): void {
     if (!this.isChanging) return
-    this.state.slots.door.leave()
+    this.state.slots.biasedLock.leave()
     this.state.locked(() => this.restack())
     this.isChanging = false
   }
@@ -111,11 +111,11 @@ export class ThreadCache {
 
   /**
    * The block on top of a stack that holds it is taken out and live, in its next generation; false, and it stays there, when another
-   * thread has it, or the door is shut.
+   * thread has it, or the biased lock is shut.
    */
   claimTop(stack: Stack): boolean {
-    const { door } = this.state.slots
-    if (!door.enter()) return false
+    const { biasedLock } = this.state.slots
+    if (!biasedLock.enter()) return false
     const block = stack.top
     const isMine = this.own(block)
     if (isMine) {
@@ -123,20 +123,20 @@ export class ThreadCache {
       stack.top = block.below!
       share.cached = (share.cached - block.units) | 0
     }
-    door.leave()
+    biasedLock.leave()
     return isMine
   }
 
   /** The same of a block that is in no stack any more. */
   claim(block: Block): boolean {
-    const { door } = this.state.slots
-    if (!door.enter()) return false
+    const { biasedLock } = this.state.slots
+    if (!biasedLock.enter()) return false
     const isMine = this.own(block)
-    door.leave()
+    biasedLock.leave()
     return isMine
   }
 
-  /** Behind the door: a cached block is live, in its next generation; false when it was taken away. */
+  /** Behind the biased lock: a cached block is live, in its next generation; false when it was taken away. */
   private own(block: Block): boolean {
     const { words } = this
     const base = block.record << 4
@@ -217,14 +217,14 @@ export class ThreadCache {
 
   /** Caches what other threads have freed and sent back, a batch at a time, until there is a block for the stream of the class and at least `units`. */
   receive(slot: number, sizeClass: number, units: number): void {
-    const { door, remoteFrees } = this.state.slots
-    if (!door.enter()) return
+    const { biasedLock, remoteFrees } = this.state.slots
+    if (!biasedLock.enter()) return
     remoteFrees.look()
     this.left = 0
     // A batch that is still being filled comes last: its sender fetches the line again.
     const found = this.unpackAll(true, slot, sizeClass, units) || this.unpackAll(false, slot, sizeClass, units)
     this.isCrowded = !found && this.left >= CROWD
-    door.leave()
+    biasedLock.leave()
   }
 
   /** Under the lock: when many blocks were sent back for which the stacks have no room, they go back to the heaps. */

@@ -1,17 +1,17 @@
 import { assert } from '../../../src/base/assert.js'
 import { Region } from '../../../src/base/region.js'
-import { Door } from '../../../src/threads/door.js'
+import { BiasedLock } from '../../../src/threads/biased-lock.js'
 import { storeRelease } from '../../../src/threads/memory-order.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
 import { type Cast, pause, type Scenario } from '../stage.js'
 
 const WORDS = 64 * (MOST_WORKERS + 1)
 
-/** A thread that takes a block behind its door and puts it back, and a keeper that takes it away behind shut doors. */
-function door(isFenced: boolean): Cast {
+/** A thread that takes a block behind its biased lock and puts it back, and a keeper that takes it away behind shut biased locks. */
+function biasedLock(isFenced: boolean): Cast {
   const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
   const buffer = new SharedArrayBuffer(WORDS * 4)
-  const newDoor = () => new Door(new Region(buffer), registry, isFenced)
+  const newBiasedLock = () => new BiasedLock(new Region(buffer), registry, isFenced)
   const me = registry.enter()
   /** whether the block is where both may take it, then what goes with it */
   const place = new Int32Array(new SharedArrayBuffer(256))
@@ -26,7 +26,7 @@ function door(isFenced: boolean): Cast {
     holders--
   }
   const work = () => {
-    const own = newDoor()
+    const own = newBiasedLock()
     own.assign(me)
     for (let turn = 0; turn < 3; turn++) {
       if (!own.enter()) continue
@@ -39,7 +39,7 @@ function door(isFenced: boolean): Cast {
     }
   }
   const keep = () => {
-    const keeper = newDoor()
+    const keeper = newBiasedLock()
     for (let turn = 0; turn < 2; turn++) {
       keeper.shut()
       if (Atomics.load(place, IS_THERE) === 1 && keeper.isOut(me) && Atomics.load(place, IS_THERE) === 1) {
@@ -54,27 +54,27 @@ function door(isFenced: boolean): Cast {
     }
   }
   const end = () => {
-    const own = newDoor()
+    const own = newBiasedLock()
     own.assign(me)
-    assert(own.enter(), 'the doors are open in the end')
+    assert(own.enter(), 'the biased locks are open in the end')
   }
   return { threads: [work, keep], end }
 }
 
-/** A thread ends inside its door; then another one has its number. */
+/** A thread ends inside its biased lock; then another one has its number. */
 function successors(): Cast {
   const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
   const buffer = new SharedArrayBuffer(WORDS * 4)
-  const newDoor = () => new Door(new Region(buffer), registry, false)
+  const newBiasedLock = () => new BiasedLock(new Region(buffer), registry, false)
   let number = 0
   const look = () => {
-    const keeper = newDoor()
+    const keeper = newBiasedLock()
     keeper.shut()
     assert(keeper.isOut(number), 'what a thread has that is not inside may be taken')
     keeper.open()
   }
   const end = () => {
-    const own = newDoor()
+    const own = newBiasedLock()
     number = registry.enter()
     own.assign(number)
     own.enter()
@@ -84,7 +84,7 @@ function successors(): Cast {
     registry.forgetDead(number)
   }
   const begin = () => {
-    const own = newDoor()
+    const own = newBiasedLock()
     assert(registry.enter() === number, 'the number is given away')
     own.assign(number)
     look()
@@ -93,7 +93,7 @@ function successors(): Cast {
 }
 
 export const scenarios: Record<string, Scenario> = {
-  'a door lets one of both have a block': { begin: () => door(false) },
-  'a door whose threads make barriers lets one of both have a block': { begin: () => door(true) },
-  'a thread that ended inside its door is outside, and so is the next one of its number': { begin: successors },
+  'a biased lock lets one of both have a block': { begin: () => biasedLock(false) },
+  'a biased lock whose threads make barriers lets one of both have a block': { begin: () => biasedLock(true) },
+  'a thread that ended inside its biased lock is outside, and so is the next one of its number': { begin: successors },
 }

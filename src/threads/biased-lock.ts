@@ -1,5 +1,5 @@
 // A biased lock between a thread and the keeper, around the blocks that the thread caches. The thread goes in for a few loads
-// and stores; the keeper shuts all doors before it takes blocks away. Each side sets its flag before it reads the other's
+// and stores; the keeper shuts all biased locks before it takes blocks away. Each side sets its flag before it reads the other's
 // (Dekker), so that at most one goes on. For the thread, which goes in all the time, that would be a barrier each time; where the system can
 // make one in all threads at once, the keeper asks for that, and the thread just stores and loads.
 
@@ -17,14 +17,14 @@ const PATIENCE_MS = 1
 /** How often so long a thread that lives may stay inside, before what it has is left to it. */
 const MOST_WAITS = 20
 
-export class Door {
-  /** whether the keeper has shut the doors; then by thread, a line each: whether it is inside */
+export class BiasedLock {
+  /** whether the keeper has shut the biased locks; then by thread, a line each: whether it is inside */
   private readonly words: Int32Array
   /** where this thread's word is */
   private index = 0
   /** shut, and no thread is inside any more */
   private hasShut = false
-  /** by thread: 1 for one that stayed inside when the doors were shut last, since it was stopped there */
+  /** by thread: 1 for one that stayed inside when the biased locks were shut last, since it was stopped there */
   private readonly stuck = new Uint8Array(MOST_WORKERS + 1)
   private barrier: (() => void) | null = null
 
@@ -44,7 +44,7 @@ export class Door {
   }
 
   /**
-   * This thread is the one that shuts doors. What it takes is loaded at once: Node aborts the whole process when a thread is
+   * This thread is the one that shuts biased locks. What it takes is loaded at once: Node aborts the whole process when a thread is
    * terminated, or the process exits, while it loads native code.
    */
   prepare(): void {
@@ -88,7 +88,7 @@ export class Door {
     this.hasShut = true
   }
 
-  /** Whether a thread has been seen outside since the doors were shut, or will never come out; what it has may be taken then. */
+  /** Whether a thread has been seen outside since the biased locks were shut, or will never come out; what it has may be taken then. */
   isOut(thread: number): boolean {
     return this.stuck[thread] === 0 || !this.staysInside(thread, 0)
   }

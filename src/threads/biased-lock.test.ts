@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { describe, it } from 'node:test'
+import { Worker } from 'node:worker_threads'
+import { At, LOCK_BYTES, newBiasedLock } from './biased-lock.worker.js'
+import { openProcessBarrier } from './process-barrier.js'
+
+const TURNS = 500
+
+for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
+  describe(`a biased lock whose threads make ${isFenced ? 'barriers' : 'none'}`, () => {
+    it('lets nobody in while it is shut', () => {
+      const { biasedLock } = newBiasedLock(new SharedArrayBuffer(LOCK_BYTES), isFenced)
+      assert.ok(biasedLock.enter())
+      biasedLock.leave()
+      biasedLock.shut()
+      assert.deepEqual([biasedLock.isShut, biasedLock.enter()], [true, false])
+      biasedLock.open()
+      assert.deepEqual([biasedLock.isShut, biasedLock.enter()], [false, true])
+    })
+
+    it('is shut again from the start when the barrier fails', { skip: isFenced && 'there is no barrier' }, () => {
+      const { biasedLock } = newBiasedLock(new SharedArrayBuffer(LOCK_BYTES), isFenced)
+      biasedLock['barrier'] = () => {
+        throw new Error('no barrier')
+      }
+      for (let attempt = 0; attempt < 2; attempt++) assert.throws(() => biasedLock.shut(), /no barrier/)
+      biasedLock.open()
+      assert.ok(biasedLock.enter())
+    })
+
+    it('is waited for, but not for ever', () => {
+      const buffer = new SharedArrayBuffer(LOCK_BYTES)
+      const { biasedLock } = newBiasedLock(buffer, isFenced)
+      const { biasedLock: other, registry, thread } = newBiasedLock(buffer, isFenced)
+      assert.ok(other.enter())
+      biasedLock.shut()
+      assert.equal(biasedLock.isOut(thread), false)
+      other.leave()
+      assert.deepEqual([biasedLock.isOut(thread), other.enter()], [true, false])
+      biasedLock.open()
+      assert.ok(other.enter())
+      registry.bury(thread) // and nobody waits for the dead
+      biasedLock.shut()
+      assert.equal(biasedLock.isOut(thread), true)
+    })
+
+    it('is shut by one or used by the other, never both', async () => {
+      const buffer = new SharedArrayBuffer(LOCK_BYTES)
+      const { biasedLock, words } = newBiasedLock(buffer, isFenced)
+      const thread = new Worker(new URL('./biased-lock.worker.js', import.meta.url), {
+        workerData: { buffer, isFenced },
+      })
+      const [number] = await once(thread, 'message')
+      let seen = 0
+      for (let turn = 0; turn < TURNS; turn++) {
+        biasedLock.shut()
+        if (!biasedLock.isOut(number)) {
+          biasedLock.open() // it was stopped inside for long, where others need the cores
+          continue
+        }
+        const before = words[At.inside]
+        if (before !== 0) words[At.broken]++
+        words[At.keeper] = 1
+        for (let look = 0; look < 50; look++) if (Atomics.load(words, At.inside) !== before) words[At.broken]++
+        words[At.keeper] = 0
+        biasedLock.open()
+        seen = words[At.entered]
+        while (Atomics.load(words, At.entered) === seen); // it goes in again
+      }
+      await thread.terminate()
+      biasedLock.shut() // nobody waits for a thread that has died inside
+      assert.equal(words[At.broken], 0)
+    })
+  })
+}
