@@ -29,7 +29,7 @@ const device = deviceOf(program)
 const withoutPools = await corePercent()
 const pools = Array.from({ length: count }, () => device.createPool({ shared: true }))
 for (const pool of pools) pool.allocate(4096).free()
-if (!values.smoke) await setTimeout(30_000) // keepers look less and less often while nothing is asked
+if (!values.smoke) await setTimeout(30_000) // pool servers look less and less often while nothing is asked
 const withPools = await corePercent()
 
 const result = { machine: machineOf(device), parameters: { pools: count, seconds }, withoutPools, withPools }

@@ -1,7 +1,7 @@
 // Calls on pools that the engine cuts short while their thread lives on, wherever in the call: a script that is stopped runs
 // no `finally`, and a full stack may show at any function. A cut call may leave a live buffer that the program has no handle of, which
 // `live()` lists; all else of a shared pool is intact afterwards.
-// The memory is taken from the device beforehand: the simulated device, whose calls this thread answers while it waits for the keeper, is no
+// The memory is taken from the device beforehand: the simulated device, whose calls this thread answers while it waits for the pool server, is no
 // part of what must survive.
 //
 // CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. By chance, where a script is stopped is up to the time.
@@ -24,8 +24,8 @@ import { SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
 import { SlotCache } from '../src/pool/caching/slot-cache.js'
-import { KeeperWatch } from '../src/pool/shared/keeper-watch.js'
 import { RemoteFrees } from '../src/pool/shared/remote-frees.js'
+import { ServerWatch } from '../src/pool/shared/server-watch.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { SharedSlots } from '../src/pool/shared/shared-slots.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
@@ -40,14 +40,14 @@ import { cutAtEach, type Subject } from './cut-world.js'
 
 const SEED = Number(process.env['CUTS_SEED'] ?? 1)
 const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 12)
-/** At how many points a program on a shared pool is cut short: each asks the keeper several times. */
+/** At how many points a program on a shared pool is cut short: each asks the pool server several times. */
 const MOST_POINTS = Number(process.env['CUTS_POINTS'] ?? 12)
 const LIMIT = 64 * MiB
 const MOST_BURST = 24
 const CACHED = 6
 const BLOCKS = 96
 const ARENA_PART = 64 * KiB
-/** All that a thread runs of a shared pool; the keeper has a thread, and classes, of its own. */
+/** All that a thread runs of a shared pool; the pool server has a thread, and classes, of its own. */
 const CLASSES = [
   SharedPool,
   SharedBlockPool,
@@ -63,7 +63,7 @@ const CLASSES = [
   RobustLock,
   RequestChannel,
   Bell,
-  KeeperWatch,
+  ServerWatch,
 ]
 
 interface World {
@@ -139,7 +139,7 @@ const PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
     pool.allocate(4096, b).free(a)
   },
   'a block out of the heap': ({ pool, streams: [a] }) => pool.allocate(200_000, a).free(),
-  'a block that the keeper finds': ({ pool, streams: [a] }) => pool.allocate(40 * MiB, a).free(),
+  'a block that the pool server finds': ({ pool, streams: [a] }) => pool.allocate(40 * MiB, a).free(),
   'a free on another stream': ({ pool, streams: [a, b] }) => pool.allocate(4096, a).free(b),
   'a use on another stream': ({ pool, streams: [a, b] }) => {
     const buffer = pool.allocate(4096, a)
@@ -147,7 +147,7 @@ const PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
     buffer.free()
   },
   'a buffer that is handed over': ({ pool, streams: [a] }) => pool.adopt(pool.allocate(4096, a).transfer()).free(),
-  'questions to the keeper': ({ pool }) => {
+  'questions to the pool server': ({ pool }) => {
     pool.processDeferred()
     pool.trimTo(32 * MiB)
   },

@@ -299,7 +299,7 @@ export const SUBJECTS: Readonly<Record<string, (device: Device) => Subject>> = {
   'memory for kernels': device => new KernelMemoryUse(device),
 }
 
-/** What threads share, with all of them, and the keeper, in this one. */
+/** What threads share, with all of them, and the pool server, in this one. */
 export const SHARED_SUBJECTS: Readonly<Record<string, (device: TestDevice) => Subject>> = {
   'shared caching pool': shared(caching, device => device.createSharedPool({ maxPoolBytes: LIMIT }).pool),
   'shared caching pool of segments': shared(

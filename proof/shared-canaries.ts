@@ -3,7 +3,7 @@
 import { Word } from '../src/heap/records.js'
 import type { Block } from '../src/pool/caching/block.js'
 import { Deferred, type Use } from '../src/pool/caching/deferred.js'
-import { Keeper } from '../src/pool/shared/keeper.js'
+import { PoolServer } from '../src/pool/shared/pool-server.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
 import { replace, replacePrivate } from './replace-method.js'
 
@@ -26,10 +26,10 @@ export const SHARED_CANARIES = {
     kind: 'shared-caching',
     break: () =>
       replacePrivate(
-        Keeper.prototype,
+        PoolServer.prototype,
         'giveToHeap',
         () =>
-          function (this: Keeper, record: number): void {
+          function (this: PoolServer, record: number): void {
             const { words } = this['state'].records
             this['reserve'].giveToHeap(record, words[(record << 4) | Word.key] - 1, 0)
           },

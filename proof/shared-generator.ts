@@ -71,7 +71,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
     random: Random,
     private readonly world: SharedWorld,
   ) {
-    const isArena = world.common.keeper === null
+    const isArena = world.common.server === null
     super(random, WEIGHTS, verb => verb !== 'reset' || isArena)
     this.sizes = Array.from({ length: 1 + random.below(3) }, () => this.size())
     this.mostHeld = this.one(MOST_HELD)

@@ -32,7 +32,7 @@ export type SharedOperation =
   | { do: 'process deferred'; thread: number }
   | { do: 'trim'; thread: number; bytes: number }
   | { do: 'reset'; thread: number; stream: number }
-  /** the keeper looks for threads that have ended */
+  /** the pool server looks for threads that have ended */
   | { do: 'sweep' }
   | { do: 'reclaim'; thread: number; dead: number }
   | { do: 'refuse'; call: FaultRule['call']; nth: number }

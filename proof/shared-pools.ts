@@ -1,4 +1,4 @@
-// The pools that threads share, of every kind, with the threads and the keeper all in one: a program is the same each time.
+// The pools that threads share, of every kind, with the threads and the pool server all in one: a program is the same each time.
 
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Random } from '../src/base/random.js'
@@ -13,8 +13,8 @@ import { seenBy } from '../src/pool/caching/reserve.js'
 import type { HostBuffer } from '../src/pool/host/host-buffer.js'
 import { newSharedHost, SharedHostPool } from '../src/pool/host/shared-host-pool.js'
 import { serve } from '../src/pool/pool-fixture.suite.js'
-import { Keeper } from '../src/pool/shared/keeper.js'
 import { newSharedPool } from '../src/pool/shared/new-shared-pool.js'
+import { PoolServer } from '../src/pool/shared/pool-server.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { type SharedPoolState, SharedState } from '../src/pool/shared/shared-state.js'
 import type { UnlockedDriver } from '../src/pool/shared/unlocked-driver.js'
@@ -31,11 +31,11 @@ export interface Common {
   /** the largest request that makes sense */
   readonly mostBytes: number
   readonly mostAlignment: number
-  readonly keeper: Keeper | null
+  readonly server: PoolServer | null
   front(clocks: Clocks, defaultStream: Stream, creates: boolean): Front
 }
 
-/** Makes what the fronts of all threads stand on; `keeperClocks` are those of the keeper's thread. */
+/** Makes what the fronts of all threads stand on; `serverClocks` are those of the pool server's thread. */
 export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, keeping: () => Keeping): Common {
   const one = <T>(choices: readonly T[]): T => choices[random.below(choices.length)]
   switch (kind) {
@@ -89,14 +89,14 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       return {
         mostBytes: bytes >> 2,
         mostAlignment: 32 * KiB,
-        keeper: null,
+        server: null,
         front: (front, stream, creates) => new SharedArenaPool(front, stream, state, creates, () => {}),
       }
     }
   }
 }
 
-/** What a keeper's thread has. */
+/** What a pool server's thread has. */
 export interface Keeping {
   readonly clocks: Clocks
   readonly context: Context
@@ -107,19 +107,19 @@ function kept<F extends Front, S extends SharedPoolState<null>>(
   state: S,
   keeping: () => Keeping,
   make: (clocks: Clocks, stream: Stream, state: S, creates: boolean, meanwhile: () => void) => F,
-): Pick<Common, 'keeper' | 'front'> {
+): Pick<Common, 'server' | 'front'> {
   const { clocks, context, outside } = keeping()
   const shared = new SharedState(state, seenBy(clocks, state.config))
   const onClose = () => {
     clocks.close()
     context.release()
   }
-  const keeper = new Keeper(shared, clocks, state.config, outside, onClose)
-  keeper['sweptAt'] = Infinity // the program says when, not the time
+  const server = new PoolServer(shared, clocks, state.config, outside, onClose)
+  server['sweptAt'] = Infinity // the program says when, not the time
   const front = (frontClocks: Clocks, stream: Stream, creates: boolean) => {
-    const made = make(frontClocks, stream, state, creates, () => serve(keeper))
+    const made = make(frontClocks, stream, state, creates, () => serve(server))
     if (creates && !(made instanceof SharedArenaPool)) made.begin()
     return made
   }
-  return { keeper, front }
+  return { server, front }
 }

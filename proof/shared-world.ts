@@ -91,7 +91,7 @@ export class SharedWorld {
     this.driver.clearFaults()
     this.reclaimAll()
     for (const thread of [...this.threads.values()]) if (thread !== this.maker) this.end(thread)
-    this.common.keeper?.sweep()
+    this.common.server?.sweep()
     this.maker.clocks.buryStreams()
     this.reclaimAll()
     const { front, clocks, context } = this.maker
@@ -187,12 +187,12 @@ export class SharedWorld {
         if (thread !== null) this.reset(thread, operation.stream)
         break
       case 'sweep': {
-        const { keeper } = this.common
-        if (keeper === null) break
+        const { server } = this.common
+        if (server === null) break
         try {
-          keeper.sweep()
+          server.sweep()
         } finally {
-          keeper['sweptAt'] = Infinity
+          server['sweptAt'] = Infinity
         }
         break
       }

@@ -113,7 +113,7 @@ const KINDS: Readonly<Record<string, Kind>> = {
   },
 }
 
-/** One device, and so one keeper, for all tests. */
+/** One device, and so one pool server, for all tests. */
 const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
 const device = openDevice(driver)
 const gate = device.createStream()

@@ -54,7 +54,7 @@ describe('the packed package', () => {
   })
 
   test('says which file a bundler must leave where the thread of a shared pool has none', () => {
-    const file = join(installed, 'dist', 'src', 'device/keeper-thread.js')
+    const file = join(installed, 'dist', 'src', 'device/pool-server-thread.js')
     const content = readFileSync(file)
     rmSync(file)
     const program = `
@@ -64,7 +64,7 @@ describe('the packed package', () => {
     writeFileSync(file, content)
     assert.match(
       output,
-      /^PoolError createPool: .*keeper-thread\.js is missing.*; a bundler must leave this package external/,
+      /^PoolError createPool: .*server-thread\.js is missing.*; a bundler must leave this package external/,
     )
   })
 

@@ -68,7 +68,7 @@ describe('a pool in several threads', () => {
     }
     await refused({ ...shared, version: shared.version + 1 }, 'PoolError', /layout \d+, not \d+; use one version/)
     await refused({ ...shared, process: shared.process + 1 }, 'PoolError', /belongs to another process/)
-    assert.equal(pool.threads().filter(({ alive }) => alive).length, 2, 'the keeper and this thread')
+    assert.equal(pool.threads().filter(({ alive }) => alive).length, 2, 'the pool server and this thread')
     pool.close()
     await refused(shared, 'PoolError', /attachPool: the pool is closed/)
     assert.throws(() => attachPool(shared), { name: 'PoolError', message: /attachPool: the pool is closed/ })
@@ -299,7 +299,7 @@ describe('a pool in several threads', () => {
     pool.check()
   })
 
-  it('is not made, and leaves nothing, where its keeper cannot attach the device', () => {
+  it('is not made, and leaves nothing, where its pool server cannot attach the device', () => {
     for (const call of ['cuDeviceGet', 'cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent'] as const) {
       const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
       const device = openDevice(driver)
@@ -322,7 +322,7 @@ describe('a pool in several threads', () => {
     device.close()
   })
 
-  it('has one keeper with the other pools of the thread that made it, which has the device attached while there is one', () => {
+  it('has one pool server with the other pools of the thread that made it, which has the device attached while there is one', () => {
     const { device, pool } = open()
     const { registry } = device.clocks.slots as unknown as { registry: ThreadRegistry }
     const others = [
@@ -346,7 +346,7 @@ describe('a pool in several threads', () => {
     await thread.worker.terminate()
     assert.throws(() => lost.allocate(8 * MiB), { name: 'PoolError', message: /the thread that made it has ended/ })
     assert.deepEqual(lost.close(), { lostBuffers: 1, lostBytes: 1 * KiB })
-    pool.allocate(8 * MiB).free() // of another maker, and so of another keeper
+    pool.allocate(8 * MiB).free() // of another maker, and so of another pool server
     pool.close()
     device.close()
   })

@@ -56,8 +56,8 @@ const SEEDS: Readonly<Record<string, number>> = {
   'a block is in a queue before its owner word says so': 12,
   'a block that a dead thread has sent is claimed without compare-and-swap': 23,
   'a block that another thread has by now is claimed for a dead one': 6,
-  'a block is taken back that the keeper has taken out': 14,
-  'the keeper takes a block out that its thread had taken out when it died': 205,
+  'a block is taken back that the pool server has taken out': 14,
+  'the pool server takes a block out that its thread had taken out when it died': 205,
   'a thread takes a block out that is not on its way': 57,
   'a queue is taken out through a shut biased lock': 207,
   'an entry is emptied before its block is cached': 205,
@@ -66,12 +66,12 @@ const SEEDS: Readonly<Record<string, number>> = {
   'the biased lock is left before a block is claimed': 107,
   'a block is cached before its stamp is noted': 91,
   'that a block is cached is said by a plain store': 45,
-  'the keeper makes no barrier': 62,
-  'the keeper makes the barrier before it shuts': 282,
+  'the pool server makes no barrier': 62,
+  'the pool server makes the barrier before it shuts': 282,
   'the biased locks are shut by a plain store': 39,
   'a thread looks, then says that it is inside': 114,
   'a biased lock is left by a plain store': 3473,
-  'the keeper looks, then shuts': 46,
+  'the pool server looks, then shuts': 46,
   'a thread that stays inside is taken for one outside': 2500,
   'the flag of the biased locks is read by a plain load': 445,
   'a thread looks, then says that it is inside and makes a barrier': 312,
@@ -122,7 +122,7 @@ const STACKS = 'src/pool/caching/slot-cache.ts'
 const BIASED_LOCK = 'src/threads/biased-lock.ts'
 const SHARED_SLOTS = 'src/pool/shared/shared-slots.ts'
 const STATE = 'src/pool/shared/shared-state.ts'
-const KEEPER = 'src/pool/shared/keeper.ts'
+const SERVER = 'src/pool/shared/pool-server.ts'
 
 const DIES = 'a thread dies anywhere, and all that it had goes back'
 const CUT = 'a program whose calls are cut short anywhere'
@@ -130,7 +130,7 @@ const COMES = 'threads come and go, and each has its own answers'
 const NAMES = 'a thread is reclaimed under its own name'
 const GROWS = 'new memory has its address when it is handed out'
 
-const TAKEN_OUT = 'what is sent to a thread is taken out by it or the keeper'
+const TAKEN_OUT = 'what is sent to a thread is taken out by it or the pool server'
 const FREED = 'a block is freed once whose thread has ended'
 const CLAIMED = 'a block of a dead thread is taken out or claimed'
 const RECEIVER_DIES = 'a block that was being taken out when its thread died goes back once'
@@ -138,9 +138,9 @@ const TAKEN_ONCE = 'a cached block is taken or taken away'
 const CUT_OUT = 'a block that was being taken out when the call was cut short is had once'
 const CUT_DOOR = 'what a thread caches whose call was cut short can be taken away'
 const CLOSES = 'a thread that comes while a pool is closed is refused or served'
-const BESIDE_LOCK = 'biased locks that the keeper has shut stay shut, whoever takes the lock'
+const BESIDE_LOCK = 'biased locks that the pool server has shut stay shut, whoever takes the lock'
 const SUCCESSORS = 'a thread that ended inside its biased lock is outside, and so is the next one of its number'
-const FRONT = 'what a thread has the keeper does not take'
+const FRONT = 'what a thread has the pool server does not take'
 const BIASED_LOCK_HOLDS = 'a biased lock lets one of both have a block'
 const FENCED = 'a biased lock whose threads make barriers lets one of both have a block'
 const SHUT = `Atomics.store(this.words, 0, 1)
@@ -452,14 +452,14 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   ...inFile(REMOTE_FREES, FREED, [
     [
-      'a block is taken back that the keeper has taken out',
+      'a block is taken back that the pool server has taken out',
       'return Atomics.compareExchange(this.words, entry, record, 0) === record',
       'Atomics.store(this.words, entry, 0)\n    return true',
     ],
   ]),
   ...inFile(REMOTE_FREES, RECEIVER_DIES, [
     [
-      'the keeper takes a block out that its thread had taken out when it died',
+      'the pool server takes a block out that its thread had taken out when it died',
       'const isSent = this.isSent(record)\n',
       'const isSent = true\n',
     ],
@@ -518,9 +518,9 @@ export const MUTANTS: readonly Mutant[] = [
     ['an object that is still in a stack is used again', ' || known.state === State.cached', ''],
   ]),
   ...inFile(BIASED_LOCK, BIASED_LOCK_HOLDS, [
-    ['the keeper makes no barrier', 'this.barrier?.()\n', '\n'],
+    ['the pool server makes no barrier', 'this.barrier?.()\n', '\n'],
     [
-      'the keeper makes the barrier before it shuts',
+      'the pool server makes the barrier before it shuts',
       'Atomics.store(this.words, 0, 1)\n    this.barrier?.()',
       'this.barrier?.()\n    Atomics.store(this.words, 0, 1)',
     ],
@@ -540,7 +540,7 @@ export const MUTANTS: readonly Mutant[] = [
       'this.words[this.index] = 0',
       'arm64',
     ],
-    ['the keeper looks, then shuts', SHUT, SHUT_LATE],
+    ['the pool server looks, then shuts', SHUT, SHUT_LATE],
     [
       'a thread that stays inside is taken for one outside',
       'if (looks >= SPINS + waits) return true',
@@ -598,7 +598,7 @@ export const MUTANTS: readonly Mutant[] = [
       'this.lock.release()\n    this.slots.biasedLock.open()',
     ],
   ]),
-  ...inFile(KEEPER, DIES, [
+  ...inFile(SERVER, DIES, [
     ['announced uses stay with what is given back late', 'this.reserve.deferred.takeUses(record) // which', '// which'],
   ]),
   ...inFile(STATE, DIES, [
@@ -615,11 +615,11 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(STATE, CLOSES, [
     [
       'a thread looks without the lock whether the pool is closed',
-      'this.locked(() => this.figures[Figure.keeper]) === CLOSED',
-      'this.figures[Figure.keeper] === CLOSED',
+      'this.locked(() => this.figures[Figure.server]) === CLOSED',
+      'this.figures[Figure.server] === CLOSED',
     ],
   ]),
-  ...inFile(KEEPER, DIES, [
+  ...inFile(SERVER, DIES, [
     ['a dead thread’s question is kept', 'this.forgetRequest(thread)\n        this.bury', 'this.bury'],
   ]),
   ...inFile(POOL, CUT_DOOR, [
@@ -629,21 +629,21 @@ export const MUTANTS: readonly Mutant[] = [
       'state.lock',
     ],
   ]),
-  ...inFile(KEEPER, GROWS, [
+  ...inFile(SERVER, GROWS, [
     [
       'figures are published after the lock is left',
       'this.storeRelease()\n          this.state.release()',
       'this.state.release()\n          this.storeRelease()',
     ],
   ]),
-  ...inFile(KEEPER, COMES, [
+  ...inFile(SERVER, COMES, [
     [
       'a number is given away before the answer to leave is there',
       '    this.bury(thread)\n    return sum',
       '    this.bury(thread)\n    this.state.registry.forget(thread)\n    return sum',
     ],
   ]),
-  ...inFile(KEEPER, NAMES, [
+  ...inFile(SERVER, NAMES, [
     ['a thread is reclaimed under the name of an earlier one', 'registry.nameOf(thread) !== name || ', ''],
   ]),
   ...inFile(POOL, CUT, [
@@ -661,10 +661,10 @@ export const EQUIVALENT: Readonly<Record<string, string>> = {
   'a waiter of the lock is not woken': 'the waiter looks again after some milliseconds',
   'the bit of the waiters is lost when a lock is taken': 'the others look again after some milliseconds',
   'an answer wakes nobody': 'the asker looks again after a millisecond',
-  'the keeper does not ask the system whether a thread inside its biased lock lives':
+  'the pool server does not ask the system whether a thread inside its biased lock lives':
     'it goes on after 20 ms, and takes what the thread had once that is known as dead',
   'nobody looks whether the thread lives that a block is sent to':
-    'the keeper looks into all queues when memory is short, and the next thread of the number takes the block out',
+    'the pool server looks into all queues when memory is short, and the next thread of the number takes the block out',
   'what has arrived is read before what was sent':
     'only the dead thread itself could send more, and a block that left the queue before has another owner, which the claim compares',
   'what a thread stores in its queue is looked at in another order': 'batches have no order among themselves',

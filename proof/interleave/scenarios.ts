@@ -11,6 +11,6 @@ export const SCENARIO_FILES = [
   'taking-away',
   'biased-lock',
   'front',
-  'keeper',
+  'pool-server',
   'pool',
 ].map(name => `proof/interleave/scenarios/${name}.ts`)

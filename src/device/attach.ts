@@ -14,7 +14,7 @@ import { checkPoolState } from '../pool/shared/shared-state.js'
 import {
   attachments,
   Device,
-  type KeptPool,
+  type ServedPool,
   SHARED_VERSION,
   type SharedArenaDescriptor,
   type SharedBlockDescriptor,
@@ -65,7 +65,7 @@ export function attachPool(shared: SharedHostDescriptor): SharedHostPool<SharedD
 export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevice>
 export function attachPool(
   shared: SharedPoolDescriptor | SharedArenaDescriptor,
-): KeptPool | SharedArenaPool<SharedDevice> {
+): ServedPool | SharedArenaPool<SharedDevice> {
   if (shared?.kind === 'arena') {
     checkArenaState('attachPool', shared)
     return attachDevice(shared.device).attachArena(shared)

@@ -642,12 +642,12 @@ describe('a stream with a pool of its own', () => {
 })
 
 describe('host pools of a device', () => {
-  it('a shared block pool that is refused its first memory leaves no keeper behind', () => {
+  it('a shared block pool that is refused its first memory leaves no pool server behind', () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)
     driver.failCall({ call: 'cuMemAlloc', code: 999 })
     assert.throws(() => device.createBlockPool({ blockBytes: 64 * KiB, count: 4, shared: true }), { name: 'CudaError' })
-    device.close() // refuses while a keeper has it attached
+    device.close() // refuses while a pool server has it attached
     assert.equal(driver.usedBytes(), 0)
   })
 

@@ -49,8 +49,8 @@ import type { PassOptions } from '../pool/mapped/descriptor-passing.js'
 import { GrowableBuffer, type GrowableOptions } from '../pool/mapped/growable-buffer.js'
 import type { MappedBuffer } from '../pool/mapped/mapped-buffer.js'
 import { type OpenOptions, SharedBuffer } from '../pool/mapped/shared-buffer.js'
-import { KeeperWorker } from '../pool/shared/keeper-worker.js'
 import { newSharedPool, type Shared } from '../pool/shared/new-shared-pool.js'
+import { ServerWorker } from '../pool/shared/server-worker.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
 import type { SharedPoolState } from '../pool/shared/shared-state.js'
 import { sharingObstacle } from '../threads/os-thread.js'
@@ -71,8 +71,8 @@ export interface SharedDevice {
 /** By identity, the devices that this thread shares or has attached. */
 export const attachments = new Map<number, Device>()
 
-/** Pools of which a keeper's thread is in charge. */
-export type KeptPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
+/** Pools of which a pool server's thread is in charge. */
+export type ServedPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
 
 const CREATES = { caching: 'createPool', block: 'createBlockPool', host: 'createHostPool' } as const
 
@@ -115,7 +115,7 @@ export class Device implements Disposable {
   private readonly sharedPools = new Map<number, Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
   /** the thread of the shared pools that this thread makes */
-  private readonly keeper = new KeeperWorker()
+  private readonly server = new ServerWorker()
   private readonly compiler: Compiler
   private readonly memoryControl: MemoryControl
   private closed = false
@@ -438,7 +438,7 @@ export class Device implements Disposable {
   close(): void {
     if (this.context.released) return
     if (this.attachedTo === null) {
-      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close() // their keepers have the device attached
+      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close() // their pool servers have the device attached
       this.context.giveBack(() => this.clocks.buryStreams())
       if (!this.clocks.shut()) {
         throw new PoolError('close: other threads have the device attached; close it there first')
@@ -454,7 +454,7 @@ export class Device implements Disposable {
     this.context.destroyRest()
     this.clocks.slots.leave() // of a lost device
     attachments.delete(this.clocks.identity)
-    this.keeper.end()
+    this.server.end()
     this.context.release()
   }
 
@@ -478,16 +478,16 @@ export class Device implements Disposable {
     return this.createShared(newSharedPool(this.clocks, options, this.totalBytes, this.share()))
   }
 
-  /** Starts the keeper of a new pool, and returns when that has begun. */
+  /** Starts the pool server of a new pool, and returns when that has begun. */
   private createShared(made: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
   private createShared(made: SharedHostDescriptor): SharedHostPool<SharedDevice>
   private createShared(made: SharedPoolDescriptor): SharedPool<SharedDevice>
-  private createShared(made: SharedPoolDescriptor): KeptPool {
+  private createShared(made: SharedPoolDescriptor): ServedPool {
     const call = CREATES[made.kind]
-    const state = { ...made, bell: this.keeper.bell.buffer }
-    const start = this.keeper.begin(call, state)
+    const state = { ...made, bell: this.server.bell.buffer }
+    const start = this.server.begin(call, state)
     const pool = this.front(state, true)
-    this.keeper.await(call, start, serveWaiting)
+    this.server.await(call, start, serveWaiting)
     this.keepShared(state, pool)
     try {
       pool.begin()
@@ -499,9 +499,9 @@ export class Device implements Disposable {
   }
 
   /** For `attachPool`. */
-  attachPool(state: SharedPoolDescriptor): KeptPool {
+  attachPool(state: SharedPoolDescriptor): ServedPool {
     this.open('attachPool')
-    return this.knownPool<KeptPool>(state) ?? this.keepShared(state, this.front(state, false))
+    return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.front(state, false))
   }
 
   /** This thread's open object of a shared pool. */
@@ -516,7 +516,7 @@ export class Device implements Disposable {
   }
 
   /** What this thread has of a shared pool. */
-  private front(state: SharedPoolDescriptor, creator: boolean): KeptPool {
+  private front(state: SharedPoolDescriptor, creator: boolean): ServedPool {
     const { clocks, defaultStream } = this
     switch (state.kind) {
       case 'block':
@@ -533,7 +533,7 @@ export class Device implements Disposable {
     this.open('attachPool')
     const known = this.knownPool<SharedArenaPool<SharedDevice>>(state)
     if (known !== undefined) return known
-    this.clocks.buryStreams() // an arena has no keeper that would do so
+    this.clocks.buryStreams() // an arena has no pool server that would do so
     return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
   }
 

@@ -81,7 +81,7 @@ export function driverSuite(
     let device: number
     let context: number
     let cleanups: (() => void)[] = []
-    let keeper: Driver
+    let server: Driver
 
     /** To be done after the test, the latest first. */
     const later = (cleanup: () => void) => cleanups.push(cleanup)
@@ -160,11 +160,11 @@ export function driverSuite(
 
     // Keeps the primary context alive between the tests: making it anew takes a real driver a good part of a second.
     before(() => {
-      keeper = open()
-      keeper.cuInit()
-      keeper.cuDevicePrimaryCtxRetain(keeper.cuDeviceGet(0))
+      server = open()
+      server.cuInit()
+      server.cuDevicePrimaryCtxRetain(server.cuDeviceGet(0))
     })
-    after(() => keeper.cuDevicePrimaryCtxRelease(keeper.cuDeviceGet(0)))
+    after(() => server.cuDevicePrimaryCtxRelease(server.cuDeviceGet(0)))
 
     beforeEach(() => {
       driver = open()

@@ -29,8 +29,8 @@ import { newSharedHost, SharedHostPool } from './host/shared-host-pool.js'
 import type { PassOptions } from './mapped/descriptor-passing.js'
 import { GrowableBuffer, type GrowableOptions } from './mapped/growable-buffer.js'
 import { type OpenOptions, SharedBuffer } from './mapped/shared-buffer.js'
-import { Keeper } from './shared/keeper.js'
 import { newSharedPool } from './shared/new-shared-pool.js'
+import { PoolServer } from './shared/pool-server.js'
 import { SharedPool } from './shared/shared-pool.js'
 import { type SharedPoolState, type SharedRoom, SharedState } from './shared/shared-state.js'
 import { UnlockedDriver } from './shared/unlocked-driver.js'
@@ -70,26 +70,26 @@ export class TestDevice {
     return makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes)
   }
 
-  /** A pool that threads share, whose keeper is in this one: it answers while others wait. */
+  /** A pool that threads share, whose pool server is in this one: it answers while others wait. */
   createSharedPool(
     options: PoolOptions = {},
     /** less than it would have */
     less: Partial<SharedRoom> = {},
-  ): { pool: SharedPool; keeper: Keeper; attach: (meanwhile?: () => void) => SharedPool } {
+  ): { pool: SharedPool; server: PoolServer; attach: (meanwhile?: () => void) => SharedPool } {
     const whole = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
     const state = { ...whole, room: { ...whole.room, ...less } }
-    const keeper = this.keeperOf(state)
-    const front = (creates: boolean, meanwhile = () => serve(keeper)) =>
+    const server = this.serverOf(state)
+    const front = (creates: boolean, meanwhile = () => serve(server)) =>
       new SharedPool(this.clocks, this.defaultStream, state, creates, meanwhile)
-    return { pool: front(true), keeper, attach: meanwhile => front(false, meanwhile) }
+    return { pool: front(true), server, attach: meanwhile => front(false, meanwhile) }
   }
 
   /** The same of blocks. */
   createSharedBlocks(options: BlockOptions): { pool: SharedBlockPool; attach: () => SharedBlockPool } {
     const state = newSharedBlocks(this.clocks, options, null)
-    const keeper = this.keeperOf(state)
+    const server = this.serverOf(state)
     const front = (creates: boolean) =>
-      new SharedBlockPool(this.clocks, this.defaultStream, state, creates, () => serve(keeper))
+      new SharedBlockPool(this.clocks, this.defaultStream, state, creates, () => serve(server))
     const pool = front(true)
     try {
       pool.begin()
@@ -103,9 +103,9 @@ export class TestDevice {
   /** Pinned memory that threads share. */
   createSharedHost(options: HostPoolOptions = {}): { pool: SharedHostPool; attach: () => SharedHostPool } {
     const state = newSharedHost(this.clocks, options, null)
-    const keeper = this.keeperOf(state)
+    const server = this.serverOf(state)
     const front = (creates: boolean) =>
-      new SharedHostPool(this.clocks, this.defaultStream, state, creates, () => serve(keeper))
+      new SharedHostPool(this.clocks, this.defaultStream, state, creates, () => serve(server))
     return { pool: front(true), attach: () => front(false) }
   }
 
@@ -116,14 +116,14 @@ export class TestDevice {
     return { pool: front(true), attach: () => front(false) }
   }
 
-  private keeperOf(state: SharedPoolState): Keeper {
+  private serverOf(state: SharedPoolState): PoolServer {
     const outside = new UnlockedDriver(this.driver)
     const context = Context.open(outside.driver, this.context.ordinal)
     let clocks: Clocks | null = null
     try {
       clocks = new Clocks(context, this.clocks.share())
       const shared = new SharedState(state, seenBy(clocks, state.config))
-      return new Keeper(shared, clocks, state.config, outside, () => {
+      return new PoolServer(shared, clocks, state.config, outside, () => {
         clocks!.close()
         context.destroyRest()
         context.release()
@@ -195,14 +195,14 @@ export class TestDevice {
   }
 }
 
-/** A round of a keeper, and what it would poll for is waited for: held work goes on where the host waits. */
-export function serve(keeper: Keeper): void {
-  keeper.serve()
-  for (const { marks } of keeper['setAside']['requests'].values()) {
+/** A round of a pool server, and what it would poll for is waited for: held work goes on where the host waits. */
+export function serve(server: PoolServer): void {
+  server.serve()
+  for (const { marks } of server['setAside']['requests'].values()) {
     try {
-      for (const { slot, stamp } of marks) keeper['clocks'].waitFor(slot, stamp)
+      for (const { slot, stamp } of marks) server['clocks'].waitFor(slot, stamp)
     } catch (error) {
-      if (!(error instanceof CudaError)) throw error // such a wait is not the keeper's; its next round asks the driver
+      if (!(error instanceof CudaError)) throw error // such a wait is not the pool server's; its next round asks the driver
     }
   }
 }

@@ -61,9 +61,9 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
         }
         const before = words[At.inside]
         if (before !== 0) words[At.broken]++
-        words[At.keeper] = 1
+        words[At.server] = 1
         for (let look = 0; look < 50; look++) if (Atomics.load(words, At.inside) !== before) words[At.broken]++
-        words[At.keeper] = 0
+        words[At.server] = 0
         biasedLock.open()
         seen = words[At.entered]
         while (Atomics.load(words, At.entered) === seen); // it goes in again

@@ -1,7 +1,7 @@
-// A biased lock between a thread and the keeper, around the blocks that the thread caches. The thread goes in for a few loads
-// and stores; the keeper shuts all biased locks before it takes blocks away. Each side sets its flag before it reads the other's
+// A biased lock between a thread and the pool server, around the blocks that the thread caches. The thread goes in for a few loads
+// and stores; the pool server shuts all biased locks before it takes blocks away. Each side sets its flag before it reads the other's
 // (Dekker), so that at most one goes on. For the thread, which goes in all the time, that would be a barrier each time; where the system can
-// make one in all threads at once, the keeper asks for that, and the thread just stores and loads.
+// make one in all threads at once, the pool server asks for that, and the thread just stores and loads.
 
 import { PoolError } from '../base/errors.js'
 import type { Region } from '../base/region.js'
@@ -18,7 +18,7 @@ const PATIENCE_MS = 1
 const MOST_WAITS = 20
 
 export class BiasedLock {
-  /** whether the keeper has shut the biased locks; then by thread, a line each: whether it is inside */
+  /** whether the pool server has shut the biased locks; then by thread, a line each: whether it is inside */
   private readonly words: Int32Array
   /** where this thread's word is */
   private index = 0
@@ -53,7 +53,7 @@ export class BiasedLock {
     if (this.barrier === null) throw new PoolError('this thread has no membarrier, unlike the one that made the pool')
   }
 
-  /** From here to `leave` the keeper takes nothing out; false while it is doing that. In between nothing is waited for. */
+  /** From here to `leave` the pool server takes nothing out; false while it is doing that. In between nothing is waited for. */
   enter(): boolean {
     const { words, index } = this
     if (this.isFenced) {

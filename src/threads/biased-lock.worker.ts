@@ -10,7 +10,7 @@ export const enum At {
   /** 1 while the thread is inside */
   inside,
   /** 1 while the other one has shut the biased lock */
-  keeper,
+  server,
   entered,
   broken,
   count,
@@ -32,7 +32,7 @@ function goInAndOut(biasedLock: BiasedLock, words: Int32Array): void {
   for (let turn = 0; turn < 1000; turn++) {
     if (!biasedLock.enter()) continue
     words[At.inside] = 1
-    for (let look = 0; look < 20; look++) if (words[At.keeper] !== 0) words[At.broken]++
+    for (let look = 0; look < 20; look++) if (words[At.server] !== 0) words[At.broken]++
     words[At.inside] = 0
     biasedLock.leave()
     words[At.entered]++

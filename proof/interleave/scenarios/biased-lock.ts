@@ -7,7 +7,7 @@ import { type Cast, pause, type Scenario } from '../stage.js'
 
 const WORDS = 64 * (MOST_WORKERS + 1)
 
-/** A thread that takes a block behind its biased lock and puts it back, and a keeper that takes it away behind shut biased locks. */
+/** A thread that takes a block behind its biased lock and puts it back, and a pool server that takes it away behind shut biased locks. */
 function biasedLock(isFenced: boolean): Cast {
   const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
   const buffer = new SharedArrayBuffer(WORDS * 4)
@@ -39,10 +39,10 @@ function biasedLock(isFenced: boolean): Cast {
     }
   }
   const keep = () => {
-    const keeper = newBiasedLock()
+    const server = newBiasedLock()
     for (let turn = 0; turn < 2; turn++) {
-      keeper.shut()
-      if (Atomics.load(place, IS_THERE) === 1 && keeper.isOut(me) && Atomics.load(place, IS_THERE) === 1) {
+      server.shut()
+      if (Atomics.load(place, IS_THERE) === 1 && server.isOut(me) && Atomics.load(place, IS_THERE) === 1) {
         const content = place[CONTENT]
         Atomics.store(place, IS_THERE, 0)
         have()
@@ -50,7 +50,7 @@ function biasedLock(isFenced: boolean): Cast {
         if (turn === 0) Atomics.store(place, IS_THERE, 1)
         else holders++ // and keeps it
       }
-      keeper.open()
+      server.open()
     }
   }
   const end = () => {
@@ -68,10 +68,10 @@ function successors(): Cast {
   const newBiasedLock = () => new BiasedLock(new Region(buffer), registry, false)
   let number = 0
   const look = () => {
-    const keeper = newBiasedLock()
-    keeper.shut()
-    assert(keeper.isOut(number), 'what a thread has that is not inside may be taken')
-    keeper.open()
+    const server = newBiasedLock()
+    server.shut()
+    assert(server.isOut(number), 'what a thread has that is not inside may be taken')
+    server.open()
   }
   const end = () => {
     const own = newBiasedLock()

@@ -1,4 +1,4 @@
-// One thread that allocates and frees out of its own stacks, another one that takes blocks away as the keeper does, and a third
+// One thread that allocates and frees out of its own stacks, another one that takes blocks away as the pool server does, and a third
 // one that gets those blocks out of the heap.
 
 import { assert } from '../../../src/base/assert.js'
@@ -7,14 +7,14 @@ import { CLASSES } from '../../../src/heap/size-classes.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import type { TransferredBuffer } from '../../../src/pool/transferred.js'
 import { type Cast, pause, type Scenario } from '../stage.js'
-import { BYTES, checkAll, keptPool } from './shared-pool.js'
+import { BYTES, checkAll, servedPool } from './shared-pool.js'
 
 const BLOCKS = 4
 
 function front(isFenced: boolean): Cast {
-  const made = keptPool(2 * BLOCKS, { isFenced })
+  const made = servedPool(2 * BLOCKS, { isFenced })
   const { pool, held, take, give } = made
-  const other = made.attach(false, () => made.keeper.serve())
+  const other = made.attach(false, () => made.server.serve())
   const state = made.newState()
   const { words, doubles } = state.records
   const clocks = pool.clocks
@@ -86,8 +86,8 @@ function front(isFenced: boolean): Cast {
 }
 
 export const scenarios: Record<string, Scenario> = {
-  'what a thread has the keeper does not take': { isLarge: true, begin: () => front(false) },
-  'what a thread has the keeper does not take, where threads make barriers': {
+  'what a thread has the pool server does not take': { isLarge: true, begin: () => front(false) },
+  'what a thread has the pool server does not take, where threads make barriers': {
     isLarge: true,
     begin: () => front(true),
   },

@@ -67,7 +67,7 @@ function senders(count: number, each: number): Cast {
   return { threads: [...threads, receive], end }
 }
 
-/** A thread has died that sent one block, and was about to send another; a thread takes out what has arrived, and the keeper claims the rest. */
+/** A thread has died that sent one block, and was about to send another; a thread takes out what has arrived, and the pool server claims the rest. */
 function claiming(): Cast {
   const buffer = new SharedArrayBuffer(layOut(null).bytes)
   const { records, remoteFrees: sender } = layOut(buffer)
@@ -95,10 +95,10 @@ function claiming(): Cast {
     const isIts = (holder: number) => phaseOf(holder) === Phase.sent && workerOf(holder) === SENDER
     const sent = [ARRIVED, LOST].filter(record => isIts(words[(record << 4) | Word.holder]))
     const arrived = remoteFrees.all()
-    for (const record of sent) if (!arrived.has(record) && remoteFrees.claim(record, SENDER)) own(record, 'keeper')
+    for (const record of sent) if (!arrived.has(record) && remoteFrees.claim(record, SENDER)) own(record, 'server')
   }
   const end = () => {
-    assert(owners[ARRIVED] === 'receiver' && owners[LOST] === 'keeper', 'each block is somebody’s')
+    assert(owners[ARRIVED] === 'receiver' && owners[LOST] === 'server', 'each block is somebody’s')
   }
   return { threads: [receive, claim], end }
 }

@@ -5,12 +5,12 @@ import { CLASSES } from '../../../src/heap/size-classes.js'
 import type { SharedPool } from '../../../src/pool/shared/shared-pool.js'
 import type { TransferredBuffer } from '../../../src/pool/transferred.js'
 import { type Cast, isOverNow, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
-import { BYTES, checkAll, keptPool } from './shared-pool.js'
+import { BYTES, checkAll, servedPool } from './shared-pool.js'
 
-/** Two threads free what a third one has allocated, which allocates meanwhile; one of them may die, behind which a keeper clears up. */
+/** Two threads free what a third one has allocated, which allocates meanwhile; one of them may die, behind which a pool server clears up. */
 function sendingBack(seed: number, dies: boolean): Cast {
-  const made = keptPool(4 + (seed % 5))
-  const { pool, keeper, held, take } = made
+  const made = servedPool(4 + (seed % 5))
+  const { pool, server, held, take } = made
   const sent = held.map(buffer => buffer.transfer())
   const consume = () => {
     const own = made.attach()
@@ -24,7 +24,7 @@ function sendingBack(seed: number, dies: boolean): Cast {
     }
   }
   const sweep = () => {
-    for (let turn = 0; turn < 3; turn++) keeper.sweep()
+    for (let turn = 0; turn < 3; turn++) server.sweep()
   }
   return {
     threads: dies ? [allocate, () => mayDie(consume), consume, sweep] : [allocate, consume, consume],
@@ -37,8 +37,8 @@ function sendingBack(seed: number, dies: boolean): Cast {
 
 /** A thread sends blocks to another one, which frees them while the first one dies, and after its death. */
 function sendingToTheDead(): Cast {
-  const made = keptPool(1)
-  const { keeper } = made
+  const made = servedPool(1)
+  const { server } = made
   made.held[0].free()
   const sent: TransferredBuffer[] = []
   /** written and read around a message, which is seen after all that was stored before it */
@@ -63,26 +63,26 @@ function sendingToTheDead(): Cast {
     }
   }
   const keep = () => {
-    while (!isOverNow(0)) keeper.serve()
+    while (!isOverNow(0)) server.serve()
     for (let turn = 0; turn < 3; turn++) {
-      keeper.sweep()
+      server.sweep()
       pause()
     }
   }
   return { threads: [() => mayDie(allocate), free, keep], end: () => checkAll(made) }
 }
 
-/** A thread has ended of which another one frees a block, while the keeper clears up behind it. */
+/** A thread has ended of which another one frees a block, while the pool server clears up behind it. */
 function freeingForTheDead(): Cast {
-  const made = keptPool(0)
-  const { pool, keeper, meanwhile, held } = made
+  const made = servedPool(0)
+  const { pool, server, meanwhile, held } = made
   const allocate = () => {
     const own = made.attach(false, meanwhile)
     held.push(pool.adopt(own.allocate(BYTES).transfer()))
   }
-  const notice = () => void keeper['state'].registry.lookAtAll()
+  const notice = () => void server['state'].registry.lookAtAll()
   return {
-    threads: [allocate, notice, () => held[0].free(), () => keeper['buryDead']()],
+    threads: [allocate, notice, () => held[0].free(), () => server['buryDead']()],
     heirs: { 1: 0, 2: 1, 3: 1 },
     end: () => checkAll(made),
   }
@@ -90,7 +90,7 @@ function freeingForTheDead(): Cast {
 
 /** A thread dies while it takes out a block that was sent back to it. */
 function dyingReceiver(): Cast {
-  const made = keptPool(0)
+  const made = servedPool(0)
   const { pool, meanwhile } = made
   const work = () => {
     const own = made.attach(false, meanwhile)
@@ -101,10 +101,10 @@ function dyingReceiver(): Cast {
   return { threads: [work], end: () => checkAll(made) }
 }
 
-/** A thread has died that sent blocks back: their receiver takes them out while the keeper clears up. */
+/** A thread has died that sent blocks back: their receiver takes them out while the pool server clears up. */
 function buryingTheSender(): Cast {
-  const made = keptPool(4)
-  const { pool, keeper, serving, held, take } = made
+  const made = servedPool(4)
+  const { pool, server, serving, held, take } = made
   const sent = held.splice(0, 2).map(buffer => buffer.transfer())
   const send = () => {
     const own = made.attach()
@@ -120,8 +120,8 @@ function buryingTheSender(): Cast {
   }
   const keep = () => {
     while (!isOverNow(0)) pause()
-    keeper.sweep()
-    while (!isOverNow(1)) keeper.serve()
+    server.sweep()
+    while (!isOverNow(1)) server.serve()
   }
   const end = () => {
     serving.isThread = false
@@ -132,9 +132,9 @@ function buryingTheSender(): Cast {
   return { threads: [() => mayDie(send), receive, keep], end }
 }
 
-/** A pool whose blocks a second object sends back, with a third one that takes them away as the keeper does. */
+/** A pool whose blocks a second object sends back, with a third one that takes them away as the pool server does. */
 function drainedPool() {
-  const made = keptPool(6)
+  const made = servedPool(6)
   const other = made.attach(false, made.meanwhile)
   const state = made.newState()
   const { words, doubles } = state.records
@@ -160,10 +160,10 @@ function drainedPool() {
   }
 }
 
-/** A thread takes out what another one sends back, beside a keeper that takes it away for that one. */
+/** A thread takes out what another one sends back, beside a pool server that takes it away for that one. */
 function drained(): Cast {
   const made = drainedPool()
-  const { pool, other, state, keeper, serving, held, hold } = made
+  const { pool, other, state, server, serving, held, hold } = made
   let working = 2
   let drains = 0
   const receive = () => {
@@ -178,7 +178,7 @@ function drained(): Cast {
   }
   const keep = () => {
     while (working > 0) {
-      keeper.serve()
+      server.serve()
       if (drains++ < 3) made.drain()
     }
   }
@@ -194,7 +194,7 @@ function drained(): Cast {
   return { threads: [receive, send, keep], end }
 }
 
-/** A call is cut short that takes out what was sent back, and is made again; the keeper may take that away for another thread in between. */
+/** A call is cut short that takes out what was sent back, and is made again; the pool server may take that away for another thread in between. */
 function cutShort(isDrained: boolean): Cast {
   const { pool, other, send, drain, hold } = drainedPool()
   const work = () => {
@@ -224,14 +224,18 @@ export const scenarios: Record<string, Scenario> = {
     begin: sendingToTheDead,
     mostSteps: 200_000,
   },
-  'blocks of a dead thread are taken out by their receiver or the keeper': {
+  'blocks of a dead thread are taken out by their receiver or the pool server': {
     isLarge: true,
     begin: buryingTheSender,
     mostSteps: 200_000,
   },
-  'what is sent to a thread is taken out by it or the keeper': { isLarge: true, begin: drained, mostSteps: 200_000 },
+  'what is sent to a thread is taken out by it or the pool server': {
+    isLarge: true,
+    begin: drained,
+    mostSteps: 200_000,
+  },
   'a block is freed once whose thread has ended': { begin: freeingForTheDead },
   'a block that was being taken out when its thread died goes back once': { begin: dyingReceiver },
   'a block that was being taken out when the call was cut short is had once': { begin: () => cutShort(false) },
-  'a block whose call was cut short is had once, though the keeper takes it away': { begin: () => cutShort(true) },
+  'a block whose call was cut short is had once, though the pool server takes it away': { begin: () => cutShort(true) },
 }

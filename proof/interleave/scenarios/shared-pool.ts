@@ -1,4 +1,4 @@
-// Shared pools whose keeper has found memory before the threads begin, and which ask it for nothing then.
+// Shared pools whose pool server has found memory before the threads begin, and which ask it for nothing then.
 
 import { assert } from '../../../src/base/assert.js'
 import { Context } from '../../../src/driver/context.js'
@@ -7,9 +7,9 @@ import { Clocks } from '../../../src/order/clocks.js'
 import { Stream } from '../../../src/order/stream.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import { seenBy } from '../../../src/pool/caching/reserve.js'
-import { Keeper } from '../../../src/pool/shared/keeper.js'
-import { Keepers } from '../../../src/pool/shared/keepers.js'
 import { newSharedPool } from '../../../src/pool/shared/new-shared-pool.js'
+import { PoolServer } from '../../../src/pool/shared/pool-server.js'
+import { PoolServers } from '../../../src/pool/shared/pool-servers.js'
 import { SharedPool } from '../../../src/pool/shared/shared-pool.js'
 import { SharedState } from '../../../src/pool/shared/shared-state.js'
 import { UnlockedDriver } from '../../../src/pool/shared/unlocked-driver.js'
@@ -27,7 +27,7 @@ interface Settings {
   readonly isFenced?: boolean
 }
 
-/** A pool on a simulated device; who asks has its keeper answer, or `keep` is a thread that does. */
+/** A pool on a simulated device; who asks has its pool server answer, or `keep` is a thread that does. */
 export function newPool({ isFenced = false, ...options }: Settings = {}) {
   const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
   driver.cuInit()
@@ -40,8 +40,8 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
   const holders = new Map<number, number>()
   const outside = new UnlockedDriver(driver)
   const keeps = new Clocks(Context.open(outside.driver, 0), order)
-  const newKeeper = () =>
-    new Keeper(new SharedState(shared, seenBy(keeps, shared.config)), keeps, shared.config, outside, () =>
+  const newServer = () =>
+    new PoolServer(new SharedState(shared, seenBy(keeps, shared.config)), keeps, shared.config, outside, () =>
       keeps.close(),
     )
   const attach = (isCreator = false, meanwhile = () => {}) => {
@@ -50,17 +50,17 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
   }
   return {
     attach,
-    /** for a thread that works on the state as a keeper does */
+    /** for a thread that works on the state as a pool server does */
     newState: () => new SharedState(shared, seenBy(keeps, shared.config)),
-    newKeeper,
+    newServer,
     keep: () => {
       const bell = new Bell(shared.bell)
-      const keepers = new Keepers(() => {})
-      keepers.add(newKeeper())
-      while (keepers.count > 0) {
+      const servers = new PoolServers(() => {})
+      servers.add(newServer())
+      while (servers.count > 0) {
         const { rings } = bell
-        const restMs = keepers.serve()
-        if (restMs > 0 && keepers.count > 0) bell.sleep(rings, restMs)
+        const restMs = servers.serve()
+        if (restMs > 0 && servers.count > 0) bell.sleep(rings, restMs)
       }
     },
     take: (buffer: DeviceBuffer, thread: number) => {
@@ -76,24 +76,24 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
 }
 
 /**
- * The same with so many buffers of the pool's creator, and with a keeper that runs in the creator's thread while the creator
- * waits for it, unless `serving` says that a thread of the scenario runs the keeper.
+ * The same with so many buffers of the pool's creator, and with a pool server that runs in the creator's thread while the creator
+ * waits for it, unless `serving` says that a thread of the scenario runs the pool server.
  */
-export function keptPool(count: number, settings: Settings = {}) {
+export function servedPool(count: number, settings: Settings = {}) {
   const made = newPool(settings)
-  const keeper = made.newKeeper()
+  const server = made.newServer()
   const serving = { isThread: false }
   const meanwhile = () => {
-    if (!serving.isThread) keeper.serve()
+    if (!serving.isThread) server.serve()
   }
   const pool = made.attach(true, meanwhile)
   const held = Array.from({ length: count }, () => pool.allocate(BYTES))
-  return { ...made, keeper, serving, meanwhile, pool, held }
+  return { ...made, server, serving, meanwhile, pool, held }
 }
 
 /** All goes back, and all views tell one story. */
-export function checkAll({ pool, keeper }: Pick<ReturnType<typeof keptPool>, 'pool' | 'keeper'>): void {
-  keeper.sweep()
+export function checkAll({ pool, server }: Pick<ReturnType<typeof servedPool>, 'pool' | 'server'>): void {
+  server.sweep()
   for (const { thread, alive } of pool.threads()) if (!alive) pool.reclaim(thread)
   pool.reclaim(0)
   pool.check()
@@ -117,7 +117,7 @@ export const scenarios: Record<string, Scenario> = {
   'a buffer is adopted by one thread': {
     isLarge: true,
     begin: () => {
-      const made = keptPool(1)
+      const made = servedPool(1)
       const [buffer] = made.held
       const sent = buffer.transfer()
       const stale = { ...sent, tag: sent.tag - 2 ** 23 }

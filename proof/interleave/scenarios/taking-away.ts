@@ -1,11 +1,11 @@
-// Cached blocks that the keeper takes away, in the cases that need few threads.
+// Cached blocks that the pool server takes away, in the cases that need few threads.
 
 import { assert } from '../../../src/base/assert.js'
 import { Double, Word } from '../../../src/heap/records.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import type { SharedPool } from '../../../src/pool/shared/shared-pool.js'
 import { type Cast, mayBeCut, type Scenario } from '../stage.js'
-import { BYTES, checkAll, keptPool, newPool } from './shared-pool.js'
+import { BYTES, checkAll, newPool, servedPool } from './shared-pool.js'
 
 const KiB = 1024
 const MiB = 2 ** 20
@@ -13,9 +13,9 @@ const MiB = 2 ** 20
 const SIZE = 4 * KiB
 const COUNT = 32
 
-/** A thread takes a block that it caches, frees it and takes it again, while another one takes it away, as the keeper does. */
+/** A thread takes a block that it caches, frees it and takes it again, while another one takes it away, as the pool server does. */
 function takingOne(): Cast {
-  const made = keptPool(2) // one block stays cached, so that neighbours do not merge
+  const made = servedPool(2) // one block stays cached, so that neighbours do not merge
   const { pool, held, take, give } = made
   const state = made.newState()
   const { words, doubles } = state.records
@@ -45,13 +45,13 @@ function takingOne(): Cast {
   return { threads: [hit, takeAway], end }
 }
 
-/** A thread that shuts the biased locks as the keeper does, and another one that takes the lock. */
+/** A thread that shuts the biased locks as the pool server does, and another one that takes the lock. */
 function besideTheLock(): Cast {
   const { newState } = newPool()
-  const [keeper, other] = [newState(), newState()]
+  const [server, other] = [newState(), newState()]
   const shut = () => {
-    keeper.locked(() => {
-      const { biasedLock } = keeper.slots
+    server.locked(() => {
+      const { biasedLock } = server.slots
       biasedLock.shut()
       for (let look = 0; look < 3; look++) assert(biasedLock.isShut, 'biased locks are shut until they are opened')
     })
@@ -71,7 +71,7 @@ function all(pool: SharedPool, bytes: number): DeviceBuffer[] {
 
 /** A pool that is full but for what its creator caches. */
 function fullPool() {
-  const made = keptPool(0, { maxPoolBytes: 2 * MiB })
+  const made = servedPool(0, { maxPoolBytes: 2 * MiB })
   const { pool } = made
   const cached = Array.from({ length: COUNT }, () => pool.allocate(SIZE))
   const rest = [512 * KiB, 64 * KiB, 2 * SIZE].flatMap(bytes => all(pool, bytes))
@@ -83,7 +83,7 @@ function fullPool() {
 function breaking(): Cast {
   const made = fullPool()
   const { pool, rest, take } = made
-  const other = made.attach(false, () => made.keeper.serve())
+  const other = made.attach(false, () => made.server.serve())
   const work = () => {
     const taken = [2 * SIZE, SIZE, KiB / 4].flatMap(bytes => all(other, bytes))
     for (const buffer of taken) take(buffer, 2)
@@ -102,19 +102,19 @@ function breaking(): Cast {
 
 /** A thread whose call is cut short anywhere gives back what it caches. */
 function cutShort(): Cast {
-  const { pool, held } = keptPool(3)
+  const { pool, held } = servedPool(3)
   for (const buffer of held) buffer.free()
   const work = () => {
     mayBeCut(() => pool.allocate(BYTES))
     pool.trimTo(0)
-    assert(pool.stats().cachedBytes === 0, 'the keeper takes away what a thread caches')
+    assert(pool.stats().cachedBytes === 0, 'the pool server takes away what a thread caches')
   }
   return { threads: [work] }
 }
 
 export const scenarios: Record<string, Scenario> = {
   'a cached block is taken or taken away': { begin: takingOne },
-  'biased locks that the keeper has shut stay shut, whoever takes the lock': { begin: besideTheLock },
+  'biased locks that the pool server has shut stay shut, whoever takes the lock': { begin: besideTheLock },
   'a thread breaks no block that was taken away from it': { begin: breaking, mostSteps: 500_000 },
   'what a thread caches whose call was cut short can be taken away': { begin: cutShort, mostSteps: 500_000 },
 }

@@ -21,7 +21,7 @@ import { choice } from '../caching/options.js'
 import { noRoomToBegin, shortageOf } from '../out-of-memory.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { BlockRings, Tag } from './block-rings.js'
-import { type FixedBlock, type FixedBlockKeeper, type Ring, State } from './fixed-block.js'
+import { type FixedBlock, type FixedBlockOwner, type Ring, State } from './fixed-block.js'
 import { Slabs } from './slabs.js'
 
 // An imported binding costs a load and two checks at each use, a constant of this module none.
@@ -42,7 +42,7 @@ export interface BlockOptions {
   readonly shared?: boolean
 }
 
-export class BlockPool extends Pool implements FixedBlockKeeper, Disposable {
+export class BlockPool extends Pool implements FixedBlockOwner, Disposable {
   readonly context: Context
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number

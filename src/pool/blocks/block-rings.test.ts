@@ -2,14 +2,14 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Random } from '../../base/random.js'
 import { BlockRings, Tag } from './block-rings.js'
-import { type FixedBlock, type FixedBlockKeeper, type Ring, State } from './fixed-block.js'
+import { type FixedBlock, type FixedBlockOwner, type Ring, State } from './fixed-block.js'
 
 const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
 const KEYS = 4
 
 /** A pool that is never asked anything. */
-const keeper = { blockBytes: 4096 } as FixedBlockKeeper
+const server = { blockBytes: 4096 } as FixedBlockOwner
 
 interface Handle {
   readonly allocation: FixedBlock
@@ -30,7 +30,7 @@ function takeNewest(blocks: BlockRings, ring: Ring, slack = 0): FixedBlock | nul
 
 /** Blocks beside a plain list of what each one is; every handle ever made is kept. */
 class Shadowed {
-  readonly blocks = new BlockRings(keeper)
+  readonly blocks = new BlockRings(server)
   readonly held: Handle[] = []
   readonly everyHandle: Handle[] = []
   readonly deferred: Handle[] = []
@@ -170,7 +170,7 @@ test('lowest first, then what was freed last, for its own key', () => {
 })
 
 test('a handle of an earlier use or of a freed block matches nothing', () => {
-  const blocks = new BlockRings(keeper)
+  const blocks = new BlockRings(server)
   blocks.total = 1
   const ring = blocks.ringOf(1)
   const block = takeNewest(blocks, ring)!

@@ -12,7 +12,7 @@
 
 import { assert } from '../../base/assert.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { FixedBlock, type FixedBlockKeeper, Ring, State } from './fixed-block.js'
+import { FixedBlock, type FixedBlockOwner, Ring, State } from './fixed-block.js'
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
 export const enum Tag {
@@ -43,7 +43,7 @@ export class BlockRings {
   private readonly rings: readonly Ring[]
 
   /** No blocks yet. */
-  constructor(private readonly pool: FixedBlockKeeper) {
+  constructor(private readonly pool: FixedBlockOwner) {
     const emptyRing = () => new Ring(new FixedBlock(pool, NO_BLOCK, Tag.spent), pool.defaultStream)
     this.settledRing = emptyRing()
     this.rings = Array.from({ length: MOST_STREAMS }, emptyRing)

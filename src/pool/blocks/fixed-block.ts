@@ -45,7 +45,7 @@ export class Ring {
 }
 
 /** What a block asks of its pool. */
-export interface FixedBlockKeeper extends BufferSource {
+export interface FixedBlockOwner extends BufferSource {
   readonly blockBytes: number
   readonly defaultStream: Stream
   addressOfBlock(record: number): number
@@ -71,7 +71,7 @@ export class FixedBlock implements Allocation {
   ring: Ring | null = null
 
   constructor(
-    readonly pool: FixedBlockKeeper,
+    readonly pool: FixedBlockOwner,
     /** the number of the block, from 0 */
     readonly record: number,
     /** generation × 8 + state */

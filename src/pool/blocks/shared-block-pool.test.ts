@@ -1,4 +1,4 @@
-// Block pools that threads share, with all fronts and the keeper in one thread; in threads of their own: shared-kinds.test.ts.
+// Block pools that threads share, with all fronts and the pool server in one thread; in threads of their own: shared-kinds.test.ts.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

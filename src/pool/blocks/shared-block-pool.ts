@@ -1,6 +1,6 @@
 // A block pool that several threads share: a shared pool (shared-pool.ts) of one size, on slabs that hold a whole number of
 // blocks and no more of them than the pool may have. Threads cache the blocks that they freed; a thread that has none gets
-// those of the others, by way of the keeper.
+// those of the others, by way of the pool server.
 
 import { assert } from '../../base/assert.js'
 import { checkByteCount } from '../../base/bytes.js'
@@ -33,7 +33,7 @@ export interface SharedBlockState<D = unknown> extends SharedPoolState<D> {
   readonly slabs: SlabPlan
 }
 
-/** The state of a new one, before its keeper has begun. */
+/** The state of a new one, before its pool server has begun. */
 export function newSharedBlocks<D>(clocks: Clocks, options: BlockOptions, device: D): SharedBlockState<D> {
   const { blockBytes: bytes, count, maxCount } = parseBlockOptions(options)
   if (maxCount > MOST_BLOCKS) {
@@ -83,7 +83,7 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     this.alignment = alignment
   }
 
-  /** A thread may cache any block: another one that needs it gets it by way of the keeper. */
+  /** A thread may cache any block: another one that needs it gets it by way of the pool server. */
   protected override cacheLimits(config: PoolConfig): CacheLimits {
     return cacheLimits(config, 1, 1)
   }

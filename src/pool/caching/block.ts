@@ -12,7 +12,7 @@ import type { DeviceBuffer } from '../buffer.js'
 const STATE_MASK = 7
 
 /** What a block asks of its pool. */
-export interface BlockKeeper extends BufferSource {
+export interface BlockOwner extends BufferSource {
   readonly defaultStream: Stream
   /** the device address of a block */
   addressOfRecord(record: number): number
@@ -72,7 +72,7 @@ export class Block implements Allocation {
   stack: Stack | null = null
 
   constructor(
-    readonly pool: BlockKeeper,
+    readonly pool: BlockOwner,
     readonly record: number,
   ) {
     this.stream = pool.defaultStream

@@ -20,7 +20,7 @@ import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
-import { type Block, type BlockKeeper, slackOf } from './block.js'
+import { type Block, type BlockOwner, slackOf } from './block.js'
 import { blockUnits } from './block-units.js'
 import type { PoolConfig } from './options.js'
 import { Reserve } from './reserve.js'
@@ -65,7 +65,7 @@ export interface CloseReport {
   readonly lostBytes: number
 }
 
-export class CachingPool extends Pool implements BlockKeeper, Disposable {
+export class CachingPool extends Pool implements BlockOwner, Disposable {
   readonly context: Context
   readonly servesCaptures: boolean = true
   readonly records = new RecordTable()

@@ -191,7 +191,7 @@ export class Deferred {
   /** Waits that cover the uses were submitted since the free: the mark to come is behind them, of a closed stream the last one. */
   private stampNow({ slot, stamp, uses }: DeferredBlock): number {
     if (uses.every(use => this.isSeen(use))) return stamp
-    return this.clocks.coveringSoon(slot) // a keeper holds its pool's lock here, and so waits for nobody
+    return this.clocks.coveringSoon(slot) // a pool server holds its pool's lock here, and so waits for nobody
   }
 
   private awaitPeers(uses: readonly Use[]): void {

@@ -22,8 +22,8 @@ type MakePool = (device: TestDevice, there: Clocks, defaultStream: Stream) => Po
 const POOLS: Record<string, MakePool> = {
   'caching pool': ({ totalBytes }, there, stream) => makeCachingPool(there, stream, {}, totalBytes),
   'shared pool': (device, there, stream) => {
-    const { pool, keeper } = device.createSharedPool()
-    return new SharedPool(there, stream, pool.share(), false, () => keeper.serve())
+    const { pool, server } = device.createSharedPool()
+    return new SharedPool(there, stream, pool.share(), false, () => server.serve())
   },
   'block pool': (_, there, stream) => new BlockPool(there, stream, { blockBytes: 1 * MiB, count: 4 }),
   arena: (_, there, stream) => new ArenaPool(there, stream, { bytes: 32 * MiB }),

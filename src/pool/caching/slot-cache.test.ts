@@ -4,12 +4,12 @@ import { Random } from '../../base/random.js'
 import { RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classFloorUnits, classOf, MAX_UNITS } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import type { Block, BlockKeeper } from './block.js'
+import type { Block, BlockOwner } from './block.js'
 import { classUnits, SlotCache } from './slot-cache.js'
 
 const NUMBERS = 20_001
 /** blocks of these tests are asked for nothing that a pool must answer */
-const NO_POOL = {} as BlockKeeper
+const NO_POOL = {} as BlockOwner
 
 /** A slot cache over records that are numbered from 0 and get their units when they are put. */
 class NumberedCache {

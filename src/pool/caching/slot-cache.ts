@@ -8,7 +8,7 @@ import { assert } from '../../base/assert.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { Block, type BlockKeeper, Share, Stack } from './block.js'
+import { Block, type BlockOwner, Share, Stack } from './block.js'
 import type { Slots } from './slots.js'
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
@@ -82,7 +82,7 @@ export class SlotCache implements Slots {
     private readonly records: RecordTable,
     /** what the cache of one stream may hold */
     readonly mostUnits: number,
-    private readonly pool: BlockKeeper,
+    private readonly pool: BlockOwner,
     /** most blocks in the stack of a small class, and of a large one */
     private readonly smallPlaces: number = Limit.smallPlaces,
     private readonly largePlaces: number = Limit.largePlaces,

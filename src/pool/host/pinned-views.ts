@@ -1,4 +1,4 @@
-// The pinned memory of a host pool that several threads share, as one of them sees it: the keeper of the pool has registered
+// The pinned memory of a host pool that several threads share, as one of them sees it: the pool server of the pool has registered
 // the segments and sends them to whoever meets an address that he does not know.
 
 import { randomUUID } from 'node:crypto'
@@ -13,7 +13,7 @@ export class PinnedViews implements PinnedMemory {
   private readonly devicePtrs = new Map<number, number>()
 
   constructor(
-    /** has the keeper send all segments to a channel */
+    /** has the pool server send all segments to a channel */
     private readonly request: (channel: string) => void,
     /** asks it for the device's address of a host address */
     private readonly devicePtrOf: (address: number) => number,

@@ -1,4 +1,4 @@
-// Host pools that threads share, with all fronts and the keeper in one thread: what is different from host-pool.test.ts. When
+// Host pools that threads share, with all fronts and the pool server in one thread: what is different from host-pool.test.ts. When
 // memory is given out again is host-order.test.ts; threads of their own are shared-kinds.test.ts.
 
 import assert from 'node:assert/strict'

@@ -1,12 +1,12 @@
-// A host pool that several threads share: host-pool.ts on a shared pool, whose keeper registers the memory. What a copy or a
-// kernel uses must be known to all threads, so that each use is told to the keeper.
+// A host pool that several threads share: host-pool.ts on a shared pool, whose pool server registers the memory. What a copy or a
+// kernel uses must be known to all threads, so that each use is told to the pool server.
 
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { PoolConfig } from '../caching/options.js'
-import type { Reclaimed } from '../shared/keeper.js'
 import { newState } from '../shared/new-shared-pool.js'
+import type { Reclaimed } from '../shared/pool-server.js'
 import { type PoolThread, SharedPool } from '../shared/shared-pool.js'
 import type { SharedPoolState } from '../shared/shared-state.js'
 import { type CacheLimits, cacheLimits } from '../shared/thread-cache.js'
@@ -28,7 +28,7 @@ export interface SharedHostState<D = unknown> extends SharedPoolState<D> {
   readonly kind: 'host'
 }
 
-/** The state of a new one, before its keeper has begun. */
+/** The state of a new one, before its pool server has begun. */
 export function newSharedHost<D>(clocks: Clocks, options: HostPoolOptions, device: D): SharedHostState<D> {
   const { limitBytes, segmentBytes, mapped } = parseHostPoolOptions(options)
   const config = hostConfig(limitBytes, { segments: 'pinned', segmentBytes, mapped })
@@ -86,7 +86,7 @@ export class SharedHostPool<D = unknown> extends HostPool {
     return this.blocks.thread
   }
 
-  /** Returns when the keeper is there; throws what kept it from making the pool. */
+  /** Returns when the pool server is there; throws what kept it from making the pool. */
   begin(): void {
     this.blocks.begin()
   }

@@ -7,7 +7,7 @@ import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
 
 /** What an adopted block asks of its pool. */
-export interface AdoptedKeeper extends BufferSource {
+export interface AdoptedOwner extends BufferSource {
   /** the device address of a block */
   addressOfRecord(record: number): number
   /** bytes that were asked for */
@@ -27,7 +27,7 @@ export class AdoptedBlock implements Allocation {
   state = State.live
 
   constructor(
-    readonly pool: AdoptedKeeper,
+    readonly pool: AdoptedOwner,
     readonly record: number,
     public stream: Stream,
   ) {}

@@ -10,7 +10,7 @@ import { LAYOUT_VERSION, MOST_RANGES, type SharedPoolState, type SharedRoom, sha
 /** What makes a caching pool one that threads share. */
 export type Shared = PoolOptions & { readonly shared: true }
 
-/** The state of a new pool that threads share, before its keeper has begun. `device` is what other threads need of the device. */
+/** The state of a new pool that threads share, before its pool server has begun. `device` is what other threads need of the device. */
 export function newSharedPool<D>(
   clocks: Clocks,
   options: PoolOptions,
@@ -24,7 +24,7 @@ export function newSharedPool<D>(
   return newState('caching', clocks, config, deviceBytes, device)
 }
 
-/** The same of any pool that stands on one. Its bell is its own, unless its keeper has others to look after. */
+/** The same of any pool that stands on one. Its bell is its own, unless its pool server has others to look after. */
 export function newState<D, K extends SharedPoolState['kind']>(
   kind: K,
   clocks: Clocks,
@@ -32,7 +32,7 @@ export function newState<D, K extends SharedPoolState['kind']>(
   deviceBytes: number,
   device: D,
 ): SharedPoolState<D> & { readonly kind: K } {
-  // Decided once: the keeper, which asks the driver by itself, could be answered otherwise, and the room would not fit.
+  // Decided once: the pool server, which asks the driver by itself, could be answered otherwise, and the room would not fit.
   const config = decideBacking(clocks.context, wanted)
   const room = roomFor(clocks, config, deviceBytes)
   const buffer = new SharedArrayBuffer(sharedStateBytes(room))

@@ -12,9 +12,9 @@ const ROOM = BATCHS * BATCH
 
 /** A pool with a thread that allocates, and another one that frees. */
 function twoThreads() {
-  const { pool, keeper, attach } = new TestDevice().createSharedPool()
+  const { pool, server, attach } = new TestDevice().createSharedPool()
   const [producer, consumer] = [attach(), attach()]
-  return { pool, keeper, attach, producer, consumer, remoteFrees: keeper['state'].slots.remoteFrees }
+  return { pool, server, attach, producer, consumer, remoteFrees: server['state'].slots.remoteFrees }
 }
 
 function send(producer: SharedPool, consumer: SharedPool, count = 1, bytes = 1000): void {
@@ -93,13 +93,13 @@ describe('a queue', () => {
   })
 
   it('of a thread that has died gets nothing more, also when nobody has cleared up behind that yet', () => {
-    const { pool, keeper, producer, consumer, remoteFrees } = twoThreads()
+    const { pool, server, producer, consumer, remoteFrees } = twoThreads()
     const adopted = consumer.adopt(producer.allocate(5000).transfer())
     send(producer, consumer, 3)
-    keeper['state'].registry.bury(producer['state'].thread)
+    server['state'].registry.bury(producer['state'].thread)
     adopted.free()
     assert.equal(remoteFrees.all().size, 3)
-    keeper.sweep()
+    server.sweep()
     assert.deepEqual([remoteFrees.all().size, pool.stats().cachedBytes], [0, 0])
     pool.check()
   })
@@ -133,14 +133,14 @@ describe('a queue', () => {
   })
 
   it('has room again for what threads began to send before they left or died', () => {
-    const { keeper, producer, attach, remoteFrees } = twoThreads()
+    const { server, producer, attach, remoteFrees } = twoThreads()
     for (let round = 0; round < 2 * BATCHS; round++) {
       const consumer = attach()
       send(producer, consumer)
       assert.equal(remoteFrees.all().size, 1)
       if (round % 2 === 0) consumer.close()
-      else keeper['state'].registry.bury(consumer['state'].thread)
-      keeper.sweep()
+      else server['state'].registry.bury(consumer['state'].thread)
+      server.sweep()
     }
   })
 
@@ -161,7 +161,7 @@ describe('a queue', () => {
   for (const dies of ['frees', 'allocates'] as const) {
     it(`loses nothing when a thread that ${dies} for another one dies between two stores`, { skip }, () => {
       for (let count = 0, died = true; died; count++) {
-        const { pool, keeper, producer, consumer, remoteFrees } = twoThreads()
+        const { pool, server, producer, consumer, remoteFrees } = twoThreads()
         const adopted = Array.from({ length: BATCH }, () => producer.allocate(1000)).map(buffer =>
           consumer.adopt(buffer.transfer()),
         )
@@ -191,8 +191,8 @@ describe('a queue', () => {
         }
         assert.ok(died || count >= 2 * (BATCH - 1), `${count} stores`)
         const [dead, alive] = dies === 'frees' ? [consumer, producer] : [producer, consumer]
-        keeper['state'].registry.bury(dead['state'].thread)
-        keeper.sweep()
+        server['state'].registry.bury(dead['state'].thread)
+        server.sweep()
         pool.reclaim(dead.thread)
         pool.check()
         assert.ok(pool.live().every(({ thread }) => thread === alive.thread))

@@ -3,8 +3,8 @@
 // fills: what costs is the way of a line from core to core, and so fifteen blocks share one.
 //
 // The thread that fills a batch only puts blocks into empty entries. The one that it is for takes them out behind its biased lock
-// (biased lock.ts), and so may the keeper of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
-// each block in an entry, or in none and cached by one thread, which is where the keeper looks for it.
+// (biased lock.ts), and so may the pool server of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
+// each block in an entry, or in none and cached by one thread, which is where the pool server looks for it.
 
 import type { Region } from '../../base/region.js'
 import { Phase, phaseOf, workerOf } from '../../heap/holder.js'
@@ -127,7 +127,7 @@ export class RemoteFrees {
     while (this.oldest !== seen && words[this.batchAt(this.oldest)] === 0) this.oldest = (this.oldest + 1) | 0
   }
 
-  /** Takes every block out of the queue of this thread; they have no owner then. Under the lock, so that the keeper is not there. */
+  /** Takes every block out of the queue of this thread; they have no owner then. Under the lock, so that the pool server is not there. */
   takeAll(): number[] {
     return this.drain(this.thread, () => true)
   }

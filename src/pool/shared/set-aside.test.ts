@@ -1,4 +1,4 @@
-// Requests to a keeper that wait for the GPU, with all fronts and the keeper in one thread.
+// Requests to a pool server that wait for the GPU, with all fronts and the pool server in one thread.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -11,23 +11,23 @@ import { TestDevice } from '../pool-fixture.suite.js'
  */
 function busyPool() {
   const device = new TestDevice()
-  const { pool, keeper, attach } = device.createSharedPool({ maxPoolBytes: 32 * MiB, crossStreamReuse: 'ordered' })
+  const { pool, server, attach } = device.createSharedPool({ maxPoolBytes: 32 * MiB, crossStreamReuse: 'ordered' })
   const [busy, free] = [device.createStream(), device.createStream()]
   const big = pool.allocate(24 * MiB, busy)
   const { ptr } = big
   const release = device.hold(busy)
   big.free()
-  const polling = () => attach(() => keeper.serve())
+  const polling = () => attach(() => server.serve())
   const waiting = (once: () => void) => {
     let next = once
     return attach(() => {
-      keeper.serve()
+      server.serve()
       const work = next
       next = () => {}
       work()
     })
   }
-  return { device, pool, keeper, polling, waiting, free, release, ptr }
+  return { device, pool, server, polling, waiting, free, release, ptr }
 }
 
 describe('a request that waits for the GPU', () => {
@@ -66,17 +66,17 @@ describe('a request that waits for the GPU', () => {
   })
 
   it('is dropped when its thread has died, and nothing is lost', () => {
-    const { pool, keeper, polling, free, waiting, release } = busyPool()
+    const { pool, server, polling, free, waiting, release } = busyPool()
     const died = new Error('terminated')
     const dead = waiting(() => {
       throw died
     })
     assert.throws(() => dead.allocate(24 * MiB, free), died)
     const other = polling()
-    assert.deepEqual(keeper['setAside'].askers, [dead['state'].thread])
-    keeper['state'].registry.bury(dead['state'].thread)
+    assert.deepEqual(server['setAside'].askers, [dead['state'].thread])
+    server['state'].registry.bury(dead['state'].thread)
     other.processDeferred()
-    assert.deepEqual(keeper['setAside'].askers, [])
+    assert.deepEqual(server['setAside'].askers, [])
     release()
     assert.equal(pool.stats().liveBuffers, 0)
     pool.check()

@@ -1,4 +1,4 @@
-// Requests that wait for the GPU while the keeper serves others. Each is looked at again in every round, the oldest first, and
+// Requests that wait for the GPU while the pool server serves others. Each is looked at again in every round, the oldest first, and
 // goes on once all marks that it waits for are complete.
 
 import type { Clocks, Mark } from '../../order/clocks.js'

@@ -17,7 +17,7 @@ import { MOST_WORKERS } from '../../threads/thread-registry.js'
 import { poolSuite } from '../pool.suite.js'
 import { TestDevice } from '../pool-fixture.suite.js'
 import type { TransferredBuffer } from '../transferred.js'
-import { Keepers } from './keepers.js'
+import { PoolServers } from './pool-servers.js'
 import type { SharedPool } from './shared-pool.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
@@ -151,11 +151,11 @@ describe('a pool that threads share', () => {
     pool.check()
     assert.equal(pool['state'].repairs, 1)
     cutShort(hold, () => lock.owner === thread)
-    pool.processDeferred() // of the keeper, which needs the lock
+    pool.processDeferred() // of the pool server, which needs the lock
     pool.check()
   })
 
-  it('is not made where its keeper is refused what it was laid out for', () => {
+  it('is not made where its pool server is refused what it was laid out for', () => {
     const device = new TestDevice()
     device.driver.failCall({ call: 'cuMemSetAccess', nth: 2, code: 999, onwards: true }) // the first is its maker's
     assert.throws(() => device.createSharedPool(), { name: 'PoolError', message: /'virtual' is not possible here/ })
@@ -179,7 +179,7 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
-  it('breaks a larger block that it has cached without asking its keeper', () => {
+  it('breaks a larger block that it has cached without asking its pool server', () => {
     const { pool } = new TestDevice().createSharedPool({ maxPoolBytes: 256 * MiB })
     const halves = [pool.allocate(MiB / 2)]
     const { reservedBytes } = pool.stats()
@@ -375,7 +375,7 @@ describe('a pool that threads share', () => {
     ]
     for (const deed of deeds) {
       let looks = 0
-      // Cached blocks, which the keeper takes away in the middle of a look.
+      // Cached blocks, which the pool server takes away in the middle of a look.
       for (const buffer of Array.from({ length: 8 }, () => other.allocate(1000))) buffer.free()
       records.isLive = record => {
         if (++looks === 3) {
@@ -491,8 +491,8 @@ describe('a pool that threads share', () => {
   })
 
   it('gives nothing more to a thread that has been reclaimed', () => {
-    const { pool, keeper, attach } = new TestDevice().createSharedPool()
-    keeper['sweptAt'] = Infinity // no sweep sees it first
+    const { pool, server, attach } = new TestDevice().createSharedPool()
+    server['sweptAt'] = Infinity // no sweep sees it first
     const { channel, registry, thread } = attach()['state']
     const place = (channel['words'].length / (MOST_WORKERS + 1)) * thread
     channel['write'](place, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 })
@@ -503,27 +503,27 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
-  it('is not waited for when its keeper dies while it closes', () => {
-    const { pool, keeper } = new TestDevice().createSharedPool()
+  it('is not waited for when its pool server dies while it closes', () => {
+    const { pool, server } = new TestDevice().createSharedPool()
     const { figures, registry } = pool['state']
     pool.begin()
-    keeper.serve = () => {
-      registry.bury(figures[Figure.keeper])
-      figures[Figure.keeper] = CLOSED
-      keeper.serve = () => 0
+    server.serve = () => {
+      registry.bury(figures[Figure.server])
+      figures[Figure.server] = CLOSED
+      server.serve = () => 0
       return 0
     }
     assert.throws(() => pool.close(), { name: 'PoolError', message: /the thread that made it has ended/ })
   })
 
   it('gives the number of a thread that closes it away only after that has read the answer', () => {
-    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const { pool, server, attach } = new TestDevice().createSharedPool()
     const leaving = attach()
     leaving.allocate(1000)
-    const serve = keeper.serve.bind(keeper)
+    const serve = server.serve.bind(server)
     const late: SharedPool[] = []
-    keeper.serve = () => {
-      keeper.serve = serve
+    server.serve = () => {
+      server.serve = serve
       const answers = serve()
       late.push(attach())
       return answers
@@ -536,14 +536,14 @@ describe('a pool that threads share', () => {
   })
 
   it('survives a refused driver call that no thread has asked for', () => {
-    const { pool, keeper } = new TestDevice().createSharedPool()
+    const { pool, server } = new TestDevice().createSharedPool()
     const refused = new CudaError('cuEventRecord', 2, 'CUDA_ERROR_OUT_OF_MEMORY')
     let refusals = 0
-    keeper['clocks'].buryStreams = () => {
+    server['clocks'].buryStreams = () => {
       refusals++
       throw refused
     }
-    keeper['sweptAt'] = -Infinity
+    server['sweptAt'] = -Infinity
     pool.processDeferred()
     assert.equal(refusals, 1)
     pool.check()
@@ -551,31 +551,31 @@ describe('a pool that threads share', () => {
 
   it('survives a refused mark that no thread has asked for', () => {
     const device = new TestDevice({ capacityBytes: 1024 * MiB })
-    const { pool, keeper } = device.createSharedPool()
+    const { pool, server } = device.createSharedPool()
     const buffers = Array.from({ length: 100 }, () => pool.allocate(2 * MiB))
     for (const buffer of buffers) buffer.free()
-    assert.ok(keeper['reserve'].wantsMarks)
+    assert.ok(server['reserve'].wantsMarks)
     const records = () => device.driver.calls.get('cuEventRecord') ?? 0
     const before = records()
     device.driver.failCall({ call: 'cuEventRecord', code: 2 })
-    keeper.serve()
-    assert.equal(records(), before + 1, 'the keeper has placed a mark, which was refused')
+    server.serve()
+    assert.equal(records(), before + 1, 'the pool server has placed a mark, which was refused')
     assert.equal(pool.processDeferred(), 1, 'the next mark covers what was freed')
     pool.check()
   })
 
-  it('tells every thread that asks, and each that comes, why its keeper has ended', () => {
-    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+  it('tells every thread that asks, and each that comes, why its pool server has ended', () => {
+    const { pool, server, attach } = new TestDevice().createSharedPool()
     const other = attach()
     const lost = new DeviceLostError(new CudaError('cuEventQuery', 700, 'CUDA_ERROR_ILLEGAL_ADDRESS'))
-    keeper.serve = () => {
+    server.serve = () => {
       throw lost
     }
-    const keepers = new Keepers(() => {})
-    keepers.add(keeper)
-    keepers.serve()
-    assert.equal(keepers.count, 0)
-    keeper.serve = () => 0
+    const servers = new PoolServers(() => {})
+    servers.add(server)
+    servers.serve()
+    assert.equal(servers.count, 0)
+    server.serve = () => 0
     for (const ask of [() => pool.processDeferred(), () => other.trimTo(0), () => pool.allocate(8 * MiB), attach]) {
       assert.throws(ask, { name: 'DeviceLostError', message: lost.message })
     }
@@ -584,9 +584,9 @@ describe('a pool that threads share', () => {
   })
 
   it('gives no late answer to the next request of a thread whose call was cut short, and loses no block by it', () => {
-    const { pool, keeper } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB })
-    const serve = keeper.serve.bind(keeper)
-    keeper.serve = () => {
+    const { pool, server } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB })
+    const serve = server.serve.bind(server)
+    server.serve = () => {
       for (;;);
     }
     const { channel, thread } = pool['state']
@@ -594,7 +594,7 @@ describe('a pool that threads share', () => {
       () => pool.allocate(24 * MiB),
       () => channel.isLate(thread),
     )
-    keeper.serve = serve
+    server.serve = serve
     assert.equal(pool.processDeferred(), 1, 'the block of the call that was cut short')
     assert.equal(pool.stats().liveBuffers, 0)
     pool.allocate(24 * MiB).free()
@@ -602,16 +602,16 @@ describe('a pool that threads share', () => {
   })
 
   it('reports what was lost by a close that was cut short once it is closed again', () => {
-    const { pool, keeper } = new TestDevice().createSharedPool()
+    const { pool, server } = new TestDevice().createSharedPool()
     pool.allocate(1000)
-    const serve = keeper.serve.bind(keeper)
+    const serve = server.serve.bind(server)
     const cut = new RangeError('while it waits, just when the answer is there')
-    keeper.serve = () => {
+    server.serve = () => {
       serve()
       throw cut
     }
     assert.throws(() => pool.close(), cut)
-    keeper.serve = serve
+    server.serve = serve
     assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 1000 })
   })
 
@@ -659,13 +659,13 @@ describe('a pool that threads share', () => {
   })
 
   it('takes back what a thread had cached whose death is noticed only when there is no memory', () => {
-    const { pool, keeper, attach } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB, backing: 'segments' })
+    const { pool, server, attach } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB, backing: 'segments' })
     const other = attach()
     const held = Array.from({ length: 12 }, () => other.allocate(2 * MiB))
     for (const buffer of held) buffer.free()
     other['state'].slots.biasedLock.enter() // it was stopped there: its places are left alone while it lives
-    keeper['sweptAt'] = Infinity
-    const { registry } = keeper['state']
+    server['sweptAt'] = Infinity
+    const { registry } = server['state']
     registry.lookAtAll = () => {
       registry.bury(other['state'].thread)
       return registry.dead()
@@ -674,7 +674,7 @@ describe('a pool that threads share', () => {
   })
 
   it('keeps no request of a thread that has ended for the next one of its number', () => {
-    const { pool, keeper, attach } = new TestDevice().createSharedPool()
+    const { pool, server, attach } = new TestDevice().createSharedPool()
     const { channel, registry, thread } = attach()['state']
     const died = new RangeError('as it asked')
     const die = () => {
@@ -682,7 +682,7 @@ describe('a pool that threads share', () => {
     }
     assert.throws(() => channel.ask(thread, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 }, die), died)
     registry.bury(thread)
-    keeper.sweep()
+    server.sweep()
     const next = attach()
     assert.deepEqual([next['state'].thread, channel.isLate(thread)], [thread, false])
     next.processDeferred()
@@ -701,11 +701,11 @@ describe('a pool that threads share', () => {
   })
 
   it('tells what the backing knows before the next thread has the lock', () => {
-    const { pool, keeper } = new TestDevice().createSharedPool()
-    const { state } = keeper as unknown as { state: SharedState }
+    const { pool, server } = new TestDevice().createSharedPool()
+    const { state } = server as unknown as { state: SharedState }
     const release = state.release.bind(state)
     state.release = () => {
-      assert.equal(state.figures[Figure.reservedBytes], keeper['reserve'].backing.reservedBytes)
+      assert.equal(state.figures[Figure.reservedBytes], server['reserve'].backing.reservedBytes)
       release()
     }
     pool.allocate(3 * MiB)
@@ -714,8 +714,8 @@ describe('a pool that threads share', () => {
   })
 
   it('is looked after less and less often while nothing happens, and not at all while its maker alone uses it', () => {
-    const { pool, keeper, attach } = new TestDevice().createSharedPool()
-    const { slots, channel } = keeper['state']
+    const { pool, server, attach } = new TestDevice().createSharedPool()
+    const { slots, channel } = server['state']
     const other = attach()
     let now = 1e6
     let looks = 0
@@ -726,8 +726,8 @@ describe('a pool that threads share', () => {
     }
     const naps = (count: number) =>
       Array.from({ length: count }, () => {
-        keeper.serve(now)
-        const restMs = keeper.restMs(now)
+        server.serve(now)
+        const restMs = server.restMs(now)
         now += restMs
         return restMs
       })
@@ -744,17 +744,17 @@ describe('a pool that threads share', () => {
     now = 2e6
     const { rings } = channel.bell
     attach()
-    assert.ok(channel.bell.rings > rings, 'a thread that comes wakes the keeper')
+    assert.ok(channel.bell.rings > rings, 'a thread that comes wakes the pool server')
     assert.deepEqual(naps(2), [200, 400])
     pool.check()
   })
 
-  it('is not closed when somebody comes before the keeper has begun to', () => {
-    const { pool, keeper, attach } = new TestDevice().createSharedPool()
-    const serve = keeper.serve.bind(keeper)
+  it('is not closed when somebody comes before the pool server has begun to', () => {
+    const { pool, server, attach } = new TestDevice().createSharedPool()
+    const serve = server.serve.bind(server)
     const late: ReturnType<typeof attach>[] = []
-    keeper.serve = () => {
-      keeper.serve = serve
+    server.serve = () => {
+      server.serve = serve
       late.push(attach())
       return serve()
     }
@@ -783,7 +783,7 @@ describe('a pool that threads share', () => {
   })
 
   for (const backing of ['virtual', 'segments'] as const) {
-    it(`a repair while the keeper calls the driver counts a block once: ${backing}`, () => {
+    it(`a repair while the pool server calls the driver counts a block once: ${backing}`, () => {
       const device = new TestDevice()
       const { pool } = device.createSharedPool({ backing })
       const { driver } = device

@@ -1,6 +1,6 @@
 // A caching pool that several threads of a process share. Each has an object of this class over the same state: on the
 // cached path it takes a block from its own stacks and puts it back there (thread-cache.ts), which neither waits nor writes where
-// another thread does. Behind that stand the heaps, under a lock, and behind those the keeper (keeper.ts), which alone calls
+// another thread does. Behind that stand the heaps, under a lock, and behind those the pool server (pool server.ts), which alone calls
 // the driver.
 //
 // One thread uses and frees a live block; `transfer` and `adopt` hand it on. A free needs no atomic operation, since no other
@@ -24,7 +24,7 @@ import { MOST_ALIGNMENT_BYTES, SMALL_CLASSES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { AddressIndex } from '../caching/address-index.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { type Block, type BlockKeeper, slackOf } from '../caching/block.js'
+import { type Block, type BlockOwner, slackOf } from '../caching/block.js'
 import { blockUnits } from '../caching/block-units.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from '../caching/caching-pool.js'
 import type { PoolConfig } from '../caching/options.js'
@@ -34,9 +34,9 @@ import { outOfMemory } from '../caching/shortage.js'
 import { classUnits } from '../caching/slot-cache.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred.js'
-import { AdoptedBlock, type AdoptedKeeper } from './adopted-block.js'
-import type { Question, Reclaimed, SharedShortage } from './keeper.js'
-import { KeeperWatch } from './keeper-watch.js'
+import { AdoptedBlock, type AdoptedOwner } from './adopted-block.js'
+import type { Question, Reclaimed, SharedShortage } from './pool-server.js'
+import { ServerWatch } from './server-watch.js'
 import { COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { type CacheLimits, cacheLimits, ThreadCache } from './thread-cache.js'
 
@@ -47,7 +47,7 @@ type DeviceBuffer = ImportedDeviceBuffer
 /** A thread caches no block larger than this share of what the pool may reserve, and no more than the other one for a stream. */
 const CACHED_BLOCK_SHARE = 1 / 512
 const CACHED_STREAM_SHARE = 1 / 64
-/** Large blocks given back to the heaps, by all threads, after which the keeper is woken to place marks. */
+/** Large blocks given back to the heaps, by all threads, after which the pool server is woken to place marks. */
 const FREES_PER_RING = 32
 /** How long to wait for /proc to drop a thread that has exited. */
 const REAP_TIMEOUT_MS = 200
@@ -69,7 +69,7 @@ const enum Shift {
 export interface PoolThread {
   /** the pool's number of it, for `reclaim` */
   readonly thread: number
-  /** what `worker_threads` called it; -1 for the keeper of the pool */
+  /** what `worker_threads` called it; -1 for the pool server of the pool */
   readonly threadId: number
   readonly alive: boolean
   readonly liveBuffers: number
@@ -82,7 +82,7 @@ const enum Count {
   misses,
 }
 
-export class SharedPool<D = unknown> extends Pool implements BlockKeeper, AdoptedKeeper, Disposable {
+export class SharedPool<D = unknown> extends Pool implements BlockOwner, AdoptedOwner, Disposable {
   readonly context: Context
   readonly config: PoolConfig
   /** the pool's number of this thread, which no later thread gets */
@@ -105,7 +105,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
   private readonly marked: Float64Array
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
-  /** the last request to the keeper */
+  /** the last request to the pool server */
   private asked: Question | null = null
   /** nobody writes here: to wait for some time */
   private readonly patience = new Int32Array(new SharedArrayBuffer(4))
@@ -117,7 +117,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     protected readonly descriptor: SharedPoolState<D>,
     /** made the pool, and so may close it for all */
     protected readonly creator: boolean,
-    /** what the thread does each millisecond while it waits for the keeper */
+    /** what the thread does each millisecond while it waits for the pool server */
     private readonly meanwhile: () => void,
   ) {
     super()
@@ -139,7 +139,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     this.acceptedClocks = clocks
   }
 
-  /** Returns when the keeper is there; throws what kept it from making the pool. */
+  /** Returns when the pool server is there; throws what kept it from making the pool. */
   begin(): void {
     this.ask({ ask: 'begin' })
   }
@@ -271,7 +271,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     return true
   }
 
-  /** Whether somebody looks after a block that was sent back: its thread, or the keeper when that has died. If not it is in no queue. */
+  /** Whether somebody looks after a block that was sent back: its thread, or the pool server when that has died. If not it is in no queue. */
   private arrives(record: number, owner: number): boolean {
     const { state } = this
     const { slots } = state
@@ -508,7 +508,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     return blocks
   }
 
-  /** The threads that use the pool, its keeper among them, and those that ended with buffers that they still held. */
+  /** The threads that use the pool, its pool server among them, and those that ended with buffers that they still held. */
   threads(): PoolThread[] {
     const { registry, threadIds, figures } = this.state
     const live = this.live()
@@ -520,7 +520,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
       const held = live.filter(block => block.thread === name)
       threads.push({
         thread: name,
-        threadId: thread === figures[Figure.keeper] ? -1 : threadIds[thread],
+        threadId: thread === figures[Figure.server] ? -1 : threadIds[thread],
         alive,
         liveBuffers: held.length,
         liveBytes: held.reduce((sum, block) => sum + block.blockBytes, 0),
@@ -589,7 +589,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
   protected askToRecord(record: number, slot: number, stamp: number | null): void {
     const allocation = this.allocationOf(record)
     const { state } = allocation
-    allocation.state = State.shared // before it is: where this call is cut short, the block's free asks the keeper
+    allocation.state = State.shared // before it is: where this call is cut short, the block's free asks the pool server
     try {
       this.ask({ ask: 'recordUse', record, slot, stamp })
     } catch (error) {
@@ -667,7 +667,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     const { slots } = this.state
     const { known } = this.clocks
     slots.meet(slot)
-    if (slots.biasedLock.isShut) this.state.locked(() => {}) // until the keeper has taken what it needs
+    if (slots.biasedLock.isShut) this.state.locked(() => {}) // until the pool server has taken what it needs
     cache.begin()
     cache.receive(slot, classOf(units), units)
     let block: Block | null
@@ -707,7 +707,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     cache.emptyQueue()
     if (!state.hasRecords) return 0
     let record = heap.allocate(units, alignUnits, slot + 1)
-    // To have the keeper do it would take as long as a hundred of these.
+    // To have the pool server do it would take as long as a hundred of these.
     if (record === 0 && heap === memory.small && cache.breakLarger(units, slot, SMALL_CLASSES)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
@@ -747,7 +747,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     }
   }
 
-  /** The keeper frees a block that other streams use. Its handles are stale before: a call that is cut short may have freed it. */
+  /** The pool server frees a block that other streams use. Its handles are stale before: a call that is cut short may have freed it. */
   private defer(block: Block | AdoptedBlock, slot: number, stamp: number): void {
     const { tag, record } = block
     this.give(block)
@@ -843,12 +843,12 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
   protected ask(question: Question): unknown {
     const { state } = this
     checkStack()
-    // Where an earlier call was cut short, this thread may still hold what the keeper needs.
+    // Where an earlier call was cut short, this thread may still hold what the pool server needs.
     state.slots.biasedLock.leave()
     state.lock.dropStale()
     this.clocks.slots.dropStale()
-    const keeper = new KeeperWatch(state, question, this.meanwhile)
-    const meanwhile = (slept: boolean) => keeper.look(slept)
+    const server = new ServerWatch(state, question, this.meanwhile)
+    const meanwhile = (slept: boolean) => server.look(slept)
     if (state.channel.isLate(state.thread)) {
       const answer = state.channel.takeLate(state.thread, meanwhile)
       const { asked } = this
@@ -864,16 +864,16 @@ export class SharedPool<D = unknown> extends Pool implements BlockKeeper, Adopte
     return this.state.channel.isLate(this.state.thread)
   }
 
-  /** A block that the keeper handed to a call which was cut short: no buffer of it was made. */
+  /** A block that the pool server handed to a call which was cut short: no buffer of it was made. */
   private giveBackUnseen(record: number, slot: number): void {
     if (record !== 0) this.giveBack(record, slot, this.clocks.coveringSoon(slot))
   }
 
-  /** Whether the keeper has ended, of itself or with the thread that made the pool: no memory is given back any more. */
+  /** Whether the pool server has ended, of itself or with the thread that made the pool: no memory is given back any more. */
   private get isLost(): boolean {
     const { figures, registry, channel } = this.state
-    const keeper = figures[Figure.keeper]
-    return keeper > 0 && (channel.failure !== null || registry.look(keeper))
+    const server = figures[Figure.server]
+    return server > 0 && (channel.failure !== null || registry.look(server))
   }
 
   private askToClose(): Reclaimed {

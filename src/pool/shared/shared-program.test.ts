@@ -1,4 +1,4 @@
-// Random programs on pools that threads share: see stream-program.suite.ts. Here all fronts and the keeper are in one
+// Random programs on pools that threads share: see stream-program.suite.ts. Here all fronts and the pool server are in one
 // thread, so that every program is the same each time; threads are for shared-pool-threads.test.ts.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.

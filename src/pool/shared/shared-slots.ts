@@ -1,6 +1,6 @@
-// The blocks of a shared pool that are out of its heaps, as the lock and the keeper see them: by the owner words of their records.
+// The blocks of a shared pool that are out of its heaps, as the lock and the pool server see them: by the owner words of their records.
 // A thread keeps its cached blocks in stacks of its own (slot-cache.ts), which no other thread can see. Its owner words say
-// the same in shared memory, so that the keeper can take a cached block away: it shuts the thread's biased lock (biased lock.ts), and
+// the same in shared memory, so that the pool server can take a cached block away: it shuts the thread's biased lock (biased lock.ts), and
 // changes the owner word. The thread compares that word, behind its biased lock, with each block that it takes from a stack.
 
 import type { Region } from '../../base/region.js'
@@ -123,7 +123,7 @@ export class SharedSlots implements Slots {
 
   /**
    * Counts again what is handed out, after a thread died in the middle of changing that. Under the lock. A taken block
-   * without an owner is counted by the keeper, which has just taken it out of a heap, when it hands it out.
+   * without an owner is counted by the pool server, which has just taken it out of a heap, when it hands it out.
    */
   recount(): void {
     const { records } = this
@@ -244,7 +244,7 @@ export class SharedSlots implements Slots {
     })
   }
 
-  /** For the keeper; false for a block that no thread caches, and where the thread was stopped inside its biased lock. */
+  /** For the pool server; false for a block that no thread caches, and where the thread was stopped inside its biased lock. */
   private takeAway(record: number): boolean {
     const { biasedLock, words, losses } = this
     const index = (record << 4) | Word.holder

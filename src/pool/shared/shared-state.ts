@@ -3,7 +3,7 @@
 // registry of the threads and a lock.
 //
 // A thread may die between any two stores. It can leave behind the lock: the next one who wants it works bins and sums out
-// again from the chains of blocks (heap/rebuild.ts). Blocks it had are found by their holder word (keeper.ts).
+// again from the chains of blocks (heap/rebuild.ts). Blocks it had are found by their holder word (pool server.ts).
 
 import { threadId } from 'node:worker_threads'
 import { describe } from '../../base/bytes.js'
@@ -24,15 +24,15 @@ import { SharedSlots } from './shared-slots.js'
 export const LAYOUT_VERSION = 7
 /** Blocks that a pool can have at a time, free ones and gaps included. */
 const MOST_RECORDS = 2 ** 19 - 1
-/** Records kept for the keeper, which moves and gives back memory, and for blocks that are cut out of others. */
+/** Records kept for the pool server, which moves and gives back memory, and for blocks that are cut out of others. */
 const SPARE_RECORDS = 1024
 export const MOST_RANGES = 4096
-/** Milliseconds that a thread waits for the keeper to clear up behind the dead. */
+/** Milliseconds that a thread waits for the pool server to clear up behind the dead. */
 const MOST_WAITS = 200
 /** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
 export const COUNT_LINE = 16
 
-/** What the keeper of a pool tells everybody. */
+/** What the pool server of a pool tells everybody. */
 export const enum Figure {
   reservedBytes,
   peakReservedBytes,
@@ -40,7 +40,7 @@ export const enum Figure {
   insertedWaits,
   deferredBytes,
   /** number of the thread that keeps the pool; 0 before it is there, CLOSED once it has closed the pool */
-  keeper,
+  server,
   count,
 }
 export const CLOSED = -1
@@ -67,7 +67,7 @@ export interface SharedPoolState<D = unknown> {
   readonly room: SharedRoom
   readonly config: PoolConfig
   readonly buffer: SharedArrayBuffer
-  /** of a Bell, which wakes the thread of the keeper */
+  /** of a Bell, which wakes the thread of the pool server */
   readonly bell: SharedArrayBuffer
   readonly device: D
 }
@@ -96,7 +96,7 @@ export function checkPoolState(call: string, state: unknown): void {
   const isState = [config, device, room].every(part => typeof part === 'object') && bell instanceof SharedArrayBuffer
   checkDescriptor(call, state, isState)
   const { figures } = layOut(Region.ofPages(state.buffer), room!)
-  if (figures[Figure.keeper] === CLOSED) throw new PoolError(`${call}: the pool is closed; make another`)
+  if (figures[Figure.server] === CLOSED) throw new PoolError(`${call}: the pool is closed; make another`)
 }
 
 /** Bytes of the state of a pool. */
@@ -147,7 +147,7 @@ export class SharedState {
 
   /**
    * Enters the registry. Throws PoolError when there is no place, or when the pool is closed. `seen` is what the host has seen complete, of
-   * the clocks; `meanwhile` runs every millisecond while the keeper clears up behind the dead.
+   * the clocks; `meanwhile` runs every millisecond while the pool server clears up behind the dead.
    */
   constructor(
     { buffer, room, bell }: Pick<SharedPoolState, 'buffer' | 'room' | 'bell'>,
@@ -169,16 +169,16 @@ export class SharedState {
     this.slots.enter(this.thread)
     this.records.owner = this.thread
     this.lock = new RobustLock(lockWords, 0, this.registry, this.thread)
-    // Under the lock: either the keeper that is about to close has seen this thread, or this thread sees that it has closed.
-    const isClosed = this.locked(() => this.figures[Figure.keeper]) === CLOSED
+    // Under the lock: either the pool server that is about to close has seen this thread, or this thread sees that it has closed.
+    const isClosed = this.locked(() => this.figures[Figure.server]) === CLOSED
     const { failure } = this.channel
-    this.channel.bell.ring() // a keeper that had nobody to look after sleeps
+    this.channel.bell.ring() // a pool server that had nobody to look after sleeps
     if (!isClosed && failure === null) return
     this.registry.forget(this.thread)
     throw failure ?? new PoolError('attachPool: the pool is closed; make another')
   }
 
-  /** A number that the keeper gives away once it has cleared up behind a dead thread; the dead that still hold buffers keep theirs. */
+  /** A number that the pool server gives away once it has cleared up behind a dead thread; the dead that still hold buffers keep theirs. */
   private awaitNumber(meanwhile: () => void): number {
     const dead = this.registry.lookAtAll().length
     const patience = new Int32Array(new SharedArrayBuffer(4))
@@ -196,12 +196,12 @@ export class SharedState {
     throw new PoolError(`${MOST_WORKERS} threads use this pool, which is the limit; ${remedy}`)
   }
 
-  /** Throws PoolError while threads other than `closer` and the keeper use the pool. */
+  /** Throws PoolError while threads other than `closer` and the pool server use the pool. */
   checkAlone(closer: number): void {
     const { registry, figures, threadIds } = this
     const others: number[] = []
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      if (thread === closer || thread === figures[Figure.keeper]) continue
+      if (thread === closer || thread === figures[Figure.server]) continue
       if (registry.isAlive(thread) && !registry.look(thread)) others.push(threadIds[thread])
     }
     if (others.length === 0) return

@@ -1,5 +1,5 @@
 // The blocks of a shared pool that one thread has: live ones, and those it caches in stacks that only it can see. The owner word
-// of each record says the same to the other threads, so that the keeper can take cached blocks away (shared-slots.ts). A
+// of each record says the same to the other threads, so that the pool server can take cached blocks away (shared-slots.ts). A
 // block that the thread takes from a stack is its own once its owner word, read behind the biased lock, still says that it is cached.
 //
 // A call can be cut short while its thread lives on. The engine does that where a function begins, a built-in one too, or a loop goes
@@ -11,7 +11,7 @@ import { holderOf, Phase, phaseOf, workerOf } from '../../heap/holder.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import { storeRelease } from '../../threads/memory-order.js'
-import { type Block, type BlockKeeper, type Stack, slackOf } from '../caching/block.js'
+import { type Block, type BlockOwner, type Stack, slackOf } from '../caching/block.js'
 import type { PoolConfig } from '../caching/options.js'
 import { FULL_CLASS, SlotCache } from '../caching/slot-cache.js'
 import { BATCH_WORDS } from './remote-frees.js'
@@ -65,7 +65,7 @@ export class ThreadCache {
 
   constructor(
     private readonly state: SharedState,
-    pool: BlockKeeper,
+    pool: BlockOwner,
     private readonly limits: CacheLimits,
   ) {
     const { records, slots, thread } = state
@@ -156,7 +156,7 @@ export class ThreadCache {
     return true
   }
 
-  /** A block in no stack could not be claimed: once the keeper is done it is another's, or goes back to its heap. */
+  /** A block in no stack could not be claimed: once the pool server is done it is another's, or goes back to its heap. */
   abandon(block: Block): void {
     const { state } = this
     state.acquire()

@@ -25,7 +25,7 @@ import { type Result, SetAside } from './set-aside.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 import type { UnlockedDriver } from './unlocked-driver.js'
 
-/** What a thread can ask of the keeper. */
+/** What a thread can ask of the pool server. */
 export type Question =
   | BlockQuestion
   /** `stamp` null: until the free */
@@ -62,14 +62,14 @@ export interface Reclaimed {
 /** New memory is taken so much at a time at most, where the pool may be that large. */
 const MOST_AHEAD_BYTES = 32 * MiB
 const AHEAD_SHARE = 1 / 64
-/** How often the keeper looks for threads that have ended: while it is asked, and in the end, since an idle pool should cost next to nothing. */
+/** How often the pool server looks for threads that have ended: while it is asked, and in the end, since an idle pool should cost next to nothing. */
 const SWEEP_MS = 50
 const MOST_SWEEP_MS = 10_000
-const KEEPER_AND_MAKER = 2
+const SERVER_AND_MAKER = 2
 /** How often it looks whether the GPU has done what a request waits for. */
 const POLL_MS = 0.25
 
-export class Keeper {
+export class PoolServer {
   private readonly reserve: Reserve
   /** by stream slot */
   private readonly users: SlotUser[] = []
@@ -101,7 +101,7 @@ export class Keeper {
     const { stepBytes } = this.reserve.backing
     const isPlanned = typeof config.backing === 'object' // how much is taken at a time
     this.aheadUnits = isPlanned ? 0 : (Math.floor(most / stepBytes) * stepBytes) / UNIT_BYTES
-    state.figures[Figure.keeper] = state.thread
+    state.figures[Figure.server] = state.thread
   }
 
   /** The pool cannot be served any more: every thread that asks is told why. */
@@ -129,8 +129,8 @@ export class Keeper {
   restMs(now: number): number {
     if (this.closed) return 0
     if (!this.setAside.isEmpty) return POLL_MS
-    // The death of the thread that made the pool is the keeper's as well.
-    const isWatching = this.sweepMs === SWEEP_MS || this.state.registry.living > KEEPER_AND_MAKER
+    // The death of the thread that made the pool is the pool server's as well.
+    const isWatching = this.sweepMs === SWEEP_MS || this.state.registry.living > SERVER_AND_MAKER
     return isWatching ? Math.max(0, this.sweptAt + this.sweepMs - now) : Infinity
   }
 
@@ -328,14 +328,14 @@ export class Keeper {
   private close(asker: number): Reclaimed {
     const { state } = this
     state.checkAlone(asker)
-    state.figures[Figure.keeper] = CLOSED // whoever comes from now on is refused
+    state.figures[Figure.server] = CLOSED // whoever comes from now on is refused
     const sum = this.sumOf(this.live())
     try {
       this.clocks.finishWork()
       this.clocks.context.giveBack(() => this.reserve.backing.close())
       this.onClose()
     } catch (error) {
-      state.figures[Figure.keeper] = state.thread
+      state.figures[Figure.server] = state.thread
       throw error
     }
     this.closed = true

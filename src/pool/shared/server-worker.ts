@@ -7,7 +7,7 @@ import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
 import { PoolError } from '../../base/errors.js'
 import { Bell } from '../../threads/bell.js'
 import { ThreadStart } from '../../threads/thread-start.js'
-import type { KeeperData, KeeperThreadData, KeptPoolState } from './keep-pools.js'
+import type { ServedPoolState, ServerData, ServerThreadData } from './serve-pools.js'
 
 interface Running {
   readonly port: MessagePort
@@ -15,15 +15,15 @@ interface Running {
   readonly start: ThreadStart
 }
 
-export class KeeperWorker {
+export class ServerWorker {
   /** what all who use its pools ring */
   readonly bell = new Bell()
   private running: Running | null = null
 
   /** Hands over a new pool; to be awaited. Throws PoolError, in the name of `call`, where the file of the thread is missing. */
-  begin(call: string, state: KeptPoolState): ThreadStart {
+  begin(call: string, state: ServedPoolState): ThreadStart {
     const start = new ThreadStart()
-    const data: KeeperData = { state, start: start.buffer }
+    const data: ServerData = { state, start: start.buffer }
     if (this.running === null || this.running.start.hasEnded) {
       this.running = { port: this.startThread(call, data), start }
       return start
@@ -51,18 +51,18 @@ export class KeeperWorker {
     this.running = null
   }
 
-  private startThread(call: string, first: KeeperData): MessagePort {
-    const url = new URL('../../device/keeper-thread.js', import.meta.url)
+  private startThread(call: string, first: ServerData): MessagePort {
+    const url = new URL('../../device/pool-server-thread.js', import.meta.url)
     if (!existsSync(url)) {
       const fact = `${fileURLToPath(url)} is missing, the file of the thread that keeps a shared pool`
       throw new PoolError(`${call}: ${fact}; a bundler must leave this package external`)
     }
     const { port1, port2 } = new MessageChannel()
     port1.unref()
-    const data: KeeperThreadData = { first, port: port2, bell: this.bell.buffer }
-    const keeper = new Worker(url, { workerData: data, transferList: [port2], execArgv: [] })
-    keeper.on('error', () => {}) // it comes when no event loop runs; the start tells the reason
-    keeper.unref()
+    const data: ServerThreadData = { first, port: port2, bell: this.bell.buffer }
+    const server = new Worker(url, { workerData: data, transferList: [port2], execArgv: [] })
+    server.on('error', () => {}) // it comes when no event loop runs; the start tells the reason
+    server.unref()
     return port1
   }
 }

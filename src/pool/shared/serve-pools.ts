@@ -9,53 +9,53 @@ import type { SharedOrder } from '../../order/shared-order.js'
 import { Bell } from '../../threads/bell.js'
 import { ThreadStart } from '../../threads/thread-start.js'
 import { seenBy } from '../caching/reserve.js'
-import { Keeper } from './keeper.js'
-import { Keepers } from './keepers.js'
+import { PoolServer } from './pool-server.js'
+import { PoolServers } from './pool-servers.js'
 import { type SharedPoolState, SharedState } from './shared-state.js'
 import { UnlockedDriver } from './unlocked-driver.js'
 
-/** What a keeper's thread needs of the device. */
-export interface KeptDevice {
+/** What a pool server's thread needs of the device. */
+export interface ServedDevice {
   readonly driver: SharedDriver
   readonly ordinal: number
   readonly order: SharedOrder
 }
 
-/** The state of a shared pool with all that its keeper needs of the device. */
-export type KeptPoolState = SharedPoolState<KeptDevice>
+/** The state of a shared pool with all that its pool server needs of the device. */
+export type ServedPoolState = SharedPoolState<ServedDevice>
 
 /** A pool to keep from now on. */
-export interface KeeperData {
-  readonly state: KeptPoolState
+export interface ServerData {
+  readonly state: ServedPoolState
   /** of a ThreadStart, for this pool alone */
   readonly start: SharedArrayBuffer
 }
 
 /** What the thread is started with. */
-export interface KeeperThreadData {
-  readonly first: KeeperData
+export interface ServerThreadData {
+  readonly first: ServerData
   /** where the next pools come, and null at the end; each time the bell rings */
   readonly port: MessagePort
   readonly bell: SharedArrayBuffer
 }
 
 /** Keeps pools in this thread until the thread that makes them says that no more will come. */
-export function keepPools({ first, port, bell: buffer }: KeeperThreadData, started: ThreadStart): void {
+export function servePools({ first, port, bell: buffer }: ServerThreadData, started: ThreadStart): void {
   const bell = new Bell(buffer)
   const attached = new Attached(first.state.device)
-  const keepers = new Keepers(() => {
-    if (keepers.count === 0) attached.abandon()
+  const servers = new PoolServers(() => {
+    if (servers.count === 0) attached.abandon()
   })
-  const add = ({ device: _, ...pool }: KeptPoolState, start: ThreadStart) => {
+  const add = ({ device: _, ...pool }: ServedPoolState, start: ThreadStart) => {
     try {
       const clocks = attached.attach()
       const state = new SharedState(pool, seenBy(clocks, pool.config))
       const onClose = () => {
-        if (keepers.count === 1) attached.leave()
+        if (servers.count === 1) attached.leave()
       }
-      keepers.add(new Keeper(state, clocks, pool.config, attached.outside, onClose))
+      servers.add(new PoolServer(state, clocks, pool.config, attached.outside, onClose))
     } catch (error) {
-      if (keepers.count === 0) attached.abandon()
+      if (servers.count === 0) attached.abandon()
       start.fail(error)
       return
     }
@@ -65,7 +65,7 @@ export function keepPools({ first, port, bell: buffer }: KeeperThreadData, start
   for (;;) {
     const { rings } = bell
     for (let next = receiveMessageOnPort(port); next !== undefined; next = receiveMessageOnPort(port)) {
-      const data = next.message as KeeperData | null
+      const data = next.message as ServerData | null
       if (data === null) {
         port.close()
         return
@@ -73,7 +73,7 @@ export function keepPools({ first, port, bell: buffer }: KeeperThreadData, start
       const start = new ThreadStart(data.start)
       if (start.begin()) add(data.state, start)
     }
-    bell.sleep(rings, keepers.serve())
+    bell.sleep(rings, servers.serve())
   }
 }
 
@@ -82,7 +82,7 @@ class Attached {
   readonly outside: UnlockedDriver
   private clocks: Clocks | null = null
 
-  constructor(private readonly device: KeptDevice) {
+  constructor(private readonly device: ServedDevice) {
     this.outside = new UnlockedDriver(connectDriver(device.driver))
   }
 

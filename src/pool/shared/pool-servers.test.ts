@@ -2,36 +2,36 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool-fixture.suite.js'
-import { Keepers } from './keepers.js'
+import { PoolServers } from './pool-servers.js'
 
 test('a pool that cannot be served any more does not end the others of its thread', () => {
   const device = new TestDevice()
   const [lost, other] = [device.createSharedPool(), device.createSharedPool()]
   let failures = 0
-  const keepers = new Keepers(() => failures++)
-  for (const { keeper } of [lost, other]) keepers.add(keeper)
-  lost.keeper.serve = () => {
+  const servers = new PoolServers(() => failures++)
+  for (const { server } of [lost, other]) servers.add(server)
+  lost.server.serve = () => {
     throw new RangeError('as it happened')
   }
-  keepers.serve()
-  assert.deepEqual([keepers.count, failures], [1, 1])
-  lost.keeper.serve = () => 0
+  servers.serve()
+  assert.deepEqual([servers.count, failures], [1, 1])
+  lost.server.serve = () => 0
   assert.throws(() => lost.pool.allocate(1 * MiB), { name: 'RangeError', message: 'as it happened' })
   other.pool.allocate(1 * MiB).free()
   other.pool.close()
-  keepers.serve()
-  assert.equal(keepers.count, 0)
+  servers.serve()
+  assert.equal(servers.count, 0)
 })
 
 test('an hour of three idle pools costs few wake-ups, and none where only their maker has them', () => {
   const device = new TestDevice()
   const pools = [0, 1, 2].map(() => device.createSharedPool())
-  const keepers = new Keepers(() => {})
-  for (const { keeper } of pools) keepers.add(keeper)
+  const servers = new PoolServers(() => {})
+  for (const { server } of pools) servers.add(server)
   const attached = pools[0].attach()
   const wakeUps = (from: number) => {
     let count = 0
-    for (let now = from; now < from + 3_600_000; now += keepers.serve(now)) count++
+    for (let now = from; now < from + 3_600_000; now += servers.serve(now)) count++
     return count
   }
   const busy = wakeUps(1e9)

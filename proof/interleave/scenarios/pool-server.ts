@@ -1,18 +1,18 @@
-// Threads of a shared pool beside its keeper, which die, leave or ask for new memory.
+// Threads of a shared pool beside its pool server, which die, leave or ask for new memory.
 
 import { assert } from '../../../src/base/assert.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import { type Cast, isOverNow, mayDie, type Scenario } from '../stage.js'
-import { BYTES, checkAll, keptPool, newPool } from './shared-pool.js'
+import { BYTES, checkAll, newPool, servedPool } from './shared-pool.js'
 
 const MiB = 2 ** 20
 /** The simulated device has none below. */
 const LEAST_ADDRESS = 2 ** 32
 
-/** A thread that may die, in what it asks of the keeper too, and another one that works on. */
+/** A thread that may die, in what it asks of the pool server too, and another one that works on. */
 function dying(): Cast {
-  const made = keptPool(1)
-  const { keeper, take, give, held } = made
+  const made = servedPool(1)
+  const { server, take, give, held } = made
   held[0].free()
   const die = () => {
     const own = made.attach()
@@ -22,10 +22,10 @@ function dying(): Cast {
     one.free()
   }
   const keep = () => {
-    while (!isOverNow(0)) keeper.serve()
-    keeper.sweep()
-    keeper.serve() // what a dead thread has asked is answered to nobody
-    keeper.sweep()
+    while (!isOverNow(0)) server.serve()
+    server.sweep()
+    server.serve() // what a dead thread has asked is answered to nobody
+    server.sweep()
   }
   const work = () => {
     for (let turn = 0; turn < 3; turn++) {
@@ -37,15 +37,15 @@ function dying(): Cast {
   }
   const end = () => {
     checkAll(made)
-    assert(keeper['reserve'].deferred['announced'].size === 0, 'what is given back is announced to no stream')
+    assert(server['reserve'].deferred['announced'].size === 0, 'what is given back is announced to no stream')
   }
   return { threads: [() => mayDie(die), keep, work], end }
 }
 
 /** A thread that frees what another one has allocated, and leaves while that one takes it out. */
 function leaving(): Cast {
-  const made = keptPool(6)
-  const { pool, keeper, held, take } = made
+  const made = servedPool(6)
+  const { pool, server, held, take } = made
   const sent = held.map(buffer => buffer.transfer())
   const own = made.attach()
   held.length = 0
@@ -63,7 +63,7 @@ function leaving(): Cast {
     }
   }
   const keep = () => {
-    while (isKept) keeper.serve()
+    while (isKept) server.serve()
   }
   const end = () => {
     for (const buffer of held) buffer.free()
@@ -75,8 +75,8 @@ function leaving(): Cast {
 /** Threads that need new memory, whose address they must know. */
 function growing(): Cast {
   const made = newPool({ backing: 'segments' })
-  const keeper = made.newKeeper()
-  const pool = made.attach(true, () => keeper.serve())
+  const server = made.newServer()
+  const pool = made.attach(true, () => server.serve())
   const others = [made.attach(), made.attach()]
   let working = 2
   const held: DeviceBuffer[] = []
@@ -90,7 +90,7 @@ function growing(): Cast {
     working--
   }
   const keep = () => {
-    while (working > 0) keeper.serve()
+    while (working > 0) server.serve()
   }
   const end = () => {
     for (const buffer of held) buffer.free()
@@ -101,7 +101,7 @@ function growing(): Cast {
 
 /** A thread ends with a buffer and is reclaimed, then another one of its number. */
 function renamed(): Cast {
-  const made = keptPool(1)
+  const made = servedPool(1)
   const { pool, held } = made
   held[0].free()
   const names: number[] = []
@@ -126,9 +126,9 @@ function renamed(): Cast {
   }
 }
 
-/** A thread asks for a block that fits only where the keeper takes away what that thread caches. */
+/** A thread asks for a block that fits only where the pool server takes away what that thread caches. */
 function returning(): Cast {
-  const made = keptPool(0, { maxPoolBytes: 2 * MiB })
+  const made = servedPool(0, { maxPoolBytes: 2 * MiB })
   const { pool } = made
   const work = () => {
     const small = Array.from({ length: 32 }, () => pool.allocate(4096))

@@ -1,17 +1,17 @@
 import { PoolError } from '../../base/errors.js'
-import type { Question } from './keeper.js'
+import type { Question } from './pool-server.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
-/** While a thread waits for an answer of the keeper: does what the thread has to do meanwhile, and looks whether an answer can come. */
-export class KeeperWatch {
-  private keeper: number
+/** While a thread waits for an answer of the pool server: does what the thread has to do meanwhile, and looks whether an answer can come. */
+export class ServerWatch {
+  private server: number
 
   constructor(
     private readonly state: SharedState,
     private readonly question: Question,
     private readonly meanwhile: () => void,
   ) {
-    this.keeper = state.figures[Figure.keeper]
+    this.server = state.figures[Figure.server]
   }
 
   /** The reason why no answer will come; null while one may. `slept` is false for the first look. */
@@ -19,9 +19,9 @@ export class KeeperWatch {
     const { state, question } = this
     const { figures, registry } = state
     this.meanwhile()
-    this.keeper = Math.max(this.keeper, figures[Figure.keeper])
-    const isClosed = figures[Figure.keeper] === CLOSED && question.ask !== 'close' // closing waits for its own end
-    if (!isClosed && !(slept && this.keeper > 0 && registry.look(this.keeper))) return null
+    this.server = Math.max(this.server, figures[Figure.server])
+    const isClosed = figures[Figure.server] === CLOSED && question.ask !== 'close' // closing waits for its own end
+    if (!isClosed && !(slept && this.server > 0 && registry.look(this.server))) return null
     return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
   }
 }

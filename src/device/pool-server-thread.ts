@@ -1,0 +1,17 @@
+// The thread of the pool servers. It loads the rest within a try: the thread that makes a pool waits without its event loop, and so
+// would never hear of an error event.
+
+import { workerData } from 'node:worker_threads'
+import type { ServerThreadData } from '../pool/shared/serve-pools.js'
+import { ThreadStart } from '../threads/thread-start.js'
+
+const data = workerData as ServerThreadData
+const start = new ThreadStart(data.first.start)
+if (start.begin()) {
+  try {
+    const { servePools } = await import('../pool/shared/serve-pools.js')
+    servePools(data, start)
+  } catch (error) {
+    start.fail(error)
+  }
+}
