@@ -23,13 +23,13 @@ import { SharedTurns } from '../src/pool/arena/shared-turns.js'
 import { SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
-import { SlotCache } from '../src/pool/caching/slot-cache.js'
+import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { RemoteFrees } from '../src/pool/shared/remote-frees.js'
 import { ServerWatch } from '../src/pool/shared/server-watch.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
-import { SharedSlots } from '../src/pool/shared/shared-slots.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
+import { ThreadCaches } from '../src/pool/shared/thread-caches.js'
 import { Bell } from '../src/threads/bell.js'
 import { BiasedLock } from '../src/threads/biased-lock.js'
 import { RequestChannel } from '../src/threads/request-channel.js'
@@ -52,9 +52,9 @@ const CLASSES = [
   SharedPool,
   SharedBlockPool,
   ThreadCache,
-  SlotCache,
+  StreamCaches,
   BiasedLock,
-  SharedSlots,
+  ThreadCaches,
   RemoteFrees,
   SharedState,
   FreeMemory,

@@ -178,7 +178,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const stale = pool.allocate(4 * KiB, a)
       const { record } = stale
       stale.free()
-      pool.slots.blockOf(record).tag = (LAST_GENERATION - 2) * 8 + State.cached
+      pool.caches.blockOf(record).tag = (LAST_GENERATION - 2) * 8 + State.cached
       const seen = new Set<number>()
       for (let round = 0; round < 6; round++) {
         const buffer = pool.allocate(4 * KiB, a)

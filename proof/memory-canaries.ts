@@ -7,7 +7,7 @@ import { GranuleUses } from '../src/pool/backing/granule-uses.js'
 import { CachingPool } from '../src/pool/caching/caching-pool.js'
 import { Deferred, type Use } from '../src/pool/caching/deferred.js'
 import { OtherStreams } from '../src/pool/caching/other-streams.js'
-import { SlotCache } from '../src/pool/caching/slot-cache.js'
+import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 /** Of every stream everything is known to come before every other one. */
@@ -181,10 +181,10 @@ export const MEMORY_CANARIES = {
     broken: 'from the stream that gave a block before, the next one is taken whatever it waits for',
     break: () =>
       replace(
-        SlotCache.prototype,
+        StreamCaches.prototype,
         'takeGiven',
         original =>
-          function (this: SlotCache, slot: number, units: number, _known: Float64Array, seen: Float64Array) {
+          function (this: StreamCaches, slot: number, units: number, _known: Float64Array, seen: Float64Array) {
             return original.call(this, slot, units, ALL_KNOWN, seen)
           },
       ),

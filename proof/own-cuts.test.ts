@@ -24,7 +24,7 @@ import { CachingPool } from '../src/pool/caching/caching-pool.js'
 import { Deferred } from '../src/pool/caching/deferred.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
 import { Reserve } from '../src/pool/caching/reserve.js'
-import { SlotCache } from '../src/pool/caching/slot-cache.js'
+import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
 import { CUTS } from './cut-points.js'
 import { CAPACITY_BYTES, close, cutAtEach, MOST_POINTS, type Subject, World } from './cut-world.js'
@@ -36,7 +36,7 @@ const BLOCK_BYTES = 4 * KiB
 const ARENA_BYTES = 64 * KiB
 
 const CACHING: Subject<CachingPool> = {
-  classes: [CachingPool, SlotCache, Reserve, FreeMemory, SegregatedFit, RecordTable],
+  classes: [CachingPool, StreamCaches, Reserve, FreeMemory, SegregatedFit, RecordTable],
   open: device => device.createPool({ maxPoolBytes: 64 * MiB }),
   prepare: ({ pool }) => {
     pool.trimTo(0)

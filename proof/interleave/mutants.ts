@@ -118,9 +118,9 @@ const SLOTS = 'src/order/stream-slots.ts'
 const REMOTE_FREES = 'src/pool/shared/remote-frees.ts'
 const POOL = 'src/pool/shared/shared-pool.ts'
 const CACHE = 'src/pool/shared/thread-cache.ts'
-const STACKS = 'src/pool/caching/slot-cache.ts'
+const STACKS = 'src/pool/caching/stream-caches.ts'
 const BIASED_LOCK = 'src/threads/biased-lock.ts'
-const SHARED_SLOTS = 'src/pool/shared/shared-slots.ts'
+const THREAD_CACHES = 'src/pool/shared/thread-caches.ts'
 const STATE = 'src/pool/shared/shared-state.ts'
 const SERVER = 'src/pool/shared/pool-server.ts'
 
@@ -175,10 +175,10 @@ export const MUTANTS: readonly Mutant[] = [
       'arm64',
     ],
   ]),
-  ...inFile(SHARED_SLOTS, FRONT, [
+  ...inFile(THREAD_CACHES, FRONT, [
     ['a block is taken away although it is live', 'if (phaseOf(holder) !== Phase.cached || !', 'if (!'],
   ]),
-  ...inFile(SHARED_SLOTS, TAKEN_OUT, [
+  ...inFile(THREAD_CACHES, TAKEN_OUT, [
     [
       'a queue is emptied through an open biased lock',
       'this.biasedLock.shut()\n    if (!this.biasedLock.isOut(thread)) return []',
@@ -186,7 +186,7 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     ['a queue is emptied although its thread is inside', 'if (!this.biasedLock.isOut(thread)) return []\n', '\n'],
   ]),
-  ...inFile(SHARED_SLOTS, 'a thread breaks no block that was taken away from it', [
+  ...inFile(THREAD_CACHES, 'a thread breaks no block that was taken away from it', [
     [
       'a thread is not told what was taken away from it',
       'Atomics.add(losses, thread * LINE_WORDS, 1)\n',
@@ -200,7 +200,7 @@ export const MUTANTS: readonly Mutant[] = [
       'if (losses >= 0) return',
     ],
   ]),
-  ...inFile(SHARED_SLOTS, 'two threads meet two streams', [
+  ...inFile(THREAD_CACHES, 'two threads meet two streams', [
     [
       'streams are met without compare-and-swap',
       'Atomics.compareExchange(this.limit, 0, known, slot + 1)',
@@ -383,8 +383,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(POOL, FREED, [
     [
       'a block is taken back without the lock',
-      'return state.locked(() => state.registry.isAlive(owner) || !slots.remoteFrees.takeBack(record, owner))',
-      'return state.registry.isAlive(owner) || !slots.remoteFrees.takeBack(record, owner)',
+      'return state.locked(() => state.registry.isAlive(owner) || !caches.remoteFrees.takeBack(record, owner))',
+      'return state.registry.isAlive(owner) || !caches.remoteFrees.takeBack(record, owner)',
     ],
   ]),
   ...inFile(REMOTE_FREES, 'every block that is sent arrives once', [
@@ -576,10 +576,10 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     ['a thread makes no barrier where it should', 'Atomics.store(words, index, 1)\n', 'words[index] = 1\n'],
   ]),
-  ...inFile(SHARED_SLOTS, FRONT, [
+  ...inFile(THREAD_CACHES, FRONT, [
     ['a block is taken away through an open biased lock', 'biasedLock.shut()\n    const holder', 'const holder'],
   ]),
-  ...inFile(SHARED_SLOTS, TAKEN_ONCE, [
+  ...inFile(THREAD_CACHES, TAKEN_ONCE, [
     [
       'a block is taken away although its thread is inside',
       ' || !biasedLock.isOut(thread) || Atomics.load(words, index) !== holder',
@@ -594,15 +594,15 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(STATE, BESIDE_LOCK, [
     [
       'biased locks are opened after the lock is left',
-      'this.slots.biasedLock.open()\n    this.lock.release()',
-      'this.lock.release()\n    this.slots.biasedLock.open()',
+      'this.caches.biasedLock.open()\n    this.lock.release()',
+      'this.lock.release()\n    this.caches.biasedLock.open()',
     ],
   ]),
   ...inFile(SERVER, DIES, [
     ['announced uses stay with what is given back late', 'this.reserve.deferred.takeUses(record) // which', '// which'],
   ]),
   ...inFile(STATE, DIES, [
-    ['nothing is counted again after a takeover', 'this.slots.recount()\n', '\n'],
+    ['nothing is counted again after a takeover', 'this.caches.recount()\n', '\n'],
     ['heaps are not mended after a takeover', 'rebuild([this.memory.small, this.memory.large])\n', '\n'],
   ]),
   ...inFile(STATE, DIES, [
@@ -625,7 +625,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(POOL, CUT_DOOR, [
     [
       'a thread whose call was cut short stays inside its biased lock',
-      'state.slots.biasedLock.leave()\n    state.lock',
+      'state.caches.biasedLock.leave()\n    state.lock',
       'state.lock',
     ],
   ]),

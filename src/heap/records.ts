@@ -57,7 +57,7 @@ export const enum State {
   /** address space without memory behind it */
   absent = 1,
   free = 2,
-  /** freed, and kept as it is in a slot cache */
+  /** freed, and kept as it is in a stream caches */
   cached = 3,
   live = 4,
   /** live, and used by other streams than its own */

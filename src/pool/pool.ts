@@ -29,7 +29,7 @@ export interface PoolStats {
   readonly liveBuffers: number
   readonly allocations: number
   readonly frees: number
-  /** allocations that the slot cache could not serve, and those for which memory had to be found or moved */
+  /** allocations that the stream caches could not serve, and those for which memory had to be found or moved */
   readonly cacheMisses: number
   readonly growths: number
   /** how often the pool made a stream wait for another one, to give it that one's memory */

@@ -26,7 +26,7 @@ export interface Percentiles {
 export interface Latency extends Percentiles {
   readonly clockNs: number
   readonly runs: number
-  /** calls that the pool's slot cache served, and the others; null where the policy has no cache */
+  /** calls that the pool's stream caches served, and the others; null where the policy has no cache */
   readonly hits: Percentiles | null
   readonly misses: Percentiles | null
 }

@@ -145,8 +145,8 @@ export const scenarios: Record<string, Scenario> = {
       const { newState } = newPool()
       const [one, other] = [newState(), newState()]
       return {
-        threads: [() => one.slots.meet(3), () => other.slots.meet(5)],
-        end: () => assert(one.slots.slotLimit === 6, 'both streams are known'),
+        threads: [() => one.caches.meet(3), () => other.caches.meet(5)],
+        end: () => assert(one.caches.slotLimit === 6, 'both streams are known'),
       }
     },
   },

@@ -34,7 +34,7 @@ function takingOne(): Cast {
   }
   const takeAway = () =>
     state.locked(() => {
-      if (!state.slots['takeAway'](record)) return
+      if (!state.caches['takeAway'](record)) return
       state.memory.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
     })
   const end = () => {
@@ -51,7 +51,7 @@ function besideTheLock(): Cast {
   const [server, other] = [newState(), newState()]
   const shut = () => {
     server.locked(() => {
-      const { biasedLock } = server.slots
+      const { biasedLock } = server.caches
       biasedLock.shut()
       for (let look = 0; look < 3; look++) assert(biasedLock.isShut, 'biased locks are shut until they are opened')
     })
@@ -59,7 +59,7 @@ function besideTheLock(): Cast {
   const lock = () => {
     for (let turn = 0; turn < 2; turn++) other.locked(() => {})
   }
-  return { threads: [shut, lock], end: () => assert(!other.slots.biasedLock.isShut, 'and open then') }
+  return { threads: [shut, lock], end: () => assert(!other.caches.biasedLock.isShut, 'and open then') }
 }
 
 /** All blocks of a size that a pool still has. */

@@ -1,7 +1,7 @@
 import { checkByteCount } from '../../base/bytes.js'
 import { MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolConfig } from './options.js'
-import { classUnits } from './slot-cache.js'
+import { classUnits } from './stream-caches.js'
 
 /** The size of the block that serves `bytes`: MAX_UNITS for more than any pool can have. Throws TypeError or RangeError for what is no size. */
 export function blockUnits(bytes: number, { minBlockBytes, powerOfTwo }: PoolConfig): number {

@@ -1,5 +1,5 @@
-// A block that a heap has handed out: somebody's, or kept for a stream in the slot cache. From `SlotCache.handOut` to
-// `SlotCache.handBack` it says what its record says at other times: the tag, the stream, and the stamp, as the mark before it. The
+// A block that a heap has handed out: somebody's, or kept for a stream in the stream caches. From `StreamCaches.handOut` to
+// `StreamCaches.handBack` it says what its record says at other times: the tag, the stream, and the stamp, as the mark before it. The
 // cached path reads and writes plain objects of one shape, because a field of such an object is one load, and an element of a typed
 // array eight (docs/decisions/0011-cached-blocks-are-objects.md). There is one for each record, made when it is first handed out.
 

@@ -25,8 +25,8 @@ import { blockUnits } from './block-units.js'
 import type { PoolConfig } from './options.js'
 import { Reserve } from './reserve.js'
 import { outOfMemory } from './shortage.js'
-import { classUnits, SlotCache } from './slot-cache.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
+import { classUnits, StreamCaches } from './stream-caches.js'
 
 // An imported binding costs a load and two checks at each use, a constant of this module none.
 const DeviceBuffer = ImportedDeviceBuffer
@@ -71,7 +71,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   readonly records = new RecordTable()
   readonly reserve: Reserve
   /** the blocks that are handed out, and those that are cached */
-  readonly slots: SlotCache
+  readonly caches: StreamCaches
   /** null until an address is looked up: most programs free buffers only */
   private addresses: AddressIndex | null = null
   private readonly roundingMask: number
@@ -82,7 +82,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   /** those of the streams to allocate for; null once closed */
   private acceptedClocks: Clocks | null
   private allocations = 0
-  /** allocations that the slot cache could not serve */
+  /** allocations that the stream caches could not serve */
   cacheMisses = 0
   private givenBack = false
   /** found set by another call: the one that set it was cut short */
@@ -98,8 +98,8 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     this.context = clocks.context
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     const mostUnits = Math.min(config.limitBytes, deviceBytes) / UNIT_BYTES
-    this.slots = new SlotCache(this.records, Math.floor(mostUnits * CACHE_SHARE), this)
-    this.reserve = new Reserve(this.records, this.slots, clocks, config)
+    this.caches = new StreamCaches(this.records, Math.floor(mostUnits * CACHE_SHARE), this)
+    this.reserve = new Reserve(this.records, this.caches, clocks, config)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
@@ -129,9 +129,9 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
       const mask = this.roundingMask
       const small = bytes | 0 // a field that ever held a float64 is an object of its own to the engine
       const units = ((small + mask) & ~mask) >>> Shift.units
-      const stack = this.slots.stackFor(slot, units)
+      const stack = this.caches.stackFor(slot, units)
       const block = stack.top
-      if (this.slots.take(stack, units)) {
+      if (this.caches.take(stack, units)) {
         // A call is cut short where a function begins, a built-in one too: until the block is live none does.
         block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
         return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
@@ -145,7 +145,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   private handOut(block: Block, slack: number, stream: Stream): DeviceBuffer {
     const { tag } = block
     // Most programs ask for what they asked for before.
-    if (slack !== block.slack) this.slots.setSlack(block, slack)
+    if (slack !== block.slack) this.caches.setSlack(block, slack)
     // And for the stream that had it last, without a wrapper.
     if (block.stream !== stream) block.stream = stream
     if (block.wrapper !== null) block.wrapper = null
@@ -157,7 +157,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     const block = buffer.allocation as Block
     const { tag } = block
     const { slot } = block.stream
-    if (tag !== buffer.tag || tag > Tag.last || slot < 0 || stream !== undefined || !this.slots.put(block)) {
+    if (tag !== buffer.tag || tag > Tag.last || slot < 0 || stream !== undefined || !this.caches.put(block)) {
       this.releaseSlowly(buffer, stream)
       return
     }
@@ -174,7 +174,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     this.addresses ??= this.indexAddresses()
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) throw unknownAddress(ptr)
-    const block = this.slots.blockOf(record)
+    const block = this.caches.blockOf(record)
     this.release(new DeviceBuffer(block, block.tag & ~1), stream)
   }
 
@@ -218,15 +218,15 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   stats(): PoolStats {
     const open = !this.isClosed
     const { allocations } = this
-    const { blocks, slackBytes } = this.slots.cached()
-    const liveBuffers = this.slots.handedBlocks - blocks
+    const { blocks, slackBytes } = this.caches.cached()
+    const liveBuffers = this.caches.handedBlocks - blocks
     return {
-      liveBytes: this.slots.liveUnits * UNIT_BYTES,
-      peakLiveBytes: this.slots.peakUnits * UNIT_BYTES,
-      requestedBytes: this.slots.liveUnits * UNIT_BYTES - (this.slots.slackBytes - slackBytes),
+      liveBytes: this.caches.liveUnits * UNIT_BYTES,
+      peakLiveBytes: this.caches.peakUnits * UNIT_BYTES,
+      requestedBytes: this.caches.liveUnits * UNIT_BYTES - (this.caches.slackBytes - slackBytes),
       reservedBytes: this.reserve.backing.reservedBytes,
       peakReservedBytes: this.reserve.backing.peakReservedBytes,
-      cachedBytes: (this.slots.handedUnits - this.slots.liveUnits) * UNIT_BYTES,
+      cachedBytes: (this.caches.handedUnits - this.caches.liveUnits) * UNIT_BYTES,
       pendingBytes: open ? this.reserve.pendingBytes : 0,
       largestFreeBytes: open ? this.reserve.largestFreeBytes : 0,
       limitBytes: this.config.limitBytes,
@@ -241,7 +241,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
 
   /** Sets the peaks to the current values. */
   resetPeaks(): void {
-    this.slots.resetPeak()
+    this.caches.resetPeak()
     this.reserve.backing.peakReservedBytes = this.reserve.backing.reservedBytes
   }
 
@@ -250,8 +250,8 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     if (this.isBusy) this.refuseCut('live')
     const blocks: LiveBlock[] = []
     for (let record = this.records.first; record < this.records.used; record++) {
-      if (!this.slots.isLive(record)) continue
-      const block = this.slots.blockOf(record)
+      if (!this.caches.isLive(record)) continue
+      const block = this.caches.blockOf(record)
       blocks.push({
         ptr: this.addressOfRecord(record),
         byteLength: block.requestedBytes,
@@ -277,17 +277,17 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     const units = { live: 0, requested: 0, cached: 0, buffers: 0, cachedBlocks: 0 }
     for (let record = this.records.first; record < this.records.used; record++) {
       const size = this.records.words[record * Stride.words + Word.units]
-      if (this.slots.isLive(record)) {
-        const block = this.slots.blockOf(record)
+      if (this.caches.isLive(record)) {
+        const block = this.caches.blockOf(record)
         assert(block.units === size, 'a live block has the size of its record')
         units.live += size
         units.requested += block.requestedBytes
         units.buffers++
       }
-      if (this.slots.state(record) === State.cached) units.cachedBlocks++
+      if (this.caches.state(record) === State.cached) units.cachedBlocks++
     }
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
-      for (const block of this.slots.entries(slot)) {
+      for (const block of this.caches.entries(slot)) {
         assert(block.state === State.cached, 'a block in a slot is cached')
         assert(
           this.records.words[block.record * Stride.words + Word.units] === block.units,
@@ -319,7 +319,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
     this.isBusy = false
-    this.slots.clear()
+    this.caches.clear()
     this.records.words.fill(0)
     this.reserve.arenas.lose()
     if (!this.givenBack) {
@@ -386,12 +386,12 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   /** The block may be used again after stamp `covering` of a stream slot, and is cached for it if its stream is open. */
   private takeBack(block: Block, slot: number, covering: number, isOpen: boolean): void {
     const { record, tag } = block
-    this.slots.assign(block, slot)
+    this.caches.assign(block, slot)
     const stamp = this.config.streamOrdered ? covering : 0
     const isShared = block.state === State.shared
     if (isShared && this.reserve.arenas.isCaptured(record)) this.reserve.arenas.freeLater(record, slot, stamp)
     else if (isShared && !this.reserve.forgetUses(record, slot, stamp)) this.reserve.defer(record, slot, stamp)
-    else if (tag <= Tag.last && isOpen && this.slots.put(block)) {
+    else if (tag <= Tag.last && isOpen && this.caches.put(block)) {
       block.state = State.cached
       block.mark = stamp - 1
     } else this.reserve.free(record, slot, stamp)
@@ -421,21 +421,21 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   private handOutFound(record: number, bytes: number, stream: Stream): DeviceBuffer | null {
     if (record === 0) return null
     this.addresses?.note(record)
-    return this.handOutNext(this.slots.blockOf(record), bytes, stream)
+    return this.handOutNext(this.caches.blockOf(record), bytes, stream)
   }
 
   /** A block that is cached elsewhere than on top of its stack: for another stream, or for the same one. */
   private takeCached(units: number, bytes: number, stream: Stream): DeviceBuffer | null {
     const { known } = this.clocks
     const { seen } = this.reserve
-    const block = this.slots.takeGiven(stream.slot, units, known, seen) ?? this.takeOther(units, stream.slot)
+    const block = this.caches.takeGiven(stream.slot, units, known, seen) ?? this.takeOther(units, stream.slot)
     return block === null ? null : this.handOutNext(block, bytes, stream)
   }
 
   private takeOther(units: number, slot: number): Block | null {
-    if (units > this.slots.mostUnits) return null
+    if (units > this.caches.mostUnits) return null
     const size = classUnits(units)
-    return this.slots.takeAny(slot, size) ?? this.slots.takeTop(slot, size, this.clocks.known, this.reserve.seen)
+    return this.caches.takeAny(slot, size) ?? this.caches.takeTop(slot, size, this.clocks.known, this.reserve.seen)
   }
 
   /** What the fast path leaves alone: a special wish, a lent or captured stream, or an unusual size. */
@@ -535,7 +535,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
 
   /** Of the blocks that are live, and of the cached ones, which may be live later. */
   private indexAddresses(): AddressIndex {
-    const index = new AddressIndex(this.records, this.slots)
+    const index = new AddressIndex(this.records, this.caches)
     for (let record = this.records.first; record < this.records.used; record++) {
       if (this.records.isLive(record)) index.note(record)
     }

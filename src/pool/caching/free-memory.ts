@@ -7,7 +7,7 @@ import { classFloorUnits } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { type Heaps, SMALL_UNITS } from '../backing/backing.js'
 import { GranuleUses } from '../backing/granule-uses.js'
-import type { Slots } from './slots.js'
+import type { BlockCache } from './block-cache.js'
 
 /** Room that is fixed for good, in memory that threads share. */
 export interface FixedRoom {
@@ -32,7 +32,7 @@ export class FreeMemory implements Heaps {
 
   constructor(
     private readonly records: RecordTable,
-    private readonly slots: Pick<Slots, 'meet'>,
+    private readonly caches: Pick<BlockCache, 'meet'>,
     /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
     private readonly seen: Float64Array,
     fixed: FixedRoom | null = null,
@@ -82,7 +82,7 @@ export class FreeMemory implements Heaps {
 
   /** A block waits for `stamp` of a stream slot. */
   await(slot: number, stamp: number): void {
-    this.slots.meet(slot)
+    this.caches.meet(slot)
     if (stamp > this.awaited[slot]) this.awaited[slot] = stamp
   }
 

@@ -17,7 +17,7 @@ function age(pool: CachingPool, buffer: DeviceBuffer, left: number): void {
   assert.equal(buffer.freed, true)
   const tag = (LAST_GENERATION - left) * 8
   const isHanded = pool.records.state(buffer.record) === State.live
-  if (isHanded) pool.slots.blockOf(buffer.record).tag = tag + State.cached
+  if (isHanded) pool.caches.blockOf(buffer.record).tag = tag + State.cached
   else pool.records.words[buffer.record * Stride.words + Word.tag] = tag + pool.records.state(buffer.record)
 }
 

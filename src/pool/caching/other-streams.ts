@@ -13,8 +13,8 @@ import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import type { Admission } from '../../heap/window.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Backing } from '../backing/backing.js'
+import type { BlockCache } from './block-cache.js'
 import type { Use } from './deferred.js'
-import type { Slots } from './slots.js'
 
 /** By key: every block is admitted. */
 const ALL: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
@@ -29,7 +29,7 @@ export class OtherStreams {
 
   constructor(
     private readonly records: RecordTable,
-    private readonly slots: Slots,
+    private readonly caches: BlockCache,
     private readonly clocks: Clocks,
     /** by slot: the latest stamp that the host has seen complete */
     private readonly seen: Float64Array,
@@ -42,7 +42,7 @@ export class OtherStreams {
   look(slot: number): Admission {
     const { admission, seen } = this
     const { known } = this.clocks
-    const { slotLimit } = this.slots
+    const { slotLimit } = this.caches
     const row = slot * MOST_STREAMS
     admission[0] = Infinity
     // Of a stream that had no block then, which the loop leaves out: another thread may bring its first while the driver is called.
@@ -62,9 +62,9 @@ export class OtherStreams {
 
   /** A block that is safe for the stream looked at last, out of another one's cache; taken as by `heap.allocate`, 0 for none. */
   takeCached(units: number, slot: number): number {
-    for (let other = 0; other < this.slots.slotLimit; other++) {
-      if (other === slot || this.slots.cachedUnits(other) === 0) continue
-      const record = this.slots.takeOlder(other, units, this.admission[other + 1])
+    for (let other = 0; other < this.caches.slotLimit; other++) {
+      if (other === slot || this.caches.cachedUnits(other) === 0) continue
+      const record = this.caches.takeOlder(other, units, this.admission[other + 1])
       if (record !== 0) return record
     }
     return 0

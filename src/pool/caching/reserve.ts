@@ -1,4 +1,4 @@
-// What stands behind the slot cache: two heaps, the memory under them, and when a freed block may be used again. What is
+// What stands behind the stream caches: two heaps, the memory under them, and when a freed block may be used again. What is
 // tried for a request that the heap cannot serve is miss-ladder.ts.
 
 import { CudaError, DeviceLostError, type StreamMemory } from '../../base/errors.js'
@@ -10,6 +10,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import { type Backing, SMALL_CLASSES, SMALL_UNITS } from '../backing/backing.js'
+import type { BlockCache } from './block-cache.js'
 import { GraphArenas } from './captures/graph-arenas.js'
 import { chooseBacking } from './choose-backing.js'
 import { Deferred, type Use } from './deferred.js'
@@ -17,7 +18,6 @@ import { FreeMemory } from './free-memory.js'
 import type { Miss } from './miss.js'
 import type { PoolConfig } from './options.js'
 import { OtherStreams } from './other-streams.js'
-import type { Slots } from './slots.js'
 import { SlowPath } from './slow-path.js'
 import { finish, type Waiting } from './waiting.js'
 
@@ -41,21 +41,21 @@ export class Reserve {
 
   constructor(
     private readonly records: RecordTable,
-    private readonly slots: Slots,
+    private readonly caches: BlockCache,
     private readonly clocks: Clocks,
     private readonly config: PoolConfig,
     /** whose free blocks wait for what the clocks, or for a deterministic pool its own waits, say */
-    private readonly memory: FreeMemory = new FreeMemory(records, slots, seenBy(clocks, config)),
+    private readonly memory: FreeMemory = new FreeMemory(records, caches, seenBy(clocks, config)),
   ) {
     this.small = memory.small
     this.large = memory.large
     this.seen = seenBy(clocks, config)
     this.deferred = new Deferred(clocks, this.seen, config.streamOrdered)
-    this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic, (record, uses) =>
+    this.others = new OtherStreams(records, caches, clocks, this.seen, config.deterministic, (record, uses) =>
       this.giveBackAfter(record, uses),
     )
-    this.arenas = new GraphArenas(records, slots, clocks, this.deferred, this)
-    this.slowPath = new SlowPath(this, slots, clocks, this.seen, config)
+    this.arenas = new GraphArenas(records, caches, clocks, this.deferred, this)
+    this.slowPath = new SlowPath(this, caches, clocks, this.seen, config)
     this.backing = chooseBacking(clocks, memory, config)
   }
 
@@ -90,8 +90,8 @@ export class Reserve {
     const { words } = this.records
     words[(record << 4) | Word.key] = key
     words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
-    this.slots.meet(slot)
-    this.slots.handOut(slot, record)
+    this.caches.meet(slot)
+    this.caches.handOut(slot, record)
     return record
   }
 
@@ -101,7 +101,7 @@ export class Reserve {
       this.arenas.freeLater(record, slot, stamp)
       return
     }
-    this.slots.handBack(record)
+    this.caches.handBack(record)
     this.giveToHeap(record, slot, stamp)
     const aboveThreshold = this.backing.reservedBytes > this.config.releaseThresholdBytes
     if (!this.wantsMarks && !aboveThreshold) return
@@ -149,7 +149,7 @@ export class Reserve {
 
   /** Takes back a block that other streams use: it goes to the heap once those uses have completed. */
   defer(record: number, slot: number, stamp: number): void {
-    this.slots.handBack(record)
+    this.caches.handBack(record)
     const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
     this.records.setState(record, State.deferred)
     this.memory.await(slot, stamp)
@@ -158,7 +158,7 @@ export class Reserve {
 
   /** A freed block is kept from use until `giveToHeap`. */
   setAside(record: number): void {
-    this.slots.handBack(record)
+    this.caches.handBack(record)
     this.records.setState(record, State.deferred)
   }
 
@@ -211,12 +211,12 @@ export class Reserve {
 
   /** What is kept that each stream used last; walks the waiting blocks. */
   byStream(): StreamMemory[] {
-    const slots = Array.from({ length: this.slots.slotLimit }, (_, slot) => {
+    const slots = Array.from({ length: this.caches.slotLimit }, (_, slot) => {
       const free = (this.small.unitsByKey[slot + 1] ?? 0) + (this.large.unitsByKey[slot + 1] ?? 0)
       return {
         stream: this.clocks.isOpen(slot) ? this.clocks.handles[slot] : null,
         pendingBytes: free * UNIT_BYTES + this.deferred.bytesOf(slot),
-        cachedBytes: this.slots.cachedUnits(slot) * UNIT_BYTES,
+        cachedBytes: this.caches.cachedUnits(slot) * UNIT_BYTES,
       }
     })
     return slots.filter(({ pendingBytes, cachedBytes }) => pendingBytes + cachedBytes > 0)
@@ -252,7 +252,7 @@ export class Reserve {
 
   /** Slots of streams that blocks wait for. */
   awaitedSlots(): number[] {
-    return Array.from({ length: this.slots.slotLimit }, (_, slot) => slot).filter(
+    return Array.from({ length: this.caches.slotLimit }, (_, slot) => slot).filter(
       slot => this.memory.awaited[slot] > this.seen[slot],
     )
   }
@@ -268,7 +268,7 @@ export class Reserve {
     const { awaited } = this.memory
     this.memory.noteMarks()
     if (this.config.deterministic) return
-    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
+    for (let slot = 0; slot < this.caches.slotLimit; slot++) {
       if (awaited[slot] > clocks.marked[slot] && clocks.isOpen(slot)) clocks.mark(slot)
     }
   }
@@ -285,7 +285,7 @@ export class Reserve {
     const { awaited } = this.memory
     this.placeMarks()
     let learnt = false
-    const end = this.config.deterministic ? 0 : this.slots.slotLimit
+    const end = this.config.deterministic ? 0 : this.caches.slotLimit
     for (let slot = 0; slot < end; slot++) if (awaited[slot] > seen[slot] && clocks.poll(slot)) learnt = true
     return this.deferred.pollPeers(false) || learnt
   }
@@ -293,7 +293,7 @@ export class Reserve {
   /** Frees the blocks of what is known to have completed, without asking the driver; returns how many that were. */
   settleKnown(): number {
     let settled = 0
-    for (let slot = 0; slot < this.slots.slotLimit; slot++) settled += this.memory.settle(slot)
+    for (let slot = 0; slot < this.caches.slotLimit; slot++) settled += this.memory.settle(slot)
     if (this.deferred.empty) return settled
     for (const block of this.deferred.takeSettled()) {
       this.giveToHeap(block.record, block.slot, block.stamp)
@@ -304,7 +304,7 @@ export class Reserve {
 
   /** Gives the smallest cached small block of the stream that is larger than `units` back to its heap; false when there is none. */
   breakLarger(units: number, slot: number): boolean {
-    const record = this.slots.takeLarger(slot, classOf(units), SMALL_CLASSES)
+    const record = this.caches.takeLarger(slot, classOf(units), SMALL_CLASSES)
     if (record === 0) return false
     this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
     return true
@@ -313,7 +313,7 @@ export class Reserve {
   /** Gives cached blocks of the stream back to their heap that make room for `units` there, if it caches many; false where it does not. */
   makeRoom(heap: SegregatedFit, units: number, slot: number): boolean {
     const [first, end] = this.classesOf(heap)
-    const records = this.slots.takeRoom(slot, units, first, end)
+    const records = this.caches.takeRoom(slot, units, first, end)
     for (const record of records) this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
     return records.length > 0
   }
@@ -322,8 +322,8 @@ export class Reserve {
   drain(heap: SegregatedFit): number {
     const [first, end] = this.classesOf(heap)
     let drained = 0
-    for (let slot = 0; slot < this.slots.slotLimit; slot++) {
-      for (const record of this.slots.drain(slot, first, end)) {
+    for (let slot = 0; slot < this.caches.slotLimit; slot++) {
+      for (const record of this.caches.drain(slot, first, end)) {
         this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
         drained++
       }
@@ -334,7 +334,7 @@ export class Reserve {
   /** Whether some stream caches so many blocks of a heap that a request had better not cost them all. */
   cachesMany(heap: SegregatedFit): boolean {
     const [first, end] = this.classesOf(heap)
-    for (let slot = 0; slot < this.slots.slotLimit; slot++) if (this.slots.cachesMany(slot, first, end)) return true
+    for (let slot = 0; slot < this.caches.slotLimit; slot++) if (this.caches.cachesMany(slot, first, end)) return true
     return false
   }
 

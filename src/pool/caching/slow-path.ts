@@ -1,4 +1,4 @@
-// What is tried for a request that the slot cache and the heap could not serve, one step after another: a cached block of
+// What is tried for a request that the stream caches and the heap could not serve, one step after another: a cached block of
 // another stream; a larger cached block; blocks of other streams that are known to be safe; what has completed meanwhile; the
 // slot caches given back; idle memory moved and new memory; room in the heap of the other sizes; making the stream wait for
 // another one's block; waiting on the host. No step that a former one makes needless is taken.
@@ -11,12 +11,12 @@ import type { Admission } from '../../heap/window.js'
 import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import { SMALL_UNITS } from '../backing/backing.js'
+import type { BlockCache } from './block-cache.js'
 import type { Use } from './deferred.js'
 import { HostWait, NONE } from './host-wait.js'
 import { ANYBODY, type Miss } from './miss.js'
 import type { PoolConfig } from './options.js'
 import type { Reserve } from './reserve.js'
-import type { Slots } from './slots.js'
 import { finish, type Waiting } from './waiting.js'
 
 /** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
@@ -30,7 +30,7 @@ export class SlowPath {
 
   constructor(
     private readonly reserve: Reserve,
-    private readonly slots: Slots,
+    private readonly caches: BlockCache,
     private readonly clocks: Clocks,
     seen: Float64Array,
     private readonly config: PoolConfig,
@@ -45,10 +45,10 @@ export class SlowPath {
     // Nothing below would help, even with the pool empty, and much would be disturbed.
     if (units * UNIT_BYTES > reserve.backing.limitBytes) return 0
     const { others } = reserve
-    const { isEmpty } = this.slots
+    const { isEmpty } = this.caches
     let record = 0
     others.look(slot)
-    if (!isEmpty && alignUnits === 1 && this.slots.isWorthDraining) record = others.takeCached(units, slot)
+    if (!isEmpty && alignUnits === 1 && this.caches.isWorthDraining) record = others.takeCached(units, slot)
     if (record === 0 && heap === reserve.small && reserve.breakLarger(units, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
@@ -111,7 +111,7 @@ export class SlowPath {
     const { crossStreamReuse } = this.config
     let record = 0
     if (reserve.ask() && reserve.settleKnown() > 0) record = this.takeKnown(miss)
-    const drains = !this.slots.isEmpty && this.slots.isWorthDraining
+    const drains = !this.caches.isEmpty && this.caches.isWorthDraining
     if (record === 0 && drains) record = this.takeDrained(miss, crossStreamReuse !== 'wait-before-grow')
     else if (record === 0) record = others.takeStretch(heap, units, alignUnits)
     if (record === 0 && crossStreamReuse === 'wait-before-grow') {
@@ -123,7 +123,7 @@ export class SlowPath {
       this.growths++
       record = this.grow(miss)
     }
-    if (record === 0 && !this.slots.isEmpty) record = this.takeDrained(miss, false) || this.grow(miss)
+    if (record === 0 && !this.caches.isEmpty) record = this.takeDrained(miss, false) || this.grow(miss)
     const elsewhere = { ...miss, heap: heap === reserve.small ? reserve.large : reserve.small }
     if (record === 0) record = this.takeAnywhere(elsewhere)
     if (record === 0 && crossStreamReuse === 'wait-before-oom') {
@@ -200,7 +200,7 @@ export class SlowPath {
 
   /** Grows as long as that leaves little slack, and waits on the host as long as it would leave much; 0 when that does not help. */
   private *takeWithSlack(miss: Miss): Waiting<number> {
-    const usedUnits = Math.max(this.slots.peakUnits, this.slots.liveUnits + miss.units)
+    const usedUnits = Math.max(this.caches.peakUnits, this.caches.liveUnits + miss.units)
     const mostBytes = Math.max(usedUnits * UNIT_BYTES * MOST_SLACK, usedUnits * UNIT_BYTES + LEAST_SLACK_BYTES)
     let record = this.grow(miss, mostBytes)
     while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {

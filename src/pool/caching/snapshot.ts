@@ -43,20 +43,20 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
     const blocks: SnapshotBlock[] = []
     for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
       const at = record * Stride.words
-      const state = pool.slots.state(record)
+      const state = pool.caches.state(record)
       const inside = state === State.captured ? pool.reserve.arenas.heapIn(record) : undefined
       if (inside !== undefined) {
         for (const [, start] of inside.firstRecords) blocks.push(...blocksOf(start, base, true))
         continue
       }
-      const key = pool.slots.key(record)
+      const key = pool.caches.key(record)
       const bytes = words[at + Word.units] * UNIT_BYTES
       if (state === State.free && !captured) largestFreeBytes = Math.max(largestFreeBytes, bytes)
       blocks.push({
         ptr: base + words[at + Word.offset] * UNIT_BYTES,
         bytes,
         state: state === State.free && captured ? 'captured' : STATE_NAMES[state],
-        requestedBytes: pool.slots.isLive(record) ? pool.slots.blockOf(record).requestedBytes : null,
+        requestedBytes: pool.caches.isLive(record) ? pool.caches.blockOf(record).requestedBytes : null,
         stream: key === 0 || state === State.absent ? null : streamOf(key - 1),
       })
     }

@@ -191,7 +191,7 @@ export class DebugPool extends CachingPool {
     const { record } = block
     const blockBytes = this.blockBytes(block)
     const [slot, covering] = stream.covering
-    if (this.slots.state(record) === State.shared && !this.reserve.forgetUses(record, slot, covering)) return false
+    if (this.caches.state(record) === State.shared && !this.reserve.forgetUses(record, slot, covering)) return false
     this.reserve.setAside(record)
     const stamp = this.config.streamOrdered ? covering : 0
     this.quarantine.add({ allocation, blockBytes, filledBytes: this.filledBytes(allocation), slot, stamp, stream })
@@ -266,9 +266,9 @@ export class DebugPool extends CachingPool {
 
   /** The bytes that the program asked for are fewer than the block was asked for. */
   private noteRequested(record: number, bytes: number): void {
-    const block = this.slots.blockOf(record)
+    const block = this.caches.blockOf(record)
     const slack = block.units * UNIT_BYTES - bytes
-    this.slots.slackBytes += slack - block.slack
+    this.caches.slackBytes += slack - block.slack
     block.slack = slack
   }
 }

@@ -192,7 +192,7 @@ class OwnHostPool extends HostPool {
   declare protected readonly blocks: CachingPool
 
   protected override note({ record }: DeviceBuffer, stream: Stream, stamp: number): void {
-    this.blocks.slots.blockOf(record).state = State.shared
+    this.blocks.caches.blockOf(record).state = State.shared
     this.blocks.reserve.announceUse(record, stream, stamp)
   }
 }

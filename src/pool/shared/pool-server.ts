@@ -94,9 +94,9 @@ export class PoolServer {
     /** called when the memory was given back, before the thread that closes is told */
     private readonly onClose: () => void = () => {},
   ) {
-    state.slots.biasedLock.prepare()
+    state.caches.biasedLock.prepare()
     this.setAside = new SetAside(clocks)
-    this.reserve = this.within(() => new Reserve(state.records, state.slots, clocks, config, state.memory))
+    this.reserve = this.within(() => new Reserve(state.records, state.caches, clocks, config, state.memory))
     const most = Math.min(MOST_AHEAD_BYTES, this.reserve.backing.limitBytes * AHEAD_SHARE)
     const { stepBytes } = this.reserve.backing
     const isPlanned = typeof config.backing === 'object' // how much is taken at a time
@@ -153,7 +153,7 @@ export class PoolServer {
 
   /** Clears up behind threads that have ended. */
   sweep(now = performance.now()): void {
-    const { registry, slots, counts } = this.state
+    const { registry, caches, counts } = this.state
     this.sweptAt = now
     this.sweepMs = Math.min(2 * this.sweepMs, MOST_SWEEP_MS)
     registry.lookAtAll()
@@ -161,7 +161,7 @@ export class PoolServer {
     this.clocks.buryStreams()
     const counted = counts.reduce((sum, count) => sum + count)
     if (counted === this.counted) return // to look at all blocks takes long
-    slots.look()
+    caches.look()
     this.counted = counted
   }
 
@@ -344,13 +344,13 @@ export class PoolServer {
 
   /** Takes back what a thread that has ended, or is about to, had cached. */
   private bury(thread: number): void {
-    const { slots } = this.state
-    for (const record of slots.drainThread(thread)) this.giveToHeap(record)
+    const { caches } = this.state
+    for (const record of caches.drainThread(thread)) this.giveToHeap(record)
     const sent = this.held(thread, Phase.sent)
-    const arrived = slots.remoteFrees.all() // read later: a block that another thread takes out meanwhile has another owner
+    const arrived = caches.remoteFrees.all() // read later: a block that another thread takes out meanwhile has another owner
     for (const record of sent) {
-      if (arrived.has(record) || !slots.remoteFrees.claim(record, thread)) continue
-      slots.handBack(record)
+      if (arrived.has(record) || !caches.remoteFrees.claim(record, thread)) continue
+      caches.handBack(record)
       this.giveToHeap(record)
     }
   }
@@ -381,7 +381,7 @@ export class PoolServer {
   private giveBackLate(record: number): void {
     const { clocks, state } = this
     this.reserve.deferred.takeUses(record) // which are among the work of all streams
-    state.slots.handBack(record)
+    state.caches.handBack(record)
     state.records.words[(record << 4) | Word.holder] = 0
     const uses: Use[] = []
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
@@ -420,10 +420,10 @@ export class PoolServer {
 
   /** Asserts that heaps, backing and owner words tell one story; for when no other thread is in the middle of a call. */
   private check(): void {
-    const { records, slots, registry } = this.state
+    const { records, caches, registry } = this.state
     const { words } = records
     this.reserve.check()
-    const sent = slots.remoteFrees.all()
+    const sent = caches.remoteFrees.all()
     for (const record of this.taken()) {
       const base = record << 4
       const phase = phaseOf(words[base | Word.holder])
@@ -434,10 +434,10 @@ export class PoolServer {
       )
       assert((phase === Phase.sent) === sent.has(record), 'a block is in a queue exactly if it was sent')
       assert(words[base | Word.sizeClass] === classOf(words[base | Word.units]), 'a taken block has its class')
-      assert(words[base | Word.key] <= slots.slotLimit, 'the stream of a taken block is known')
+      assert(words[base | Word.key] <= caches.slotLimit, 'the stream of a taken block is known')
     }
     const units = this.taken().reduce((sum, record) => sum + words[(record << 4) | Word.units], 0)
-    assert(units === slots.handedUnits, 'taken blocks add up to the counter')
+    assert(units === caches.handedUnits, 'taken blocks add up to the counter')
   }
 
   private within<R>(work: () => R): R {

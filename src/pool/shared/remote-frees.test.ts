@@ -14,7 +14,7 @@ const ROOM = BATCHS * BATCH
 function twoThreads() {
   const { pool, server, attach } = new TestDevice().createSharedPool()
   const [producer, consumer] = [attach(), attach()]
-  return { pool, server, attach, producer, consumer, remoteFrees: server['state'].slots.remoteFrees }
+  return { pool, server, attach, producer, consumer, remoteFrees: server['state'].caches.remoteFrees }
 }
 
 function send(producer: SharedPool, consumer: SharedPool, count = 1, bytes = 1000): void {
@@ -78,7 +78,7 @@ describe('a queue', () => {
     const { cacheMisses } = pool.stats()
     send(producer, consumer, ROOM)
     assert.deepEqual([remoteFrees.all().size, pool.stats().cacheMisses], [ROOM, cacheMisses])
-    const own = producer['state'].slots.remoteFrees
+    const own = producer['state'].caches.remoteFrees
     assert.equal(own.oldest, own.seen, 'nothing is looked at twice')
     pool.check()
   })
@@ -107,10 +107,10 @@ describe('a queue', () => {
   it('is left alone while its thread was stopped inside its biased lock', () => {
     const { pool, producer, consumer, remoteFrees } = twoThreads()
     send(producer, consumer, 3)
-    producer['state'].slots.biasedLock.enter()
+    producer['state'].caches.biasedLock.enter()
     pool.trimTo(0)
     assert.equal(remoteFrees.all().size, 3)
-    producer['state'].slots.biasedLock.leave()
+    producer['state'].caches.biasedLock.leave()
     pool.trimTo(0)
     assert.deepEqual([remoteFrees.all().size, pool.stats().reservedBytes], [0, 0])
   })
@@ -167,7 +167,7 @@ describe('a queue', () => {
         )
         adopted.pop()!.free() // has begun a batch
         if (dies === 'frees') {
-          const own = consumer['state'].slots.remoteFrees
+          const own = consumer['state'].caches.remoteFrees
           const free = () => {
             for (const buffer of adopted) buffer.free()
           }
@@ -185,7 +185,7 @@ describe('a queue', () => {
           const cache = producer['cache']
           const arrays: [object, string][] = [
             [cache, 'words'],
-            [producer['state'].slots.remoteFrees, 'words'],
+            [producer['state'].caches.remoteFrees, 'words'],
           ]
           died = runUntil(count, arrays, () => cache.receive(0, 4, 4))
         }

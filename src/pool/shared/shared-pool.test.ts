@@ -663,7 +663,7 @@ describe('a pool that threads share', () => {
     const other = attach()
     const held = Array.from({ length: 12 }, () => other.allocate(2 * MiB))
     for (const buffer of held) buffer.free()
-    other['state'].slots.biasedLock.enter() // it was stopped there: its places are left alone while it lives
+    other['state'].caches.biasedLock.enter() // it was stopped there: its places are left alone while it lives
     server['sweptAt'] = Infinity
     const { registry } = server['state']
     registry.lookAtAll = () => {
@@ -693,9 +693,9 @@ describe('a pool that threads share', () => {
     const { pool, attach } = new TestDevice().createSharedPool()
     const other = attach()
     const buffer = other.allocate(3 * MiB)
-    const { lock, slots, registry, thread } = other['state']
+    const { lock, caches, registry, thread } = other['state']
     lock.acquire()
-    slots.handBack(buffer.record) // and it dies, with the block still taken
+    caches.handBack(buffer.record) // and it dies, with the block still taken
     registry.bury(thread)
     pool.check()
   })
@@ -715,12 +715,12 @@ describe('a pool that threads share', () => {
 
   it('is looked after less and less often while nothing happens, and not at all while its maker alone uses it', () => {
     const { pool, server, attach } = new TestDevice().createSharedPool()
-    const { slots, channel } = server['state']
+    const { caches, channel } = server['state']
     const other = attach()
     let now = 1e6
     let looks = 0
-    const look = slots.look.bind(slots)
-    slots.look = () => {
+    const look = caches.look.bind(caches)
+    caches.look = () => {
       looks++
       look()
     }
@@ -772,7 +772,7 @@ describe('a pool that threads share', () => {
     stopped.allocate(3 * MiB).free()
     other.allocate(3 * MiB).free()
     const { cachedBytes } = pool.stats()
-    stopped['state'].slots.biasedLock.enter()
+    stopped['state'].caches.biasedLock.enter()
     pool.trimTo(0)
     assert.deepEqual([pool.stats().cachedBytes, pool.stats().liveBuffers], [cachedBytes / 2, 0])
     pool.check()
@@ -791,7 +791,7 @@ describe('a pool that threads share', () => {
       const exchange = driver.cuThreadExchangeStreamCaptureMode.bind(driver)
       let repairs = 0
       driver.cuThreadExchangeStreamCaptureMode = mode => {
-        state.locked(() => state.slots.recount())
+        state.locked(() => state.caches.recount())
         repairs++
         return exchange(mode)
       }

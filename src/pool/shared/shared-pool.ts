@@ -31,7 +31,7 @@ import type { PoolConfig } from '../caching/options.js'
 import { OtherStreams } from '../caching/other-streams.js'
 import { seenBy } from '../caching/reserve.js'
 import { outOfMemory } from '../caching/shortage.js'
-import { classUnits } from '../caching/slot-cache.js'
+import { classUnits } from '../caching/stream-caches.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred.js'
 import { AdoptedBlock, type AdoptedOwner } from './adopted-block.js'
@@ -126,12 +126,12 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     this.context = clocks.context
     this.seen = seenBy(clocks, config)
     this.state = new SharedState(descriptor, this.seen, meanwhile)
-    const { records, slots, thread } = this.state
+    const { records, caches, thread } = this.state
     this.thread = this.state.registry.nameOf(thread)
     this.cache = new ThreadCache(this.state, this, this.cacheLimits(config))
     this.words = records.words
     this.doubles = records.doubles
-    this.others = new OtherStreams(records, slots, clocks, this.seen, config.deterministic, () => {})
+    this.others = new OtherStreams(records, caches, clocks, this.seen, config.deterministic, () => {})
     this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
@@ -266,7 +266,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     this.give(block)
     this.doubles[(record << 3) | Double.stamp] = stamp
     const sent = holderOf(words[base], state.thread, Phase.sent)
-    if (!state.slots.remoteFrees.send(record, sent, owner) || !this.arrives(record, owner))
+    if (!state.caches.remoteFrees.send(record, sent, owner) || !this.arrives(record, owner))
       this.giveBack(record, slot, stamp)
     return true
   }
@@ -274,10 +274,10 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
   /** Whether somebody looks after a block that was sent back: its thread, or the pool server when that has died. If not it is in no queue. */
   private arrives(record: number, owner: number): boolean {
     const { state } = this
-    const { slots } = state
+    const { caches } = state
     if (state.registry.isAlive(owner)) return true
     // Under the lock nobody else clears up, and no other thread gets that number.
-    return state.locked(() => state.registry.isAlive(owner) || !slots.remoteFrees.takeBack(record, owner))
+    return state.locked(() => state.registry.isAlive(owner) || !caches.remoteFrees.takeBack(record, owner))
   }
 
   /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
@@ -464,15 +464,15 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
 
   /** Of all threads together, and nobody is stopped for it: while others work each block is counted as it is found. Peaks are those that were noticed when memory was found. */
   stats(): PoolStats {
-    const { slots, memory, figures, counts } = this.state
-    const { liveBlocks, liveUnits, requestedBytes, cachedUnits } = slots.sums()
+    const { caches, memory, figures, counts } = this.state
+    const { liveBlocks, liveUnits, requestedBytes, cachedUnits } = caches.sums()
     const sum = (count: Count) =>
       counts.reduce((all, one, index) => (index % COUNT_LINE === count ? all + one : all), 0)
     const allocations = sum(Count.allocations)
     const open = !this.closed
     return {
       liveBytes: liveUnits * UNIT_BYTES,
-      peakLiveBytes: Math.max(slots.peakUnits, liveUnits) * UNIT_BYTES,
+      peakLiveBytes: Math.max(caches.peakUnits, liveUnits) * UNIT_BYTES,
       requestedBytes,
       reservedBytes: figures[Figure.reservedBytes],
       peakReservedBytes: figures[Figure.peakReservedBytes],
@@ -664,10 +664,10 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
   private takeCached(units: number, slot: number): Block | null {
     const { cache } = this
     const { blocks } = cache
-    const { slots } = this.state
+    const { caches } = this.state
     const { known } = this.clocks
-    slots.meet(slot)
-    if (slots.biasedLock.isShut) this.state.locked(() => {}) // until the pool server has taken what it needs
+    caches.meet(slot)
+    if (caches.biasedLock.isShut) this.state.locked(() => {}) // until the pool server has taken what it needs
     cache.begin()
     cache.receive(slot, classOf(units), units)
     let block: Block | null
@@ -701,7 +701,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
 
   private takeLocked(units: number, alignUnits: number, slot: number): number {
     const { state, words, others, cache } = this
-    const { memory, slots } = state
+    const { memory, caches } = state
     const heap = memory.heapFor(units)
     cache.look()
     cache.emptyQueue()
@@ -716,7 +716,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
       record = others.takeFree(heap, units, alignUnits)
     }
     if (record === 0) return 0
-    slots.handOut(slot, record)
+    caches.handOut(slot, record)
     words[(record << 4) | Word.key] = slot + 1
     words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
     return state.handOver(record, state.thread)
@@ -766,7 +766,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     const { state, words, cache } = this
     this.give(block)
     if (cache.isSmall(words[(record << 4) | Word.units])) {
-      state.slots.meet(slot)
+      state.caches.meet(slot)
       words[(record << 4) | Word.key] = slot + 1
       const own = cache.admit(record, words[(record << 4) | Word.sizeClass])
       if (cache.keep(own, stamp - 1)) return
@@ -779,7 +779,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     const { state } = this
     state.locked(() => {
       this.cache.look()
-      state.slots.handBack(record)
+      state.caches.handBack(record)
       state.memory.giveToHeap(record, slot, stamp)
     })
     if (state.memory.unmarkedFrees >= FREES_PER_RING) state.channel.bell.ring()
@@ -844,7 +844,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     const { state } = this
     checkStack()
     // Where an earlier call was cut short, this thread may still hold what the pool server needs.
-    state.slots.biasedLock.leave()
+    state.caches.biasedLock.leave()
     state.lock.dropStale()
     this.clocks.slots.dropStale()
     const server = new ServerWatch(state, question, this.meanwhile)

@@ -18,7 +18,7 @@ import { RobustLock } from '../../threads/robust-lock.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { FreeMemory } from '../caching/free-memory.js'
 import type { PoolConfig } from '../caching/options.js'
-import { SharedSlots } from './shared-slots.js'
+import { ThreadCaches } from './thread-caches.js'
 
 /** Grows with each change of what lies where. */
 export const LAYOUT_VERSION = 7
@@ -121,9 +121,9 @@ function layOut(
   const channel = new RequestChannel(region.int32(channelWords(MOST_WORKERS)), bell)
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
   const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
-  const slots = new SharedSlots(records, region, registry, isFenced)
-  const memory = new FreeMemory(records, slots, seen, { region, ranges, granules, granuleUnits })
-  return { lockWords, registry, threadIds, figures, bases, channel, counts, records, slots, memory }
+  const caches = new ThreadCaches(records, region, registry, isFenced)
+  const memory = new FreeMemory(records, caches, seen, { region, ranges, granules, granuleUnits })
+  return { lockWords, registry, threadIds, figures, bases, channel, counts, records, caches, memory }
 }
 
 export class SharedState {
@@ -137,7 +137,7 @@ export class SharedState {
   /** by thread, a line each: what it counts */
   readonly counts: Float64Array
   readonly records: RecordTable
-  readonly slots: SharedSlots
+  readonly caches: ThreadCaches
   readonly memory: FreeMemory
   /** this thread's number */
   readonly thread: number
@@ -162,11 +162,11 @@ export class SharedState {
     this.channel = parts.channel
     this.counts = parts.counts
     this.records = parts.records
-    this.slots = parts.slots
+    this.caches = parts.caches
     this.memory = parts.memory
     this.thread = this.registry.enter() || this.awaitNumber(meanwhile)
     this.threadIds[this.thread] = threadId
-    this.slots.enter(this.thread)
+    this.caches.enter(this.thread)
     this.records.owner = this.thread
     this.lock = new RobustLock(lockWords, 0, this.registry, this.thread)
     // Under the lock: either the pool server that is about to close has seen this thread, or this thread sees that it has closed.
@@ -242,8 +242,8 @@ export class SharedState {
     try {
       this.repairs++
       rebuild([this.memory.small, this.memory.large])
-      this.slots.recount()
-      this.slots.biasedLock.mend()
+      this.caches.recount()
+      this.caches.biasedLock.mend()
     } catch (error) {
       this.releaseBroken()
       throw error
@@ -251,7 +251,7 @@ export class SharedState {
   }
 
   release(): void {
-    this.slots.biasedLock.open()
+    this.caches.biasedLock.open()
     this.lock.release()
   }
 

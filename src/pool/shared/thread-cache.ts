@@ -13,7 +13,7 @@ import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import { storeRelease } from '../../threads/memory-order.js'
 import { type Block, type BlockOwner, type Stack, slackOf } from '../caching/block.js'
 import type { PoolConfig } from '../caching/options.js'
-import { FULL_CLASS, SlotCache } from '../caching/slot-cache.js'
+import { FULL_CLASS, StreamCaches } from '../caching/stream-caches.js'
 import { BATCH_WORDS } from './remote-frees.js'
 import type { SharedState } from './shared-state.js'
 
@@ -48,7 +48,7 @@ export function cacheLimits({ limitBytes }: PoolConfig, blockShare: number, stre
 
 export class ThreadCache {
   /** the stacks, and what is known of every block that the thread has */
-  readonly blocks: SlotCache
+  readonly blocks: StreamCaches
   private readonly words: Int32Array
   private readonly doubles: Float64Array
   /** owner words of this thread's blocks, of generation 0 */
@@ -68,13 +68,13 @@ export class ThreadCache {
     pool: BlockOwner,
     private readonly limits: CacheLimits,
   ) {
-    const { records, slots, thread } = state
-    this.blocks = new SlotCache(records, limits.streamUnits, pool, PLACES, PLACES, false)
+    const { records, caches, thread } = state
+    this.blocks = new StreamCaches(records, limits.streamUnits, pool, PLACES, PLACES, false)
     this.words = records.words
     this.doubles = records.doubles
     this.live = holderOf(0, thread, Phase.live)
     this.cached = holderOf(0, thread, Phase.cached)
-    this.losses = slots.lossesOf(thread)
+    this.losses = caches.lossesOf(thread)
   }
 
   /** From here to `end` the stacks are being changed, other than by `claimTop` and `keep`. */
@@ -90,16 +90,16 @@ export class ThreadCache {
   /** Builds the stacks again where a call was cut short in the middle of changing them. Takes the lock: what that call held is repaired before. */
   mend(): void {
     if (!this.isChanging) return
-    this.state.slots.biasedLock.leave()
+    this.state.caches.biasedLock.leave()
     this.state.locked(() => this.restack())
     this.isChanging = false
   }
 
   private restack(): void {
     const { words, doubles, blocks } = this
-    const { slots, thread } = this.state
+    const { caches, thread } = this.state
     blocks.empty()
-    for (const record of slots.freed()) {
+    for (const record of caches.freed()) {
       const holder = words[(record << 4) | Word.holder]
       if (workerOf(holder) !== thread || phaseOf(holder) !== Phase.cached) continue
       const block = this.admit(record, words[(record << 4) | Word.sizeClass])
@@ -114,7 +114,7 @@ export class ThreadCache {
    * thread has it, or the biased lock is shut.
    */
   claimTop(stack: Stack): boolean {
-    const { biasedLock } = this.state.slots
+    const { biasedLock } = this.state.caches
     if (!biasedLock.enter()) return false
     const block = stack.top
     const isMine = this.own(block)
@@ -129,7 +129,7 @@ export class ThreadCache {
 
   /** The same of a block that is in no stack any more. */
   claim(block: Block): boolean {
-    const { biasedLock } = this.state.slots
+    const { biasedLock } = this.state.caches
     if (!biasedLock.enter()) return false
     const isMine = this.own(block)
     biasedLock.leave()
@@ -209,7 +209,7 @@ export class ThreadCache {
 
   /** Under the lock: cached blocks that were taken away are forgotten. */
   look(): void {
-    const losses = this.state.slots.lossesOf(this.state.thread)
+    const losses = this.state.caches.lossesOf(this.state.thread)
     if (losses === this.losses) return
     this.losses = losses
     this.blocks.purge(block => this.isCached(block))
@@ -217,7 +217,7 @@ export class ThreadCache {
 
   /** Caches what other threads have freed and sent back, a batch at a time, until there is a block for the stream of the class and at least `units`. */
   receive(slot: number, sizeClass: number, units: number): void {
-    const { biasedLock, remoteFrees } = this.state.slots
+    const { biasedLock, remoteFrees } = this.state.caches
     if (!biasedLock.enter()) return
     remoteFrees.look()
     this.left = 0
@@ -231,7 +231,7 @@ export class ThreadCache {
   emptyQueue(): void {
     if (!this.isCrowded) return
     this.isCrowded = false
-    for (const record of this.state.slots.remoteFrees.takeAll()) this.returnToHeap(record)
+    for (const record of this.state.caches.remoteFrees.takeAll()) this.returnToHeap(record)
   }
 
   /** Under the lock, after `look`: the smallest small block larger than `units` that is cached for the stream goes back to its heap; false for none. */
@@ -258,7 +258,7 @@ export class ThreadCache {
         linked++
       }
     }
-    for (const record of state.slots.freed()) {
+    for (const record of state.caches.freed()) {
       const holder = words[(record << 4) | Word.holder]
       if (workerOf(holder) === state.thread && phaseOf(holder) === Phase.cached) linked--
     }
@@ -267,8 +267,8 @@ export class ThreadCache {
 
   /** Under the lock: a block that says itself which work it waits for goes back to its heap. */
   private returnToHeap(record: number): void {
-    const { slots, memory } = this.state
-    slots.handBack(record)
+    const { caches, memory } = this.state
+    caches.handBack(record)
     memory.giveToHeap(record, this.words[(record << 4) | Word.key] - 1, this.doubles[(record << 3) | Double.stamp])
   }
 
@@ -277,7 +277,7 @@ export class ThreadCache {
   }
 
   private unpackAll(complete: boolean, slot: number, sizeClass: number, units: number): boolean {
-    const { remoteFrees } = this.state.slots
+    const { remoteFrees } = this.state.caches
     for (let position = remoteFrees.oldest; position !== remoteFrees.seen; position = (position + 1) | 0) {
       const batch = remoteFrees.batchAt(position)
       if (remoteFrees.isComplete(batch) !== complete) continue
@@ -296,7 +296,7 @@ export class ThreadCache {
   /** Asks for all lines of the records in a batch, since each comes from another core. */
   private fetch(batch: number): void {
     const { words } = this
-    const entries = this.state.slots.remoteFrees.words
+    const entries = this.state.caches.remoteFrees.words
     for (let entry = batch + 1; entry < batch + BATCH_WORDS; entry++) {
       if (entries[entry] !== 0) words[(entries[entry] << 4) | Word.touched] = 1
     }
@@ -305,7 +305,7 @@ export class ThreadCache {
   /** Says whether a block as asked for is among it. */
   private unpack(batch: number, slot: number, sizeClass: number, units: number): boolean {
     const { words, blocks } = this
-    const { remoteFrees } = this.state.slots
+    const { remoteFrees } = this.state.caches
     const entries = remoteFrees.words
     let found = false
     for (let entry = batch + 1; entry < batch + BATCH_WORDS; entry++) {

@@ -13,9 +13,9 @@ import type { Capture } from '../../../order/capture.js'
 import { MOST_STREAMS } from '../../../order/clocks.js'
 import type { Holding } from '../../../order/graph-memory.js'
 import type { Stream } from '../../../order/stream.js'
+import type { BlockCache } from '../block-cache.js'
 import type { Use } from '../deferred.js'
-import { FULL_CLASS } from '../slot-cache.js'
-import type { Slots } from '../slots.js'
+import { FULL_CLASS } from '../stream-caches.js'
 
 /** The key of blocks that are not used again as long as the graph lives. */
 const NEVER = MOST_STREAMS + 1
@@ -62,7 +62,7 @@ export class CaptureArena implements Holding {
   constructor(
     readonly capture: Capture,
     private readonly records: RecordTable,
-    private readonly slots: Slots,
+    private readonly caches: BlockCache,
     private readonly source: ArenaSource,
   ) {
     capture.holdings.add(this)
@@ -84,8 +84,8 @@ export class CaptureArena implements Holding {
     const { words } = this.records
     words[(record << 4) | Word.key] = slot + 1
     words[(record << 4) | Word.sizeClass] = FULL_CLASS
-    this.slots.meet(slot)
-    this.slots.handOut(slot, record)
+    this.caches.meet(slot)
+    this.caches.handOut(slot, record)
     return record
   }
 

@@ -7,9 +7,9 @@ import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Capture } from '../../../order/capture.js'
 import type { Clocks } from '../../../order/clocks.js'
 import type { Stream } from '../../../order/stream.js'
+import type { BlockCache } from '../block-cache.js'
 import type { Deferred, Use } from '../deferred.js'
-import { FULL_CLASS } from '../slot-cache.js'
-import type { Slots } from '../slots.js'
+import { FULL_CLASS } from '../stream-caches.js'
 import { type ArenaSource, CaptureArena } from './capture-arena.js'
 
 /** What is asked of the reserve. */
@@ -27,7 +27,7 @@ export class GraphArenas implements ArenaSource {
 
   constructor(
     private readonly records: RecordTable,
-    private readonly slots: Slots,
+    private readonly caches: BlockCache,
     private readonly clocks: Clocks,
     private readonly deferred: Deferred,
     private readonly memory: IdleMemory,
@@ -40,7 +40,7 @@ export class GraphArenas implements ArenaSource {
 
   /** Takes a block back on a captured stream: one of the capture for its further work, any other when the graph was closed. */
   free(record: number, stream: Stream): void {
-    this.slots.handBack(record)
+    this.caches.handBack(record)
     const arena = this.arenaOf(stream.capture!)
     const uses = this.deferred.takeUses(record)
     if (arena.owns(record)) arena.freeCaptured(record, stream.lastSlot, uses)
@@ -49,7 +49,7 @@ export class GraphArenas implements ArenaSource {
 
   /** Takes back a block that is captured on a stream that is not: after `stamp` of its slot. */
   freeLater(record: number, slot: number, stamp: number): void {
-    this.slots.handBack(record)
+    this.caches.handBack(record)
     this.takeBack(record, [{ clocks: this.clocks, slot, stamp }])
   }
 
@@ -105,7 +105,7 @@ export class GraphArenas implements ArenaSource {
     const known = this.find(arena => arena.capture === capture)
     if (known !== undefined) return known
     this.forgetEmpty()
-    const arena = new CaptureArena(capture, this.records, this.slots, this)
+    const arena = new CaptureArena(capture, this.records, this.caches, this)
     this.arenas.add(arena)
     return arena
   }

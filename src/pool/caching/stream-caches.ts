@@ -9,7 +9,7 @@ import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { Block, type BlockOwner, Share, Stack } from './block.js'
-import type { Slots } from './slots.js'
+import type { BlockCache } from './block-cache.js'
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
 const enum Shift {
@@ -57,7 +57,7 @@ const BOTTOM_UNITS = MAX_UNITS
 /** For Word.sizeClass: a block that is never cached, but comes to the reserve when it is freed. */
 export const FULL_CLASS = CLASSES + 1
 
-export class SlotCache implements Slots {
+export class StreamCaches implements BlockCache {
   readonly isWorthDraining = true
   /** stream slots that have or had blocks are below this */
   slotLimit = 0

@@ -5,20 +5,20 @@ import { RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classFloorUnits, classOf, MAX_UNITS } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import type { Block, BlockOwner } from './block.js'
-import { classUnits, SlotCache } from './slot-cache.js'
+import { classUnits, StreamCaches } from './stream-caches.js'
 
 const NUMBERS = 20_001
 /** blocks of these tests are asked for nothing that a pool must answer */
 const NO_POOL = {} as BlockOwner
 
-/** A slot cache over records that are numbered from 0 and get their units when they are put. */
+/** Stream caches over records that are numbered from 0 and get their units when they are put. */
 class NumberedCache {
   private readonly records = new RecordTable()
-  private readonly cache: SlotCache
+  private readonly cache: StreamCaches
 
   constructor(mostUnits: number) {
     while (this.records.used <= this.records.first + NUMBERS) this.records.acquire()
-    this.cache = new SlotCache(this.records, mostUnits, NO_POOL)
+    this.cache = new StreamCaches(this.records, mostUnits, NO_POOL)
   }
 
   put(slot: number, units: number, number: number): boolean {
@@ -58,7 +58,7 @@ class NumberedCache {
 }
 
 /** As an allocation does first. */
-function takeFirst(cache: SlotCache, slot: number, units: number): Block | null {
+function takeFirst(cache: StreamCaches, slot: number, units: number): Block | null {
   const stack = cache.stackFor(slot, units)
   const block = stack.top
   return cache.take(stack, units) ? block : null
@@ -68,7 +68,7 @@ const newCache = (mostUnits: number) => new NumberedCache(mostUnits)
 const put = (cache: NumberedCache, slot: number, units: number, number: number) => cache.put(slot, units, number)
 const take = (cache: NumberedCache, slot: number, units: number) => cache.take(slot, units)
 
-describe('slot cache', () => {
+describe('stream caches', () => {
   it('gives back what was put, once, to its own stream only', () => {
     const cache = newCache(1000)
     assert.equal(take(cache, 5, 40), 0)
@@ -173,7 +173,7 @@ describe('slot cache', () => {
       smallOthers = 0,
     ) {
       const records = new RecordTable()
-      const cache = new SlotCache(records, 2 ** 30, NO_POOL)
+      const cache = new StreamCaches(records, 2 ** 30, NO_POOL)
       const add = (kind: keyof typeof KINDS, units: number) => {
         const record = records.acquire()
         const base = record << 4
@@ -318,7 +318,7 @@ describe('slot cache', () => {
 
   it('knows the most units that were live at a time, over all streams', () => {
     const records = new RecordTable()
-    const cache = new SlotCache(records, 3000, NO_POOL)
+    const cache = new StreamCaches(records, 3000, NO_POOL)
     const random = new Random(5)
     const held: Block[] = []
     let live = 0
@@ -362,7 +362,7 @@ describe('slot cache', () => {
 
   it('gives another stream only what is known to come before, whoever gave the last block', () => {
     const records = new RecordTable()
-    const cache = new SlotCache(records, 1000, NO_POOL)
+    const cache = new StreamCaches(records, 1000, NO_POOL)
     const known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
     const seen = new Float64Array(MOST_STREAMS)
     const taken = () => cache.takeGiven(1, 8, known, seen) ?? cache.takeTop(1, 8, known, seen)
@@ -441,7 +441,7 @@ describe('class arithmetic that is written out on the cached path', () => {
   ]
 
   it('finds the stack of the class that size-classes.ts names', () => {
-    const cache = new SlotCache(new RecordTable(), 1, NO_POOL)
+    const cache = new StreamCaches(new RecordTable(), 1, NO_POOL)
     for (let sizeClass = 1; sizeClass < CLASSES; sizeClass++) cache['stackOf'](1, sizeClass)
     for (const units of sizes) {
       const expected = classOf(classUnits(units))
@@ -451,7 +451,7 @@ describe('class arithmetic that is written out on the cached path', () => {
 
   it('finds the block of another stream that fits', () => {
     const records = new RecordTable()
-    const cache = new SlotCache(records, 2 ** 31, NO_POOL, undefined, undefined, false) // no peak forbids a take
+    const cache = new StreamCaches(records, 2 ** 31, NO_POOL, undefined, undefined, false) // no peak forbids a take
     const known = new Float64Array(MOST_STREAMS ** 2).fill(Infinity)
     for (const units of sizes.filter((size, index) => size < 5000 || index % 97 === 0)) {
       const blockUnits = classUnits(units)

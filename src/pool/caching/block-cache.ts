@@ -1,8 +1,8 @@
 /**
  * The cache of blocks in front of a pool's heaps, as what stands behind it sees it: blocks freed on a stream, kept whole
- * for that stream. There are two siblings: `SlotCache` of one thread, and `SharedSlots` of several.
+ * for that stream. There are two siblings: `StreamCaches` of one thread, and `ThreadCaches` of several.
  */
-export interface Slots {
+export interface BlockCache {
   /** stream slots that have or had blocks are below this */
   readonly slotLimit: number
   /** units that are live now, and the most that were, as far as that was looked at */

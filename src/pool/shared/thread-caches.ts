@@ -9,7 +9,7 @@ import { Double, type RecordTable, Word } from '../../heap/records.js'
 import { classOf } from '../../heap/size-classes.js'
 import { BiasedLock } from '../../threads/biased-lock.js'
 import { MOST_WORKERS, type ThreadRegistry } from '../../threads/thread-registry.js'
-import type { Slots } from '../caching/slots.js'
+import type { BlockCache } from '../caching/block-cache.js'
 import { RemoteFrees } from './remote-frees.js'
 
 /** Cached by all threads together: 1 GiB. */
@@ -26,7 +26,7 @@ const enum Total {
   count,
 }
 
-export class SharedSlots implements Slots {
+export class ThreadCaches implements BlockCache {
   readonly isEmpty = false // threads cache blocks at any time
   /** blocks on their way back to the threads on whose pages their records are */
   readonly remoteFrees: RemoteFrees
