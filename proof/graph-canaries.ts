@@ -3,8 +3,8 @@
 import type { Stream } from '../src/order/stream.js'
 import { CaptureArena } from '../src/pool/caching/captures/capture-arena.js'
 import { GraphArenas } from '../src/pool/caching/captures/graph-arenas.js'
+import { CentralHeap } from '../src/pool/caching/central-heap.js'
 import type { Use } from '../src/pool/caching/deferred.js'
-import { Reserve } from '../src/pool/caching/reserve.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 export const GRAPH_CANARIES = {
@@ -12,10 +12,10 @@ export const GRAPH_CANARIES = {
     broken: 'captured work gets memory that other work may still use',
     break: () =>
       replace(
-        Reserve.prototype,
+        CentralHeap.prototype,
         'takeIdle',
         original =>
-          function (this: Reserve, units: number): number {
+          function (this: CentralHeap, units: number): number {
             for (let key = 1; key < this.large.keyLimit; key++) {
               const record = this.large.allocate(Math.max(units, LARGE_UNITS), 1, key)
               if (record !== 0) return record

@@ -21,9 +21,9 @@ import { FixedBlock, Ring } from '../src/pool/blocks/fixed-block.js'
 import { Slabs } from '../src/pool/blocks/slabs.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { CachingPool } from '../src/pool/caching/caching-pool.js'
+import { CentralHeap } from '../src/pool/caching/central-heap.js'
 import { Deferred } from '../src/pool/caching/deferred.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
-import { Reserve } from '../src/pool/caching/reserve.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
 import { CUTS } from './cut-points.js'
@@ -36,7 +36,7 @@ const BLOCK_BYTES = 4 * KiB
 const ARENA_BYTES = 64 * KiB
 
 const CACHING: Subject<CachingPool> = {
-  classes: [CachingPool, StreamCaches, Reserve, FreeMemory, SegregatedFit, RecordTable],
+  classes: [CachingPool, StreamCaches, CentralHeap, FreeMemory, SegregatedFit, RecordTable],
   open: device => device.createPool({ maxPoolBytes: 64 * MiB }),
   prepare: ({ pool }) => {
     pool.trimTo(0)

@@ -31,7 +31,7 @@ export const SHARED_CANARIES = {
         () =>
           function (this: PoolServer, record: number): void {
             const { words } = this['state'].records
-            this['reserve'].giveToHeap(record, words[(record << 4) | Word.key] - 1, 0)
+            this['central'].giveToHeap(record, words[(record << 4) | Word.key] - 1, 0)
           },
       ),
   },

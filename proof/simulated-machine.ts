@@ -167,7 +167,7 @@ export class SimulatedMachine implements Machine<Point> {
    */
   private hasReady(pool: CachingPool, units: number, stream: Stream): boolean {
     const queue = this.driver.queueOf(stream.handle)
-    const { backing, small } = pool.reserve
+    const { backing, small } = pool.central
     return this.judge.readyAt(pool, units, queue).some(start => {
       if (small.firstRecords.has(backing.rangeAt(start)) !== units < SMALL_UNITS) return false
       const block = blockAt(pool, start)
@@ -187,11 +187,11 @@ export class SimulatedMachine implements Machine<Point> {
 }
 
 /** The extent of the block that an address lies in. */
-function blockAt({ records, reserve }: CachingPool, ptr: number): { start: number; end: number } {
+function blockAt({ records, central }: CachingPool, ptr: number): { start: number; end: number } {
   const { words } = records
-  const range = reserve.backing.rangeAt(ptr)
-  const unit = (ptr - reserve.backing.bases[range]) / UNIT_BYTES
-  const first = reserve.small.firstRecords.get(range) || reserve.large.firstRecords.get(range)
+  const range = central.backing.rangeAt(ptr)
+  const unit = (ptr - central.backing.bases[range]) / UNIT_BYTES
+  const first = central.small.firstRecords.get(range) || central.large.firstRecords.get(range)
   let at = first * Stride.words
   while (words[at + Word.offset] + words[at + Word.units] <= unit) at = words[at + Word.next] * Stride.words
   const start = ptr + (words[at + Word.offset] - unit) * UNIT_BYTES

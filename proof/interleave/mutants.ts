@@ -599,7 +599,7 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(SERVER, DIES, [
-    ['announced uses stay with what is given back late', 'this.reserve.deferred.takeUses(record) // which', '// which'],
+    ['announced uses stay with what is given back late', 'this.central.deferred.takeUses(record) // which', '// which'],
   ]),
   ...inFile(STATE, DIES, [
     ['nothing is counted again after a takeover', 'this.caches.recount()\n', '\n'],

@@ -163,7 +163,7 @@ describe('memory that moves on a GPU', () => {
     const held = Array.from({ length: LIMIT / BLOCK }, (_, index) =>
       occupy(pool.allocate(BLOCK, streams[index % streams.length]), index),
     )
-    const backing = pool.reserve.backing as VirtualBacking
+    const backing = pool.central.backing as VirtualBacking
     assert.ok(backing instanceof VirtualBacking)
     return { pool, held, backing }
   }

@@ -37,7 +37,7 @@ function dying(): Cast {
   }
   const end = () => {
     checkAll(made)
-    assert(server['reserve'].deferred['announced'].size === 0, 'what is given back is announced to no stream')
+    assert(server['central'].deferred['announced'].size === 0, 'what is given back is announced to no stream')
   }
   return { threads: [() => mayDie(die), keep, work], end }
 }

@@ -1,5 +1,5 @@
 // The caching pool. On the cached path an allocation pops a slot and a free pushes one: no driver call, nothing
-// allocated but the buffer object. Behind it stands the reserve (reserve.ts), and behind that OutOfMemoryError.
+// allocated but the buffer object. Behind it stands the central heap (central-heap.ts), and behind that OutOfMemoryError.
 //
 // The file is long because the hot path, the counters it keeps and the public verbs share private state.
 
@@ -22,8 +22,8 @@ import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, slackOf } from './block.js'
 import { blockUnits } from './block-units.js'
+import { CentralHeap } from './central-heap.js'
 import type { PoolConfig } from './options.js'
-import { Reserve } from './reserve.js'
 import { outOfMemory } from './shortage.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 import { classUnits, StreamCaches } from './stream-caches.js'
@@ -69,7 +69,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   readonly context: Context
   readonly servesCaptures: boolean = true
   readonly records = new RecordTable()
-  readonly reserve: Reserve
+  readonly central: CentralHeap
   /** the blocks that are handed out, and those that are cached */
   readonly caches: StreamCaches
   /** null until an address is looked up: most programs free buffers only */
@@ -99,7 +99,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     const mostUnits = Math.min(config.limitBytes, deviceBytes) / UNIT_BYTES
     this.caches = new StreamCaches(this.records, Math.floor(mostUnits * CACHE_SHARE), this)
-    this.reserve = new Reserve(this.records, this.caches, clocks, config)
+    this.central = new CentralHeap(this.records, this.caches, clocks, config)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
@@ -169,8 +169,8 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
     if (this.isBusy) this.refuseCut('deallocate')
-    const range = Number.isSafeInteger(ptr) ? this.reserve.backing.rangeAt(ptr) : -1
-    const unit = range === -1 ? 0 : (ptr - this.reserve.backing.bases[range]) / UNIT_BYTES
+    const range = Number.isSafeInteger(ptr) ? this.central.backing.rangeAt(ptr) : -1
+    const unit = range === -1 ? 0 : (ptr - this.central.backing.bases[range]) / UNIT_BYTES
     this.addresses ??= this.indexAddresses()
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) throw unknownAddress(ptr)
@@ -181,16 +181,16 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
   processDeferred(): number {
     this.checkOpen('processDeferred')
-    return this.busily('processDeferred', () => this.reserve.processDeferred())
+    return this.busily('processDeferred', () => this.central.processDeferred())
   }
 
   /** Gives idle memory back to the device until at most `bytes` are reserved; work still pending is not waited for. Returns the bytes given back. */
   trimTo(bytes: number): number {
     this.checkOpen('trimTo')
     if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
-    const before = this.reserve.backing.reservedBytes
-    this.busily('trimTo', () => this.reserve.trimTo(bytes))
-    return before - this.reserve.backing.reservedBytes
+    const before = this.central.backing.reservedBytes
+    this.busily('trimTo', () => this.central.trimTo(bytes))
+    return before - this.central.backing.reservedBytes
   }
 
   /**
@@ -224,25 +224,25 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
       liveBytes: this.caches.liveUnits * UNIT_BYTES,
       peakLiveBytes: this.caches.peakUnits * UNIT_BYTES,
       requestedBytes: this.caches.liveUnits * UNIT_BYTES - (this.caches.slackBytes - slackBytes),
-      reservedBytes: this.reserve.backing.reservedBytes,
-      peakReservedBytes: this.reserve.backing.peakReservedBytes,
+      reservedBytes: this.central.backing.reservedBytes,
+      peakReservedBytes: this.central.backing.peakReservedBytes,
       cachedBytes: (this.caches.handedUnits - this.caches.liveUnits) * UNIT_BYTES,
-      pendingBytes: open ? this.reserve.pendingBytes : 0,
-      largestFreeBytes: open ? this.reserve.largestFreeBytes : 0,
+      pendingBytes: open ? this.central.pendingBytes : 0,
+      largestFreeBytes: open ? this.central.largestFreeBytes : 0,
       limitBytes: this.config.limitBytes,
       liveBuffers,
       allocations,
       frees: allocations - liveBuffers,
       cacheMisses: this.cacheMisses,
-      growths: this.reserve.growths,
-      insertedWaits: this.reserve.insertedWaits,
+      growths: this.central.growths,
+      insertedWaits: this.central.insertedWaits,
     }
   }
 
   /** Sets the peaks to the current values. */
   resetPeaks(): void {
     this.caches.resetPeak()
-    this.reserve.backing.peakReservedBytes = this.reserve.backing.reservedBytes
+    this.central.backing.peakReservedBytes = this.central.backing.reservedBytes
   }
 
   /** Every buffer handed out and not freed, in no particular order. */
@@ -273,7 +273,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   check(): void {
     this.checkOpen('check')
     if (this.isBusy) this.refuseCut('check')
-    this.reserve.check()
+    this.central.check()
     const units = { live: 0, requested: 0, cached: 0, buffers: 0, cachedBlocks: 0 }
     for (let record = this.records.first; record < this.records.used; record++) {
       const size = this.records.words[record * Stride.words + Word.units]
@@ -321,10 +321,10 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     this.isBusy = false
     this.caches.clear()
     this.records.words.fill(0)
-    this.reserve.arenas.lose()
+    this.central.arenas.lose()
     if (!this.givenBack) {
-      this.reserve.finishPeers()
-      this.context.giveBack(() => this.reserve.backing.close())
+      this.central.finishPeers()
+      this.context.giveBack(() => this.central.backing.close())
       this.givenBack = true
     }
     return { lostBuffers, lostBytes }
@@ -339,23 +339,23 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
       throw unreachable('recordUse: the stream', stream.context, this.context)
     if (!this.config.streamOrdered) return
     block.state = State.shared
-    this.reserve.announceUse(block.record, stream)
+    this.central.announceUse(block.record, stream)
   }
 
   reachableFrom(context: Context): boolean {
-    return this.reserve.backing.reachableFrom(context)
+    return this.central.backing.reachableFrom(context)
   }
 
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkOpen('setAccess')
     const peer = peerOf(this.context, location, access)
-    if (peer !== null) this.reserve.backing.changeAccess(peer, access)
+    if (peer !== null) this.central.backing.changeAccess(peer, access)
   }
 
   addressOfRecord(record: number): number {
     const base = record * Stride.words
     return (
-      this.reserve.backing.bases[this.records.words[base + Word.range]] +
+      this.central.backing.bases[this.records.words[base + Word.range]] +
       this.records.words[base + Word.offset] * UNIT_BYTES
     )
   }
@@ -372,7 +372,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     }
     this.begin('free')
     try {
-      if (stream.capture !== null) this.reserve.arenas.free(block.record, stream)
+      if (stream.capture !== null) this.central.arenas.free(block.record, stream)
       else if (stream.slot < 0 || (stream.own === undefined && stream.closed))
         this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
       else this.takeBack(block, stream.slot, this.marked[stream.slot] + 1, true)
@@ -389,12 +389,12 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     this.caches.assign(block, slot)
     const stamp = this.config.streamOrdered ? covering : 0
     const isShared = block.state === State.shared
-    if (isShared && this.reserve.arenas.isCaptured(record)) this.reserve.arenas.freeLater(record, slot, stamp)
-    else if (isShared && !this.reserve.forgetUses(record, slot, stamp)) this.reserve.defer(record, slot, stamp)
+    if (isShared && this.central.arenas.isCaptured(record)) this.central.arenas.freeLater(record, slot, stamp)
+    else if (isShared && !this.central.forgetUses(record, slot, stamp)) this.central.defer(record, slot, stamp)
     else if (tag <= Tag.last && isOpen && this.caches.put(block)) {
       block.state = State.cached
       block.mark = stamp - 1
-    } else this.reserve.free(record, slot, stamp)
+    } else this.central.free(record, slot, stamp)
   }
 
   /** What is not on top of its stack, or not cached. */
@@ -415,7 +415,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   /** What no cache has a block for. */
   private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
     this.cacheMisses++
-    return this.handOutFound(this.reserve.allocate(units, alignUnits, stream.slot), bytes, stream)
+    return this.handOutFound(this.central.allocate(units, alignUnits, stream.slot), bytes, stream)
   }
 
   private handOutFound(record: number, bytes: number, stream: Stream): DeviceBuffer | null {
@@ -427,7 +427,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   /** A block that is cached elsewhere than on top of its stack: for another stream, or for the same one. */
   private takeCached(units: number, bytes: number, stream: Stream): DeviceBuffer | null {
     const { known } = this.clocks
-    const { seen } = this.reserve
+    const { seen } = this.central
     const block = this.caches.takeGiven(stream.slot, units, known, seen) ?? this.takeOther(units, stream.slot)
     return block === null ? null : this.handOutNext(block, bytes, stream)
   }
@@ -435,7 +435,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   private takeOther(units: number, slot: number): Block | null {
     if (units > this.caches.mostUnits) return null
     const size = classUnits(units)
-    return this.caches.takeAny(slot, size) ?? this.caches.takeTop(slot, size, this.clocks.known, this.reserve.seen)
+    return this.caches.takeAny(slot, size) ?? this.caches.takeTop(slot, size, this.clocks.known, this.central.seen)
   }
 
   /** What the fast path leaves alone: a special wish, a lent or captured stream, or an unusual size. */
@@ -478,7 +478,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     if (stream.own !== undefined && !isCaptured) return this.takeMissed(units, alignUnits, bytes, stream)
     this.cacheMisses++
     const record = isCaptured
-      ? this.reserve.arenas.allocate(units, alignUnits, stream)
+      ? this.central.arenas.allocate(units, alignUnits, stream)
       : this.reserveLent(units, alignUnits, stream)
     return this.handOutFound(record, bytes, stream)
   }
@@ -518,16 +518,16 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     return this.handOut(block, slackOf(block, bytes), stream)
   }
 
-  /** A block of the reserve for a stream that another thread may end meanwhile: then it gets none, and is refused. */
+  /** A block of the central heap for a stream that another thread may end meanwhile: then it gets none, and is refused. */
   private reserveLent(units: number, alignUnits: number, stream: Stream): number {
     const { slot } = stream
     let record = 0
     try {
-      record = this.reserve.allocate(units, alignUnits, slot)
+      record = this.central.allocate(units, alignUnits, slot)
       return record
     } finally {
       if (!stream.isOpen) {
-        if (record !== 0) this.reserve.free(record, slot, this.clocks.coveringSoon(slot))
+        if (record !== 0) this.central.free(record, slot, this.clocks.coveringSoon(slot))
         stream.checkOpen('allocate')
       }
     }
@@ -560,12 +560,12 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
       bytes,
       blockBytes: Math.max(blockBytes, this.unitsOf(blockBytes) * UNIT_BYTES),
       stats: this.stats(),
-      streams: this.reserve.byStream(),
-      largestFreeBytes: this.reserve.longestFreeBytes(),
+      streams: this.central.byStream(),
+      largestFreeBytes: this.central.longestFreeBytes(),
       deviceFreeBytes: freeBytes,
       deviceTotalBytes: totalBytes,
       config: this.config,
-      backing: this.reserve.backing,
+      backing: this.central.backing,
     })
   }
 

@@ -6,9 +6,9 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Admission } from '../../heap/window.js'
 import { type Clocks, type Mark, MOST_STREAMS } from '../../order/clocks.js'
 import { SMALL_UNITS } from '../backing/backing.js'
+import type { CentralHeap } from './central-heap.js'
 import { ANYBODY, type Miss } from './miss.js'
 import type { PoolConfig } from './options.js'
-import type { Reserve } from './reserve.js'
 import type { Waiting } from './waiting.js'
 
 /** By key: only blocks that depend on nothing are admitted. */
@@ -16,7 +16,7 @@ export const NONE: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity,
 
 export class HostWait {
   constructor(
-    private readonly reserve: Reserve,
+    private readonly central: CentralHeap,
     private readonly clocks: Clocks,
     /** by slot: the latest stamp that the host has seen complete */
     private readonly seen: Float64Array,
@@ -29,23 +29,23 @@ export class HostWait {
    * may be reserved. Without polling it waits for all of a stream, since which mark is the oldest depends on what has completed.
    */
   *waitFor(miss: Miss, mostBytes = Infinity): Waiting<boolean> {
-    const { clocks, reserve } = this
-    reserve.placeMarks()
-    const awaited = reserve.awaitedSlots()
+    const { clocks, central } = this
+    central.placeMarks()
+    const awaited = central.awaitedSlots()
     if (this.config.deterministic && awaited.length > 0) {
       if (!awaited.some(slot => this.waitForAll(slot))) return false
     } else {
       const marks = awaited.flatMap(slot => clocks.watched(slot)).sort((a, b) => a.number - b.number)
       if (marks.length === 0) {
-        const waited = reserve.deferred.pollPeers(true)
-        return reserve.settle() > 0 || waited // by an answer that came since
+        const waited = central.deferred.pollPeers(true)
+        return central.settle() > 0 || waited // by an answer that came since
       }
       const newBytes = this.newBytes(mostBytes)
       const chosen = leastOf(marks, some => this.wouldHelp(some, miss, newBytes))
       yield chosen
       for (const mark of chosen) clocks.waitFor(mark.slot, mark.stamp) // of two, the first may have told of the second
     }
-    reserve.settle()
+    central.settle()
     return true
   }
 
@@ -58,33 +58,33 @@ export class HostWait {
 
   /** Whether the request could be served once all is complete, even if `lessBytes` of what may still be reserved are taken by another one. */
   couldServe(miss: Miss, lessBytes: number): boolean {
-    const marks = this.reserve.awaitedSlots().flatMap(slot => this.clocks.watched(slot))
+    const marks = this.central.awaitedSlots().flatMap(slot => this.clocks.watched(slot))
     return this.wouldHelp(marks, miss, Math.max(0, this.newBytes(Infinity) - lessBytes))
   }
 
   /** Whether the request could be served once the host had seen some marks complete. */
   private wouldHelp(marks: readonly Mark[], { heap, units, alignUnits, slot }: Miss, newBytes: number): boolean {
-    const { reserve } = this
+    const { central } = this
     const settled: Admission = new Float64Array(MOST_STREAMS + 1)
     settled[0] = Infinity
     settled.set(this.seen, 1)
     for (const { reach } of marks) {
       for (let other = 0; other < reach.length; other++) settled[other + 1] = Math.max(settled[other + 1], reach[other])
     }
-    const known = slot === ANYBODY ? NONE : reserve.others.look(slot)
+    const known = slot === ANYBODY ? NONE : central.others.look(slot)
     const admission = known.map((stamp, key) => Math.max(stamp, settled[key]))
-    const end = heap === reserve.small ? SMALL_UNITS : Infinity
+    const end = heap === central.small ? SMALL_UNITS : Infinity
     return (
       findAdmitted(heap, units, alignUnits, admission) !== 0 ||
       findStretch(heap, units, alignUnits, admission) !== null ||
-      reserve.deferred.wouldFree((units + alignUnits - 1) * UNIT_BYTES, end * UNIT_BYTES, settled) ||
-      reserve.backing.couldGrow(heap, units, alignUnits, admission, settled, newBytes)
+      central.deferred.wouldFree((units + alignUnits - 1) * UNIT_BYTES, end * UNIT_BYTES, settled) ||
+      central.backing.couldGrow(heap, units, alignUnits, admission, settled, newBytes)
     )
   }
 
   /** What may still be reserved, as far as limit and device go. */
   private newBytes(mostBytes: number): number {
-    const { limitBytes, reservedBytes } = this.reserve.backing
+    const { limitBytes, reservedBytes } = this.central.backing
     const { freeBytes } = this.clocks.context.activate().cuMemGetInfo()
     const most = Math.min(limitBytes, mostBytes) - reservedBytes
     return Math.max(0, Math.min(most, freeBytes - this.config.leaveFreeBytes))

@@ -87,10 +87,10 @@ test('every bad option is refused by its name', () => {
 })
 
 test('the backing is chosen by what the device can do', () => {
-  assert.equal(new TestDevice().createPool().reserve.backing.kind, 'virtual')
-  assert.equal(new TestDevice().createPool({ backing: 'segments' }).reserve.backing.kind, 'segments')
+  assert.equal(new TestDevice().createPool().central.backing.kind, 'virtual')
+  assert.equal(new TestDevice().createPool({ backing: 'segments' }).central.backing.kind, 'segments')
   const without = new TestDevice({ virtualMemory: false })
-  assert.equal(without.createPool().reserve.backing.kind, 'segments')
+  assert.equal(without.createPool().central.backing.kind, 'segments')
   assert.throws(() => without.createPool({ backing: 'virtual' }), {
     name: 'PoolError',
     message: /'virtual' is not possible here.*use 'segments' or 'auto'/,
@@ -100,7 +100,7 @@ test('the backing is chosen by what the device can do', () => {
 test('virtual memory that a device claims to have and has not is found out by using it', () => {
   for (const call of ['cuMemAddressReserve', 'cuMemCreate', 'cuMemMap', 'cuMemSetAccess'] as const) {
     const device = new TestDevice({ faults: [{ call, code: 801, onwards: true }] })
-    assert.equal(device.createPool().reserve.backing.kind, 'segments', call)
+    assert.equal(device.createPool().central.backing.kind, 'segments', call)
     assert.equal(device.freeBytes(), device.totalBytes, `${call}: nothing of the attempt is left`)
   }
 })
@@ -109,7 +109,7 @@ test('a full device says nothing about virtual memory', () => {
   const device = new TestDevice()
   const taken = device.context.activate().cuMemAlloc(device.totalBytes)
   const pool = device.createPool()
-  assert.equal(pool.reserve.backing.kind, 'virtual')
+  assert.equal(pool.central.backing.kind, 'virtual')
   assert.equal(pool.tryAllocate(1), null)
   device.driver.cuMemFree(taken)
   pool.allocate(1)

@@ -166,7 +166,7 @@ class Program {
     }
     const blockBytes = this.pool.config.powerOfTwo ? 2 ** Math.ceil(Math.log2(bytes)) : bytes
     const needed = Math.ceil(blockBytes / GRANULE) + 3 // an alignment of 2 MiB and a start inside a granule
-    if (this.pool.reserve.backing.kind === 'segments') assert.ok(taken.size > 0, 'out of memory with nothing held')
+    if (this.pool.central.backing.kind === 'segments') assert.ok(taken.size > 0, 'out of memory with nothing held')
     else assert.ok(taken.size + needed > CAPACITY / GRANULE, `${bytes} bytes refused with ${taken.size} granules taken`)
   }
 
@@ -298,7 +298,7 @@ class Program {
     const used = blocks.filter(block => block.state !== 'absent').reduce((sum, block) => sum + block.bytes, 0)
     const spare = this.pool.stats().reservedBytes - used
     assert.ok(spare >= 0 && spare % GRANULE === 0)
-    return this.pool.reserve.backing.kind === 'virtual' ? spare : 0
+    return this.pool.central.backing.kind === 'virtual' ? spare : 0
   }
 
   private finish(): void {

@@ -12,11 +12,11 @@ import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import { SMALL_UNITS } from '../backing/backing.js'
 import type { BlockCache } from './block-cache.js'
+import type { CentralHeap } from './central-heap.js'
 import type { Use } from './deferred.js'
 import { HostWait, NONE } from './host-wait.js'
 import { ANYBODY, type Miss } from './miss.js'
 import type { PoolConfig } from './options.js'
-import type { Reserve } from './reserve.js'
 import { finish, type Waiting } from './waiting.js'
 
 /** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
@@ -29,34 +29,34 @@ export class SlowPath {
   private readonly host: HostWait
 
   constructor(
-    private readonly reserve: Reserve,
+    private readonly central: CentralHeap,
     private readonly caches: BlockCache,
     private readonly clocks: Clocks,
     seen: Float64Array,
     private readonly config: PoolConfig,
   ) {
-    this.host = new HostWait(reserve, clocks, seen, config)
+    this.host = new HostWait(central, clocks, seen, config)
   }
 
   /** A block for a stream, taken; 0 when no step helps. */
   *take(miss: Miss): Waiting<number> {
     const { heap, units, alignUnits, slot } = miss
-    const { reserve } = this
+    const { central } = this
     // Nothing below would help, even with the pool empty, and much would be disturbed.
-    if (units * UNIT_BYTES > reserve.backing.limitBytes) return 0
-    const { others } = reserve
+    if (units * UNIT_BYTES > central.backing.limitBytes) return 0
+    const { others } = central
     const { isEmpty } = this.caches
     let record = 0
     others.look(slot)
     if (!isEmpty && alignUnits === 1 && this.caches.isWorthDraining) record = others.takeCached(units, slot)
-    if (record === 0 && heap === reserve.small && reserve.breakLarger(units, slot)) {
+    if (record === 0 && heap === central.small && central.breakLarger(units, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
     if (record === 0) record = others.takeFree(heap, units, alignUnits)
     // Before it settles, which gives it a stamp to come: whoever knows all of its uses may not know that one.
     if (record === 0) record = this.takeDeferred(miss, false)
-    if (record === 0 && reserve.settleKnown() > 0) record = this.takeKnown(miss)
-    if (record === 0 && reserve.makeRoom(heap, units + alignUnits - 1, slot)) {
+    if (record === 0 && central.settleKnown() > 0) record = this.takeKnown(miss)
+    if (record === 0 && central.makeRoom(heap, units + alignUnits - 1, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
     if (record !== 0) return record
@@ -71,15 +71,15 @@ export class SlowPath {
 
   /** A large block without any dependency, taken; 0 when nothing helps. */
   takeIdle(units: number): number {
-    const { reserve } = this
-    const heap = reserve.large
-    if (units * UNIT_BYTES > reserve.backing.limitBytes) return 0
+    const { central } = this
+    const heap = central.large
+    if (units * UNIT_BYTES > central.backing.limitBytes) return 0
     const miss = { heap, units, alignUnits: 1, slot: ANYBODY }
     let record = heap.allocate(units, 1, 0)
     if (record === 0) {
-      reserve.drain(heap)
-      reserve.drain(reserve.small)
-      reserve.settle()
+      central.drain(heap)
+      central.drain(central.small)
+      central.settle()
       record = heap.allocate(units, 1, 0)
     }
     if (record === 0) {
@@ -106,11 +106,11 @@ export class SlowPath {
   /** The steps that may need the driver. */
   private *takeByDriver(miss: Miss): Waiting<number> {
     const { heap, units, alignUnits, slot } = miss
-    const { reserve } = this
-    const { others } = reserve
+    const { central } = this
+    const { others } = central
     const { crossStreamReuse } = this.config
     let record = 0
-    if (reserve.ask() && reserve.settleKnown() > 0) record = this.takeKnown(miss)
+    if (central.ask() && central.settleKnown() > 0) record = this.takeKnown(miss)
     const drains = !this.caches.isEmpty && this.caches.isWorthDraining
     if (record === 0 && drains) record = this.takeDrained(miss, crossStreamReuse !== 'wait-before-grow')
     else if (record === 0) record = others.takeStretch(heap, units, alignUnits)
@@ -124,11 +124,11 @@ export class SlowPath {
       record = this.grow(miss)
     }
     if (record === 0 && !this.caches.isEmpty) record = this.takeDrained(miss, false) || this.grow(miss)
-    const elsewhere = { ...miss, heap: heap === reserve.small ? reserve.large : reserve.small }
+    const elsewhere = { ...miss, heap: heap === central.small ? central.large : central.small }
     if (record === 0) record = this.takeAnywhere(elsewhere)
     if (record === 0 && crossStreamReuse === 'wait-before-oom') {
       record = this.takeByWaiting(miss)
-      if (record === 0 && others.waitForWindow(reserve.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
+      if (record === 0 && others.waitForWindow(central.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
       if (record === 0) record = this.takeByWaiting(elsewhere)
     }
     while (record === 0 && (yield* this.host.waitFor(miss))) {
@@ -140,7 +140,7 @@ export class SlowPath {
   /** A free block that the stream may use now, or a part of neighbouring ones. */
   private takeAnywhere(miss: Miss): number {
     const { heap, units, alignUnits } = miss
-    return this.takeKnown(miss) || this.reserve.others.takeStretch(heap, units, alignUnits)
+    return this.takeKnown(miss) || this.central.others.takeStretch(heap, units, alignUnits)
   }
 
   /**
@@ -149,15 +149,15 @@ export class SlowPath {
    */
   private takeDrained(miss: Miss, sparing: boolean): number {
     const { heap, units, alignUnits } = miss
-    const { reserve } = this
-    const other = heap === reserve.small ? reserve.large : reserve.small
+    const { central } = this
+    const other = heap === central.small ? central.large : central.small
     let record = 0
-    if (reserve.drain(heap) > 0) {
-      reserve.settle()
+    if (central.drain(heap) > 0) {
+      central.settle()
       record = this.takeKnown(miss)
     }
-    if (record === 0) record = reserve.others.takeStretch(heap, units, alignUnits)
-    if (record === 0 && !(sparing && reserve.cachesMany(other)) && reserve.drain(other) > 0) reserve.settle()
+    if (record === 0) record = central.others.takeStretch(heap, units, alignUnits)
+    if (record === 0 && !(sparing && central.cachesMany(other)) && central.drain(other) > 0) central.settle()
     return record
   }
 
@@ -165,19 +165,19 @@ export class SlowPath {
   private takeKnown({ heap, units, alignUnits, slot }: Miss): number {
     const record = heap.allocate(units, alignUnits, slot + 1)
     if (record !== 0) return record
-    const { others } = this.reserve
+    const { others } = this.central
     others.look(slot)
     return others.takeFree(heap, units, alignUnits)
   }
 
   private takeByWaiting(miss: Miss): number {
     const { heap, units, alignUnits, slot } = miss
-    return this.reserve.others.takeByWaiting(heap, units, alignUnits, slot) || this.takeDeferred(miss, true)
+    return this.central.others.takeByWaiting(heap, units, alignUnits, slot) || this.takeDeferred(miss, true)
   }
 
   /** A freed block that other streams use: one that the stream may use now, or with `wait` any, which it is made to wait for. */
   private takeDeferred({ heap, units, alignUnits, slot }: Miss, wait: boolean): number {
-    const { deferred, others, small } = this.reserve
+    const { deferred, others, small } = this.central
     // The host runs in no stream's order: what it has seen complete is settled already.
     if (deferred.empty || !this.config.streamOrdered) return 0
     const end = heap === small ? SMALL_UNITS : Infinity
@@ -194,7 +194,7 @@ export class SlowPath {
       else others.waitForPeer(slot, use)
     }
     deferred.remove(block)
-    const freed = this.reserve.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
+    const freed = this.central.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
     return freed.allocate(units, alignUnits, slot + 1)
   }
 
@@ -210,12 +210,12 @@ export class SlowPath {
   }
 
   private grow(miss: Miss, mostBytes = Infinity): number {
-    return this.growFor(miss, this.reserve.others.look(miss.slot), mostBytes)
+    return this.growFor(miss, this.central.others.look(miss.slot), mostBytes)
   }
 
   /** May obtain and map memory, which only a relaxed thread may do while some stream is captured. */
   private growFor({ heap, units, alignUnits }: Miss, admission: Admission, mostBytes = Infinity): number {
-    const { backing } = this.reserve
+    const { backing } = this.central
     return relaxed(this.clocks.context.activate(), () => backing.grow(heap, units, alignUnits, admission, mostBytes))
   }
 }

@@ -44,7 +44,7 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
     for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
       const at = record * Stride.words
       const state = pool.caches.state(record)
-      const inside = state === State.captured ? pool.reserve.arenas.heapIn(record) : undefined
+      const inside = state === State.captured ? pool.central.arenas.heapIn(record) : undefined
       if (inside !== undefined) {
         for (const [, start] of inside.firstRecords) blocks.push(...blocksOf(start, base, true))
         continue
@@ -62,11 +62,11 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
     }
     return blocks
   }
-  const ranges = [pool.reserve.small, pool.reserve.large].flatMap(heap =>
+  const ranges = [pool.central.small, pool.central.large].flatMap(heap =>
     [...heap.firstRecords].map(([range, first]) => {
-      const base = pool.reserve.backing.bases[range]
+      const base = pool.central.backing.bases[range]
       return { base, blocks: blocksOf(first, base, false) }
     }),
   )
-  return { version: 1, backing: pool.reserve.backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
+  return { version: 1, backing: pool.central.backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
 }

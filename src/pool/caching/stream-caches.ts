@@ -54,7 +54,7 @@ const UNWATCHED = -(2 ** 30)
 /** Of what is under every stack: more than was ever live, and than a block has. */
 const BOTTOM_UNITS = MAX_UNITS
 
-/** For Word.sizeClass: a block that is never cached, but comes to the reserve when it is freed. */
+/** For Word.sizeClass: a block that is never cached, but comes to the central heap when it is freed. */
 export const FULL_CLASS = CLASSES + 1
 
 export class StreamCaches implements BlockCache {

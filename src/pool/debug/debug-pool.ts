@@ -51,7 +51,7 @@ export class DebugPool extends CachingPool {
     this.debug = config.debug
     this.quarantine = new Quarantine(
       stream => this.inspectorFor(stream),
-      ({ allocation, slot, stamp }) => this.reserve.giveToHeap(allocation.block.record, slot, stamp),
+      ({ allocation, slot, stamp }) => this.central.giveToHeap(allocation.block.record, slot, stamp),
     )
     this.registry = config.debug.warnOnLeak ? new FinalizationRegistry(warnOfLoss) : null
   }
@@ -191,8 +191,8 @@ export class DebugPool extends CachingPool {
     const { record } = block
     const blockBytes = this.blockBytes(block)
     const [slot, covering] = stream.covering
-    if (this.caches.state(record) === State.shared && !this.reserve.forgetUses(record, slot, covering)) return false
-    this.reserve.setAside(record)
+    if (this.caches.state(record) === State.shared && !this.central.forgetUses(record, slot, covering)) return false
+    this.central.setAside(record)
     const stamp = this.config.streamOrdered ? covering : 0
     this.quarantine.add({ allocation, blockBytes, filledBytes: this.filledBytes(allocation), slot, stamp, stream })
     return true
@@ -224,7 +224,7 @@ export class DebugPool extends CachingPool {
   }
 
   private lastFaults(): DebugError[] {
-    this.reserve.finishPeers()
+    this.central.finishPeers()
     const held = [...this.held.values()].map(allocation => this.redzoneFault(allocation, 'close', allocation.stream))
     return [...held.filter(fault => fault !== null), ...this.quarantine.faults('close')]
   }
@@ -257,7 +257,7 @@ export class DebugPool extends CachingPool {
 
   /** Whether a block fits beside what is live, so that it may help to let quarantined memory go. */
   private hasRoomFor(blockBytes: number): boolean {
-    return this.stats().liveBytes + blockBytes <= this.reserve.backing.limitBytes
+    return this.stats().liveBytes + blockBytes <= this.central.backing.limitBytes
   }
 
   private blockBytes({ record }: DeviceBuffer): number {

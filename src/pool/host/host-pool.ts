@@ -193,6 +193,6 @@ class OwnHostPool extends HostPool {
 
   protected override note({ record }: DeviceBuffer, stream: Stream, stamp: number): void {
     this.blocks.caches.blockOf(record).state = State.shared
-    this.blocks.reserve.announceUse(record, stream, stamp)
+    this.blocks.central.announceUse(record, stream, stamp)
   }
 }

@@ -1,6 +1,6 @@
 // What keeps a pool that several threads share: in a thread of its own it does all that needs the driver, for whoever asks.
 // It finds memory and moves it, asks how far streams have come, and clears up behind threads that have ended. It
-// works with the reserve of a pool of one thread, under the lock, which each driver call leaves for as long as it takes.
+// works with the central heap of a pool of one thread, under the lock, which each driver call leaves for as long as it takes.
 //
 // The owner word of a block names its thread. When a thread has died, its live blocks stay until they are reclaimed. Blocks that
 // it cached or had sent go back to their heaps: their records say which work they wait for.
@@ -17,9 +17,9 @@ import { LATER } from '../../threads/request-channel.js'
 import { ThreadRegistry } from '../../threads/thread-registry.js'
 import { PinnedSegments } from '../backing/pinned-segments.js'
 import { SegmentBacking } from '../backing/segment-backing.js'
+import { CentralHeap } from '../caching/central-heap.js'
 import type { Use, User } from '../caching/deferred.js'
 import type { PoolConfig } from '../caching/options.js'
-import { Reserve } from '../caching/reserve.js'
 import type { Waiting } from '../caching/waiting.js'
 import { type Result, SetAside } from './set-aside.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
@@ -49,7 +49,7 @@ interface BlockQuestion {
 export interface SharedShortage {
   readonly streams: readonly StreamMemory[]
   readonly largestFreeBytes: number
-  readonly kind: Reserve['backing']['kind']
+  readonly kind: CentralHeap['backing']['kind']
   readonly stepBytes: number
 }
 
@@ -70,7 +70,7 @@ const SERVER_AND_MAKER = 2
 const POLL_MS = 0.25
 
 export class PoolServer {
-  private readonly reserve: Reserve
+  private readonly central: CentralHeap
   /** by stream slot */
   private readonly users: SlotUser[] = []
   /** how much is taken beyond what was asked for: at least a granule, or nothing */
@@ -96,9 +96,9 @@ export class PoolServer {
   ) {
     state.caches.biasedLock.prepare()
     this.setAside = new SetAside(clocks)
-    this.reserve = this.within(() => new Reserve(state.records, state.caches, clocks, config, state.memory))
-    const most = Math.min(MOST_AHEAD_BYTES, this.reserve.backing.limitBytes * AHEAD_SHARE)
-    const { stepBytes } = this.reserve.backing
+    this.central = this.within(() => new CentralHeap(state.records, state.caches, clocks, config, state.memory))
+    const most = Math.min(MOST_AHEAD_BYTES, this.central.backing.limitBytes * AHEAD_SHARE)
+    const { stepBytes } = this.central.backing
     const isPlanned = typeof config.backing === 'object' // how much is taken at a time
     this.aheadUnits = isPlanned ? 0 : (Math.floor(most / stepBytes) * stepBytes) / UNIT_BYTES
     state.figures[Figure.server] = state.thread
@@ -117,7 +117,7 @@ export class PoolServer {
     }
     if (now - this.sweptAt >= this.sweepMs) this.unlessRefused(() => this.sweep(now))
     else this.unlessRefused(() => this.buryDead()) // those that another thread has noticed
-    if (this.reserve.wantsMarks) this.unlessRefused(() => this.within(() => this.reserve.placeMarks()))
+    if (this.central.wantsMarks) this.unlessRefused(() => this.within(() => this.central.placeMarks()))
     const { channel, registry, thread } = this.state
     for (const asker of this.setAside.askers) channel.reply(asker, () => this.goOn(asker))
     const requests = channel.answer((question, asker) => this.begin(question as Question, asker))
@@ -190,7 +190,7 @@ export class PoolServer {
   }
 
   private *reply(question: Question, asker: number): Waiting<unknown> {
-    const { reserve } = this
+    const { central } = this
     switch (question.ask) {
       case 'begin':
         return true
@@ -207,9 +207,9 @@ export class PoolServer {
       case 'prepare':
         return yield* this.prepare(question.units)
       case 'settle':
-        return reserve.processDeferred()
+        return central.processDeferred()
       case 'trim':
-        return reserve.trimTo(question.bytes)
+        return central.trimTo(question.bytes)
       case 'shortage':
         return this.shortage()
       case 'check':
@@ -231,10 +231,10 @@ export class PoolServer {
       throw new PoolError(`allocate: the pool has ${most} blocks, which is the limit; make another, or larger blocks`)
     }
     while (this.isInTheWay(units, asker)) yield []
-    const { growths } = this.reserve
+    const { growths } = this.central
     const taken =
-      (yield* this.reserve.search(units, alignUnits, slot)) || (yield* this.retryAfterSweep(units, alignUnits, slot))
-    const { mostPieces } = this.reserve.backing
+      (yield* this.central.search(units, alignUnits, slot)) || (yield* this.retryAfterSweep(units, alignUnits, slot))
+    const { mostPieces } = this.central.backing
     if (taken === 0 && mostPieces > 0) {
       const fact = `the pool has ${mostPieces} driver allocations, which is the limit`
       throw new PoolError(`allocate: ${fact}; make another, or one whose memory moves (backing 'virtual')`)
@@ -242,8 +242,8 @@ export class PoolServer {
     if (taken === 0) return 0
     const record = this.state.handOver(taken, asker)
     // Another thread is likely to need memory, too, and would have to come here for it.
-    if (this.reserve.growths > growths && this.aheadUnits > units && this.setAside.before(asker) === null) {
-      this.unlessRefused(() => this.reserve.growAhead(this.state.memory.heapFor(units), this.aheadUnits))
+    if (this.central.growths > growths && this.aheadUnits > units && this.setAside.before(asker) === null) {
+      this.unlessRefused(() => this.central.growAhead(this.state.memory.heapFor(units), this.aheadUnits))
     }
     return record
   }
@@ -252,7 +252,7 @@ export class PoolServer {
   private isInTheWay(units: number, asker: number): boolean {
     const oldest = this.setAside.before(asker)
     if (oldest?.ask !== 'allocate') return false
-    return !this.reserve.couldServe(oldest, units) && this.reserve.couldServe(oldest, 0)
+    return !this.central.couldServe(oldest, units) && this.central.couldServe(oldest, 0)
   }
 
   /** Once more, if a thread has died that nothing was taken back from yet. */
@@ -260,19 +260,19 @@ export class PoolServer {
     const { registry } = this.state
     const dead = registry.lookAtAll().filter(thread => !this.buried.has(thread))
     for (const thread of dead) this.bury(thread)
-    return dead.length === 0 ? 0 : yield* this.reserve.search(units, alignUnits, slot)
+    return dead.length === 0 ? 0 : yield* this.central.search(units, alignUnits, slot)
   }
 
   /** Obtains memory for a block, if there is none free; false when there is no room for it. */
   private *prepare(units: number): Waiting<boolean> {
-    const record = yield* this.reserve.search(units, 1, 0)
-    if (record !== 0) this.reserve.free(record, 0, 0)
+    const record = yield* this.central.search(units, 1, 0)
+    if (record !== 0) this.central.free(record, 0, 0)
     return record !== 0
   }
 
   private recordUse(record: number, slot: number, stamp: number | null): void {
     this.users[slot] ??= new SlotUser(this.clocks, slot)
-    this.reserve.deferred.announce(record, this.users[slot], stamp ?? Infinity)
+    this.central.deferred.announce(record, this.users[slot], stamp ?? Infinity)
     this.state.records.setState(record, State.shared)
   }
 
@@ -285,16 +285,16 @@ export class PoolServer {
 
   /** What the pool of host memory stands on. */
   private get pinned(): PinnedSegments {
-    const { backing } = this.reserve
+    const { backing } = this.central
     assert(backing instanceof SegmentBacking && backing.source instanceof PinnedSegments, 'only host pools ask for it')
     return backing.source
   }
 
   private shortage(): SharedShortage {
-    const { backing } = this.reserve
+    const { backing } = this.central
     return {
-      streams: this.reserve.byStream(),
-      largestFreeBytes: this.reserve.longestFreeBytes(),
+      streams: this.central.byStream(),
+      largestFreeBytes: this.central.longestFreeBytes(),
       kind: backing.kind,
       stepBytes: backing.stepBytes,
     }
@@ -332,7 +332,7 @@ export class PoolServer {
     const sum = this.sumOf(this.live())
     try {
       this.clocks.finishWork()
-      this.clocks.context.giveBack(() => this.reserve.backing.close())
+      this.clocks.context.giveBack(() => this.central.backing.close())
       this.onClose()
     } catch (error) {
       state.figures[Figure.server] = state.thread
@@ -357,7 +357,7 @@ export class PoolServer {
 
   private giveToHeap(record: number): void {
     const { words, doubles } = this.state.records
-    this.reserve.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
+    this.central.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
   }
 
   /** A live block is freed on the stream that it is for. */
@@ -366,21 +366,21 @@ export class PoolServer {
     const slot = words[(record << 4) | Word.key] - 1
     words[(record << 4) | Word.holder] = 0
     const stamp = this.clocks.coveringSoon(slot)
-    if (this.state.records.state(record) !== State.shared) this.reserve.free(record, slot, stamp)
+    if (this.state.records.state(record) !== State.shared) this.central.free(record, slot, stamp)
     else this.defer(record, slot, stamp)
   }
 
   /** Frees a block that other streams use. */
   private defer(record: number, slot: number, stamp: number): void {
-    const { reserve } = this
-    if (reserve.forgetUses(record, slot, stamp)) reserve.free(record, slot, stamp)
-    else reserve.defer(record, slot, stamp)
+    const { central } = this
+    if (central.forgetUses(record, slot, stamp)) central.free(record, slot, stamp)
+    else central.defer(record, slot, stamp)
   }
 
   /** A block goes back of which nobody knows which streams use it. */
   private giveBackLate(record: number): void {
     const { clocks, state } = this
-    this.reserve.deferred.takeUses(record) // which are among the work of all streams
+    this.central.deferred.takeUses(record) // which are among the work of all streams
     state.caches.handBack(record)
     state.records.words[(record << 4) | Word.holder] = 0
     const uses: Use[] = []
@@ -388,7 +388,7 @@ export class PoolServer {
       const stamp = clocks.coveringSoon(slot)
       if (stamp > clocks.completed[slot]) uses.push({ clocks, slot, stamp })
     }
-    this.reserve.giveBackAfter(record, uses)
+    this.central.giveBackAfter(record, uses)
   }
 
   /** The taken blocks of a thread in one phase. */
@@ -422,7 +422,7 @@ export class PoolServer {
   private check(): void {
     const { records, caches, registry } = this.state
     const { words } = records
-    this.reserve.check()
+    this.central.check()
     const sent = caches.remoteFrees.all()
     for (const record of this.taken()) {
       const base = record << 4
@@ -455,15 +455,15 @@ export class PoolServer {
 
   /** Tells all threads what the backing knows; before the lock is left. */
   private storeRelease(): void {
-    if (this.reserve === undefined) return // it is just being made
+    if (this.central === undefined) return // it is just being made
     const { figures, bases } = this.state
-    const { backing } = this.reserve
+    const { backing } = this.central
     for (let range = 0; range < backing.bases.length; range++) bases[range] = backing.bases[range]
     figures[Figure.reservedBytes] = backing.reservedBytes
     figures[Figure.peakReservedBytes] = backing.peakReservedBytes
-    figures[Figure.growths] = this.reserve.growths
-    figures[Figure.insertedWaits] = this.reserve.insertedWaits
-    figures[Figure.deferredBytes] = this.reserve.deferred.bytes
+    figures[Figure.growths] = this.central.growths
+    figures[Figure.insertedWaits] = this.central.insertedWaits
+    figures[Figure.deferredBytes] = this.central.deferred.bytes
   }
 }
 

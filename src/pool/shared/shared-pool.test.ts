@@ -554,7 +554,7 @@ describe('a pool that threads share', () => {
     const { pool, server } = device.createSharedPool()
     const buffers = Array.from({ length: 100 }, () => pool.allocate(2 * MiB))
     for (const buffer of buffers) buffer.free()
-    assert.ok(server['reserve'].wantsMarks)
+    assert.ok(server['central'].wantsMarks)
     const records = () => device.driver.calls.get('cuEventRecord') ?? 0
     const before = records()
     device.driver.failCall({ call: 'cuEventRecord', code: 2 })
@@ -705,7 +705,7 @@ describe('a pool that threads share', () => {
     const { state } = server as unknown as { state: SharedState }
     const release = state.release.bind(state)
     state.release = () => {
-      assert.equal(state.figures[Figure.reservedBytes], server['reserve'].backing.reservedBytes)
+      assert.equal(state.figures[Figure.reservedBytes], server['central'].backing.reservedBytes)
       release()
     }
     pool.allocate(3 * MiB)

@@ -35,7 +35,7 @@ interface Kept {
   readonly uses: readonly Use[]
 }
 
-/** What an arena asks of the reserve behind its pool. */
+/** What an arena asks of the central heap behind its pool. */
 export interface ArenaSource {
   /** a block without any dependency, taken; 0 when there is none to be had */
   takeIdle(units: number): number
@@ -68,7 +68,7 @@ export class CaptureArena implements Holding {
     capture.holdings.add(this)
   }
 
-  /** A block for a captured stream, as `Reserve.allocate` gives it; 0 when the pool has no memory for it. */
+  /** A block for a captured stream, as `CentralHeap.allocate` gives it; 0 when the pool has no memory for it. */
   allocate(units: number, alignUnits: number, slot: number): number {
     this.look(slot)
     let record = 0

@@ -12,7 +12,7 @@ import type { Deferred, Use } from '../deferred.js'
 import { FULL_CLASS } from '../stream-caches.js'
 import { type ArenaSource, CaptureArena } from './capture-arena.js'
 
-/** What is asked of the reserve. */
+/** What is asked of the central heap. */
 interface IdleMemory {
   /** a large block without any dependency, taken; 0 when there is none to be had */
   takeIdle(units: number): number
@@ -33,7 +33,7 @@ export class GraphArenas implements ArenaSource {
     private readonly memory: IdleMemory,
   ) {}
 
-  /** A block for a captured stream, as by `Reserve.allocate`, at an address that stays. */
+  /** A block for a captured stream, as by `CentralHeap.allocate`, at an address that stays. */
   allocate(units: number, alignUnits: number, stream: Stream): number {
     return this.arenaOf(stream.capture!).allocate(units, alignUnits, stream.lastSlot)
   }

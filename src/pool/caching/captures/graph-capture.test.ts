@@ -295,7 +295,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const buffer = pool.allocate(20 * MiB, a)
       buffer.recordUse(b)
       for (let round = 0; round < 5; round++) capture(b, () => {}).close()
-      assert.ok(pool.reserve.arenas['arenas'].size <= 1)
+      assert.ok(pool.central.arenas['arenas'].size <= 1)
       buffer.free()
       assert.equal(idleBytes(device, pool), LIMIT)
       pool.close()

@@ -27,7 +27,7 @@ import { finish, type Waiting } from './waiting.js'
  */
 const LARGE_FREES_PER_MARK = 32
 
-export class Reserve {
+export class CentralHeap {
   readonly small: SegregatedFit
   readonly large: SegregatedFit
   readonly backing: Backing
