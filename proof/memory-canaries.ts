@@ -5,8 +5,8 @@ import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
 import { GranuleUses } from '../src/pool/backing/granule-uses.js'
 import { CachingPool } from '../src/pool/caching/caching-pool.js'
+import { CrossStreamReuse } from '../src/pool/caching/cross-stream.js'
 import { Deferred, type Use } from '../src/pool/caching/deferred.js'
-import { OtherStreams } from '../src/pool/caching/other-streams.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { replace, replacePrivate } from './replace-method.js'
 
@@ -18,10 +18,10 @@ export const MEMORY_CANARIES = {
     broken: 'a stream is made to wait for the oldest mark, whether it covers the free or not',
     break: () =>
       replace(
-        OtherStreams.prototype,
+        CrossStreamReuse.prototype,
         'waitFor',
         original =>
-          function (this: OtherStreams, slot: number, other: number, stamp: number): void {
+          function (this: CrossStreamReuse, slot: number, other: number, stamp: number): void {
             original.call(this, slot, other, Math.min(stamp, this['clocks'].completed[other] + 1))
           },
       ),
@@ -166,10 +166,10 @@ export const MEMORY_CANARIES = {
     broken: 'what another stream caches is taken whatever it waits for',
     break: () =>
       replace(
-        OtherStreams.prototype,
+        CrossStreamReuse.prototype,
         'takeCached',
         original =>
-          function (this: OtherStreams, units: number, slot: number): number {
+          function (this: CrossStreamReuse, units: number, slot: number): number {
             this.admission.fill(Infinity)
             const record = original.call(this, units, slot)
             this.look(slot)

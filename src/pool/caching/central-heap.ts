@@ -13,11 +13,11 @@ import { type Backing, SMALL_CLASSES, SMALL_UNITS } from '../backing/backing.js'
 import type { BlockCache } from './block-cache.js'
 import { GraphArenas } from './captures/graph-arenas.js'
 import { chooseBacking } from './choose-backing.js'
+import { CrossStreamReuse } from './cross-stream.js'
 import { Deferred, type Use } from './deferred.js'
 import { FreeMemory } from './free-memory.js'
 import type { Miss } from './miss.js'
 import type { PoolConfig } from './options.js'
-import { OtherStreams } from './other-streams.js'
 import { SlowPath } from './slow-path.js'
 import { finish, type Waiting } from './waiting.js'
 
@@ -32,7 +32,7 @@ export class CentralHeap {
   readonly large: SegregatedFit
   readonly backing: Backing
   readonly deferred: Deferred
-  readonly others: OtherStreams
+  readonly crossStream: CrossStreamReuse
   /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
   readonly seen: Float64Array
   private readonly slowPath: SlowPath
@@ -51,7 +51,7 @@ export class CentralHeap {
     this.large = memory.large
     this.seen = seenBy(clocks, config)
     this.deferred = new Deferred(clocks, this.seen, config.streamOrdered)
-    this.others = new OtherStreams(records, caches, clocks, this.seen, config.deterministic, (record, uses) =>
+    this.crossStream = new CrossStreamReuse(records, caches, clocks, this.seen, config.deterministic, (record, uses) =>
       this.giveBackAfter(record, uses),
     )
     this.arenas = new GraphArenas(records, caches, clocks, this.deferred, this)
@@ -196,7 +196,7 @@ export class CentralHeap {
 
   /** How often a stream was made to wait for another one's memory. */
   get insertedWaits(): number {
-    return this.others.insertedWaits
+    return this.crossStream.insertedWaits
   }
 
   /** Freed, and not yet known to be free of work. */

@@ -1,7 +1,7 @@
 // The last step of a miss: waiting on the host. Of the marks that freed blocks depend on it waits for a few that are enough
 // for the request, none older and no more than it takes, so that the rest of the work goes on unnoticed.
 
-import { findAdmitted, findStretch } from '../../heap/other-keys.js'
+import { findAdmitted, findStretch } from '../../heap/cross-key.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Admission } from '../../heap/window.js'
 import { type Clocks, type Mark, MOST_STREAMS } from '../../order/clocks.js'
@@ -71,7 +71,7 @@ export class HostWait {
     for (const { reach } of marks) {
       for (let other = 0; other < reach.length; other++) settled[other + 1] = Math.max(settled[other + 1], reach[other])
     }
-    const known = slot === ANYBODY ? NONE : central.others.look(slot)
+    const known = slot === ANYBODY ? NONE : central.crossStream.look(slot)
     const admission = known.map((stamp, key) => Math.max(stamp, settled[key]))
     const end = heap === central.small ? SMALL_UNITS : Infinity
     return (
@@ -104,8 +104,8 @@ function leastOf(marks: readonly Mark[], isEnough: (some: readonly Mark[]) => bo
   const newest = new Map(marks.slice(0, count).map(mark => [mark.slot, mark]))
   let chosen = [...newest.values()]
   for (const mark of newest.values()) {
-    const others = chosen.filter(other => other !== mark)
-    if (isEnough(others)) chosen = others
+    const crossStream = chosen.filter(other => other !== mark)
+    if (isEnough(crossStream)) chosen = crossStream
   }
   return chosen.length === 0 ? oldest : chosen
 }

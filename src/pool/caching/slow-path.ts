@@ -44,15 +44,15 @@ export class SlowPath {
     const { central } = this
     // Nothing below would help, even with the pool empty, and much would be disturbed.
     if (units * UNIT_BYTES > central.backing.limitBytes) return 0
-    const { others } = central
+    const { crossStream } = central
     const { isEmpty } = this.caches
     let record = 0
-    others.look(slot)
-    if (!isEmpty && alignUnits === 1 && this.caches.isWorthDraining) record = others.takeCached(units, slot)
+    crossStream.look(slot)
+    if (!isEmpty && alignUnits === 1 && this.caches.isWorthDraining) record = crossStream.takeCached(units, slot)
     if (record === 0 && heap === central.small && central.breakLarger(units, slot)) {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
-    if (record === 0) record = others.takeFree(heap, units, alignUnits)
+    if (record === 0) record = crossStream.takeFree(heap, units, alignUnits)
     // Before it settles, which gives it a stamp to come: whoever knows all of its uses may not know that one.
     if (record === 0) record = this.takeDeferred(miss, false)
     if (record === 0 && central.settleKnown() > 0) record = this.takeKnown(miss)
@@ -107,13 +107,13 @@ export class SlowPath {
   private *takeByDriver(miss: Miss): Waiting<number> {
     const { heap, units, alignUnits, slot } = miss
     const { central } = this
-    const { others } = central
+    const { crossStream } = central
     const { crossStreamReuse } = this.config
     let record = 0
     if (central.ask() && central.settleKnown() > 0) record = this.takeKnown(miss)
     const drains = !this.caches.isEmpty && this.caches.isWorthDraining
     if (record === 0 && drains) record = this.takeDrained(miss, crossStreamReuse !== 'wait-before-grow')
-    else if (record === 0) record = others.takeStretch(heap, units, alignUnits)
+    else if (record === 0) record = crossStream.takeStretch(heap, units, alignUnits)
     if (record === 0 && crossStreamReuse === 'wait-before-grow') {
       record = this.takeByWaiting(miss)
       if (record !== 0) return record
@@ -128,7 +128,8 @@ export class SlowPath {
     if (record === 0) record = this.takeAnywhere(elsewhere)
     if (record === 0 && crossStreamReuse === 'wait-before-oom') {
       record = this.takeByWaiting(miss)
-      if (record === 0 && others.waitForWindow(central.backing, heap, units, alignUnits, slot)) record = this.grow(miss)
+      if (record === 0 && crossStream.waitForWindow(central.backing, heap, units, alignUnits, slot))
+        record = this.grow(miss)
       if (record === 0) record = this.takeByWaiting(elsewhere)
     }
     while (record === 0 && (yield* this.host.waitFor(miss))) {
@@ -140,7 +141,7 @@ export class SlowPath {
   /** A free block that the stream may use now, or a part of neighbouring ones. */
   private takeAnywhere(miss: Miss): number {
     const { heap, units, alignUnits } = miss
-    return this.takeKnown(miss) || this.central.others.takeStretch(heap, units, alignUnits)
+    return this.takeKnown(miss) || this.central.crossStream.takeStretch(heap, units, alignUnits)
   }
 
   /**
@@ -156,7 +157,7 @@ export class SlowPath {
       central.settle()
       record = this.takeKnown(miss)
     }
-    if (record === 0) record = central.others.takeStretch(heap, units, alignUnits)
+    if (record === 0) record = central.crossStream.takeStretch(heap, units, alignUnits)
     if (record === 0 && !(sparing && central.cachesMany(other)) && central.drain(other) > 0) central.settle()
     return record
   }
@@ -165,33 +166,33 @@ export class SlowPath {
   private takeKnown({ heap, units, alignUnits, slot }: Miss): number {
     const record = heap.allocate(units, alignUnits, slot + 1)
     if (record !== 0) return record
-    const { others } = this.central
-    others.look(slot)
-    return others.takeFree(heap, units, alignUnits)
+    const { crossStream } = this.central
+    crossStream.look(slot)
+    return crossStream.takeFree(heap, units, alignUnits)
   }
 
   private takeByWaiting(miss: Miss): number {
     const { heap, units, alignUnits, slot } = miss
-    return this.central.others.takeByWaiting(heap, units, alignUnits, slot) || this.takeDeferred(miss, true)
+    return this.central.crossStream.takeByWaiting(heap, units, alignUnits, slot) || this.takeDeferred(miss, true)
   }
 
   /** A freed block that other streams use: one that the stream may use now, or with `wait` any, which it is made to wait for. */
   private takeDeferred({ heap, units, alignUnits, slot }: Miss, wait: boolean): number {
-    const { deferred, others, small } = this.central
+    const { deferred, crossStream, small } = this.central
     // The host runs in no stream's order: what it has seen complete is settled already.
     if (deferred.empty || !this.config.streamOrdered) return 0
     const end = heap === small ? SMALL_UNITS : Infinity
-    const isSafe = (use: Use) => use.clocks === this.clocks && others.isSafe(slot, use.slot, use.stamp)
+    const isSafe = (use: Use) => use.clocks === this.clocks && crossStream.isSafe(slot, use.slot, use.stamp)
     const block = deferred.smallest(
       (units + alignUnits - 1) * UNIT_BYTES,
       end * UNIT_BYTES,
-      candidate => wait || (others.isSafe(slot, candidate.slot, candidate.stamp) && candidate.uses.every(isSafe)),
+      candidate => wait || (crossStream.isSafe(slot, candidate.slot, candidate.stamp) && candidate.uses.every(isSafe)),
     )
     if (block === null) return 0
-    others.waitFor(slot, block.slot, block.stamp)
+    crossStream.waitFor(slot, block.slot, block.stamp)
     for (const use of block.uses) {
-      if (use.clocks === this.clocks) others.waitFor(slot, use.slot, use.stamp)
-      else others.waitForPeer(slot, use)
+      if (use.clocks === this.clocks) crossStream.waitFor(slot, use.slot, use.stamp)
+      else crossStream.waitForPeer(slot, use)
     }
     deferred.remove(block)
     const freed = this.central.giveToHeap(block.record, slot, this.clocks.marked[slot] + 1)
@@ -210,7 +211,7 @@ export class SlowPath {
   }
 
   private grow(miss: Miss, mostBytes = Infinity): number {
-    return this.growFor(miss, this.central.others.look(miss.slot), mostBytes)
+    return this.growFor(miss, this.central.crossStream.look(miss.slot), mostBytes)
   }
 
   /** May obtain and map memory, which only a relaxed thread may do while some stream is captured. */

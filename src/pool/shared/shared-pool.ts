@@ -28,8 +28,8 @@ import { type Block, type BlockOwner, slackOf } from '../caching/block.js'
 import { blockUnits } from '../caching/block-units.js'
 import { type CloseReport, type LiveBlock, unknownAddress } from '../caching/caching-pool.js'
 import { seenBy } from '../caching/central-heap.js'
+import { CrossStreamReuse } from '../caching/cross-stream.js'
 import type { PoolConfig } from '../caching/options.js'
-import { OtherStreams } from '../caching/other-streams.js'
 import { outOfMemory } from '../caching/shortage.js'
 import { classUnits } from '../caching/stream-caches.js'
 import { Pool, type PoolStats } from '../pool.js'
@@ -95,7 +95,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
   private readonly doubles: Float64Array
   /** made at the first `deallocate` */
   private addresses: AddressIndex | null = null
-  private readonly others: OtherStreams
+  private readonly crossStream: CrossStreamReuse
   private readonly counts: Float64Array
   private readonly roundingMask: number
   private readonly smallMask: number
@@ -131,7 +131,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     this.cache = new ThreadCache(this.state, this, this.cacheLimits(config))
     this.words = records.words
     this.doubles = records.doubles
-    this.others = new OtherStreams(records, caches, clocks, this.seen, config.deterministic, () => {})
+    this.crossStream = new CrossStreamReuse(records, caches, clocks, this.seen, config.deterministic, () => {})
     this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
@@ -700,7 +700,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
   }
 
   private takeLocked(units: number, alignUnits: number, slot: number): number {
-    const { state, words, others, cache } = this
+    const { state, words, crossStream, cache } = this
     const { memory, caches } = state
     const heap = memory.heapFor(units)
     cache.look()
@@ -712,8 +712,8 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
       record = heap.allocate(units, alignUnits, slot + 1)
     }
     if (record === 0) {
-      others.look(slot)
-      record = others.takeFree(heap, units, alignUnits)
+      crossStream.look(slot)
+      record = crossStream.takeFree(heap, units, alignUnits)
     }
     if (record === 0) return 0
     caches.handOut(slot, record)

@@ -5,7 +5,7 @@
 // While the capture lasts, freed memory is used again where the captured work that used it comes before: the algebra of the
 // pool, over the clocks of the capture.
 
-import { findAdmitted, startIn } from '../../../heap/other-keys.js'
+import { findAdmitted, startIn } from '../../../heap/cross-key.js'
 import { type RecordTable, State, Word } from '../../../heap/records.js'
 import { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Admission } from '../../../heap/window.js'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Random } from '../base/random.js'
-import { blocksOf, findAdmitted, findStretch, startIn } from './other-keys.js'
+import { blocksOf, findAdmitted, findStretch, startIn } from './cross-key.js'
 import { Double, RecordTable, State, Stride, Word } from './records.js'
 import { SegregatedFit } from './segregated-fit.js'
 

@@ -7,7 +7,7 @@
 // comes after mark a, and when the host sees mark b complete, a is complete: stamp b says all that a said, and a can be
 // forgotten. The same holds for a granule of memory, whose last use is then B's. A part that B does not take keeps a.
 
-import { blocksOf, findAdmitted, findStretch, startIn } from '../../heap/other-keys.js'
+import { blocksOf, findAdmitted, findStretch, startIn } from '../../heap/cross-key.js'
 import { Double, type RecordTable, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import type { Admission } from '../../heap/window.js'
@@ -19,7 +19,7 @@ import type { Use } from './deferred.js'
 /** By key: every block is admitted. */
 const ALL: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
 
-export class OtherStreams {
+export class CrossStreamReuse {
   /** waits of a stream for another one */
   insertedWaits = 0
   /** by key, of the stream asked for last: up to which stamp blocks are admitted without more ado */
