@@ -19,7 +19,7 @@ import { SharedBump } from '../src/heap/shared-bump.js'
 import type { Stream } from '../src/order/stream.js'
 import { SharedArenaPool } from '../src/pool/arena/shared-arena-pool.js'
 import { ArenaState } from '../src/pool/arena/shared-arena-state.js'
-import { SharedTurns } from '../src/pool/arena/shared-turns.js'
+import { SharedEpochs } from '../src/pool/arena/shared-epochs.js'
 import { SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
@@ -88,7 +88,7 @@ const BLOCK_PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
 }
 
 const ARENA: Subject<SharedArenaPool> = {
-  classes: [SharedArenaPool, ArenaState, SharedBump, SharedTurns],
+  classes: [SharedArenaPool, ArenaState, SharedBump, SharedEpochs],
   open: device => device.createArenaPool({ bytes: 4 * ARENA_PART, shared: true }),
   prepare: world => {
     const {

@@ -13,7 +13,7 @@ import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import type { Stream } from '../src/order/stream.js'
 import { ArenaAllocation } from '../src/pool/arena/arena-allocation.js'
 import { ArenaPool } from '../src/pool/arena/arena-pool.js'
-import { Turns } from '../src/pool/arena/turns.js'
+import { Epochs } from '../src/pool/arena/epochs.js'
 import { GrowableRange } from '../src/pool/backing/growable-range.js'
 import { BlockPool } from '../src/pool/blocks/block-pool.js'
 import { BlockRings } from '../src/pool/blocks/block-rings.js'
@@ -61,7 +61,7 @@ const CACHING: Subject<CachingPool> = {
 }
 
 const ARENA: Subject<ArenaPool> = {
-  classes: [ArenaPool, ArenaAllocation, Bump, Turns, GrowableRange],
+  classes: [ArenaPool, ArenaAllocation, Bump, Epochs, GrowableRange],
   open: device => device.createArenaPool({ bytes: 2 * MiB, maxBytes: CAPACITY_BYTES / 2 }),
   prepare: world => {
     const {

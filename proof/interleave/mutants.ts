@@ -176,7 +176,7 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(THREAD_CACHES, FRONT, [
-    ['a block is taken away although it is live', 'if (phaseOf(holder) !== Phase.cached || !', 'if (!'],
+    ['a block is taken away although it is live', 'if (phaseOf(ownerWord) !== Phase.cached || !', 'if (!'],
   ]),
   ...inFile(THREAD_CACHES, TAKEN_OUT, [
     [
@@ -415,15 +415,15 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a batch is complete before its last entry is there',
-      'storeReleaseBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n    if (((entry + 1) & (BATCH_WORDS - 1)) === 0) storeRelease(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)\n',
-      'if (((entry + 1) & (BATCH_WORDS - 1)) === 0) storeRelease(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)\n    storeReleaseBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)\n    next[thread] = entry + 1\n',
+      'storeReleaseBoth(this.ownerWords, (record << 4) | Word.owner, sent, words, entry, record)\n    next[thread] = entry + 1\n    if (((entry + 1) & (BATCH_WORDS - 1)) === 0) storeRelease(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)\n',
+      'if (((entry + 1) & (BATCH_WORDS - 1)) === 0) storeRelease(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)\n    storeReleaseBoth(this.ownerWords, (record << 4) | Word.owner, sent, words, entry, record)\n    next[thread] = entry + 1\n',
     ],
   ]),
   ...inFile(REMOTE_FREES, 'every block that is sent arrives once', [
     [
       'a block is in a queue before its owner word says so',
-      'storeReleaseBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)',
-      'storeReleaseBoth(words, entry, record, this.holders, (record << 4) | Word.holder, sent)',
+      'storeReleaseBoth(this.ownerWords, (record << 4) | Word.owner, sent, words, entry, record)',
+      'storeReleaseBoth(words, entry, record, this.ownerWords, (record << 4) | Word.owner, sent)',
     ],
     [
       'whether a batch is complete is read by a plain load',
@@ -440,8 +440,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(REMOTE_FREES, CLAIMED, [
     [
       'a block that a dead thread has sent is claimed without compare-and-swap',
-      'return isIts && Atomics.compareExchange(holders, index, held, 0) === held',
-      'if (isIts) Atomics.store(holders, index, 0)\n    return isIts',
+      'return isIts && Atomics.compareExchange(ownerWords, index, held, 0) === held',
+      'if (isIts) Atomics.store(ownerWords, index, 0)\n    return isIts',
       'arm64',
     ],
     [
@@ -482,14 +482,14 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(CACHE, RECEIVER_DIES, [
     [
       'an entry is emptied before its block is cached',
-      'storeRelease(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)\n      storeRelease(entries, entry, 0)',
-      'storeRelease(entries, entry, 0)\n      storeRelease(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)',
+      'storeRelease(words, (record << 4) | Word.owner, ((block.tag >> 3) << 12) | this.cached)\n      storeRelease(entries, entry, 0)',
+      'storeRelease(entries, entry, 0)\n      storeRelease(words, (record << 4) | Word.owner, ((block.tag >> 3) << 12) | this.cached)',
     ],
   ]),
   ...inFile(CACHE, FRONT, [
     [
       'a block is claimed without a look at its owner word',
-      'if (words[base | Word.holder] !== (((tag >> 3) << 12) | this.cached)) return false\n',
+      'if (words[base | Word.owner] !== (((tag >> 3) << 12) | this.cached)) return false\n',
       '',
     ],
     [
@@ -504,13 +504,13 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a block is cached before its stamp is noted',
-      'this.doubles[(record << 3) | Double.stamp] = mark + 1\n    storeRelease(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)',
-      'storeRelease(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)\n    this.doubles[(record << 3) | Double.stamp] = mark + 1',
+      'this.doubles[(record << 3) | Double.stamp] = mark + 1\n    storeRelease(this.words, (record << 4) | Word.owner, ((tag >> 3) << 12) | this.cached)',
+      'storeRelease(this.words, (record << 4) | Word.owner, ((tag >> 3) << 12) | this.cached)\n    this.doubles[(record << 3) | Double.stamp] = mark + 1',
     ],
     [
       'that a block is cached is said by a plain store',
-      'storeRelease(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)\n    // Nothing',
-      'this.words[(record << 4) | Word.holder] = ((tag >> 3) << 12) | this.cached\n    // Nothing',
+      'storeRelease(this.words, (record << 4) | Word.owner, ((tag >> 3) << 12) | this.cached)\n    // Nothing',
+      'this.words[(record << 4) | Word.owner] = ((tag >> 3) << 12) | this.cached\n    // Nothing',
       'arm64',
     ],
   ]),
@@ -577,12 +577,12 @@ export const MUTANTS: readonly Mutant[] = [
     ['a thread makes no barrier where it should', 'Atomics.store(words, index, 1)\n', 'words[index] = 1\n'],
   ]),
   ...inFile(THREAD_CACHES, FRONT, [
-    ['a block is taken away through an open biased lock', 'biasedLock.shut()\n    const holder', 'const holder'],
+    ['a block is taken away through an open biased lock', 'biasedLock.shut()\n    const ownerWord', 'const ownerWord'],
   ]),
   ...inFile(THREAD_CACHES, TAKEN_ONCE, [
     [
       'a block is taken away although its thread is inside',
-      ' || !biasedLock.isOut(thread) || Atomics.load(words, index) !== holder',
+      ' || !biasedLock.isOut(thread) || Atomics.load(words, index) !== ownerWord',
       '',
     ],
     [
@@ -608,8 +608,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(STATE, DIES, [
     [
       'a block is live before it has an owner',
-      "words[(record << 4) | Word.holder] = holderOf(tag, thread, Phase.live)\n    words[record << 4] = tag // until here the block is the heap's",
-      'words[record << 4] = tag\n    words[(record << 4) | Word.holder] = holderOf(tag, thread, Phase.live)',
+      "words[(record << 4) | Word.owner] = ownerWordOf(tag, thread, Phase.live)\n    words[record << 4] = tag // until here the block is the heap's",
+      'words[record << 4] = tag\n    words[(record << 4) | Word.owner] = ownerWordOf(tag, thread, Phase.live)',
     ],
   ]),
   ...inFile(STATE, CLOSES, [

@@ -2,10 +2,10 @@
 // dependency until it is taken, and what is cut off keeps it as well, so neighbours of different keys never become one
 // free block; but one block can be taken out of a stretch of them.
 
+import { type Admission, isAdmitted, type Window } from './free-run.js'
 import { Double, State, Stride, Word } from './records.js'
 import type { SegregatedFit } from './segregated-fit.js'
 import { CLASSES, classOf } from './size-classes.js'
-import { type Admission, isAdmitted, type Window } from './window.js'
 
 /** Blocks of a key that are looked at; old ones lie last, and are the ones that are admitted. */
 const MOST_SCANNED = 512

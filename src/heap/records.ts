@@ -37,8 +37,8 @@ export const enum Word {
   range = 12,
   /** class of the block's size, of a live or cached block */
   sizeClass = 13,
-  /** of a block that several threads share: who has it and how, see holder.ts */
-  holder = 14,
+  /** of a block that several threads share: who has it and how, see owner-word.ts */
+  owner = 14,
   /** written by a thread that is about to change the record, so that its line is on its way from another core; read by nobody */
   touched = 15,
 }
@@ -182,7 +182,7 @@ export class RecordTable {
 
   /** A block that a heap has just handed out is live from now on, and nobody's among several threads. */
   claim(record: number): void {
-    this.words[(record << 4) | Word.holder] = 0
+    this.words[(record << 4) | Word.owner] = 0
     this.setState(record, State.live)
   }
 

@@ -11,10 +11,10 @@
 import { assert } from '../base/assert.js'
 import { Region } from '../base/region.js'
 import { checkHeap } from './check.js'
+import { type Admission, type Window, WindowSearch } from './free-run.js'
 import { Ranges } from './ranges.js'
 import { Double, type RecordTable, State, Stride, Word } from './records.js'
 import { CLASS_GROUPS, CLASSES, classOf } from './size-classes.js'
-import { type Admission, type Window, WindowSearch } from './window.js'
 
 // Powers of two, so that indices are put together by shifts and ors, which need no check for overflow.
 const HEADS_OF_KEY = 512

@@ -1,6 +1,6 @@
 import { assert } from '../../../src/base/assert.js'
 import { Region } from '../../../src/base/region.js'
-import { holderOf, Phase, phaseOf, workerOf } from '../../../src/heap/holder.js'
+import { ownerWordOf, Phase, phaseOf, workerOf } from '../../../src/heap/owner-word.js'
 import { RecordTable, Word } from '../../../src/heap/records.js'
 import { BATCH_WORDS, RemoteFrees } from '../../../src/pool/shared/remote-frees.js'
 import { storeRelease } from '../../../src/threads/memory-order.js'
@@ -33,7 +33,7 @@ function senders(count: number, each: number): Cast {
     remoteFrees.enter(thread)
     for (let index = 0; index < each; index++) {
       const record = (thread - RECEIVER) * each - index
-      if (!remoteFrees.send(record, holderOf(0, thread, Phase.sent), RECEIVER)) kept++
+      if (!remoteFrees.send(record, ownerWordOf(0, thread, Phase.sent), RECEIVER)) kept++
     }
   }
   const look = () => {
@@ -46,7 +46,7 @@ function senders(count: number, each: number): Cast {
         if (record === 0) continue
         assert(own.isSent(record), 'a block that is there was sent')
         arrive(record)
-        storeRelease(words, (record << 4) | Word.holder, holderOf(0, RECEIVER, Phase.cached))
+        storeRelease(words, (record << 4) | Word.owner, ownerWordOf(0, RECEIVER, Phase.cached))
         storeRelease(own.words, entry, 0)
       }
       if (isComplete) own.finish(position)
@@ -74,8 +74,8 @@ function claiming(): Cast {
   const { words } = records
   const [SENDER, ARRIVED, LOST] = [2, 1, 2]
   sender.enter(SENDER)
-  sender.send(ARRIVED, holderOf(0, SENDER, Phase.sent), RECEIVER)
-  storeRelease(words, (LOST << 4) | Word.holder, holderOf(0, SENDER, Phase.sent))
+  sender.send(ARRIVED, ownerWordOf(0, SENDER, Phase.sent), RECEIVER)
+  storeRelease(words, (LOST << 4) | Word.owner, ownerWordOf(0, SENDER, Phase.sent))
   const owners: string[] = []
   const own = (record: number, who: string) => {
     assert(owners[record] === undefined, 'a block is one thread’s')
@@ -86,14 +86,14 @@ function claiming(): Cast {
     remoteFrees.enter(RECEIVER)
     remoteFrees.look()
     const entry = remoteFrees.batchAt(remoteFrees.oldest) + 1
-    storeRelease(words, (remoteFrees.words[entry] << 4) | Word.holder, holderOf(0, RECEIVER, Phase.cached))
+    storeRelease(words, (remoteFrees.words[entry] << 4) | Word.owner, ownerWordOf(0, RECEIVER, Phase.cached))
     own(remoteFrees.words[entry], 'receiver')
     storeRelease(remoteFrees.words, entry, 0)
   }
   const claim = () => {
     const { remoteFrees } = layOut(buffer)
-    const isIts = (holder: number) => phaseOf(holder) === Phase.sent && workerOf(holder) === SENDER
-    const sent = [ARRIVED, LOST].filter(record => isIts(words[(record << 4) | Word.holder]))
+    const isIts = (ownerWord: number) => phaseOf(ownerWord) === Phase.sent && workerOf(ownerWord) === SENDER
+    const sent = [ARRIVED, LOST].filter(record => isIts(words[(record << 4) | Word.owner]))
     const arrived = remoteFrees.all()
     for (const record of sent) if (!arrived.has(record) && remoteFrees.claim(record, SENDER)) own(record, 'server')
   }

@@ -97,7 +97,7 @@ describe('arena: stream order', () => {
     )
   })
 
-  it('a rewind waits for the streams of earlier turns, too, because buffers below the mark are still theirs', () => {
+  it('a rewind waits for the streams of earlier epochs, too, because buffers below the mark are still theirs', () => {
     const { device, arena, a, b } = setUp()
     const below = arena.allocate(1000, b)
     const mark = arena.mark()

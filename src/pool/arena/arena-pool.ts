@@ -1,6 +1,6 @@
 // A pool that only ever appends: memory for what lives and dies together, such as the scratch of one frame. Everything is
 // given back at once, by a reset or by rewinding to a mark, in the order of a stream; a single free makes its buffer
-// stale and no more. Placement: heap/bump.ts. Stream order: turns.ts.
+// stale and no more. Placement: heap/bump.ts. Stream order: epochs.ts.
 //
 // A call that is cut short leaves the arena whole. A buffer that it was about to hand out stays on the stack until a reset or rewind.
 
@@ -23,7 +23,7 @@ import { shortageOf } from '../out-of-memory.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { ArenaAllocation, type LaneArena } from './arena-allocation.js'
 import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
-import { Turns } from './turns.js'
+import { Epochs } from './epochs.js'
 
 // An imported binding costs a load and two checks at each use, a constant of this module none.
 const DeviceBuffer = ImportedDeviceBuffer
@@ -59,14 +59,14 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   /** most bytes that it can have, grown or not */
   readonly limitBytes: number
   private readonly memory: ArenaMemory
-  private readonly turns: Turns
+  private readonly epochs: Epochs
   private readonly bump: Bump
   /** the address of unit 0 */
   private readonly base: number
   private readonly firstUnit: number
   private readonly lastUnit: number
   /** of the last allocation or reset: its stream needs no check but that it is open */
-  private lane: ArenaAllocation
+  private allocation: ArenaAllocation
   private resets = 0
   private growths = 0
   private peakReservedBytes: number
@@ -91,8 +91,8 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     this.lastUnit = (this.firstUnit + maxBytes / UNIT_BYTES) | 0
     // Nothing fits until a stream has joined: `takeSlowly` raises the limit.
     this.bump = new Bump(this.firstUnit, this.firstUnit)
-    this.turns = new Turns(clocks)
-    this.lane = new ArenaAllocation(this, this, defaultStream, this.bump.span)
+    this.epochs = new Epochs(clocks)
+    this.allocation = new ArenaAllocation(this, this, defaultStream, this.bump.span)
   }
 
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
@@ -110,18 +110,18 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     alignment: number | undefined,
     orThrow: boolean,
   ): DeviceBuffer | null {
-    const { lane, bump } = this
-    // Of the lane's stream the engine knows what it is, of the argument not.
-    if (stream === lane.stream || (stream === undefined && lane.stream === this.defaultStream)) {
+    const { allocation, bump } = this
+    // Of the allocation's stream the engine knows what it is, of the argument not.
+    if (stream === allocation.stream || (stream === undefined && allocation.stream === this.defaultStream)) {
       if (
-        lane.stream.slot >= 0 &&
-        (lane.stream.trusted !== undefined || lane.stream.isOpen) &&
+        allocation.stream.slot >= 0 &&
+        (allocation.stream.trusted !== undefined || allocation.stream.isOpen) &&
         (alignment === undefined || alignment === DEFAULT_ALIGNMENT)
       ) {
         // This holds for whole numbers from 1 to 2^31 - 1 only.
         if ((bytes | 0) === bytes && bytes > 0) {
           const units = (bytes + UNIT_MASK) >>> UNIT_SHIFT
-          if (bump.fits(units)) return new DeviceBuffer(lane, bump.push(units, bytes))
+          if (bump.fits(units)) return new DeviceBuffer(allocation, bump.push(units, bytes))
         }
       }
     }
@@ -134,7 +134,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
     stream.checkUncaptured('free')
-    this.turns.use(stream)
+    this.epochs.use(stream)
     this.bump.free(buffer.tag)
   }
 
@@ -148,7 +148,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     this.checkStream('reset', stream)
     this.giveBack(0, stream)
     this.resets++
-    this.turns.end(stream)
+    this.epochs.end(stream)
     this.goOn(stream)
   }
 
@@ -198,7 +198,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
       allocations: bump.allocations,
       frees: bump.allocations - bump.liveBlocks,
       cacheMisses: this.growths,
-      insertedWaits: this.turns.insertedWaits,
+      insertedWaits: this.epochs.insertedWaits,
       growths: this.growths,
     }
   }
@@ -224,7 +224,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     this.accepting = false
     this.bump.dropTo(0)
     if (!this.givenBack) {
-      this.turns.finishPeers()
+      this.epochs.finishPeers()
       for (const peer of this.memory.peers) peer.finishWork()
       this.context.giveBack(() => this.memory.close())
       this.givenBack = true
@@ -252,7 +252,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     if (!stream.context.sharesAddresses(this.context)) {
       throw unreachable('recordUse: the stream', stream.context, this.context)
     }
-    this.turns.use(stream)
+    this.epochs.use(stream)
   }
 
   reachableFrom(context: Context): boolean {
@@ -277,17 +277,17 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     this.checkStream('allocate', stream)
     const end = this.endOf(units, alignment)
     if (end > this.lastUnit) return this.refuse(bytes, alignment, orThrow)
-    this.turns.join(stream)
-    const lane = this.follow(stream)
+    this.epochs.join(stream)
+    const allocation = this.follow(stream)
     if (end > this.committedUnit && !this.growTo(end)) return this.refuse(bytes, alignment, orThrow)
     this.bump.limit = this.committedUnit
-    return new DeviceBuffer(lane, this.bump.pushAligned(units, bytes, alignUnitsOf(alignment)))
+    return new DeviceBuffer(allocation, this.bump.pushAligned(units, bytes, alignUnitsOf(alignment)))
   }
 
-  /** Drops what is above an entry, in the order of `stream`. Nothing fits from here on until the lane is one that may have what was dropped. */
+  /** Drops what is above an entry, in the order of `stream`. Nothing fits from here on until the allocation is one that may have what was dropped. */
   private giveBack(entry: number, stream: Stream): void {
     this.bump.limit = this.firstUnit
-    this.turns.begin(stream)
+    this.epochs.begin(stream)
     this.bump.dropTo(entry)
   }
 
@@ -297,12 +297,12 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     this.bump.limit = this.committedUnit
   }
 
-  /** What is allocated next for `stream` belongs to this lane. */
+  /** What is allocated next for `stream` belongs to this allocation. */
   private follow(stream: Stream): ArenaAllocation {
-    const { lane, bump } = this
-    if (lane.stream === stream && lane.span === bump.span) return lane
-    this.lane = new ArenaAllocation(this, this, stream, bump.span)
-    return this.lane
+    const { allocation, bump } = this
+    if (allocation.stream === stream && allocation.span === bump.span) return allocation
+    this.allocation = new ArenaAllocation(this, this, stream, bump.span)
+    return this.allocation
   }
 
   /** How far a block would reach. */
@@ -323,7 +323,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   }
 
   private get resetStream(): Stream {
-    return this.turns.only ?? this.defaultStream
+    return this.epochs.only ?? this.defaultStream
   }
 
   private refuse(bytes: number, alignment: number, orThrow: boolean): null {

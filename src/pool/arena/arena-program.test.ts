@@ -124,11 +124,11 @@ describe(`random programs on arenas (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${ST
       return this
     }
   }
-  type Broken = { turns: { join(): void; use(): void; users: Set<number> } }
+  type Broken = { epochs: { join(): void; use(): void; users: Set<number> } }
   const defects: readonly (readonly [name: string, spoil: (pool: Broken) => void])[] = [
-    ['whose streams do not wait for the reset', ({ turns }) => Object.assign(turns, { join: () => {} })],
-    ['whose reset waits for nobody', ({ turns }) => Object.assign(turns, { users: new Forgetful() })],
-    ['that forgets uses on other streams', ({ turns }) => Object.assign(turns, { use: () => {} })],
+    ['whose streams do not wait for the reset', ({ epochs }) => Object.assign(epochs, { join: () => {} })],
+    ['whose reset waits for nobody', ({ epochs }) => Object.assign(epochs, { users: new Forgetful() })],
+    ['that forgets uses on other streams', ({ epochs }) => Object.assign(epochs, { use: () => {} })],
   ]
   for (const [defect, spoil] of defects) {
     it(`an arena ${defect} is caught`, () => {

@@ -1,6 +1,6 @@
 // An arena that several threads share. Each has an object of this class over the same state (shared-arena-state.ts): to
 // allocate it moves the top of the stack (heap/shared-bump.ts), and waits for nobody but a reset. What streams wait for is
-// shared-turns.ts. The memory is one allocation, which whoever closes the arena last gives back.
+// shared-epochs.ts. The memory is one allocation, which whoever closes the arena last gives back.
 
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
@@ -77,7 +77,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     this.context = clocks.context
     this.limitBytes = (descriptor.lastUnit - descriptor.firstUnit) * UNIT_BYTES
     this.state = new ArenaState(descriptor, clocks)
-    this.joined = this.state.turns.known.joined
+    this.joined = this.state.epochs.known.joined
     this.acceptedClocks = clocks
   }
 
@@ -132,7 +132,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
     stream.checkShareable('free')
     stream.checkUncaptured('free')
-    this.state.turns.use(stream, tag)
+    this.state.epochs.use(stream, tag)
     const bytes = this.state.requested[record] // another one's, if some thread resets the arena now
     this.giveUp('free', record, tag, 0)
     this.state.count(tag, Tally.freedBuffers, Math.ceil(bytes / UNIT_BYTES), bytes)
@@ -146,12 +146,12 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
    */
   reset(stream: Stream = this.resetStream()): void {
     this.checkStream('reset', stream)
-    const { bump, turns, tally } = this.state
+    const { bump, epochs, tally } = this.state
     bump.reset(epoch => {
       this.state.sums() // which notes the peak
-      turns.end(epoch, stream)
+      epochs.end(epoch, stream)
     }, this.meanwhile)
-    tally[Tally.insertedWaits] = turns.insertedWaits
+    tally[Tally.insertedWaits] = epochs.insertedWaits
   }
 
   /** Refused: see the class. */
@@ -340,7 +340,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.refuseStale('recordUse')
     this.checkStream('recordUse', stream)
-    this.state.turns.use(stream, tag)
+    this.state.epochs.use(stream, tag)
   }
 
   reachableFrom(context: Context): boolean {
@@ -352,12 +352,12 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     const units = unitsOf(bytes)
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     this.checkStream('allocate', stream)
-    const { bump, turns, tally } = this.state
+    const { bump, epochs, tally } = this.state
     if (units * UNIT_BYTES > this.limitBytes) return null
     for (;;) {
       const { epoch } = bump
-      if (!turns.join(stream, epoch, () => bump.epoch === epoch)) continue
-      tally[Tally.insertedWaits] = turns.insertedWaits
+      if (!epochs.join(stream, epoch, () => bump.epoch === epoch)) continue
+      tally[Tally.insertedWaits] = epochs.insertedWaits
       const unit = bump.takeAligned(epoch, units, alignUnitsOf(alignment))
       if (unit >= 0) return this.handOut(unit, bytes, epoch, stream)
       if (unit === Refusal.full) return null
@@ -387,7 +387,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
 
   private resetStream(): Stream {
     const { clocks, state } = this
-    const slot = this.closed ? -1 : state.turns.only(state.bump.epoch)
+    const slot = this.closed ? -1 : state.epochs.only(state.bump.epoch)
     if (slot === -1) return this.defaultStream
     return streamIn(clocks, slot, clocks.slots.generationOf(slot)) ?? this.defaultStream
   }

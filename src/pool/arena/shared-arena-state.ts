@@ -13,7 +13,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { COUNT_LINE, checkDescriptor, LAYOUT_VERSION } from '../shared/shared-state.js'
 import { newPoolNumber } from '../transferred.js'
-import { SharedTurns, turnsIn } from './shared-turns.js'
+import { epochsIn, SharedEpochs } from './shared-epochs.js'
 
 /** What each thread counts; all but the last two of the epoch in which it counted last. Whoever frees a buffer may be another thread. */
 export const enum Tally {
@@ -89,7 +89,7 @@ function layOut(region: Region, { lastUnit }: Room) {
     /** by thread, a line each: see Tally */
     tallies: region.float64((MOST_WORKERS + 1) * COUNT_LINE),
     peakUnits: region.float64(1),
-    turns: turnsIn(region),
+    epochs: epochsIn(region),
     /** by first unit: see ownerOf */
     owners: region.int32(lastUnit),
     /** by first unit: bytes asked for */
@@ -103,7 +103,7 @@ export class ArenaState {
   readonly registry: ThreadRegistry
   readonly thread: number
   readonly bump: SharedBump
-  readonly turns: SharedTurns
+  readonly epochs: SharedEpochs
   readonly owners: Int32Array
   readonly requested: Float64Array
   readonly streams: Float64Array
@@ -137,11 +137,11 @@ export class ArenaState {
     this.tallies = parts.tallies
     this.tally = this.tallies.subarray(this.thread * COUNT_LINE, (this.thread + 1) * COUNT_LINE)
     this.peak = parts.peakUnits
-    this.turns = new SharedTurns(parts.turns, clocks)
-    this.turns.insertedWaits = this.tally[Tally.insertedWaits] // of earlier threads with its number
+    this.epochs = new SharedEpochs(parts.epochs, clocks)
+    this.epochs.insertedWaits = this.tally[Tally.insertedWaits] // of earlier threads with its number
     const { firstUnit, lastUnit } = state
     this.bump = new SharedBump(parts.bumpWords, this.registry, this.thread, firstUnit, lastUnit, epoch =>
-      this.turns.begun(epoch),
+      this.epochs.begun(epoch),
     )
     this.disownLeft()
   }

@@ -1,9 +1,9 @@
 // Which granules hold no block and are no longer used by any work, so that they can be unmapped.
 
+import { type Admission, isAdmitted, type Window } from '../../heap/free-run.js'
 import { State, Stride, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf } from '../../heap/size-classes.js'
-import { type Admission, isAdmitted, type Window } from '../../heap/window.js'
 import { type GranuleUses, SEVERAL } from './granule-uses.js'
 
 /** One heap's addresses, and what is behind each granule of them. */

@@ -4,10 +4,10 @@
 import { assert } from '../../base/assert.js'
 import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
+import { type Admission, isAdmitted } from '../../heap/free-run.js'
 import { State, Stride, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
-import { type Admission, isAdmitted } from '../../heap/window.js'
 import { changePlainAccess, type PoolAccess } from '../access.js'
 import {
   type Backing,

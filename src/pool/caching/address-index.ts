@@ -16,7 +16,7 @@ export class AddressIndex {
   constructor(
     private readonly records: RecordTable,
     /** knows which records describe a live block */
-    private readonly holders: { isLive(record: number): boolean },
+    private readonly blocks: { isLive(record: number): boolean },
   ) {}
 
   /** A block has come to be where its record says. */
@@ -45,7 +45,7 @@ export class AddressIndex {
   }
 
   private begins(record: number, range: number, unit: number): boolean {
-    if (record === 0 || !this.holders.isLive(record)) return false
+    if (record === 0 || !this.blocks.isLive(record)) return false
     const { words } = this.records
     return words[record * Stride.words + Word.offset] === unit && words[record * Stride.words + Word.range] === range
   }

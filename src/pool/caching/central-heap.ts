@@ -2,10 +2,10 @@
 // tried for a request that the heap cannot serve is miss-ladder.ts.
 
 import { CudaError, DeviceLostError, type StreamMemory } from '../../base/errors.js'
+import { GAPS_ONLY } from '../../heap/free-run.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { CLASSES, classOf, UNIT_BYTES } from '../../heap/size-classes.js'
-import { GAPS_ONLY } from '../../heap/window.js'
 import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'

@@ -8,9 +8,9 @@
 // forgotten. The same holds for a granule of memory, whose last use is then B's. A part that B does not take keeps a.
 
 import { blocksOf, findAdmitted, findStretch, startIn } from '../../heap/cross-key.js'
+import type { Admission } from '../../heap/free-run.js'
 import { Double, type RecordTable, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
-import type { Admission } from '../../heap/window.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Backing } from '../backing/backing.js'
 import type { BlockCache } from './block-cache.js'

@@ -2,8 +2,8 @@
 // for the request, none older and no more than it takes, so that the rest of the work goes on unnoticed.
 
 import { findAdmitted, findStretch } from '../../heap/cross-key.js'
+import type { Admission } from '../../heap/free-run.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
-import type { Admission } from '../../heap/window.js'
 import { type Clocks, type Mark, MOST_STREAMS } from '../../order/clocks.js'
 import { SMALL_UNITS } from '../backing/backing.js'
 import type { CentralHeap } from './central-heap.js'

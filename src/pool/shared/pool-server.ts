@@ -8,7 +8,7 @@
 import { assert } from '../../base/assert.js'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, PoolError, type StreamMemory } from '../../base/errors.js'
-import { NOBODY, Phase, phaseOf, workerOf } from '../../heap/holder.js'
+import { NOBODY, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
@@ -223,7 +223,7 @@ export class PoolServer {
     }
   }
 
-  /** A block for a thread, its holder; 0 when nothing helps. */
+  /** A block for a thread, which becomes its owner; 0 when nothing helps. */
   private *allocate(question: BlockQuestion, asker: number): Waiting<number> {
     const { units, alignUnits, slot } = question
     if (!this.state.hasRecords) {
@@ -364,7 +364,7 @@ export class PoolServer {
   private takeBack(record: number): void {
     const { words } = this.state.records
     const slot = words[(record << 4) | Word.key] - 1
-    words[(record << 4) | Word.holder] = 0
+    words[(record << 4) | Word.owner] = 0
     const stamp = this.clocks.coveringSoon(slot)
     if (this.state.records.state(record) !== State.shared) this.central.free(record, slot, stamp)
     else this.defer(record, slot, stamp)
@@ -382,7 +382,7 @@ export class PoolServer {
     const { clocks, state } = this
     this.central.deferred.takeUses(record) // which are among the work of all streams
     state.caches.handBack(record)
-    state.records.words[(record << 4) | Word.holder] = 0
+    state.records.words[(record << 4) | Word.owner] = 0
     const uses: Use[] = []
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
       const stamp = clocks.coveringSoon(slot)
@@ -395,14 +395,14 @@ export class PoolServer {
   private held(thread: number, phase: Phase): number[] {
     const { words } = this.state.records
     return this.taken().filter(record => {
-      const holder = words[(record << 4) | Word.holder]
-      return workerOf(holder) === thread && phaseOf(holder) === phase
+      const ownerWord = words[(record << 4) | Word.owner]
+      return workerOf(ownerWord) === thread && phaseOf(ownerWord) === phase
     })
   }
 
   private live(): number[] {
     const { words } = this.state.records
-    return this.taken().filter(record => phaseOf(words[(record << 4) | Word.holder]) === Phase.live)
+    return this.taken().filter(record => phaseOf(words[(record << 4) | Word.owner]) === Phase.live)
   }
 
   private taken(): number[] {
@@ -426,8 +426,8 @@ export class PoolServer {
     const sent = caches.remoteFrees.all()
     for (const record of this.taken()) {
       const base = record << 4
-      const phase = phaseOf(words[base | Word.holder])
-      const thread = workerOf(words[base | Word.holder])
+      const phase = phaseOf(words[base | Word.owner])
+      const thread = workerOf(words[base | Word.owner])
       assert(
         phase !== Phase.cached || registry.isAlive(thread) || registry.isDead(thread),
         'a cached block has an owner',

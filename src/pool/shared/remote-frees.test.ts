@@ -175,7 +175,7 @@ describe('a queue', () => {
             count,
             [
               [consumer, 'words'],
-              [own, 'holders'],
+              [own, 'ownerWords'],
               [own, 'words'],
             ],
             free,

@@ -3,11 +3,11 @@
 // fills: what costs is the way of a line from core to core, and so fifteen blocks share one.
 //
 // The thread that fills a batch only puts blocks into empty entries. The one that it is for takes them out behind its biased lock
-// (biased lock.ts), and so may the pool server of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
+// (biased-lock.ts), and so may the pool server of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
 // each block in an entry, or in none and cached by one thread, which is where the pool server looks for it.
 
 import type { Region } from '../../base/region.js'
-import { Phase, phaseOf, workerOf } from '../../heap/holder.js'
+import { Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { type RecordTable, Word } from '../../heap/records.js'
 import { loadAcquire, storeRelease, storeReleaseBoth } from '../../threads/memory-order.js'
 import { MOST_WORKERS } from '../../threads/thread-registry.js'
@@ -35,7 +35,7 @@ export class RemoteFrees {
   /** of the batches begun for this thread, how many it has seen, and up to which one it is done with all; both wrap around */
   seen = 0
   oldest = 0
-  private readonly holders: Int32Array
+  private readonly ownerWords: Int32Array
   /** the number of this thread; 0 before it has one */
   private thread = 0
 
@@ -43,7 +43,7 @@ export class RemoteFrees {
   constructor(records: RecordTable, region: Region) {
     this.words = region.int32((MOST_WORKERS + 1) * QUEUE_WORDS)
     this.begun = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
-    this.holders = records.words
+    this.ownerWords = records.words
   }
 
   /** This thread has got its number, and with it what was sent to another one that had it. */
@@ -60,7 +60,7 @@ export class RemoteFrees {
       entry = this.begin(thread)
       if (entry === 0) return false
     }
-    storeReleaseBoth(this.holders, (record << 4) | Word.holder, sent, words, entry, record)
+    storeReleaseBoth(this.ownerWords, (record << 4) | Word.owner, sent, words, entry, record)
     next[thread] = entry + 1
     if (((entry + 1) & (BATCH_WORDS - 1)) === 0) storeRelease(words, entry + 1 - BATCH_WORDS, this.thread | COMPLETE)
     return true
@@ -137,14 +137,14 @@ export class RemoteFrees {
    * outside its shut biased lock or is the caller.
    */
   drain(thread: number, isWanted: (record: number) => boolean): number[] {
-    const { words, holders } = this
+    const { words, ownerWords } = this
     const records: number[] = []
     for (const entry of this.filled(thread)) {
       const record = words[entry]
       const isSent = this.isSent(record)
       if (isSent && !isWanted(record)) continue
       if (isSent) {
-        Atomics.store(holders, (record << 4) | Word.holder, 0)
+        Atomics.store(ownerWords, (record << 4) | Word.owner, 0)
         records.push(record)
       }
       Atomics.store(words, entry, 0)
@@ -154,7 +154,7 @@ export class RemoteFrees {
 
   /** Whether the block of an entry is on its way. If not, its thread was stopped after it had taken the block out. */
   isSent(record: number): boolean {
-    return phaseOf(loadAcquire(this.holders, (record << 4) | Word.holder)) === Phase.sent
+    return phaseOf(loadAcquire(this.ownerWords, (record << 4) | Word.owner)) === Phase.sent
   }
 
   /** A thread has ended, or is about to: what it has begun is complete. */
@@ -167,11 +167,11 @@ export class RemoteFrees {
 
   /** Takes a block that a thread has sent, and that is in no queue; false when another thread has it meanwhile. */
   claim(record: number, thread: number): boolean {
-    const { holders } = this
-    const index = (record << 4) | Word.holder
-    const held = holders[index]
+    const { ownerWords } = this
+    const index = (record << 4) | Word.owner
+    const held = ownerWords[index]
     const isIts = phaseOf(held) === Phase.sent && workerOf(held) === thread
-    return isIts && Atomics.compareExchange(holders, index, held, 0) === held
+    return isIts && Atomics.compareExchange(ownerWords, index, held, 0) === held
   }
 
   /** All blocks in the queues. */

@@ -8,7 +8,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, DeviceLostError } from '../../base/errors.js'
 import { CU_STREAM_PER_THREAD } from '../../driver/constants.js'
 import { Context } from '../../driver/context.js'
-import { holderOf, Phase } from '../../heap/holder.js'
+import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { LAST_GENERATION, State, Word } from '../../heap/records.js'
 import { loadKoffi } from '../../libraries/koffi.js'
 import { Clocks } from '../../order/clocks.js'
@@ -244,7 +244,7 @@ describe('a pool that threads share', () => {
     const block = pool['cache'].blocks.blockOf(record)
     block.tag = (LAST_GENERATION - 1) * 8 + State.cached
     words[record << 4] = (LAST_GENERATION - 1) * 8 + State.live
-    words[(record << 4) | Word.holder] = holderOf(block.tag, pool['state'].thread, Phase.cached)
+    words[(record << 4) | Word.owner] = ownerWordOf(block.tag, pool['state'].thread, Phase.cached)
     const last = pool.allocate(1000)
     assert.deepEqual([last.record, last.tag >> 3], [record, LAST_GENERATION])
     let sent = last.transfer()

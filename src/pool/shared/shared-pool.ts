@@ -1,6 +1,6 @@
 // A caching pool that several threads of a process share. Each has an object of this class over the same state: on the
 // cached path it takes a block from its own stacks and puts it back there (thread-cache.ts), which neither waits nor writes where
-// another thread does. Behind that stand the heaps, under a lock, and behind those the pool server (pool server.ts), which alone calls
+// another thread does. Behind that stand the heaps, under a lock, and behind those the pool server (pool-server.ts), which alone calls
 // the driver.
 //
 // One thread uses and frees a live block; `transfer` and `adopt` hand it on. A free needs no atomic operation, since no other
@@ -12,7 +12,7 @@ import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkStack } from '../../base/stack.js'
 import { type Context, unreachable } from '../../driver/context.js'
-import { holderOf, NOBODY, Phase, phaseOf, workerOf } from '../../heap/holder.js'
+import { NOBODY, ownerWordOf, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import { streamIn } from '../../order/borrowed.js'
@@ -265,7 +265,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     if (owner === state.thread || words[base | Word.key] !== slot + 1 || !isSmall) return false
     this.give(block)
     this.doubles[(record << 3) | Double.stamp] = stamp
-    const sent = holderOf(words[base], state.thread, Phase.sent)
+    const sent = ownerWordOf(words[base], state.thread, Phase.sent)
     if (!state.caches.remoteFrees.send(record, sent, owner) || !this.arrives(record, owner))
       this.giveBack(record, slot, stamp)
     return true
@@ -317,7 +317,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     this.give(block)
     this.words[(record << 4) | GENERATION] = block.stream.generation
     if (tag > Tag.last) this.disown(record) // should it come back, no generation tells the handles apart
-    storeRelease(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
+    storeRelease(this.words, (record << 4) | Word.owner, ownerWordOf(tag, NOBODY, Phase.live))
     return { pool: this.descriptor.number, record, tag }
   }
 
@@ -386,12 +386,12 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
   /** Makes a buffer on its way this thread's, in a new generation; false for what is none. */
   private claim({ record, tag }: TransferredBuffer): boolean {
     const { words } = this
-    const index = (record << 4) | Word.holder
-    const waiting = holderOf(tag, NOBODY, Phase.live)
+    const index = (record << 4) | Word.owner
+    const waiting = ownerWordOf(tag, NOBODY, Phase.live)
     // Handles from before the transfer are stale also in the thread that had the buffer before, should it come back there.
     const next = nextGeneration(tag)
     // To look at the block before would fetch its line from the other thread twice.
-    const mine = holderOf(next, this.state.thread, Phase.live)
+    const mine = ownerWordOf(next, this.state.thread, Phase.live)
     if (!this.isKnown(record) || Atomics.compareExchange(words, index, waiting, mine) !== waiting) return false
     if ((words[record << 4] & ~1) !== tag) {
       Atomics.store(words, index, waiting) // another generation, of which the owner word has not all bits
@@ -404,7 +404,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
   /** A block just claimed is on its way again, in the generation of `tag`. */
   private giveUp(record: number, tag: number): void {
     this.words[record << 4] = tag | (this.words[record << 4] & 1)
-    storeRelease(this.words, (record << 4) | Word.holder, holderOf(tag, NOBODY, Phase.live))
+    storeRelease(this.words, (record << 4) | Word.owner, ownerWordOf(tag, NOBODY, Phase.live))
   }
 
   private adoptedBuffer(record: number, stream: Stream): DeviceBuffer {
@@ -495,14 +495,14 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     const { words, doubles } = this
     const blocks: (LiveBlock & { readonly thread: number })[] = []
     for (let record = records.first; record < records.used; record++) {
-      const holder = words[(record << 4) | Word.holder]
-      if (!records.isLive(record) || phaseOf(holder) !== Phase.live) continue
+      const ownerWord = words[(record << 4) | Word.owner]
+      if (!records.isLive(record) || phaseOf(ownerWord) !== Phase.live) continue
       blocks.push({
         ptr: this.addressOfRecord(record),
         byteLength: doubles[(record << 3) | Double.requested],
         blockBytes: words[(record << 4) | Word.units] * UNIT_BYTES,
         stream: this.handleOf(words[(record << 4) | Word.key] - 1),
-        thread: workerOf(holder) === NOBODY ? NOBODY : this.state.registry.nameOf(workerOf(holder)),
+        thread: workerOf(ownerWord) === NOBODY ? NOBODY : this.state.registry.nameOf(workerOf(ownerWord)),
       })
     }
     return blocks
@@ -809,8 +809,8 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
   }
 
   private holds(record: number): boolean {
-    const holder = this.words[(record << 4) | Word.holder]
-    return workerOf(holder) === this.state.thread && phaseOf(holder) === Phase.live
+    const ownerWord = this.words[(record << 4) | Word.owner]
+    return workerOf(ownerWord) === this.state.thread && phaseOf(ownerWord) === Phase.live
   }
 
   /** The block of this thread that begins at an address, as far as the index knows; 0 for none. */

@@ -3,13 +3,13 @@
 // registry of the threads and a lock.
 //
 // A thread may die between any two stores. It can leave behind the lock: the next one who wants it works bins and sums out
-// again from the chains of blocks (heap/rebuild.ts). Blocks it had are found by their holder word (pool server.ts).
+// again from the chains of blocks (heap/rebuild.ts). Blocks it had are found by their owner word (pool-server.ts).
 
 import { threadId } from 'node:worker_threads'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { Region } from '../../base/region.js'
-import { holderOf, Phase } from '../../heap/holder.js'
+import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { rebuild } from '../../heap/rebuild.js'
 import { RecordTable, State, Word } from '../../heap/records.js'
 import { Bell } from '../../threads/bell.js'
@@ -220,7 +220,7 @@ export class SharedState {
     const { words } = this.records
     const record = this.recordFor(handed, thread)
     const tag = (words[record << 4] & ~7) + 8 + State.live
-    words[(record << 4) | Word.holder] = holderOf(tag, thread, Phase.live)
+    words[(record << 4) | Word.owner] = ownerWordOf(tag, thread, Phase.live)
     words[record << 4] = tag // until here the block is the heap's
     return record
   }
@@ -255,7 +255,7 @@ export class SharedState {
     this.lock.release()
   }
 
-  /** Releases the lock after an exception, say for want of stack, which may have left the heaps half changed: the next holder repairs them. */
+  /** Releases the lock after an exception, say for want of stack, which may have left the heaps half changed: the next owner word repairs them. */
   releaseBroken(): void {
     this.lock.releaseBroken()
   }

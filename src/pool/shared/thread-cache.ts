@@ -1,5 +1,5 @@
 // The blocks of a shared pool that one thread has: live ones, and those it caches in stacks that only it can see. The owner word
-// of each record says the same to the other threads, so that the pool server can take cached blocks away (shared-slots.ts). A
+// of each record says the same to the other threads, so that the pool server can take cached blocks away (thread-caches.ts). A
 // block that the thread takes from a stack is its own once its owner word, read behind the biased lock, still says that it is cached.
 //
 // A call can be cut short while its thread lives on. The engine does that where a function begins, a built-in one too, or a loop goes
@@ -7,7 +7,7 @@
 // was left set, the next such call builds the stacks again from the owner words.
 
 import { assert } from '../../base/assert.js'
-import { holderOf, Phase, phaseOf, workerOf } from '../../heap/holder.js'
+import { ownerWordOf, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import { storeRelease } from '../../threads/memory-order.js'
@@ -72,8 +72,8 @@ export class ThreadCache {
     this.blocks = new StreamCaches(records, limits.streamUnits, pool, PLACES, PLACES, false)
     this.words = records.words
     this.doubles = records.doubles
-    this.live = holderOf(0, thread, Phase.live)
-    this.cached = holderOf(0, thread, Phase.cached)
+    this.live = ownerWordOf(0, thread, Phase.live)
+    this.cached = ownerWordOf(0, thread, Phase.cached)
     this.losses = caches.lossesOf(thread)
   }
 
@@ -100,8 +100,8 @@ export class ThreadCache {
     const { caches, thread } = this.state
     blocks.empty()
     for (const record of caches.freed()) {
-      const holder = words[(record << 4) | Word.holder]
-      if (workerOf(holder) !== thread || phaseOf(holder) !== Phase.cached) continue
+      const ownerWord = words[(record << 4) | Word.owner]
+      if (workerOf(ownerWord) !== thread || phaseOf(ownerWord) !== Phase.cached) continue
       const block = this.admit(record, words[(record << 4) | Word.sizeClass])
       block.tag = (block.tag & ~Tag.stateMask) | State.cached
       block.mark = doubles[(record << 3) | Double.stamp] - 1
@@ -141,9 +141,9 @@ export class ThreadCache {
     const { words } = this
     const base = block.record << 4
     const { tag } = block
-    if (words[base | Word.holder] !== (((tag >> 3) << 12) | this.cached)) return false
+    if (words[base | Word.owner] !== (((tag >> 3) << 12) | this.cached)) return false
     const next = ((tag | Tag.stateMask) + (1 + State.live)) | 0
-    words[base | Word.holder] = ((next >> 3) << 12) | this.live
+    words[base | Word.owner] = ((next >> 3) << 12) | this.live
     words[base] = next
     block.tag = next
     return true
@@ -180,7 +180,7 @@ export class ThreadCache {
     const below = stack.top
     if (below.height >= stack.places || share.cached + block.units > this.limits.streamUnits) return false
     this.doubles[(record << 3) | Double.stamp] = mark + 1
-    storeRelease(this.words, (record << 4) | Word.holder, ((tag >> 3) << 12) | this.cached)
+    storeRelease(this.words, (record << 4) | Word.owner, ((tag >> 3) << 12) | this.cached)
     // Nothing is called from here on.
     block.tag = (tag & ~Tag.stateMask) | State.cached | 0
     block.mark = mark
@@ -259,8 +259,8 @@ export class ThreadCache {
       }
     }
     for (const record of state.caches.freed()) {
-      const holder = words[(record << 4) | Word.holder]
-      if (workerOf(holder) === state.thread && phaseOf(holder) === Phase.cached) linked--
+      const ownerWord = words[(record << 4) | Word.owner]
+      if (workerOf(ownerWord) === state.thread && phaseOf(ownerWord) === Phase.cached) linked--
     }
     assert(linked === 0, 'every block that a thread caches is in exactly one of its stacks')
   }
@@ -273,7 +273,7 @@ export class ThreadCache {
   }
 
   private isCached(block: Block): boolean {
-    return this.words[(block.record << 4) | Word.holder] === (((block.tag >> 3) << 12) | this.cached)
+    return this.words[(block.record << 4) | Word.owner] === (((block.tag >> 3) << 12) | this.cached)
   }
 
   private unpackAll(complete: boolean, slot: number, sizeClass: number, units: number): boolean {
@@ -323,7 +323,7 @@ export class ThreadCache {
       }
       block.tag = (block.tag & ~Tag.stateMask) | State.cached
       block.mark = this.doubles[(record << 3) | Double.stamp] - 1
-      storeRelease(words, (record << 4) | Word.holder, ((block.tag >> 3) << 12) | this.cached)
+      storeRelease(words, (record << 4) | Word.owner, ((block.tag >> 3) << 12) | this.cached)
       storeRelease(entries, entry, 0)
       blocks.link(block)
       if (block.slot === slot && block.stack!.sizeClass === sizeClass && block.units >= units) found = true

@@ -1,10 +1,10 @@
 // The blocks of a shared pool that are out of its heaps, as the lock and the pool server see them: by the owner words of their records.
-// A thread keeps its cached blocks in stacks of its own (slot-cache.ts), which no other thread can see. Its owner words say
-// the same in shared memory, so that the pool server can take a cached block away: it shuts the thread's biased lock (biased lock.ts), and
+// A thread keeps its cached blocks in stacks of its own (stream-caches.ts), which no other thread can see. Its owner words say
+// the same in shared memory, so that the pool server can take a cached block away: it shuts the thread's biased lock (biased-lock.ts), and
 // changes the owner word. The thread compares that word, behind its biased lock, with each block that it takes from a stack.
 
 import type { Region } from '../../base/region.js'
-import { Phase, phaseOf, workerOf } from '../../heap/holder.js'
+import { Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, type RecordTable, Word } from '../../heap/records.js'
 import { classOf } from '../../heap/size-classes.js'
 import { BiasedLock } from '../../threads/biased-lock.js'
@@ -130,7 +130,7 @@ export class ThreadCaches implements BlockCache {
     let units = 0
     let blocks = 0
     for (let record = records.first; record < records.used; record++) {
-      if (!records.isLive(record) || this.words[(record << 4) | Word.holder] === 0) continue
+      if (!records.isLive(record) || this.words[(record << 4) | Word.owner] === 0) continue
       units += this.words[(record << 4) | Word.units]
       blocks++
     }
@@ -156,13 +156,13 @@ export class ThreadCaches implements BlockCache {
     const [unitsBefore, blocksBefore] = this.totals.subarray(Total.handedUnits)
     for (let record = records.first; record < records.used; record++) {
       const tag = words[record << 4]
-      const holder = words[(record << 4) | Word.holder]
-      if (holder === 0 || !records.isLive(record)) continue
+      const ownerWord = words[(record << 4) | Word.owner]
+      if (ownerWord === 0 || !records.isLive(record)) continue
       const units = words[(record << 4) | Word.units]
       const requested = doubles[(record << 3) | Double.requested]
-      if (words[record << 4] !== tag || words[(record << 4) | Word.holder] !== holder) {
+      if (words[record << 4] !== tag || words[(record << 4) | Word.owner] !== ownerWord) {
         record-- // it has just changed hands: look again
-      } else if (phaseOf(holder) !== Phase.live) sums.cachedUnits += units
+      } else if (phaseOf(ownerWord) !== Phase.live) sums.cachedUnits += units
       else {
         sums.liveBlocks++
         sums.liveUnits += units
@@ -218,7 +218,7 @@ export class ThreadCaches implements BlockCache {
     const { words } = this
     const drained: number[] = []
     for (const record of this.freed()) {
-      if (workerOf(words[(record << 4) | Word.holder]) === thread && this.takeAway(record)) drained.push(record)
+      if (workerOf(words[(record << 4) | Word.owner]) === thread && this.takeAway(record)) drained.push(record)
     }
     drained.push(...this.drainQueue(thread, () => true))
     this.remoteFrees.completeOf(thread)
@@ -230,7 +230,7 @@ export class ThreadCaches implements BlockCache {
     const { records, words } = this
     for (let record = records.first; record < records.used; record++) {
       // What the thread wrote before this word is seen from here on.
-      if (phaseOf(Atomics.load(words, (record << 4) | Word.holder)) > Phase.live && records.isLive(record)) yield record
+      if (phaseOf(Atomics.load(words, (record << 4) | Word.owner)) > Phase.live && records.isLive(record)) yield record
     }
   }
 
@@ -247,12 +247,12 @@ export class ThreadCaches implements BlockCache {
   /** For the pool server; false for a block that no thread caches, and where the thread was stopped inside its biased lock. */
   private takeAway(record: number): boolean {
     const { biasedLock, words, losses } = this
-    const index = (record << 4) | Word.holder
+    const index = (record << 4) | Word.owner
     biasedLock.shut()
-    const holder = Atomics.load(words, index)
-    const thread = workerOf(holder)
+    const ownerWord = Atomics.load(words, index)
+    const thread = workerOf(ownerWord)
     // Behind a shut biased lock a cached block stays what it is: to take it, its thread would have to come in.
-    if (phaseOf(holder) !== Phase.cached || !biasedLock.isOut(thread) || Atomics.load(words, index) !== holder)
+    if (phaseOf(ownerWord) !== Phase.cached || !biasedLock.isOut(thread) || Atomics.load(words, index) !== ownerWord)
       return false
     Atomics.store(words, index, 0)
     Atomics.add(losses, thread * LINE_WORDS, 1)

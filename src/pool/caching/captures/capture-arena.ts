@@ -6,9 +6,9 @@
 // pool, over the clocks of the capture.
 
 import { findAdmitted, startIn } from '../../../heap/cross-key.js'
+import type { Admission } from '../../../heap/free-run.js'
 import { type RecordTable, State, Word } from '../../../heap/records.js'
 import { SegregatedFit } from '../../../heap/segregated-fit.js'
-import type { Admission } from '../../../heap/window.js'
 import type { Capture } from '../../../order/capture.js'
 import { MOST_STREAMS } from '../../../order/clocks.js'
 import type { Holding } from '../../../order/graph-memory.js'

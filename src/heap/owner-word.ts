@@ -23,14 +23,14 @@ const WORKER_MASK = (1 << (GENERATION_SHIFT - WORKER_SHIFT)) - 1
 assert(MOST_WORKERS <= WORKER_MASK, 'every thread has a number that fits')
 
 /** `tag` is the record's, whose generation stands above three bits of state. */
-export function holderOf(tag: number, worker: number, phase: Phase): number {
+export function ownerWordOf(tag: number, worker: number, phase: Phase): number {
   return ((tag >> 3) << GENERATION_SHIFT) | (worker << WORKER_SHIFT) | phase
 }
 
-export function workerOf(holder: number): number {
-  return (holder >> WORKER_SHIFT) & WORKER_MASK
+export function workerOf(ownerWord: number): number {
+  return (ownerWord >> WORKER_SHIFT) & WORKER_MASK
 }
 
-export function phaseOf(holder: number): Phase {
-  return holder & PHASE_MASK
+export function phaseOf(ownerWord: number): Phase {
+  return ownerWord & PHASE_MASK
 }

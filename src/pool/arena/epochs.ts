@@ -1,21 +1,21 @@
-// Order between streams that share an arena. Each reset starts a turn on one stream. That stream waits for every stream that used the
-// arena; a stream that allocates in the new turn first waits, once, for the reset. With a single stream the driver is never called.
+// Order between streams that share an arena. Each reset starts an epoch on one stream. That stream waits for every stream that used the
+// arena; a stream that allocates in the new epoch first waits, once, for the reset. With a single stream the driver is never called.
 //
 // A call that is cut short can only make streams wait more often.
 
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 
-export class Turns {
+export class Epochs {
   /** times that a stream was made to wait for another */
   insertedWaits = 0
-  private turn = 1
-  /** by stream slot: the latest turn that the stream has joined */
+  private epoch = 1
+  /** by stream slot: the latest epoch that the stream has joined */
   private readonly joined = new Float64Array(MOST_STREAMS)
   /** slots of streams whose work may use memory that is handed out, and such streams of other devices */
   private readonly users = new Set<number>()
   private readonly peers = new Set<Stream>()
-  /** where the turn began; slot -1 in the first one */
+  /** where the epoch began; slot -1 in the first one */
   private slot = -1
   private stamp = 0
 
@@ -23,10 +23,10 @@ export class Turns {
 
   /** An open stream gets memory. */
   join(stream: Stream): void {
-    if (this.joined[stream.slot] === this.turn) return
+    if (this.joined[stream.slot] === this.epoch) return
     if (this.slot !== -1) this.order(this.slot, this.stamp, stream)
     this.users.add(stream.slot)
-    this.joined[stream.slot] = this.turn
+    this.joined[stream.slot] = this.epoch
   }
 
   /** A stream uses memory that another one got: an open or closed one, or one of another device. */
@@ -40,7 +40,7 @@ export class Turns {
     const { clocks, users } = this
     for (const slot of users) this.order(slot, clocks.covering(slot), stream)
     for (const peer of this.peers) peer.clocks.orderPeer(...peer.covering, stream)
-    this.turn++
+    this.epoch++
     this.slot = stream.slot
     this.stamp = clocks.marked[stream.slot] + 1
     users.add(stream.slot)

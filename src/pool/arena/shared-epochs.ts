@@ -1,4 +1,4 @@
-// Order between streams of several threads that share memory which is given back all at once: turns.ts, with all it knows in
+// Order between streams of several threads that share memory which is given back all at once: epochs.ts, with all it knows in
 // shared memory. What a stream has done is the epoch in which it did so last. Epochs go round in all int32.
 
 import type { Region } from '../../base/region.js'
@@ -10,7 +10,7 @@ const REFRESH = 2 ** 20
 const LONG_AGO = 2 ** 29
 
 /** What the threads know of it together. */
-export function turnsIn(region: Region) {
+export function epochsIn(region: Region) {
   return {
     /** by stream slot: the latest epoch that the stream has joined: it waits for where that began */
     joined: region.int32(MOST_STREAMS),
@@ -22,12 +22,12 @@ export function turnsIn(region: Region) {
   }
 }
 
-export class SharedTurns {
+export class SharedEpochs {
   /** times that this thread made a stream wait for another */
   insertedWaits = 0
 
   constructor(
-    readonly known: ReturnType<typeof turnsIn>,
+    readonly known: ReturnType<typeof epochsIn>,
     private readonly clocks: Clocks,
   ) {}
 
