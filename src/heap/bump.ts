@@ -191,7 +191,7 @@ export class Bump {
     const { spans } = this
     assert(
       spans.every(({ below, last }, index) => last >= (spans[index + 1] ?? spans[index]).below && last >= below),
-      'spans follow each other without a gap',
+      'spans follow each other without a hole',
     )
     assert(spans.at(-1) === this.span && this.span.below <= this.last, 'the next entry is of the last span')
     assert(this.limit === this.start || this.top <= this.limit, 'the stack stays below its limit')

@@ -6,7 +6,7 @@ import { classOf } from './size-classes.js'
 /** Asserts that the chains in address order, the bins, the bitmaps and the counters of a heap tell one story. */
 export function checkHeap(heap: SegregatedFit): void {
   const { words } = heap.records
-  const inChains = { free: 0, absent: 0, total: 0, freeBlocks: 0, gaps: 0 }
+  const inChains = { free: 0, absent: 0, total: 0, freeBlocks: 0, holes: 0 }
   for (const [range, first] of heap.firstRecords) {
     assert(words[first * Stride.words + Word.previous] === 0, 'the first block of a range has nothing before it')
     let previous = 0
@@ -25,17 +25,17 @@ export function checkHeap(heap: SegregatedFit): void {
       }
       if (state === State.absent) {
         inChains.absent += units
-        inChains.gaps++
+        inChains.holes++
       }
       inChains.total += units
       previous = record
     }
   }
   assert(inChains.free === heap.freeUnits, 'the free units of the blocks add up to the counter')
-  assert(inChains.absent === heap.absentUnits, 'the absent units of the gaps add up to the counter')
+  assert(inChains.absent === heap.absentUnits, 'the absent units of the holes add up to the counter')
   assert(inChains.total === heap.totalUnits, 'blocks tile the ranges')
   assert(countBins(heap) === inChains.freeBlocks, 'every free block is in exactly one bin')
-  assert(countGaps(heap) === inChains.gaps, 'every gap is in the list of gaps')
+  assert(countHoles(heap) === inChains.holes, 'every hole is in the list of holes')
 }
 
 function checkNeighbours(heap: SegregatedFit, left: number, right: number): void {
@@ -43,7 +43,7 @@ function checkNeighbours(heap: SegregatedFit, left: number, right: number): void
   const [a, b] = [left * Stride.words, right * Stride.words]
   const [leftState, rightState] = [words[a + Word.tag] & 7, words[b + Word.tag] & 7]
   assert(words[a + Word.offset] + words[a + Word.units] === words[b + Word.offset], 'neighbours touch')
-  assert(leftState !== State.absent || rightState !== State.absent, 'neighbouring gaps are merged')
+  assert(leftState !== State.absent || rightState !== State.absent, 'neighbouring holes are merged')
   if (leftState !== State.free || rightState !== State.free) return
   const [leftKey, rightKey] = [words[a + Word.key], words[b + Word.key]]
   assert(leftKey !== rightKey && leftKey !== 0 && rightKey !== 0, 'free neighbours that may merge are merged')
@@ -75,12 +75,12 @@ function countBins(heap: SegregatedFit): number {
   return blocks
 }
 
-function countGaps(heap: SegregatedFit): number {
+function countHoles(heap: SegregatedFit): number {
   const { words } = heap.records
-  let gaps = 0
-  for (let record = heap.firstGap; record !== 0; record = words[record * Stride.words + Word.binNext]) {
-    assert((words[record * Stride.words + Word.tag] & 7) === State.absent, 'the list of gaps holds gaps')
-    gaps++
+  let holes = 0
+  for (let record = heap.firstHole; record !== 0; record = words[record * Stride.words + Word.binNext]) {
+    assert((words[record * Stride.words + Word.tag] & 7) === State.absent, 'the list of holes holds holes')
+    holes++
   }
-  return gaps
+  return holes
 }

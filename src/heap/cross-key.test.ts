@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Random } from '../base/random.js'
-import { blocksOf, findAdmitted, findStretch, startIn } from './cross-key.js'
+import { blocksOf, findAdmitted, findAdmittedRun, startIn } from './cross-key.js'
 import { Double, RecordTable, State, Stride, Word } from './records.js'
 import { SegregatedFit } from './segregated-fit.js'
 
@@ -52,18 +52,18 @@ test('a block is admitted only with room at an aligned place', () => {
   heap.check()
 })
 
-test('a stretch of neighbours of several keys gives one block, and what is left keeps its dependency', () => {
+test('a run of neighbours of several keys gives one block, and what is left keeps its dependency', () => {
   const { heap, blocks } = tiled([10, 10, 10, 1, 15])
   heap.free(blocks[0], 1, 5)
   heap.free(blocks[1], 2, 6)
   heap.free(blocks[2], 3, 7)
   heap.free(blocks[4], 1, 5)
-  assert.equal(findStretch(heap, 25, 1, admit(5, 6, 6)), null)
-  assert.equal(findStretch(heap, 25, 1, admit(5, 6)), null)
-  assert.equal(findStretch(heap, 31, 1, admit(5, 6, 7)), null)
-  const stretch = findStretch(heap, 25, 1, admit(5, 6, 7))!
-  assert.deepEqual([stretch.start, blocksOf(heap, stretch)], [0, blocks.slice(0, 3)])
-  const taken = take(heap, heap.takeWindow(stretch, 1))
+  assert.equal(findAdmittedRun(heap, 25, 1, admit(5, 6, 6)), null)
+  assert.equal(findAdmittedRun(heap, 25, 1, admit(5, 6)), null)
+  assert.equal(findAdmittedRun(heap, 31, 1, admit(5, 6, 7)), null)
+  const run = findAdmittedRun(heap, 25, 1, admit(5, 6, 7))!
+  assert.deepEqual([run.start, blocksOf(heap, run)], [0, blocks.slice(0, 3)])
+  const taken = take(heap, heap.takeRun(run, 1))
   assert.deepEqual([offsetOf(heap, taken), unitsOf(heap, taken)], [0, 25])
   heap.check()
   const { words, doubles } = heap.records
@@ -74,18 +74,18 @@ test('a stretch of neighbours of several keys gives one block, and what is left 
   )
 })
 
-test('an aligned stretch begins in the block that holds its start', () => {
+test('an aligned run begins in the block that holds its start', () => {
   const { heap, blocks } = tiled([5, 7, 30])
   heap.free(blocks[0], 1, 1)
   heap.free(blocks[1], 2, 1)
   heap.free(blocks[2], 3, 1)
-  const stretch = findStretch(heap, 32, 8, admit(1, 1, 1))!
-  assert.deepEqual([stretch.start, blocksOf(heap, stretch)], [0, blocks])
-  take(heap, heap.takeWindow(findStretch(heap, 26, 16, admit(0, 1, 1))!, 1))
+  const run = findAdmittedRun(heap, 32, 8, admit(1, 1, 1))!
+  assert.deepEqual([run.start, blocksOf(heap, run)], [0, blocks])
+  take(heap, heap.takeRun(findAdmittedRun(heap, 26, 16, admit(0, 1, 1))!, 1))
   heap.check()
 })
 
-test('random heaps: a stretch is found exactly when there is one, and taking it loses nothing', () => {
+test('random heaps: a run is found exactly when there is one, and taking it loses nothing', () => {
   const random = new Random(3)
   let found = 0
   for (let round = 0; round < 300; round++) {
@@ -113,12 +113,12 @@ test('random heaps: a stretch is found exactly when there is one, and taking it 
         .split('0')
         .map(run => run.length),
     )
-    assert.equal(findStretch(heap, longest + 1, 1, admission), null)
+    assert.equal(findAdmittedRun(heap, longest + 1, 1, admission), null)
     if (longest === 0) continue
-    const stretch = findStretch(heap, longest, 1, admission)!
-    const taken = take(heap, heap.takeWindow(stretch, 1))
-    assert.ok(usable.subarray(stretch.start, stretch.start + longest).every(one => one === 1))
-    assert.deepEqual([offsetOf(heap, taken), unitsOf(heap, taken)], [stretch.start, longest])
+    const run = findAdmittedRun(heap, longest, 1, admission)!
+    const taken = take(heap, heap.takeRun(run, 1))
+    assert.ok(usable.subarray(run.start, run.start + longest).every(one => one === 1))
+    assert.deepEqual([offsetOf(heap, taken), unitsOf(heap, taken)], [run.start, longest])
     heap.check()
     found++
   }

@@ -1,8 +1,8 @@
 // Free blocks of several keys at once: for a stream that may use blocks of other streams, too. A block keeps its own
 // dependency until it is taken, and what is cut off keeps it as well, so neighbours of different keys never become one
-// free block; but one block can be taken out of a stretch of them.
+// free block; but one block can be taken out of a run of them.
 
-import { type Admission, isAdmitted, type Window } from './free-run.js'
+import { type Admission, type FreeRun, isAdmitted } from './free-run.js'
 import { Double, State, Stride, Word } from './records.js'
 import type { SegregatedFit } from './segregated-fit.js'
 import { CLASSES, classOf } from './size-classes.js'
@@ -55,35 +55,35 @@ export function startIn(heap: SegregatedFit, record: number, alignUnits: number)
 }
 
 /**
- * A place for `units` in neighbouring admitted free blocks, in the shortest stretch of them that has room; null for none.
- * `heap.takeWindow` takes it. Walks every block.
+ * A place for `units` in neighbouring admitted free blocks, in the shortest run of them that has room; null for none.
+ * `heap.takeRun` takes it. Walks every block.
  */
-export function findStretch(
+export function findAdmittedRun(
   heap: SegregatedFit,
   units: number,
   alignUnits: number,
   admission: Admission,
-): Window | null {
+): FreeRun | null {
   const { words } = heap.records
   let admittedUnits = 0
   for (let key = 0; key < heap.keyLimit; key++)
     if (key === 0 || admission[key] > 0) admittedUnits += heap.unitsByKey[key]
   if (admittedUnits < units) return null
-  let best: Window | null = null
+  let best: FreeRun | null = null
   let bestUnits = Infinity
   for (let range = 0; range < heap.firstRecords.limit; range++) {
     for (let record = heap.firstRecords.get(range); record !== 0; ) {
       const first = record
-      let stretchUnits = 0
+      let runUnits = 0
       while (record !== 0 && isAdmitted(heap.records, record, admission)) {
-        stretchUnits += words[record * Stride.words + Word.units]
+        runUnits += words[record * Stride.words + Word.units]
         record = words[record * Stride.words + Word.next]
       }
       const offset = words[first * Stride.words + Word.offset]
       const start = startIn(heap, first, alignUnits)
-      if (start - offset + units <= stretchUnits && stretchUnits < bestUnits) {
+      if (start - offset + units <= runUnits && runUnits < bestUnits) {
         best = { record: blockAt(heap, first, start), range, start, units, absentUnits: 0 }
-        bestUnits = stretchUnits
+        bestUnits = runUnits
       }
       if (record !== 0) record = words[record * Stride.words + Word.next]
     }
@@ -91,8 +91,8 @@ export function findStretch(
   return best
 }
 
-/** The free blocks that a window lies on, in address order. */
-export function blocksOf(heap: SegregatedFit, { record, start, units }: Window): number[] {
+/** The free blocks that a run lies on, in address order. */
+export function blocksOf(heap: SegregatedFit, { record, start, units }: FreeRun): number[] {
   const { words } = heap.records
   const blocks: number[] = []
   let block = record

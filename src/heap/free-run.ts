@@ -1,4 +1,4 @@
-// Where a block fits with the least new memory: a window may lie over gaps and over free blocks that its stream may use,
+// Where a block fits with the least new memory: a run may lie over holes and over free blocks that its stream may use,
 // as long as nothing else lies between.
 
 import { Double, type RecordTable, State, Word } from './records.js'
@@ -10,21 +10,21 @@ import { Double, type RecordTable, State, Word } from './records.js'
 export type Admission = Float64Array
 
 /** No free block is usable, whatever it waits for. */
-export const GAPS_ONLY: Admission = Float64Array.of(-1)
+export const HOLES_ONLY: Admission = Float64Array.of(-1)
 
-/** Where a block can be placed: `absentUnits` of the window have no memory yet. */
-export interface Window {
+/** Where a block can be placed: `absentUnits` of the run have no memory yet. */
+export interface FreeRun {
   readonly range: number
   readonly start: number
   readonly units: number
   readonly absentUnits: number
-  /** the block in which the window starts; true until the heap changes */
+  /** the block in which the run starts; true until the heap changes */
   readonly record: number
 }
 
-/** One search for the best window of `units` over blocks that are admitted; memory comes in whole granules. */
-export class WindowSearch {
-  best: Window | null = null
+/** One search for the best run of `units` over blocks that are admitted; memory comes in whole granules. */
+export class FreeRunSearch {
+  best: FreeRun | null = null
   private readonly words: Int32Array
 
   constructor(
@@ -36,31 +36,31 @@ export class WindowSearch {
     this.words = records.words
   }
 
-  /** Tries every window of the stretch around `gap`, unless an earlier gap belongs to the same stretch. */
-  tryStretch(gap: number): void {
+  /** Tries every place in the longest run around `hole`, unless an earlier hole belongs to the same run. */
+  tryAround(hole: number): void {
     const { words } = this
-    const first = this.stretchStart(gap)
+    const first = this.startOfRun(hole)
     for (let record = first; record !== 0 && this.isUsable(record); record = words[(record << 4) | Word.next]) {
       const start = words[(record << 4) | Word.offset]
       this.try(record, start)
       const last = start + words[(record << 4) | Word.units] - this.units
-      if (!this.isGap(record) && last < start) this.tryEndingWith(record, last)
+      if (!this.isHole(record) && last < start) this.tryEndingWith(record, last)
     }
   }
 
-  /** The first record of the stretch around `gap`, or 0 when another gap of the stretch lies before it. */
-  private stretchStart(gap: number): number {
+  /** The first record of the longest run around `hole`, or 0 when another hole of it lies before. */
+  private startOfRun(hole: number): number {
     const { words } = this
-    let first = gap
-    for (let before = words[(gap << 4) | Word.previous]; before !== 0; before = words[(before << 4) | Word.previous]) {
+    let first = hole
+    for (let before = words[(hole << 4) | Word.previous]; before !== 0; before = words[(before << 4) | Word.previous]) {
       if (!this.isUsable(before)) break
-      if (this.isGap(before)) return 0
+      if (this.isHole(before)) return 0
       first = before
     }
     return first
   }
 
-  /** The window that ends with `record` starts at `start`, in some earlier record of the stretch. */
+  /** The place that ends with `record` starts at `start`, in some earlier record of the run. */
   private tryEndingWith(record: number, start: number): void {
     const { words } = this
     for (let block = record; block !== 0 && this.isUsable(block); block = words[(block << 4) | Word.previous]) {
@@ -70,7 +70,7 @@ export class WindowSearch {
     }
   }
 
-  /** Compares the window from `start`, which lies in `record`, with the best so far. The lowest address wins a tie. */
+  /** Compares the place from `start`, which lies in `record`, with the best so far. The lowest address wins a tie. */
   private try(record: number, start: number): void {
     const { words, best, granuleUnits } = this
     const end = start + this.units
@@ -78,7 +78,7 @@ export class WindowSearch {
     for (let block = record; block !== 0 && this.isUsable(block); block = words[(block << 4) | Word.next]) {
       const from = words[(block << 4) | Word.offset]
       const to = from + words[(block << 4) | Word.units]
-      if (this.isGap(block)) {
+      if (this.isHole(block)) {
         const low = Math.floor(Math.max(from, start) / granuleUnits) * granuleUnits
         const high = Math.min(Math.ceil(Math.min(to, end) / granuleUnits) * granuleUnits, to)
         absentUnits += high - low
@@ -93,12 +93,12 @@ export class WindowSearch {
     }
   }
 
-  private isGap(record: number): boolean {
+  private isHole(record: number): boolean {
     return (this.words[(record << 4) | Word.tag] & 7) === State.absent
   }
 
   private isUsable(record: number): boolean {
-    if (this.isGap(record)) return true
+    if (this.isHole(record)) return true
     return isAdmitted(this.records, record, this.admission)
   }
 }

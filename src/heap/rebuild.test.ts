@@ -99,8 +99,8 @@ function perform(heap: SegregatedFit, operation: Operation): void {
   else if (operation.kind === 'move') heap.rehouse(liveIn(heap)[operation.block])
   else if (operation.kind === 'settle') heap.settle(operation.key, 2)
   else if (operation.kind === 'map') {
-    const window = heap.findWindow(operation.units, new Float64Array([Infinity, Infinity]), GRANULE)
-    if (window !== null) records.revive(heap.takeWindow(window, GRANULE))
+    const run = heap.findRun(operation.units, new Float64Array([Infinity, Infinity]), GRANULE)
+    if (run !== null) records.revive(heap.takeRun(run, GRANULE))
   } else if (operation.kind === 'unmap') {
     const { words } = records
     for (const [, first] of heap.firstRecords) {
@@ -168,8 +168,8 @@ function blockStarts(heap: SegregatedFit): number[] {
   })
 }
 
-/** What can be done next; `withGaps`: with memory that comes and goes. */
-function operationsIn(heap: SegregatedFit, withGaps: boolean): Operation[] {
+/** What can be done next; `withHoles`: with memory that comes and goes. */
+function operationsIn(heap: SegregatedFit, withHoles: boolean): Operation[] {
   const operations: Operation[] = [
     { kind: 'take', units: 1, key: 1, align: 1 },
     { kind: 'take', units: 2, key: 2, align: 1 },
@@ -178,22 +178,22 @@ function operationsIn(heap: SegregatedFit, withGaps: boolean): Operation[] {
   for (const [block] of liveIn(heap).entries()) {
     operations.push({ kind: 'free', block, key: 0, stamp: 0 })
     operations.push({ kind: 'free', block, key: 1, stamp: 1 + block })
-    if (!withGaps) operations.push({ kind: 'free', block, key: 2, stamp: 3 - block })
+    if (!withHoles) operations.push({ kind: 'free', block, key: 2, stamp: 3 - block })
     if (block === 0) operations.push({ kind: 'move', block })
   }
   for (let key = 1; key < KEYS; key++) if (heap.unitsByKey[key] > 0) operations.push({ kind: 'settle', key })
-  if (!withGaps) return operations
+  if (!withHoles) return operations
   for (const units of [1, 3]) operations.push({ kind: 'map', units })
   for (const start of [0, 2]) operations.push({ kind: 'unmap', start })
   return operations
 }
 
 /** Every sequence of `depth` operations, each last one stopped everywhere. */
-function stopEverywhere(withGaps: boolean, depth: number, repairsToo: boolean): number {
+function stopEverywhere(withHoles: boolean, depth: number, repairsToo: boolean): number {
   let stopped = 0
   const extend = (buffer: ArrayBuffer, left: number) => {
     const { heap } = heapIn(buffer)
-    for (const operation of operationsIn(heap, withGaps)) {
+    for (const operation of operationsIn(heap, withHoles)) {
       const copy = buffer.slice(0)
       const before = unitsOf(heap)
       const stops = stopsOf(copy, watched => perform(watched, operation))
@@ -212,7 +212,7 @@ function stopEverywhere(withGaps: boolean, depth: number, repairsToo: boolean): 
     }
   }
   const buffer = new ArrayBuffer(BYTES)
-  heapIn(buffer).heap.addRange(0, 0, UNITS, withGaps ? 'absent' : 'free')
+  heapIn(buffer).heap.addRange(0, 0, UNITS, withHoles ? 'absent' : 'free')
   extend(buffer, depth)
   return stopped
 }

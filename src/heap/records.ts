@@ -23,7 +23,7 @@ export const enum Word {
   previous = 3,
   next = 4,
   /**
-   * neighbours in the bin (free blocks) or in the list of gaps (absent ones), 0 at the ends; of a block on its way between
+   * neighbours in the bin (free blocks) or in the list of holes (absent ones), 0 at the ends; of a block on its way between
    * threads the first is the generation of its stream
    */
   binPrevious = 5,

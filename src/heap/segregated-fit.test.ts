@@ -133,17 +133,17 @@ function only(key: number): Float64Array {
   return new Float64Array(key + 1).fill(Infinity, key)
 }
 
-/** Gives memory to the granules of the best window and takes it. */
+/** Gives memory to the granules of the best run and takes it. */
 function map(heap: SegregatedFit, units: number, key: number, granuleUnits: number): number {
-  const window = heap.findWindow(units, only(key), granuleUnits)
-  if (window === null) return 0
-  const record = heap.takeWindow(window, granuleUnits)
+  const run = heap.findRun(units, only(key), granuleUnits)
+  if (run === null) return 0
+  const record = heap.takeRun(run, granuleUnits)
   heap.records.setState(record, State.live)
-  assert.deepEqual([offsetOf(heap, record), unitsOf(heap, record)], [window.start, units])
+  assert.deepEqual([offsetOf(heap, record), unitsOf(heap, record)], [run.start, units])
   return record
 }
 
-test('memory comes to gaps and leaves free blocks', () => {
+test('memory comes to holes and leaves free blocks', () => {
   const heap = newHeap(100, 'absent')
   assert.equal(take(heap, 1), 0)
   const block = map(heap, 27, 0, 10)
@@ -154,19 +154,19 @@ test('memory comes to gaps and leaves free blocks', () => {
   heap.decommit(free, 10, 10)
   heap.check()
   assert.equal(heap.absentUnits, 80)
-  const window = heap.findWindow(30, only(0), 10)
-  assert.deepEqual([window?.start, window?.absentUnits], [0, 10], 'filling the hole needs the least')
+  const run = heap.findRun(30, only(0), 10)
+  assert.deepEqual([run?.start, run?.absentUnits], [0, 10], 'filling the hole needs the least')
   assert.equal(offsetOf(heap, map(heap, 30, 0, 10)), 0)
   heap.check()
 })
 
-test('a window ends with a free block when that needs less memory', () => {
+test('a run ends with a free block when that needs less memory', () => {
   const heap = newHeap(100, 'absent')
   const [low, high] = [map(heap, 10, 0, 10), map(heap, 50, 0, 10)]
   const rest = heap.free(high, 0, 0)
   heap.decommit(rest, 10, 20)
-  const window = heap.findWindow(35, only(0), 10)
-  assert.deepEqual([window?.start, window?.absentUnits], [25, 10], 'from 10 it would need 20')
+  const run = heap.findRun(35, only(0), 10)
+  assert.deepEqual([run?.start, run?.absentUnits], [25, 10], 'from 10 it would need 20')
   heap.free(low, 0, 0)
 })
 
@@ -248,9 +248,9 @@ test(`random programs against a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} 
       const units = random.logUniform(1, 300)
       let record = take(heap, units, key, random.below(8) === 0 ? 16 : 1)
       if (record === 0 && random.below(2) === 0) {
-        const window = heap.findWindow(units, only(key), GRANULE)
+        const run = heap.findRun(units, only(key), GRANULE)
         record = map(heap, units, key, GRANULE)
-        for (let unit = window?.start ?? 0; record !== 0 && unit < window!.start + units; unit++) {
+        for (let unit = run?.start ?? 0; record !== 0 && unit < run!.start + units; unit++) {
           if (mapped[Math.floor(unit / GRANULE)]++ === 0) counts.mapped++
           mapped[Math.floor(unit / GRANULE)] = 1
         }

@@ -5,13 +5,13 @@
 //
 // The file is long because splitting, merging and binning share the same private state.
 //
-// Besides free and taken blocks a range has gaps: addresses without memory behind them. `findWindow` says where a
-// block fits with the least new memory, `takeWindow` puts it there, and `decommit` makes a gap of idle memory.
+// Besides free and taken blocks a range has holes: addresses without memory behind them. `findRun` says where a
+// block fits with the least new memory, `takeRun` puts it there, and `decommit` makes a hole of idle memory.
 
 import { assert } from '../base/assert.js'
 import { Region } from '../base/region.js'
 import { checkHeap } from './check.js'
-import { type Admission, type Window, WindowSearch } from './free-run.js'
+import { type Admission, type FreeRun, FreeRunSearch } from './free-run.js'
 import { Ranges } from './ranges.js'
 import { Double, type RecordTable, State, Stride, Word } from './records.js'
 import { CLASS_GROUPS, CLASSES, classOf } from './size-classes.js'
@@ -46,8 +46,8 @@ export class SegregatedFit {
   private groups: Int32Array
   private bins: Int32Array
   private readonly totals: Float64Array
-  /** the first record in the list of gaps */
-  private readonly gaps: Int32Array
+  /** the first record in the list of holes */
+  private readonly holes: Int32Array
 
   /** In `fixed`, which whoever made it has cleared, there is room for that many keys and ranges; without it, for any. */
   constructor(
@@ -58,7 +58,7 @@ export class SegregatedFit {
     const region = fixed?.region ?? new Region(new ArrayBuffer(ONE_KEY_BYTES))
     this.totals = region.float64(Total.words)
     this.unitsByKey = region.float64(this.keys)
-    this.gaps = region.int32(1)
+    this.holes = region.int32(1)
     this.heads = region.int32(this.keys * HEADS_OF_KEY)
     this.groups = region.int32(this.keys)
     this.bins = region.int32(this.keys * GROUPS_OF_KEY)
@@ -75,9 +75,9 @@ export class SegregatedFit {
     return this.totals[Total.all]
   }
 
-  /** A gap, which leads to the others through Word.binNext; 0 for none. */
-  get firstGap(): number {
-    return this.gaps[0]
+  /** A hole, which leads to the others through Word.binNext; 0 for none. */
+  get firstHole(): number {
+    return this.holes[0]
   }
 
   /** Adds `units` of addresses from `start` as range number `range`, with memory behind them or without. */
@@ -96,7 +96,7 @@ export class SegregatedFit {
     this.firstRecords.set(range, record, units)
     this.totals[Total.all] += units
     if (state === 'free') this.insert(record)
-    else this.insertGap(record)
+    else this.insertHole(record)
     return record
   }
 
@@ -106,7 +106,7 @@ export class SegregatedFit {
     const base = record << 4
     assert(words[base | Word.previous] === 0 && words[base | Word.next] === 0, 'a range that goes away is one block')
     if ((words[base | Word.tag] & STATE_MASK) === State.free) this.remove(record)
-    else this.removeGap(record)
+    else this.removeHole(record)
     this.totals[Total.all] -= words[base | Word.units]
     this.firstRecords.delete(words[base | Word.range])
     this.records.release(record)
@@ -186,42 +186,42 @@ export class SegregatedFit {
   }
 
   /**
-   * Memory has come to every granule of the window that had none: takes the window, as `allocate` takes a block. What
-   * the new granules hold beside the window becomes free. To be called before the heap changes after `findWindow`.
+   * Memory has come to every granule of the run that had none: takes the run, as `allocate` takes a block. What
+   * the new granules hold beside the run becomes free. To be called before the heap changes after `findRun`.
    */
-  takeWindow(window: Window, granuleUnits: number): number {
-    const end = window.start + window.units
-    const record = this.takePart(window.record, window.start, end, granuleUnits)
+  takeRun(run: FreeRun, granuleUnits: number): number {
+    const end = run.start + run.units
+    const record = this.takePart(run.record, run.start, end, granuleUnits)
     this.records.setState(record, State.live)
     for (let reached = this.end(record); reached < end; reached = this.end(record)) {
       this.takePart(this.records.words[(record << 4) | Word.next], reached, end, granuleUnits)
       this.absorbNext(record)
     }
-    const before = window.start - this.records.words[(record << 4) | Word.offset]
+    const before = run.start - this.records.words[(record << 4) | Word.offset]
     const taken = before === 0 ? record : this.split(record, before)
     if (before !== 0) this.free(record, 0, 0)
-    if (this.end(taken) > end) this.free(this.split(taken, window.units), 0, 0)
+    if (this.end(taken) > end) this.free(this.split(taken, run.units), 0, 0)
     return taken
   }
 
-  /** Memory is leaving `units` from `start` inside the free block `record`; they become, or join, a gap. */
+  /** Memory is leaving `units` from `start` inside the free block `record`; they become, or join, a hole. */
   decommit(record: number, start: number, units: number): void {
     this.remove(record)
-    let gap = this.splitFront(record, start)
-    this.splitTail(gap, units)
-    this.records.setState(gap, State.absent)
-    const previous = this.records.words[(gap << 4) | Word.previous]
+    let hole = this.splitFront(record, start)
+    this.splitTail(hole, units)
+    this.records.setState(hole, State.absent)
+    const previous = this.records.words[(hole << 4) | Word.previous]
     if (previous !== 0 && this.records.state(previous) === State.absent) {
-      this.removeGap(previous)
+      this.removeHole(previous)
       this.absorbNext(previous)
-      gap = previous
+      hole = previous
     }
-    const next = this.records.words[(gap << 4) | Word.next]
+    const next = this.records.words[(hole << 4) | Word.next]
     if (next !== 0 && this.records.state(next) === State.absent) {
-      this.removeGap(next)
-      this.absorbNext(gap)
+      this.removeHole(next)
+      this.absorbNext(hole)
     }
-    this.insertGap(gap)
+    this.insertHole(hole)
   }
 
   /** Moves a taken block to a fresh record, because the generations of its own are spent. */
@@ -244,13 +244,13 @@ export class SegregatedFit {
   }
 
   /**
-   * The place for `units` that needs the least new memory, counted in whole granules, among stretches of gaps and of
-   * free blocks that are admitted; null when no stretch is long enough.
+   * The place for `units` that needs the least new memory, counted in whole granules, among runs of holes and of
+   * free blocks that are admitted; null when no run is long enough.
    */
-  findWindow(units: number, admission: Admission, granuleUnits: number): Window | null {
-    const search = new WindowSearch(this.records, units, admission, granuleUnits)
+  findRun(units: number, admission: Admission, granuleUnits: number): FreeRun | null {
+    const search = new FreeRunSearch(this.records, units, admission, granuleUnits)
     const { words } = this.records
-    for (let gap = this.firstGap; gap !== 0; gap = words[(gap << 4) | Word.binNext]) search.tryStretch(gap)
+    for (let hole = this.firstHole; hole !== 0; hole = words[(hole << 4) | Word.binNext]) search.tryAround(hole)
     return search.best
   }
 
@@ -295,7 +295,7 @@ export class SegregatedFit {
    */
   rebuild(isBlock: Uint8Array): void {
     const { words } = this.records
-    for (const array of [this.heads, this.groups, this.bins, this.gaps, this.totals, this.unitsByKey]) array.fill(0)
+    for (const array of [this.heads, this.groups, this.bins, this.holes, this.totals, this.unitsByKey]) array.fill(0)
     for (const [range, first] of this.firstRecords) {
       const units = this.firstRecords.unitsOf(range)
       this.totals[Total.all] += units
@@ -306,7 +306,7 @@ export class SegregatedFit {
         if (state === State.free) {
           this.absorbFree(record)
           this.insert(record)
-        } else if (state === State.absent) this.insertGap(record)
+        } else if (state === State.absent) this.insertHole(record)
       }
     }
   }
@@ -372,12 +372,12 @@ export class SegregatedFit {
     return 0
   }
 
-  /** Takes what lies between `start` and `end` out of a free block, or whole granules around that out of a gap. */
+  /** Takes what lies between `start` and `end` out of a free block, or whole granules around that out of a hole. */
   private takePart(record: number, start: number, end: number, granuleUnits: number): number {
     const absent = this.records.state(record) === State.absent
     let to = Math.min(end, this.end(record))
     if (absent) {
-      this.removeGap(record)
+      this.removeHole(record)
       start = Math.floor(start / granuleUnits) * granuleUnits
       to = Math.ceil(to / granuleUnits) * granuleUnits
     } else this.remove(record)
@@ -407,7 +407,7 @@ export class SegregatedFit {
 
   /** A part that was cut off goes where the whole came from, with the dependency of the whole. */
   private putBack(record: number, absent: boolean): void {
-    if (absent) this.insertGap(record)
+    if (absent) this.insertHole(record)
     else this.insert(record)
   }
 
@@ -504,29 +504,29 @@ export class SegregatedFit {
     this.unitsByKey[key] -= units
   }
 
-  private insertGap(record: number): void {
+  private insertHole(record: number): void {
     const words = this.records.words
     const base = record << 4
     words[base | Word.tag] = (words[base | Word.tag] & ~STATE_MASK) | State.absent
     words[base | Word.binPrevious] = 0
-    words[base | Word.binNext] = this.gaps[0]
-    if (this.gaps[0] !== 0) words[(this.gaps[0] << 4) | Word.binPrevious] = record
-    this.gaps[0] = record
+    words[base | Word.binNext] = this.holes[0]
+    if (this.holes[0] !== 0) words[(this.holes[0] << 4) | Word.binPrevious] = record
+    this.holes[0] = record
     this.totals[Total.absent] += words[base | Word.units]
   }
 
-  private removeGap(record: number): void {
+  private removeHole(record: number): void {
     const words = this.records.words
     const base = record << 4
     const previous = words[base | Word.binPrevious]
     const next = words[base | Word.binNext]
     if (next !== 0) words[(next << 4) | Word.binPrevious] = previous
     if (previous !== 0) words[(previous << 4) | Word.binNext] = next
-    else this.gaps[0] = next
+    else this.holes[0] = next
     this.totals[Total.absent] -= words[base | Word.units]
   }
 
-  /** Sizes and neighbours to the left follow from offsets and neighbours to the right. Gaps that were to be one become it. */
+  /** Sizes and neighbours to the left follow from offsets and neighbours to the right. Holes that were to be one become it. */
   private mendChain(first: number, end: number): void {
     const { words, doubles } = this.records
     let previous = 0

@@ -5,7 +5,7 @@ import { formatBytes, MiB } from '../../base/bytes.js'
 import { CudaError } from '../../base/errors.js'
 import { RESULT } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
-import type { Admission, Window } from '../../heap/free-run.js'
+import type { Admission, FreeRun } from '../../heap/free-run.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolAccess } from '../access.js'
@@ -51,8 +51,8 @@ export interface Backing {
    * nothing lost.
    */
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number
-  /** Where `grow` would put such a block among free blocks and gaps; null where it takes a segment of its own. */
-  windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null
+  /** Where `grow` would put such a block among free blocks and holes; null where it takes a segment of its own. */
+  runFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null
   /**
    * Whether `grow` would find memory with `newBytes` from the device, if the host had seen complete, by key, all stamps up to
    * `settled`. May say yes where the driver would not.

@@ -1,6 +1,6 @@
 // Which granules hold no block and are no longer used by any work, so that they can be unmapped.
 
-import { type Admission, isAdmitted, type Window } from '../../heap/free-run.js'
+import { type Admission, type FreeRun, isAdmitted } from '../../heap/free-run.js'
 import { State, Stride, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf } from '../../heap/size-classes.js'
@@ -23,7 +23,7 @@ export class IdleGranules {
   constructor(private readonly granuleUnits: number) {}
 
   /** Up to `most` neighbouring whole granules of free blocks whose last use is known complete; smaller blocks first. */
-  find(reservation: Reservation, most: number, avoid: Window | null) {
+  find(reservation: Reservation, most: number, avoid: FreeRun | null) {
     const { heap } = reservation
     const { words } = heap.records
     for (let key = 0; key < heap.keyLimit; key++) {
@@ -42,7 +42,7 @@ export class IdleGranules {
     return null
   }
 
-  private granulesOf(reservation: Reservation, record: number, key: number, most: number, avoid: Window | null) {
+  private granulesOf(reservation: Reservation, record: number, key: number, most: number, avoid: FreeRun | null) {
     const { words } = reservation.heap.records
     const start = words[record * Stride.words + Word.offset]
     const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)
@@ -58,11 +58,11 @@ export class IdleGranules {
     return count === 0 ? null : { record, granule: end - count, count }
   }
 
-  /** Whole granules of free blocks outside the window whose last use is among what is settled. */
-  countAfter(reservations: readonly Reservation[], window: Window, settled: Admission): number {
+  /** Whole granules of free blocks outside the run whose last use is among what is settled. */
+  countAfter(reservations: readonly Reservation[], run: FreeRun, settled: Admission): number {
     let idle = 0
-    const from = Math.floor(window.start / this.granuleUnits)
-    const to = Math.ceil((window.start + window.units) / this.granuleUnits)
+    const from = Math.floor(run.start / this.granuleUnits)
+    const to = Math.ceil((run.start + run.units) / this.granuleUnits)
     reservations.forEach(({ heap, uses }, range) => {
       const { words } = heap.records
       for (let record = heap.firstRecords.get(range); record !== 0; record = words[record * Stride.words + Word.next]) {
@@ -70,7 +70,7 @@ export class IdleGranules {
         const start = words[record * Stride.words + Word.offset]
         const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)
         for (let granule = Math.ceil(start / this.granuleUnits); granule < end; granule++) {
-          if (range === window.range && granule >= from && granule < to) continue
+          if (range === run.range && granule >= from && granule < to) continue
           const key = uses.keys[granule]
           const isIdle =
             key === SEVERAL

@@ -71,7 +71,7 @@ export class SegmentBacking implements Backing {
     return this.segments.length < most || this.segments.includes(null) ? 0 : most
   }
 
-  windowFor(): null {
+  runFor(): null {
     return null
   }
 
@@ -155,7 +155,7 @@ export class SegmentBacking implements Backing {
         record !== 0;
         record = words[record * Stride.words + Word.next]
       ) {
-        assert(segment.heap.records.state(record) !== State.absent, 'a segment has no gaps')
+        assert(segment.heap.records.state(record) !== State.absent, 'a segment has no holes')
         units += words[record * Stride.words + Word.units]
       }
       assert(units * UNIT_BYTES === segment.bytes, 'blocks tile their segment')

@@ -7,7 +7,7 @@ import { assert } from '../../base/assert.js'
 import { CudaError } from '../../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
-import { type Admission, GAPS_ONLY, type Window } from '../../heap/free-run.js'
+import { type Admission, type FreeRun, HOLES_ONLY } from '../../heap/free-run.js'
 import { State, Stride, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
@@ -30,7 +30,7 @@ import { RemapBudget } from './remap-budget.js'
 const MOST_OVER_USE = 1.25
 /**
  * Other threads may change the heap during a driver call. If they take our place, we retry with the same memory. The last attempt uses
- * gaps only: no other thread can take those.
+ * holes only: no other thread can take those.
  */
 const MOST_ATTEMPTS = 4
 /** How many times the device's memory each range has in addresses. */
@@ -94,11 +94,11 @@ export class VirtualBacking implements Backing {
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
     const { isShared } = this.heaps
     for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-      const places = attempt === MOST_ATTEMPTS - 1 ? GAPS_ONLY : admission
-      const window = this.windowFor(heap, units, alignUnits, places)
-      if (window === null) return 0
-      const reservation = this.reservations[window.range]
-      if (!this.gather(this.uncommitted(reservation, window).length, reservation, window, mostBytes)) return 0
+      const places = attempt === MOST_ATTEMPTS - 1 ? HOLES_ONLY : admission
+      const run = this.runFor(heap, units, alignUnits, places)
+      if (run === null) return 0
+      const reservation = this.reservations[run.range]
+      if (!this.gather(this.uncommitted(reservation, run).length, reservation, run, mostBytes)) return 0
       // Recycling has changed the heap, and may have made a better place.
       const place = this.placeFor(heap, units, alignUnits, places)
       const granules = place === null ? [] : this.uncommitted(reservation, place)
@@ -111,7 +111,7 @@ export class VirtualBacking implements Backing {
         }
         if (!isShared || isSame(place, this.placeFor(heap, units, alignUnits, places))) {
           for (const granule of granules) reservation.committed[granule] = 1
-          const record = heap.takeWindow(place, this.granuleUnits)
+          const record = heap.takeRun(place, this.granuleUnits)
           heap.records.claim(record) // whoever mends the heap while the driver is called leaves it alone
           return record
         }
@@ -122,8 +122,8 @@ export class VirtualBacking implements Backing {
     return 0
   }
 
-  windowFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null {
-    return heap.findWindow(units + alignUnits - 1, admission, this.granuleUnits)
+  runFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null {
+    return heap.findRun(units + alignUnits - 1, admission, this.granuleUnits)
   }
 
   couldGrow(
@@ -134,11 +134,11 @@ export class VirtualBacking implements Backing {
     settled: Admission,
     newBytes: number,
   ): boolean {
-    const window = this.windowFor(heap, units, alignUnits, admission)
-    if (window === null) return false
-    const missing = this.uncommitted(this.reservations[window.range], window).length
+    const run = this.runFor(heap, units, alignUnits, admission)
+    if (run === null) return false
+    const missing = this.uncommitted(this.reservations[run.range], run).length
     const more = Math.floor(newBytes / this.stepBytes) + this.spare.length + this.stranded.length
-    return more >= missing || more + this.idle.countAfter(this.reservations, window, settled) >= missing
+    return more >= missing || more + this.idle.countAfter(this.reservations, run, settled) >= missing
   }
 
   trim(keepBytes: number): void {
@@ -201,7 +201,7 @@ export class VirtualBacking implements Backing {
         const last = Math.ceil(
           (words[record * Stride.words + Word.offset] + words[record * Stride.words + Word.units]) / this.granuleUnits,
         )
-        const story = absent ? 'a gap lies on granules without memory' : 'blocks lie on granules with memory'
+        const story = absent ? 'a hole lies on granules without memory' : 'blocks lie on granules with memory'
         const sum = committed.subarray(first, last).reduce((total, one) => total + one, 0)
         assert(sum === (absent ? 0 : last - first), story)
       }
@@ -224,18 +224,18 @@ export class VirtualBacking implements Backing {
     }
   }
 
-  /** The granules of a window that its heap has no memory for. */
-  private uncommitted(reservation: Reservation, window: Window): number[] {
+  /** The granules of a run that its heap has no memory for. */
+  private uncommitted(reservation: Reservation, run: FreeRun): number[] {
     const granules: number[] = []
-    const end = Math.ceil((window.start + window.units) / this.granuleUnits)
-    for (let granule = Math.floor(window.start / this.granuleUnits); granule < end; granule++) {
+    const end = Math.ceil((run.start + run.units) / this.granuleUnits)
+    for (let granule = Math.floor(run.start / this.granuleUnits); granule < end; granule++) {
       if (reservation.committed[granule] === 0) granules.push(granule)
     }
     return granules
   }
 
   /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
-  private gather(count: number, target: Reservation, window: Window, mostBytes: number): boolean {
+  private gather(count: number, target: Reservation, run: FreeRun, mostBytes: number): boolean {
     this.unmapStranded()
     if (
       this.spare.length < count &&
@@ -244,7 +244,7 @@ export class VirtualBacking implements Backing {
     )
       this.createSpare(count, mostBytes)
     if (this.spare.length < count) {
-      const moved = this.recycle(count - this.spare.length, target, window)
+      const moved = this.recycle(count - this.spare.length, target, run)
       this.recycledGranules += moved
       this.remapBudget.note(moved)
     }
@@ -324,11 +324,11 @@ export class VirtualBacking implements Backing {
     }
   }
 
-  /** Unmaps up to `count` idle granules outside the window; they become spare. Returns how many. */
-  private recycle(count: number, target: Reservation | null, window: Window | null): number {
+  /** Unmaps up to `count` idle granules outside the run; they become spare. Returns how many. */
+  private recycle(count: number, target: Reservation | null, run: FreeRun | null): number {
     let recycled = 0
     for (const reservation of this.reservations) {
-      const avoid = reservation === target ? window : null
+      const avoid = reservation === target ? run : null
       while (recycled < count) {
         const idle = this.idle.find(reservation, count - recycled, avoid)
         if (idle === null) break
@@ -375,20 +375,20 @@ export class VirtualBacking implements Backing {
     this.reservedBytes -= this.stepBytes
   }
 
-  /** The window for a block, from a multiple of `alignUnits` on. */
-  private placeFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): Window | null {
-    const window = this.windowFor(heap, units, alignUnits, admission)
-    return window === null || alignUnits === 1 ? window : this.aligned(heap, window, units, alignUnits)
+  /** The run for a block, from a multiple of `alignUnits` on. */
+  private placeFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null {
+    const run = this.runFor(heap, units, alignUnits, admission)
+    return run === null || alignUnits === 1 ? run : this.aligned(heap, run, units, alignUnits)
   }
 
-  /** The part of a window that starts at a multiple of `alignUnits`. */
-  private aligned(heap: SegregatedFit, window: Window, units: number, alignUnits: number): Window {
-    const start = Math.ceil(window.start / alignUnits) * alignUnits
+  /** The part of a run that starts at a multiple of `alignUnits`. */
+  private aligned(heap: SegregatedFit, run: FreeRun, units: number, alignUnits: number): FreeRun {
+    const start = Math.ceil(run.start / alignUnits) * alignUnits
     const { words } = heap.records
-    let record = window.record
+    let record = run.record
     while (words[record * Stride.words + Word.offset] + words[record * Stride.words + Word.units] <= start)
       record = words[record * Stride.words + Word.next]
-    return { ...window, start, units, record }
+    return { ...run, start, units, record }
   }
 }
 
@@ -408,10 +408,8 @@ function* runsOf(granules: readonly number[]): Generator<[first: number, count: 
   }
 }
 
-function isSame(window: Window, other: Window | null): boolean {
-  return (
-    other !== null && window.record === other.record && window.start === other.start && window.range === other.range
-  )
+function isSame(run: FreeRun, other: FreeRun | null): boolean {
+  return other !== null && run.record === other.record && run.start === other.start && run.range === other.range
 }
 
 function unlessRefused(work: () => void): void {

@@ -2,7 +2,7 @@
 // tried for a request that the heap cannot serve is miss-ladder.ts.
 
 import { CudaError, DeviceLostError, type StreamMemory } from '../../base/errors.js'
-import { GAPS_ONLY } from '../../heap/free-run.js'
+import { HOLES_ONLY } from '../../heap/free-run.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { CLASSES, classOf, UNIT_BYTES } from '../../heap/size-classes.js'
@@ -177,7 +177,7 @@ export class CentralHeap {
     const { backing } = this
     const mostBytes = Math.min(backing.limitBytes, backing.reservedBytes + units * UNIT_BYTES)
     if (heap.freeUnits >= units) return
-    const record = relaxed(this.clocks.context.activate(), () => backing.grow(heap, units, 1, GAPS_ONLY, mostBytes))
+    const record = relaxed(this.clocks.context.activate(), () => backing.grow(heap, units, 1, HOLES_ONLY, mostBytes))
     if (record !== 0) heap.free(record, 0, 0)
   }
 
@@ -222,7 +222,7 @@ export class CentralHeap {
     return slots.filter(({ pendingBytes, cachedBytes }) => pendingBytes + cachedBytes > 0)
   }
 
-  /** The longest stretch of free blocks, whatever they wait for; walks every block. */
+  /** The longest run of free blocks, whatever they wait for; walks every block. */
   longestFreeBytes(): number {
     const { words } = this.records
     let longest = 0

@@ -7,7 +7,7 @@
 // comes after mark a, and when the host sees mark b complete, a is complete: stamp b says all that a said, and a can be
 // forgotten. The same holds for a granule of memory, whose last use is then B's. A part that B does not take keeps a.
 
-import { blocksOf, findAdmitted, findStretch, startIn } from '../../heap/cross-key.js'
+import { blocksOf, findAdmitted, findAdmittedRun, startIn } from '../../heap/cross-key.js'
 import type { Admission } from '../../heap/free-run.js'
 import { Double, type RecordTable, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
@@ -77,16 +77,16 @@ export class CrossStreamReuse {
   }
 
   /** The same, a part of neighbouring blocks. */
-  takeStretch(heap: SegregatedFit, units: number, alignUnits: number): number {
-    const stretch = findStretch(heap, units, alignUnits, this.admission)
-    return stretch === null ? 0 : heap.takeWindow(stretch, 1)
+  takeRun(heap: SegregatedFit, units: number, alignUnits: number): number {
+    const run = findAdmittedRun(heap, units, alignUnits, this.admission)
+    return run === null ? 0 : heap.takeRun(run, 1)
   }
 
   /** Makes the stream of a slot wait for what it takes to use some block, or some neighbouring blocks; 0 where there are none. */
   takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
     const { words, doubles } = this.records
     const block = findAdmitted(heap, units, alignUnits, ALL)
-    if (block === 0) return this.takeStretchByWaiting(heap, units, alignUnits, slot)
+    if (block === 0) return this.takeRunByWaiting(heap, units, alignUnits, slot)
     const key = words[(block << 4) | Word.key]
     const stamp = doubles[(block << 3) | Double.stamp]
     // First of all out of the heap, where another thread might take it while the driver is called.
@@ -102,11 +102,11 @@ export class CrossStreamReuse {
     return record
   }
 
-  private takeStretchByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    const stretch = findStretch(heap, units, alignUnits, ALL)
-    if (stretch === null) return 0
-    const uses = this.usesOf(blocksOf(heap, stretch))
-    const record = heap.takeWindow(stretch, 1)
+  private takeRunByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+    const run = findAdmittedRun(heap, units, alignUnits, ALL)
+    if (run === null) return 0
+    const uses = this.usesOf(blocksOf(heap, run))
+    const record = heap.takeRun(run, 1)
     this.records.claim(record)
     try {
       for (const use of uses) this.waitFor(slot, use.slot, use.stamp)
@@ -118,12 +118,12 @@ export class CrossStreamReuse {
   }
 
   /** Makes the stream of a slot wait where that lets a block be placed with less new memory; returns whether it does. */
-  waitForWindow(backing: Backing, heap: SegregatedFit, units: number, alignUnits: number, slot: number): boolean {
-    const window = backing.windowFor(heap, units, alignUnits, ALL)
-    if (window === null) return false
-    const without = backing.windowFor(heap, units, alignUnits, this.look(slot))
-    if (without !== null && without.absentUnits <= window.absentUnits) return false
-    for (const use of this.usesOf(blocksOf(heap, window))) this.waitFor(slot, use.slot, use.stamp)
+  waitForRun(backing: Backing, heap: SegregatedFit, units: number, alignUnits: number, slot: number): boolean {
+    const run = backing.runFor(heap, units, alignUnits, ALL)
+    if (run === null) return false
+    const without = backing.runFor(heap, units, alignUnits, this.look(slot))
+    if (without !== null && without.absentUnits <= run.absentUnits) return false
+    for (const use of this.usesOf(blocksOf(heap, run))) this.waitFor(slot, use.slot, use.stamp)
     return true
   }
 

@@ -1,7 +1,7 @@
 // The last step of a miss: waiting on the host. Of the marks that freed blocks depend on it waits for a few that are enough
 // for the request, none older and no more than it takes, so that the rest of the work goes on unnoticed.
 
-import { findAdmitted, findStretch } from '../../heap/cross-key.js'
+import { findAdmitted, findAdmittedRun } from '../../heap/cross-key.js'
 import type { Admission } from '../../heap/free-run.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, type Mark, MOST_STREAMS } from '../../order/clocks.js'
@@ -76,7 +76,7 @@ export class HostWait {
     const end = heap === central.small ? SMALL_UNITS : Infinity
     return (
       findAdmitted(heap, units, alignUnits, admission) !== 0 ||
-      findStretch(heap, units, alignUnits, admission) !== null ||
+      findAdmittedRun(heap, units, alignUnits, admission) !== null ||
       central.deferred.wouldFree((units + alignUnits - 1) * UNIT_BYTES, end * UNIT_BYTES, settled) ||
       central.backing.couldGrow(heap, units, alignUnits, admission, settled, newBytes)
     )

@@ -15,7 +15,7 @@ export interface Shortage {
   readonly blockBytes: number
   readonly stats: PoolStats
   readonly streams: readonly StreamMemory[]
-  /** the longest stretch of free blocks */
+  /** the longest run of free blocks */
   readonly largestFreeBytes: number
   readonly deviceFreeBytes: number
   readonly deviceTotalBytes: number

@@ -113,7 +113,7 @@ export class SlowPath {
     if (central.ask() && central.settleKnown() > 0) record = this.takeKnown(miss)
     const drains = !this.caches.isEmpty && this.caches.isWorthDraining
     if (record === 0 && drains) record = this.takeDrained(miss, crossStreamReuse !== 'wait-before-grow')
-    else if (record === 0) record = crossStream.takeStretch(heap, units, alignUnits)
+    else if (record === 0) record = crossStream.takeRun(heap, units, alignUnits)
     if (record === 0 && crossStreamReuse === 'wait-before-grow') {
       record = this.takeByWaiting(miss)
       if (record !== 0) return record
@@ -128,7 +128,7 @@ export class SlowPath {
     if (record === 0) record = this.takeAnywhere(elsewhere)
     if (record === 0 && crossStreamReuse === 'wait-before-oom') {
       record = this.takeByWaiting(miss)
-      if (record === 0 && crossStream.waitForWindow(central.backing, heap, units, alignUnits, slot))
+      if (record === 0 && crossStream.waitForRun(central.backing, heap, units, alignUnits, slot))
         record = this.grow(miss)
       if (record === 0) record = this.takeByWaiting(elsewhere)
     }
@@ -141,7 +141,7 @@ export class SlowPath {
   /** A free block that the stream may use now, or a part of neighbouring ones. */
   private takeAnywhere(miss: Miss): number {
     const { heap, units, alignUnits } = miss
-    return this.takeKnown(miss) || this.central.crossStream.takeStretch(heap, units, alignUnits)
+    return this.takeKnown(miss) || this.central.crossStream.takeRun(heap, units, alignUnits)
   }
 
   /**
@@ -157,7 +157,7 @@ export class SlowPath {
       central.settle()
       record = this.takeKnown(miss)
     }
-    if (record === 0) record = central.crossStream.takeStretch(heap, units, alignUnits)
+    if (record === 0) record = central.crossStream.takeRun(heap, units, alignUnits)
     if (record === 0 && !(sparing && central.cachesMany(other)) && central.drain(other) > 0) central.settle()
     return record
   }

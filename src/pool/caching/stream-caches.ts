@@ -405,7 +405,7 @@ export class StreamCaches implements BlockCache {
     return 0
   }
 
-  /** See Slots. Of the stretches looked at, around larger blocks first, the one that is the least too long is taken. */
+  /** See BlockCache. Of the runs looked at, around larger blocks first, the one that is the least too long is taken. */
   takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
     const many = this.cachesMany(slot, first, end)
     if (first < LARGE_CLASS) this.shares[slot].manySmall = many
@@ -421,15 +421,15 @@ export class StreamCaches implements BlockCache {
       if (best !== this.bottom && (looks >= LOOKS || bestUnits <= goodUnits)) break
       for (let block = this.stacks[row | sizeClass].top; block !== this.bottom; block = block.below!, looks++) {
         if (block.units >= bestUnits) continue
-        const stretch = this.stretch(block, units, null)
-        if (stretch < units || stretch >= bestUnits) continue
+        const run = this.run(block, units, null)
+        if (run < units || run >= bestUnits) continue
         best = block
-        bestUnits = stretch
+        bestUnits = run
       }
     }
     if (best === this.bottom) return NO_RECORDS
     const taken: number[] = []
-    this.stretch(best, units, taken)
+    this.run(best, units, taken)
     for (const record of taken) {
       const block = this.blockOf(record)
       this.remove(block.stack!, block)
@@ -439,7 +439,7 @@ export class StreamCaches implements BlockCache {
     return taken
   }
 
-  /** See Slots. */
+  /** See BlockCache. */
   cachesMany(slot: number, first: number, end: number): boolean {
     if (this.shares[slot].stacks.length < MANY_STACKS) return false
     const row = slot << Shift.stream
@@ -502,7 +502,7 @@ export class StreamCaches implements BlockCache {
   }
 
   /** The units of a cached block and its neighbours, as far as they are cached or free for the stream and needed for `units`. */
-  private stretch(block: Block, units: number, cached: number[] | null): number {
+  private run(block: Block, units: number, cached: number[] | null): number {
     const { words } = this.records
     const base = block.record << 4
     if (cached !== null) cached.push(block.record)
@@ -510,7 +510,7 @@ export class StreamCaches implements BlockCache {
     return this.extend(after, words[base | Word.previous], Word.previous, units, block.stack!.share, cached)
   }
 
-  /** What becomes of a stretch of `length` in one direction; cached blocks are added to `cached`. */
+  /** What becomes of a run of `length` in one direction; cached blocks are added to `cached`. */
   private extend(
     length: number,
     record: number,

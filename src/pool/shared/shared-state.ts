@@ -22,7 +22,7 @@ import { ThreadCaches } from './thread-caches.js'
 
 /** Grows with each change of what lies where. */
 export const LAYOUT_VERSION = 7
-/** Blocks that a pool can have at a time, free ones and gaps included. */
+/** Blocks that a pool can have at a time, free ones and holes included. */
 const MOST_RECORDS = 2 ** 19 - 1
 /** Records kept for the pool server, which moves and gives back memory, and for blocks that are cut out of others. */
 const SPARE_RECORDS = 1024
