@@ -6,7 +6,7 @@
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../src/driver/constants.js'
 
 /** By number of a queue: all of its work up to this position. */
-type Reach = readonly number[]
+type VectorTime = readonly number[]
 
 /** Work that a graph will do, and what it comes after within the graph. */
 export interface CapturedNode {
@@ -18,7 +18,7 @@ export class Queue {
   /** of what was submitted, or recorded on it, last */
   position = 0
   /** what everything submitted from now on comes after; replaced, never changed */
-  after: Reach = []
+  after: VectorTime = []
   /** the capture that it is part of, and the nodes that its next one comes after */
   capture: CapturedWork | null = null
   tails: readonly CapturedNode[] = []
@@ -46,7 +46,7 @@ export interface Point {
 
 /** A point together with all that comes before it. */
 interface Mark extends Point {
-  readonly after: Reach
+  readonly after: VectorTime
 }
 
 export class CallOrder {
@@ -170,11 +170,11 @@ function markOf(queue: Queue): Mark {
   return { ...pointOf(queue), after: queue.after }
 }
 
-function merge(reach: Reach, { queue, position, after }: Mark): Reach {
-  const length = Math.max(reach.length, after.length, queue.number + 1)
+function merge(vectorTime: VectorTime, { queue, position, after }: Mark): VectorTime {
+  const length = Math.max(vectorTime.length, after.length, queue.number + 1)
   const merged = new Array<number>(length)
   for (let number = 0; number < length; number++) {
-    merged[number] = Math.max(reach[number] ?? 0, after[number] ?? 0)
+    merged[number] = Math.max(vectorTime[number] ?? 0, after[number] ?? 0)
   }
   merged[queue.number] = Math.max(merged[queue.number], position)
   return merged

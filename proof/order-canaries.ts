@@ -1,7 +1,7 @@
 // The rules of what is known of the order of work: clocks, events, streams.
 
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import { Clocks, type Reach } from '../src/order/clocks.js'
+import { Clocks, type VectorTime } from '../src/order/clocks.js'
 import { Event } from '../src/order/event.js'
 import { firstOf } from '../src/order/known-order.js'
 import { Life } from '../src/order/shared-order.js'
@@ -17,14 +17,14 @@ export const ORDER_CANARIES = {
         Clocks.prototype,
         'tick',
         () =>
-          function (this: Clocks, slot: number): Reach {
+          function (this: Clocks, slot: number): VectorTime {
             const slots = late.get(this) ?? new Set()
             late.set(this, slots)
             if (slots.has(slot)) this.marked[slot]++
             slots.add(slot)
-            const reach = this['reachOf'](slot)
-            reach[slot]++
-            return reach
+            const vectorTime = this['vectorTimeOf'](slot)
+            vectorTime[slot]++
+            return vectorTime
           },
       )
     },
@@ -37,7 +37,7 @@ export const ORDER_CANARIES = {
         'delay',
         original =>
           function (this: Event, stream: Stream): void {
-            if (this['clocks'] === stream.clocks) stream.clocks.follow(stream.slot, this['reach'])
+            if (this['clocks'] === stream.clocks) stream.clocks.follow(stream.slot, this['vectorTime'])
             original.call(this, stream)
           },
       ),
@@ -51,9 +51,9 @@ export const ORDER_CANARIES = {
         () =>
           function (this: Stream): void {
             this.context.activate().cuStreamSynchronize(this.handle)
-            const reach = this.clocks['reachOf'](this.slot)
-            reach[this.slot]++
-            this.clocks.learn(reach, true)
+            const vectorTime = this.clocks['vectorTimeOf'](this.slot)
+            vectorTime[this.slot]++
+            this.clocks.learn(vectorTime, true)
           },
       ),
   },
@@ -74,7 +74,7 @@ export const ORDER_CANARIES = {
           },
       ),
   },
-  'reach copied at the mark': {
+  'vector time copied at the mark': {
     broken: 'an event passes on what its stream has come to know since the record',
     break: () =>
       replace(
@@ -82,12 +82,12 @@ export const ORDER_CANARIES = {
         'delay',
         original =>
           function (this: Event, stream: Stream): void {
-            const recorded = this['reach']
+            const recorded = this['vectorTime']
             const slot = recordedOn.get(this)
-            const row = slot === undefined ? recorded : this['clocks']!['reachOf'](slot)
-            this['reach'] = recorded.map((stamp, other) => (other === slot ? stamp : Math.max(stamp, row[other])))
+            const row = slot === undefined ? recorded : this['clocks']!['vectorTimeOf'](slot)
+            this['vectorTime'] = recorded.map((stamp, other) => (other === slot ? stamp : Math.max(stamp, row[other])))
             original.call(this, stream)
-            this['reach'] = recorded
+            this['vectorTime'] = recorded
           },
         replace(
           Event.prototype,
@@ -107,13 +107,13 @@ export const ORDER_CANARIES = {
         Clocks.prototype,
         'follow',
         original =>
-          function (this: Clocks, later: number, reach: Reach): void {
-            original.call(this, later, reach)
-            const own = reach.reduce(
+          function (this: Clocks, later: number, vectorTime: VectorTime): void {
+            original.call(this, later, vectorTime)
+            const own = vectorTime.reduce(
               (best, stamp, slot) => (stamp > 0 && this.marked[slot] === stamp ? slot : best),
               -1,
             )
-            if (own !== -1 && own !== later) original.call(this, own, this['reachOf'](later))
+            if (own !== -1 && own !== later) original.call(this, own, this['vectorTimeOf'](later))
           },
       ),
   },
@@ -125,9 +125,9 @@ export const ORDER_CANARIES = {
         'query',
         () =>
           function (this: Stream): boolean {
-            const reach = this.clocks.tick(this.slot)
+            const vectorTime = this.clocks.tick(this.slot)
             const answer = this.context.activate().cuStreamQuery(this.handle)
-            this.clocks.learn(reach, false)
+            this.clocks.learn(vectorTime, false)
             return answer
           },
       ),
@@ -140,7 +140,7 @@ export const ORDER_CANARIES = {
         'order',
         () =>
           function (this: Clocks, later: number, earlier: number): boolean {
-            this.follow(later, this['reachOf'](earlier))
+            this.follow(later, this['vectorTimeOf'](earlier))
             return true
           },
       ),

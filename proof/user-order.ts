@@ -4,7 +4,7 @@
 import type { Event, Stream } from '../src/index.js'
 
 /** By stream: how much of its work. */
-type Reach = ReadonlyMap<Stream, number>
+type VectorTime = ReadonlyMap<Stream, number>
 
 export interface UserPoint {
   readonly stream: Stream
@@ -14,9 +14,9 @@ export interface UserPoint {
 export class UserOrder {
   private readonly submitted = new Map<Stream, number>()
   /** by stream: what everything submitted to it from now on comes after */
-  private readonly after = new Map<Stream, Reach>()
-  private readonly records = new Map<Event, Reach>()
-  private seen: Reach = new Map()
+  private readonly after = new Map<Stream, VectorTime>()
+  private readonly records = new Map<Event, VectorTime>()
+  private seen: VectorTime = new Map()
 
   /** A point behind all work so far; another one comes later. */
   pointOf(stream: Stream): UserPoint {
@@ -31,7 +31,7 @@ export class UserOrder {
   }
 
   recorded(event: Event, stream: Stream): void {
-    this.records.set(event, this.reachOf(stream))
+    this.records.set(event, this.vectorTimeOf(stream))
   }
 
   waited(stream: Stream, event: Event): void {
@@ -43,19 +43,19 @@ export class UserOrder {
   }
 
   toldOfStream(stream: Stream): void {
-    this.seen = merge(this.seen, this.reachOf(stream))
+    this.seen = merge(this.seen, this.vectorTimeOf(stream))
   }
 
   toldOfAll(): void {
     this.seen = new Map(this.submitted)
   }
 
-  private reachOf(stream: Stream): Reach {
+  private vectorTimeOf(stream: Stream): VectorTime {
     return merge(this.after.get(stream), new Map([[stream, this.submitted.get(stream) ?? 0]]))
   }
 }
 
-function merge(first: Reach = new Map(), second: Reach = new Map()): Reach {
+function merge(first: VectorTime = new Map(), second: VectorTime = new Map()): VectorTime {
   const merged = new Map(first)
   for (const [stream, position] of second) merged.set(stream, Math.max(position, merged.get(stream) ?? 0))
   return merged

@@ -203,7 +203,7 @@ export class Device implements Disposable {
   /** The event that another thread has handed over, by what `event.transfer()` gave there; once. */
   adoptEvent(shared: SharedEvent): Event {
     this.open('adoptEvent')
-    if (!Number.isSafeInteger(shared?.handle) || !(shared.reach instanceof Float64Array)) {
+    if (!Number.isSafeInteger(shared?.handle) || !(shared.vectorTime instanceof Float64Array)) {
       throw new TypeError(`adoptEvent: shared must come from event.transfer(), not be ${describe(shared)}`)
     }
     this.checkIdentity('adoptEvent: the event', shared.device)

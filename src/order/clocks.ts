@@ -3,9 +3,9 @@
 // stream once that mark is known to come before: because the host has seen it complete (`completed`), or because the other
 // stream waits for it (`known`).
 //
-// A mark has a reach: by slot, the marks that are complete once it is, its own among them. Whoever waits for a mark, the
-// host or a stream, learns its whole reach, so order is passed on from stream to stream. Two rules keep this sound: the
-// clock ticks and the reach is taken before the driver is called for a mark, and what is learnt is written down after the
+// A mark has a vector time: by slot, the marks that are complete once it is, its own among them. Whoever waits for a mark, the
+// host or a stream, learns its whole vector time, so order is passed on from stream to stream. Two rules keep this sound: the
+// clock ticks and the vector time is taken before the driver is called for a mark, and what is learnt is written down after the
 // driver was called. A mistake in timing then costs a reuse and never data.
 //
 // All of this lies in memory that other threads can share (shared-order.ts), and then the two rules hold between threads as
@@ -25,13 +25,13 @@ import { CU_EVENT_DISABLE_TIMING, CU_STREAM_PER_THREAD, FATAL_RESULTS } from '..
 import type { Context } from '../driver/context.js'
 import type { Capture } from './capture.js'
 import type { Graph } from './graph.js'
-import { firstOf, KnownOrder, MOST_STREAMS, type Reach } from './known-order.js'
+import { firstOf, KnownOrder, MOST_STREAMS, type VectorTime } from './known-order.js'
 import { relaxed } from './relaxed.js'
 import { Life, newOrder, noteEvent, type OrderState, orderState, type SharedOrder } from './shared-order.js'
 import { type Stream, streamName } from './stream.js'
 import { StreamSlots } from './stream-slots.js'
 
-export { MOST_STREAMS, type Reach }
+export { MOST_STREAMS, type VectorTime }
 
 /** Marks of one stream that are watched at a time; a further one replaces the newest. */
 const MOST_MARKS = 64
@@ -42,7 +42,7 @@ export interface Mark {
   readonly event: number
   readonly slot: number
   readonly stamp: number
-  readonly reach: Reach
+  readonly vectorTime: VectorTime
   /** counted over all streams of the thread: which of two marks is older */
   readonly number: number
   /** of a stream that has ended: the event is the slot's, not this thread's */
@@ -234,11 +234,11 @@ export class Clocks extends KnownOrder {
     return this.marked[slot]
   }
 
-  /** The clock ticks; the reach of a mark that is placed now. To be called before the driver is. */
-  override tick(slot: number): Reach {
-    const reach = this.tickOpen(slot)
-    if (reach === null) throw this.notOpen('mark')
-    return reach
+  /** The clock ticks; the vector time of a mark that is placed now. To be called before the driver is. */
+  override tick(slot: number): VectorTime {
+    const vectorTime = this.tickOpen(slot)
+    if (vectorTime === null) throw this.notOpen('mark')
+    return vectorTime
   }
 
   /** The stamp of the first mark that covers all that was submitted to a slot's stream so far: the next one, or the last. */
@@ -263,21 +263,21 @@ export class Clocks extends KnownOrder {
     let index = afresh ? marks.length - 1 : 0
     while (index < marks.length && !afresh && marks[index].stamp < stamp) index++
     if (index < 0 || index === marks.length) {
-      // Complete. Of a closed stream nothing was submitted since its last mark, so that its whole reach is known, too.
-      const reach = this.reachOfEnded(earlier)
-      if (reach !== null) this.delay(later, 0, reach)
+      // Complete. Of a closed stream nothing was submitted since its last mark, so that its whole vector time is known, too.
+      const vectorTime = this.vectorTimeOfEnded(earlier)
+      if (vectorTime !== null) this.delay(later, 0, vectorTime)
       return false
     }
-    this.delay(later, marks[index].event, marks[index].reach)
+    this.delay(later, marks[index].event, marks[index].vectorTime)
     return true
   }
 
-  /** Lets the open stream of a slot wait for an event whose mark has this reach; 0 for one that is complete. No other thread ends the stream meanwhile. */
-  delay(later: number, event: number, reach: Reach): void {
+  /** Lets the open stream of a slot wait for an event whose mark has this vector time; 0 for one that is complete. No other thread ends the stream meanwhile. */
+  delay(later: number, event: number, vectorTime: VectorTime): void {
     const driver = this.context.activate()
     this.submit('wait', later, handle => {
       if (event !== 0) driver.cuStreamWaitEvent(handle, event)
-      this.follow(later, reach)
+      this.follow(later, vectorTime)
     })
   }
 
@@ -291,10 +291,10 @@ export class Clocks extends KnownOrder {
     }
   }
 
-  /** The host has seen a mark of this reach complete, by waiting for it or by asking. */
-  learn(reach: Reach, byWaiting: boolean): void {
-    for (let slot = 0; slot < reach.length; slot++) {
-      const stamp = reach[slot]
+  /** The host has seen a mark of this vector time complete, by waiting for it or by asking. */
+  learn(vectorTime: VectorTime, byWaiting: boolean): void {
+    for (let slot = 0; slot < vectorTime.length; slot++) {
+      const stamp = vectorTime[slot]
       if (byWaiting && stamp > this.waited[slot]) this.waited[slot] = stamp
       if (stamp <= this.completed[slot]) continue
       this.completed[slot] = stamp
@@ -334,7 +334,7 @@ export class Clocks extends KnownOrder {
   waitForMark(mark: Mark): void {
     const driver = this.context.activate()
     relaxed(driver, () => driver.cuEventSynchronize(mark.event))
-    this.learn(mark.reach, true)
+    this.learn(mark.vectorTime, true)
   }
 
   /** Waits on the host for all that was submitted to a slot's stream. */
@@ -346,8 +346,8 @@ export class Clocks extends KnownOrder {
       return
     }
     // What is left is what was known to a stream when it was closed, or the work before a stream that only its own thread can mark.
-    const reach = this.reachOfEnded(slot) ?? this.reachOfFormer(slot)
-    this.learn(reach, true)
+    const vectorTime = this.vectorTimeOfEnded(slot) ?? this.vectorTimeOfFormer(slot)
+    this.learn(vectorTime, true)
   }
 
   /** Refuses, in the name of `call`, to wait for all work while a stream is being captured, in whichever thread. */
@@ -377,10 +377,10 @@ export class Clocks extends KnownOrder {
     this.slots.acquire()
     // A closed stream has its last mark; a tick that the driver then refuses would be covered by none.
     for (let slot = 0; slot < this.slotLimit; slot++) if (this.slots.isTicking(slot)) this.marked[slot]++
-    const reach = firstOf(this.marked, this.slotLimit)
+    const vectorTime = firstOf(this.marked, this.slotLimit)
     this.slots.release()
     this.context.activate().cuCtxSynchronize()
-    this.learn(reach, true)
+    this.learn(vectorTime, true)
   }
 
   /**
@@ -468,14 +468,14 @@ export class Clocks extends KnownOrder {
     const replaced = newest?.isLast === false ? newest : null
     if (!this.slots.pin(slot)) return false
     try {
-      const reach = this.tick(slot)
+      const vectorTime = this.tick(slot)
       if (replaced === null && this.spareEvents.length === 0) this.spareEvents.push(this.newEvent())
       const event = replaced === null ? this.spareEvents[this.spareEvents.length - 1] : replaced.event
       driver.cuEventRecord(event, this.handles[slot])
       // Without a call in between, where this one could be cut short.
       if (replaced === null) this.spareEvents.length--
       else marks.length--
-      marks[marks.length] = { event, slot, stamp: reach[slot], reach, number: ++this.placed, isLast: false }
+      marks[marks.length] = { event, slot, stamp: vectorTime[slot], vectorTime, number: ++this.placed, isLast: false }
     } finally {
       this.slots.unpin()
     }
@@ -549,7 +549,7 @@ export class Clocks extends KnownOrder {
       this.awaitClosing(slot)
       const last = this.lastMark(slot)
       if (last !== null && last.stamp > watched) {
-        if (last.event === 0) this.learn(last.reach, false)
+        if (last.event === 0) this.learn(last.vectorTime, false)
         else this.marks[slot].push(last)
       }
       if (last !== null) return
@@ -563,13 +563,13 @@ export class Clocks extends KnownOrder {
   }
 
   /** `tick` where the clock may tick; null for a stream that has ended or is about to. */
-  private tickOpen(slot: number): Reach | null {
+  private tickOpen(slot: number): VectorTime | null {
     this.slots.acquire()
     const ticks = this.slots.me === 0 || this.slots.isTicking(slot)
     if (ticks) this.marked[slot]++
-    const reach = ticks ? this.reachOf(slot) : null
+    const vectorTime = ticks ? this.vectorTimeOf(slot) : null
     this.slots.release()
-    return reach
+    return vectorTime
   }
 
   /**
@@ -588,28 +588,28 @@ export class Clocks extends KnownOrder {
     const { lives, lastEvents } = this.state
     this.slots.acquire()
     const life = lives[slot]
-    const reach = this.reachOf(slot)
+    const vectorTime = this.vectorTimeOf(slot)
     const event = lastEvents[slot]
-    reach[slot] += this.lateTicks
+    vectorTime[slot] += this.lateTicks
     this.slots.release()
     if (life === Life.open || life === Life.closing) return null
-    return { event, slot, stamp: reach[slot], reach, number: ++this.placed, isLast: true }
+    return { event, slot, stamp: vectorTime[slot], vectorTime, number: ++this.placed, isLast: true }
   }
 
   /** What is complete once all of a stream is that has ended; null when the slot is open, or not all of it is complete. */
-  private reachOfEnded(slot: number): Reach | null {
+  private vectorTimeOfEnded(slot: number): VectorTime | null {
     const { lives } = this.state
     this.slots.acquire()
     const isOver =
       lives[slot] !== Life.open && lives[slot] !== Life.closing && this.completed[slot] >= this.marked[slot]
-    const reach = isOver ? this.reachOf(slot) : null
-    if (reach !== null) reach[slot] += this.lateTicks
+    const vectorTime = isOver ? this.vectorTimeOf(slot) : null
+    if (vectorTime !== null) vectorTime[slot] += this.lateTicks
     this.slots.release()
-    return reach
+    return vectorTime
   }
 
   /** What is complete of a slot's streams, however much that is. */
-  private reachOfFormer(slot: number): Reach {
+  private vectorTimeOfFormer(slot: number): VectorTime {
     return Array.from({ length: MOST_STREAMS }, (_, other) => (other === slot ? this.completed[slot] : 0))
   }
 
@@ -638,7 +638,7 @@ export class Clocks extends KnownOrder {
       }
     })
     if (done === 0) return false
-    this.learn(marks[done - 1].reach, false)
+    this.learn(marks[done - 1].vectorTime, false)
     return true
   }
 

@@ -2,7 +2,7 @@ import { PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { Capture } from './capture.js'
-import type { Clocks, Reach } from './clocks.js'
+import type { Clocks, VectorTime } from './clocks.js'
 import { firstOf } from './known-order.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
@@ -13,15 +13,15 @@ export interface SharedEvent {
   /** which of the process's devices it is an event of */
   readonly device: number
   readonly handle: number
-  readonly reach: Float64Array
+  readonly vectorTime: Float64Array
 }
 
 /** A point in the work of a stream that the host or another stream can wait for. */
 export class Event implements Disposable {
   private handle: number
-  /** the clocks of the last record's stream, or of the capture it was part of, and the reach of that mark; null before the first */
+  /** the clocks of the last record's stream, or of the capture it was part of, and the vector time of that mark; null before the first */
   private clocks: Clocks | Capture | null = null
-  private reach: Reach = []
+  private vectorTime: VectorTime = []
   private transferred = false
 
   /** Made by the device: `device.createEvent()`. */
@@ -33,10 +33,10 @@ export class Event implements Disposable {
   }
 
   /** An event that another thread has transferred, recorded as it was there. */
-  static adopt(clocks: Clocks, { handle, reach }: SharedEvent): Event {
+  static adopt(clocks: Clocks, { handle, vectorTime }: SharedEvent): Event {
     const event = new Event(clocks.context, handle)
     event.clocks = clocks
-    event.reach = firstOf(reach, reach.length)
+    event.vectorTime = firstOf(vectorTime, vectorTime.length)
     return event
   }
 
@@ -51,7 +51,7 @@ export class Event implements Disposable {
     clocks.share()
     this.handle = 0
     this.transferred = true
-    return { device: clocks.identity, handle, reach: Float64Array.from(this.reach) }
+    return { device: clocks.identity, handle, vectorTime: Float64Array.from(this.vectorTime) }
   }
 
   /** Moves the event to behind everything submitted to `stream` so far. */
@@ -65,10 +65,10 @@ export class Event implements Disposable {
     const driver = this.context.activate()
     stream.submit('record', streamHandle => {
       const clocks = stream.capture ?? stream.clocks
-      const reach = clocks.tick(stream.capture === null ? stream.slot : stream.lastSlot)
+      const vectorTime = clocks.tick(stream.capture === null ? stream.slot : stream.lastSlot)
       driver.cuEventRecord(handle, streamHandle)
       this.clocks = clocks
-      this.reach = reach
+      this.vectorTime = vectorTime
     })
   }
 
@@ -76,10 +76,10 @@ export class Event implements Disposable {
   query(): boolean {
     const handle = this.recordedHandle('query')
     const clocks = this.uncaptured('query')
-    const { reach } = this
+    const { vectorTime } = this
     const driver = this.context.activate()
     if (!relaxed(driver, () => driver.cuEventQuery(handle))) return false
-    clocks.learn(reach, false)
+    clocks.learn(vectorTime, false)
     return true
   }
 
@@ -87,10 +87,10 @@ export class Event implements Disposable {
   synchronize(): void {
     const handle = this.recordedHandle('synchronize')
     const clocks = this.uncaptured('synchronize')
-    const { reach } = this
+    const { vectorTime } = this
     const driver = this.context.activate()
     relaxed(driver, () => driver.cuEventSynchronize(handle))
-    clocks.learn(reach, true)
+    clocks.learn(vectorTime, true)
   }
 
   /** Resolves when the last record has completed, without blocking Node. */
@@ -120,7 +120,7 @@ export class Event implements Disposable {
       return
     }
     stream.checkOpen('wait: the event was recorded outside of the capture')
-    if (this.clocks === stream.clocks) stream.clocks.delay(stream.slot, handle, this.reach)
+    if (this.clocks === stream.clocks) stream.clocks.delay(stream.slot, handle, this.vectorTime)
     else {
       const driver = stream.context.activate()
       stream.submit('wait', streamHandle => driver.cuStreamWaitEvent(streamHandle, handle))
@@ -141,7 +141,7 @@ export class Event implements Disposable {
         throw error
       }
     } else stream.context.activate().cuStreamWaitEvent(stream.handle, handle)
-    capture.follow(stream.lastSlot, this.reach)
+    capture.follow(stream.lastSlot, this.vectorTime)
   }
 
   private checkUnended(capture: Capture, call: string): void {

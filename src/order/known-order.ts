@@ -5,7 +5,7 @@ export const MOST_STREAMS = 64
  * A vector timestamp of a mark: for each stream slot, its latest mark that is complete once this one is. Missing entries are 0. It is an
  * array, because an array is made in half the time of a Float64Array.
  */
-export type Reach = readonly number[]
+export type VectorTime = readonly number[]
 
 /** Which marks of which streams come before what is submitted to a stream from now on: of work that runs, or of a capture. */
 export class KnownOrder {
@@ -27,25 +27,25 @@ export class KnownOrder {
     if (slot >= this.limit[0]) this.limit[0] = slot + 1
   }
 
-  /** The clock ticks; the reach of a mark that is placed now. To be called before the driver is. */
-  tick(slot: number): Reach {
+  /** The clock ticks; the vector time of a mark that is placed now. To be called before the driver is. */
+  tick(slot: number): VectorTime {
     this.marked[slot]++
-    return this.reachOf(slot)
+    return this.vectorTimeOf(slot)
   }
 
-  /** The stream of a slot has been made to wait for a mark of this reach. */
-  follow(later: number, reach: Reach): void {
+  /** The stream of a slot has been made to wait for a mark of this vector time. */
+  follow(later: number, vectorTime: VectorTime): void {
     const { known } = this
     const row = later * MOST_STREAMS
-    for (let slot = 0; slot < reach.length; slot++) {
-      if (reach[slot] > known[row + slot]) known[row + slot] = reach[slot]
+    for (let slot = 0; slot < vectorTime.length; slot++) {
+      if (vectorTime[slot] > known[row + slot]) known[row + slot] = vectorTime[slot]
     }
   }
 
-  protected reachOf(slot: number): number[] {
-    const reach = firstOf(this.known, this.slotLimit, slot * MOST_STREAMS)
-    reach[slot] = this.marked[slot]
-    return reach
+  protected vectorTimeOf(slot: number): number[] {
+    const vectorTime = firstOf(this.known, this.slotLimit, slot * MOST_STREAMS)
+    vectorTime[slot] = this.marked[slot]
+    return vectorTime
   }
 }
 

@@ -142,7 +142,7 @@ describe('shared order', () => {
       look(there, here.lastSlot, stamp)
       assert.ok(clocks.completed[here.lastSlot] >= stamp)
       assert.equal(order.driver.cuStreamQuery(before.handle), true)
-      assert.ok(clocks.completed[before.slot] >= 1, 'the reach came with it')
+      assert.ok(clocks.completed[before.slot] >= 1, 'the vector time came with it')
     }
   })
 

@@ -179,9 +179,9 @@ export class Stream implements Disposable {
     this.checkOpen('query')
     const driver = this.context.activate()
     return this.submit('query', handle => {
-      const reach = this.clocks.tick(this.slot)
+      const vectorTime = this.clocks.tick(this.slot)
       if (!relaxed(driver, () => driver.cuStreamQuery(handle))) return false
-      this.clocks.learn(reach, false)
+      this.clocks.learn(vectorTime, false)
       return true
     })
   }
@@ -193,10 +193,10 @@ export class Stream implements Disposable {
       this.clocks.waitForAll(this.slot) // by an event: its thread can close it meanwhile
       return
     }
-    const reach = this.clocks.tick(this.slot)
+    const vectorTime = this.clocks.tick(this.slot)
     const driver = this.context.activate()
     relaxed(driver, () => driver.cuStreamSynchronize(this.handle))
-    this.clocks.learn(reach, true)
+    this.clocks.learn(vectorTime, true)
   }
 
   /** Resolves when everything submitted so far has completed, without blocking Node. */

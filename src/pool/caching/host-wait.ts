@@ -68,8 +68,9 @@ export class HostWait {
     const settled: Admission = new Float64Array(MOST_STREAMS + 1)
     settled[0] = Infinity
     settled.set(this.seen, 1)
-    for (const { reach } of marks) {
-      for (let other = 0; other < reach.length; other++) settled[other + 1] = Math.max(settled[other + 1], reach[other])
+    for (const { vectorTime } of marks) {
+      for (let other = 0; other < vectorTime.length; other++)
+        settled[other + 1] = Math.max(settled[other + 1], vectorTime[other])
     }
     const known = slot === ANYBODY ? NONE : central.crossStream.look(slot)
     const admission = known.map((stamp, key) => Math.max(stamp, settled[key]))
