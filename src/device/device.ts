@@ -53,6 +53,7 @@ import { newSharedPool, type Shared } from '../pool/shared/new-shared-pool.js'
 import { ServerWorker } from '../pool/shared/server-worker.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
 import type { SharedPoolState } from '../pool/shared/shared-state.js'
+import { prepareSlowFree } from '../pool/slow-free.js'
 import { sharingObstacle } from '../threads/os-thread.js'
 
 /** Grows with each change of what a descriptor of a device says. */
@@ -125,6 +126,7 @@ export class Device implements Disposable {
     readonly context: Context,
     private readonly attachedTo: SharedOrder | null = null,
   ) {
+    prepareSlowFree()
     this.driver = context.driver
     this.name = this.driver.cuDeviceGetName(context.device)
     this.simulated = this.driver.simulated
