@@ -4,9 +4,9 @@
 import type { Device, DeviceBuffer } from '../src/index.js'
 import type { Kernel } from '../src/kernel/kernel.js'
 import { Event } from '../src/order/event.js'
-import { WAIT_FOR_GATE } from '../src/order/gpu-fixture.suite.js'
+import { WAIT_FOR_GATE } from '../src/order/gpu.fixture.js'
 import { Stream } from '../src/order/stream.js'
-import { STAMPS } from '../src/pool/gpu-device.suite.js'
+import { STAMPS } from '../src/pool/gpu-device.fixture.js'
 import type { Machine } from './machine.js'
 import { UserOrder, type UserPoint } from './user-order.js'
 

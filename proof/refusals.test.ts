@@ -10,7 +10,7 @@ import { CudaError, OutOfMemoryError, PoolError } from '../src/base/errors.js'
 import { Random } from '../src/base/random.js'
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
-import { TestDevice } from '../src/pool/pool-fixture.suite.js'
+import { TestDevice } from '../src/pool/pool.fixture.js'
 import { Ledger } from './ledger.js'
 import { SHARED_SUBJECTS, SUBJECTS, type Subject } from './refusal-subjects.js'
 
