@@ -58,7 +58,7 @@ export class World<P extends Pool> {
   }
 
   /** Asserts that a buffer just allocated is not in use, and that work on its stream comes after all that was. */
-  judge({ ptr, byteLength, stream }: DeviceBuffer): void {
+  assertSafe({ ptr, byteLength, stream }: DeviceBuffer): void {
     for (const use of this.uses) {
       if (use.ptr < ptr || use.ptr >= ptr + byteLength) continue
       assert.ok(use.buffer.freed, 'live memory is not handed out')

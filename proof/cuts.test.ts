@@ -115,14 +115,14 @@ const ARENA: Subject<SharedArenaPool> = {
       streams: [, b, c],
     } = world
     world.useAgain()
-    world.judge(pool.allocate(ARENA_PART, c))
-    world.judge(pool.allocate(ARENA_PART, b))
+    world.assertSafe(pool.allocate(ARENA_PART, c))
+    world.assertSafe(pool.allocate(ARENA_PART, b))
     const { liveBuffers, liveBytes } = pool.stats()
     assert.ok(liveBuffers >= 2 && liveBytes >= 2 * ARENA_PART && liveBytes <= 4 * ARENA_PART)
     pool.reset(b)
     assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
     assert.equal(pool.availableBytes, 4 * ARENA_PART)
-    world.judge(pool.allocate(4 * ARENA_PART, c))
+    world.assertSafe(pool.allocate(4 * ARENA_PART, c))
     world.forget()
   },
 }

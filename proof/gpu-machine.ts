@@ -1,4 +1,4 @@
-// Any device, judged by contents alone: every word of a buffer is stamped and compared by kernels in stream order, and
+// Any device, checked by contents alone: every word of a buffer is stamped and compared by kernels in stream order, and
 // streams are kept busy by kernels that spin, so that what is handed out too early is written while it is still read.
 
 import type { Device, DeviceBuffer } from '../src/index.js'

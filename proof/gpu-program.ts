@@ -8,7 +8,7 @@ import { World } from './world.js'
 const CHECK_EVERY = 100
 
 /**
- * The program of a seed on a device without a judge; throws what goes wrong. With a rule broken its pools have plain segments,
+ * The program of a seed on a device without a oracle; throws what goes wrong. With a rule broken its pools have plain segments,
  * whose memory does not go while it is used.
  */
 export function runOnGpu(machine: GpuMachine, seed: number, count: number, rule?: Rule): void {

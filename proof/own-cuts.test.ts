@@ -98,14 +98,14 @@ const ARENA: Subject<ArenaPool> = {
     } = world
     pool.check()
     world.useAgain()
-    for (const stream of world.streams) world.judge(pool.allocate(1000, stream))
-    world.judge(pool.allocate(ARENA_BYTES, c))
-    world.judge(pool.allocate(ARENA_BYTES, b))
+    for (const stream of world.streams) world.assertSafe(pool.allocate(1000, stream))
+    world.assertSafe(pool.allocate(ARENA_BYTES, c))
+    world.assertSafe(pool.allocate(ARENA_BYTES, b))
     pool.reset(b)
     pool.check()
     assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
     assert.equal(pool.availableBytes, pool.limitBytes)
-    world.judge(pool.allocate(2 * ARENA_BYTES, c))
+    world.assertSafe(pool.allocate(2 * ARENA_BYTES, c))
     world.forget()
   },
 }
@@ -163,7 +163,7 @@ const BLOCK: Subject<BlockPool> = {
     while (pool.available > 0) {
       const buffer = pool.tryAllocate(1, streams[granted.length % 3])
       assert.ok(buffer !== null, `one of ${pool.available} free blocks can be had`)
-      world.judge(buffer)
+      world.assertSafe(buffer)
       granted.push(buffer)
     }
     for (const buffer of [...granted, ...held, ...uses.map(use => use.buffer)]) buffer[Symbol.dispose]()

@@ -3,7 +3,7 @@
 import { Random } from '../src/base/random.js'
 import { breakRule, type Rule } from './canaries.js'
 import { Generator } from './generator.js'
-import type { Judge } from './judge.js'
+import type { Oracle } from './oracle.js'
 import type { Operation } from './operation.js'
 import { drawSettings } from './settings.js'
 import { SharedGenerator } from './shared-generator.js'
@@ -37,7 +37,7 @@ export interface Outcome {
 /** What a program of some kind runs in. */
 interface Stage {
   readonly world: { run(operation: Step): void; check(): void; finish(): void }
-  readonly judge: Judge
+  readonly oracle: Oracle
   readonly counted: { readonly ready: number; readonly recognised: number }
   draw(): { next(): Step }
 }
@@ -69,7 +69,7 @@ function carryOut(
   const operations: Step[] = []
   let failure: Error | null = null
   const stage = prepare(kind, seed)
-  const { world, judge, counted } = stage
+  const { world, oracle, counted } = stage
   try {
     const next = source(stage)
     for (let operation = next(); operation !== undefined; operation = next()) {
@@ -85,7 +85,7 @@ function carryOut(
     restore()
   }
   const { ready, recognised } = counted
-  return { kind, seed, operations, failure, grants: judge.grants, takeovers: judge.takeovers, ready, recognised }
+  return { kind, seed, operations, failure, grants: oracle.grants, takeovers: oracle.takeovers, ready, recognised }
 }
 
 function prepare(kind: Kind, seed: number): Stage {
@@ -95,7 +95,7 @@ function prepare(kind: Kind, seed: number): Stage {
     const run = (operation: Step) => world.run(operation as SharedOperation)
     return {
       world: { run, check: () => world.check(), finish: () => world.finish() },
-      judge: world.driver.judge,
+      oracle: world.driver.oracle,
       counted: { ready: 0, recognised: 0 },
       draw: () => new SharedGenerator(random, world),
     }
@@ -106,7 +106,7 @@ function prepare(kind: Kind, seed: number): Stage {
   const run = (operation: Step) => world.run(operation as Operation)
   return {
     world: { run, check: () => world.check(), finish: () => world.finish() },
-    judge: machine.judge,
+    oracle: machine.oracle,
     counted: machine,
     draw: () => new Generator(random, world),
   }

@@ -1,4 +1,4 @@
-// The programs of the proof on a real GPU, judged by contents, with kernels that spin to stretch what is under way. Without a
+// The programs of the proof on a real GPU, checked by contents, with kernels that spin to stretch what is under way. Without a
 // GPU it fails. PROOF_SEED moves it.
 
 import assert from 'node:assert/strict'

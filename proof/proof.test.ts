@@ -21,7 +21,7 @@ const SHARED_PROGRAMS = 15
 /** within which the breaking of any rule is noticed */
 const CANARY_PROGRAMS = 100
 
-describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PROGRAMS=${PROGRAMS})`, () => {
+describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PROOF_PROGRAMS=${PROGRAMS})`, () => {
   it(`${PROGRAMS * OPERATIONS} operations without a wrong grant, and hardly a safe block is missed`, t => {
     const { failing, ...sums } = runCampaign('one-thread', SEED, PROGRAMS, OPERATIONS)
     assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
@@ -31,7 +31,7 @@ describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PR
     )
     assert.equal(operations, PROGRAMS * OPERATIONS)
     assert.ok(takeovers > operations / 50, 'streams got memory of other ones')
-    // Most of the rest wait for a stamp that was given when neighbours merged or uses were settled, later than the judge's points.
+    // Most of the rest wait for a stamp that was given when neighbours merged or uses were settled, later than the oracle's points.
     assert.ok(ready > operations / 50 && recognised >= 0.99 * ready, `${recognised} of ${ready} recognised`)
   })
 
