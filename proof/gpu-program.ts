@@ -3,7 +3,7 @@ import { breakRule, type Rule } from './canaries.js'
 import { Generator } from './generator.js'
 import type { GpuMachine } from './gpu-machine.js'
 import { drawSettings } from './settings.js'
-import { World } from './world.js'
+import { System } from './system.js'
 
 const CHECK_EVERY = 100
 
@@ -17,13 +17,13 @@ export function runOnGpu(machine: GpuMachine, seed: number, count: number, rule?
     const random = new Random(seed)
     const settings = drawSettings(random)
     const pools = settings.pools.map(pool => (rule === undefined ? pool : { ...pool, backing: 'segments' as const }))
-    const world = new World({ ...settings, pools }, machine)
-    const generator = new Generator(random, world)
+    const system = new System({ ...settings, pools }, machine)
+    const generator = new Generator(random, system)
     for (let step = 1; step <= count; step++) {
-      world.run(generator.next())
-      if (step % CHECK_EVERY === 0) world.check()
+      system.run(generator.next())
+      if (step % CHECK_EVERY === 0) system.check()
     }
-    world.finish()
+    system.finish()
   } finally {
     restore()
   }

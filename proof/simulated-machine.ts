@@ -12,9 +12,9 @@ import { SMALL_UNITS } from '../src/pool/backing/backing.js'
 import type { CachingPool } from '../src/pool/caching/caching-pool.js'
 import type { Point } from './call-order.js'
 import { Holds } from './holds.js'
-import type { Oracle } from './oracle.js'
 import type { Machine } from './machine.js'
 import type { ObservedDriver } from './observed-driver.js'
+import type { Oracle } from './oracle.js'
 import { assertNothingLeft, newSmallDriver } from './small-device.js'
 
 const PTX = `
