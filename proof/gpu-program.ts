@@ -1,7 +1,7 @@
 import { Random } from '../src/base/random.js'
-import { breakRule, type Rule } from './canaries.js'
 import { Generator } from './generator.js'
 import type { GpuMachine } from './gpu-machine.js'
+import { breakRule, type Rule } from './mutants.js'
 import { drawSettings } from './settings.js'
 import { System } from './system.js'
 

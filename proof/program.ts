@@ -1,8 +1,8 @@
 // A program: settings and operations from a seed, and what became of it.
 
 import { Random } from '../src/base/random.js'
-import { breakRule, type Rule } from './canaries.js'
 import { Generator } from './generator.js'
+import { breakRule, type Rule } from './mutants.js'
 import type { Operation } from './operation.js'
 import type { Oracle } from './oracle.js'
 import { drawSettings } from './settings.js'
