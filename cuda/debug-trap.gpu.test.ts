@@ -9,7 +9,7 @@ import { MiB } from '../src/base/bytes.js'
 import { NoLibraryError } from '../src/base/errors.js'
 import { openDevice } from '../src/index.js'
 import { openNvrtc } from '../src/libraries/nvrtc.js'
-import { outcome } from '../test/outcome.suite.js'
+import { outcome } from '../test/outcome.fixture.js'
 
 // What the kernel frees is counted by the heap, or trapped, as `counted` says. Another block keeps the superblock in use.
 const BAD_FREES = [

@@ -20,7 +20,7 @@ import {
 import { checkHeap } from '../src/kernel/heap-check.js'
 import type { KernelArgument } from '../src/kernel/kernel.js'
 import { Module } from '../src/kernel/module.js'
-import { TestGpu } from '../src/order/gpu-fixture.suite.js'
+import { TestGpu } from '../src/order/gpu.fixture.js'
 import type { Stream } from '../src/order/stream.js'
 import { ptxOf } from './modules.js'
 

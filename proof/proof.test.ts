@@ -7,7 +7,7 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { describe, it } from 'node:test'
 import { runCampaign } from './campaign.js'
-import { CANARIES, kindOf, RULES } from './canaries.js'
+import { kindOf, MUTANTS, RULES } from './mutants.js'
 import { replayProgram, runProgram } from './program.js'
 import { SHARED_KINDS } from './shared-pools.js'
 import { describeFailure, shrink } from './shrink.js'
@@ -19,9 +19,9 @@ const OPERATIONS = 400
 /** on pools that threads share, of each kind */
 const SHARED_PROGRAMS = 15
 /** within which the breaking of any rule is noticed */
-const CANARY_PROGRAMS = 100
+const MUTANT_PROGRAMS = 100
 
-describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PROGRAMS=${PROGRAMS})`, () => {
+describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PROOF_PROGRAMS=${PROGRAMS})`, () => {
   it(`${PROGRAMS * OPERATIONS} operations without a wrong grant, and hardly a safe block is missed`, t => {
     const { failing, ...sums } = runCampaign('one-thread', SEED, PROGRAMS, OPERATIONS)
     assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
@@ -31,7 +31,7 @@ describe(`random programs judged by the exact order (PROOF_SEED=${SEED} PROOF_PR
     )
     assert.equal(operations, PROGRAMS * OPERATIONS)
     assert.ok(takeovers > operations / 50, 'streams got memory of other ones')
-    // Most of the rest wait for a stamp that was given when neighbours merged or uses were settled, later than the judge's points.
+    // Most of the rest wait for a stamp that was given when neighbours merged or uses were settled, later than the oracle's points.
     assert.ok(ready > operations / 50 && recognised >= 0.99 * ready, `${recognised} of ${ready} recognised`)
   })
 
@@ -71,14 +71,14 @@ describe(`random programs on pools that threads share (PROOF_SEED=${SEED})`, () 
   }
 })
 
-describe(`canaries: each is caught within ${CANARY_PROGRAMS} programs of ${OPERATIONS} operations`, () => {
+describe(`mutants: each is caught within ${MUTANT_PROGRAMS} programs of ${OPERATIONS} operations`, () => {
   const table = readFileSync(new URL('../../docs/stream-order.md', import.meta.url), 'utf8')
   for (const rule of RULES) {
-    it(`${rule}: ${CANARIES[rule].broken}`, t => {
-      const { failing, programs } = runCampaign(kindOf(rule), SEED, CANARY_PROGRAMS, OPERATIONS, rule)
+    it(`${rule}: ${MUTANTS[rule].broken}`, t => {
+      const { failing, programs } = runCampaign(kindOf(rule), SEED, MUTANT_PROGRAMS, OPERATIONS, rule)
       assert.ok(failing !== null, `not noticed in ${programs} programs`)
       t.diagnostic(`caught in program ${programs}: ${failing.failure!.message}`)
-      assert.ok(table.includes(`| ${rule} | ${CANARIES[rule].broken} |`), 'docs/stream-order.md lists it')
+      assert.ok(table.includes(`| ${rule} | ${MUTANTS[rule].broken} |`), 'docs/stream-order.md lists it')
     })
   }
 
@@ -146,7 +146,7 @@ describe('the command of the proof', () => {
       assert.equal(status, 2)
       assert.ok(stderr.startsWith(`${bad[0]} must be`), stderr)
     }
-    for (const bad of [['--help'], ['1001'], ['--canaries', '--rule', 'a free is stamped']]) {
+    for (const bad of [['--help'], ['1001'], ['--mutants', '--rule', 'a free is stamped']]) {
       const { status, stderr } = run(...bad)
       assert.equal(status, 2)
       assert.match(stderr, /\nusage: node dist\/proof\/run\.js/)

@@ -10,7 +10,7 @@ import { CudaError, OutOfMemoryError, PoolError } from '../src/base/errors.js'
 import { Random } from '../src/base/random.js'
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
-import { TestDevice } from '../src/pool/pool-fixture.suite.js'
+import { TestDevice } from '../src/pool/pool.fixture.js'
 import { Ledger } from './ledger.js'
 import { SHARED_SUBJECTS, SUBJECTS, type Subject } from './refusal-subjects.js'
 
@@ -19,7 +19,7 @@ const STEPS = Number(process.env['REFUSALS_STEPS'] ?? 30)
 const RUNS = 10
 const CODES = [2, 999, 1]
 
-interface World {
+interface System {
   readonly driver: SimulatedDriver
   readonly ledger: Ledger
   open(): Subject
@@ -30,14 +30,14 @@ function newDriver(seed: number): SimulatedDriver {
   return new SimulatedDriver({ capacityBytes: 64 * MiB, progress: seed % 2 === 0 ? 'eager' : 'seeded', seed })
 }
 
-function ofDevice(open: (typeof SUBJECTS)[string], seed: number): World {
+function ofDevice(open: (typeof SUBJECTS)[string], seed: number): System {
   const driver = newDriver(seed)
   const ledger = new Ledger(driver)
   const device = openDevice(driver)
   return { driver, ledger, open: () => open(device), close: () => device.close() }
 }
 
-function ofTestDevice(open: (typeof SHARED_SUBJECTS)[string], seed: number): World {
+function ofTestDevice(open: (typeof SHARED_SUBJECTS)[string], seed: number): System {
   const driver = newDriver(seed)
   const ledger = new Ledger(driver)
   const device = new TestDevice(driver)
@@ -50,16 +50,16 @@ function ofTestDevice(open: (typeof SHARED_SUBJECTS)[string], seed: number): Wor
 }
 
 /** Runs a program of `steps`, of which the driver refuses calls as `refuse` says; returns how many calls were made. */
-function run(makeWorld: () => World, seed: number, steps: number, refuse: (driver: SimulatedDriver) => void): number {
-  const world = makeWorld()
-  const { driver, ledger } = world
+function run(makeSystem: () => System, seed: number, steps: number, refuse: (driver: SimulatedDriver) => void): number {
+  const system = makeSystem()
+  const { driver, ledger } = system
   const random = new Random(seed)
   let subject: Subject | null = null
   const before = callsOf(driver)
   refuse(driver)
   for (let step = 0; step < steps; step++) {
     try {
-      subject ??= world.open()
+      subject ??= system.open()
       subject.step(random)
     } catch (error) {
       const kinds = [CudaError, OutOfMemoryError, PoolError, RangeError] // the last for want of addresses
@@ -70,7 +70,7 @@ function run(makeWorld: () => World, seed: number, steps: number, refuse: (drive
   driver.clearFaults()
   subject?.settle()
   subject?.close()
-  world.close()
+  system.close()
   assert.deepEqual([ledger.left(), driver.usedBytes(), driver.usedHostBytes()], [{}, 0, 0])
   return calls
 }
@@ -80,17 +80,17 @@ function callsOf(driver: SimulatedDriver): number {
 }
 
 describe(`refused driver calls (REFUSALS_SEED=${SEED} REFUSALS_STEPS=${STEPS})`, () => {
-  const worlds = [
+  const systems = [
     ...Object.entries(SUBJECTS).map(([name, open]) => [name, (seed: number) => ofDevice(open, seed)] as const),
     ...Object.entries(SHARED_SUBJECTS).map(
       ([name, open]) => [name, (seed: number) => ofTestDevice(open, seed)] as const,
     ),
   ]
-  for (const [name, makeWorld] of worlds) {
+  for (const [name, makeSystem] of systems) {
     it(`${name}: each call refused in turn loses nothing`, () => {
       const steps = Math.ceil(STEPS / 2)
       const calls = run(
-        () => makeWorld(SEED),
+        () => makeSystem(SEED),
         SEED,
         steps,
         () => {},
@@ -99,7 +99,7 @@ describe(`refused driver calls (REFUSALS_SEED=${SEED} REFUSALS_STEPS=${STEPS})`,
         const code = CODES[nth % CODES.length]
         try {
           run(
-            () => makeWorld(SEED),
+            () => makeSystem(SEED),
             SEED,
             steps,
             driver => driver.failCall({ call: '*', nth, code }),
@@ -114,7 +114,7 @@ describe(`refused driver calls (REFUSALS_SEED=${SEED} REFUSALS_STEPS=${STEPS})`,
       for (let seed = SEED; seed < SEED + RUNS; seed++) {
         try {
           run(
-            () => makeWorld(seed),
+            () => makeSystem(seed),
             seed,
             STEPS,
             driver => refuseAtRandom(driver, new Random(~seed)),

@@ -1,4 +1,4 @@
-// The simulated device, every call of which is observed: each grant and each unmapping is judged by that.
+// The simulated device, every call of which is observed: each grant and each unmapping is checked by the oracle.
 
 import assert from 'node:assert/strict'
 import type { Context } from '../src/driver/context.js'
@@ -12,9 +12,9 @@ import { SMALL_UNITS } from '../src/pool/backing/backing.js'
 import type { CachingPool } from '../src/pool/caching/caching-pool.js'
 import type { Point } from './call-order.js'
 import { Holds } from './holds.js'
-import type { Judge } from './judge.js'
 import type { Machine } from './machine.js'
 import type { ObservedDriver } from './observed-driver.js'
+import type { Oracle } from './oracle.js'
 import { assertNothingLeft, newSmallDriver } from './small-device.js'
 
 const PTX = `
@@ -53,7 +53,7 @@ export class SimulatedMachine implements Machine<Point> {
   readonly peer: Device | null
   readonly recyclesHandles = true
   readonly captures = true
-  readonly judge: Judge
+  readonly oracle: Oracle
   /** requests for which a freed block of that size was there, safe by the exact order; and those served without a driver call */
   ready = 0
   recognised = 0
@@ -74,7 +74,7 @@ export class SimulatedMachine implements Machine<Point> {
     this.device = device
     this.peer = peer
     device.context.activate()
-    this.judge = driver.judge
+    this.oracle = driver.oracle
     this.countWaits()
     for (const each of peer === null ? [device] : [device, peer]) {
       const module = each.loadModule(PTX)
@@ -146,13 +146,13 @@ export class SimulatedMachine implements Machine<Point> {
     if (buffer === null) return
     stream.context.activate()
     const units = pool.records.words[buffer.record * Stride.words + Word.units]
-    this.judge.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, this.driver.queueOf(stream.handle))
+    this.oracle.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, this.driver.queueOf(stream.handle))
   }
 
   freed(start: number, covered: readonly Point[], pool: CachingPool, units: number): void {
     // An event that was recorded before does not cover a free of now, although nothing was submitted in between.
     const after = covered.map(point => ({ ...point, position: point.position + 0.5 }))
-    this.judge.free(start, after, pool, units)
+    this.oracle.free(start, after, pool, units)
   }
 
   finish(): void {
@@ -168,10 +168,10 @@ export class SimulatedMachine implements Machine<Point> {
   private hasReady(pool: CachingPool, units: number, stream: Stream): boolean {
     const queue = this.driver.queueOf(stream.handle)
     const { backing, small } = pool.central
-    return this.judge.readyAt(pool, units, queue).some(start => {
+    return this.oracle.readyAt(pool, units, queue).some(start => {
       if (small.firstRecords.has(backing.rangeAt(start)) !== units < SMALL_UNITS) return false
       const block = blockAt(pool, start)
-      return this.judge.isSafe(block.start, block.end, queue)
+      return this.oracle.isSafe(block.start, block.end, queue)
     })
   }
 

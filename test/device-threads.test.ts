@@ -11,7 +11,7 @@ import type { Device, SharedDevice } from '../src/device/device.js'
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
-import type { tasks } from './device-thread.suite.js'
+import type { tasks } from './device.worker.js'
 
 const SEED = Number(process.env['DEVICE_SEED'] ?? 1)
 const TERMINATIONS = Number(process.env['DEVICE_TERMINATIONS'] ?? 12)
@@ -23,7 +23,7 @@ const open = () => openDevice(new SimulatedDriver({ progress: 'eager', devices: 
 
 /** A thread that has the device attached and does a task; then it waits, and terminates when told. */
 function start<T extends keyof typeof tasks>(device: Device, task: T, ...args: unknown[]) {
-  const url = new URL('./device-thread.suite.js', import.meta.url)
+  const url = new URL('./device.worker.js', import.meta.url)
   const thread = new Worker(url, { workerData: { attaches: true, device: device.share(), task, args } })
   threads.push(thread)
   const done = once(thread, 'message').then(([result]) => result as ReturnType<(typeof tasks)[T]>)

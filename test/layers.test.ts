@@ -49,7 +49,7 @@ const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
 const files = readdirSync(SOURCES, { recursive: true, encoding: 'utf8' })
   .filter(path => path.endsWith('.ts'))
   .map(path => path.split(sep).join('/'))
-const isTest = (path: string) => /\.(test|suite)\.ts$/.test(path)
+const isTest = (path: string) => /\.(test|suite|fixture|worker)\.ts$/.test(path)
 
 /** The layer that a file lies in; a test beside the folders belongs to the file it tests. */
 function layerOf(path: string): string {
@@ -155,7 +155,7 @@ test('the simulated and the native driver do not know each other', () => {
   assert.deepEqual(crossings, [])
 })
 
-test('no file of the package imports a test or a suite', () => {
+test('no file of the package imports a file of the tests', () => {
   const leaks = files.filter(path => !isTest(path)).filter(path => importsOf(path).some(isTest))
   assert.deepEqual(leaks, [])
 })
@@ -165,7 +165,7 @@ test('nothing is called by a name that says nothing', () => {
     path.split('/').some(part =>
       VAGUE_NAMES.includes(
         basename(part)
-          .replace(/(\.test|\.suite)?\.ts$/, '')
+          .replace(/(\.(test|suite|fixture|worker))?\.ts$/, '')
           .toLowerCase(),
       ),
     ),

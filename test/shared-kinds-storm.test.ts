@@ -12,7 +12,7 @@ import type { Device } from '../src/device/device.js'
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { PoolStats } from '../src/pool/pool.js'
-import type { KindStorm } from './shared-kinds-thread.suite.js'
+import type { KindStorm } from './shared-kinds.worker.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)
 const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 6)
@@ -33,7 +33,7 @@ async function rage(kindStorm: KindStorm, pool: { stats(): PoolStats }, bury: (t
   const { progress } = kindStorm
   const random = new Random(SEED)
   const start = () => {
-    const thread = new Worker(new URL('./shared-kinds-thread.suite.js', import.meta.url), {
+    const thread = new Worker(new URL('./shared-kinds.worker.js', import.meta.url), {
       workerData: { kindStorm, seed: random.next() },
     })
     running.add(thread)

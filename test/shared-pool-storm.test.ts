@@ -12,7 +12,7 @@ import type { Device } from '../src/device/device.js'
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { SharedPool } from '../src/pool/shared/shared-pool.js'
-import { newStorm, POOL_BYTES, Progress, type Storm } from './storm-thread.suite.js'
+import { newStorm, POOL_BYTES, Progress, type Storm } from './storm.worker.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)
 const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 12)
@@ -33,7 +33,7 @@ class StormThread {
   private readonly threadId: number
 
   constructor(storm: Storm, seed: number) {
-    const url = new URL('./storm-thread.suite.js', import.meta.url)
+    const url = new URL('./storm.worker.js', import.meta.url)
     this.thread = new Worker(url, { workerData: { storm, seed } })
     this.threadId = this.thread.threadId
     StormThread.all.add(this.thread)

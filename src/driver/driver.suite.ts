@@ -31,7 +31,7 @@ import {
   RESULT,
 } from './constants.js'
 import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from './driver.js'
-import { STORE_PTX } from './store-kernel.suite.js'
+import { STORE_PTX } from './store-kernel.fixture.js'
 
 const {
   CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,

@@ -16,10 +16,10 @@ import {
 } from './constants.js'
 import type { Driver } from './driver.js'
 import { refuses } from './driver.suite.js'
-import { inThread, OwnerThread } from './driver-threads.suite.js'
+import { inThread, OwnerThread } from './driver-threads.worker.js'
 import { serveWaiting } from './served-drivers.js'
 import { connectDriver, type SharedDriver, shareDriver } from './shared-driver.js'
-import { openSimulated } from './simulated/opened.suite.js'
+import { openSimulated } from './simulated/opened.fixture.js'
 
 const eager = { progress: 'eager' } as const
 
@@ -181,6 +181,6 @@ test('when the thread of the driver has ended, its device is lost', { skip }, as
 })
 
 test('a process that has shared a driver ends by itself', () => {
-  const program = fileURLToPath(new URL('./shared-driver-program.suite.js', import.meta.url))
+  const program = fileURLToPath(new URL('./shared-driver-program.fixture.js', import.meta.url))
   assert.equal(execFileSync(process.execPath, [program], { timeout: 20_000, encoding: 'utf8' }), 'done\n')
 })

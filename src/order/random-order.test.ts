@@ -10,7 +10,7 @@ import { Context } from '../driver/context.js'
 import type { WorkPoint } from '../driver/simulated/streams/stream-queue.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { TestOrder } from './order-fixture.suite.js'
+import { TestOrder } from './order.fixture.js'
 import { Stream } from './stream.js'
 
 const SEED = Number(process.env['ORDER_FUZZ_SEED'] ?? 1)

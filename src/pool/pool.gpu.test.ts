@@ -11,7 +11,7 @@ import type { Stream } from '../order/stream.js'
 import { VirtualBacking } from './backing/virtual-backing.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { AddressPool } from './driver-owned/address-pool.js'
-import { GpuDevice } from './gpu-device.suite.js'
+import { GpuDevice } from './gpu-device.fixture.js'
 import { withFallback } from './wrappers/fallback.js'
 
 const gpu = new GpuDevice()

@@ -5,7 +5,7 @@ import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { AssertionError } from '../base/assert.js'
 import { Random } from '../base/random.js'
-import { At, section } from './lock-contender.suite.js'
+import { At, section } from './lock-contender.worker.js'
 import { RobustLock } from './robust-lock.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from './thread-registry.js'
 
@@ -131,7 +131,7 @@ after(() => Promise.all(threads.map(thread => thread.terminate())))
 
 /** A thread that takes the lock over and over, or once for good. */
 async function contend(words: Int32Array, holds = false): Promise<{ thread: Worker; worker: number }> {
-  const url = new URL('./lock-contender.suite.js', import.meta.url)
+  const url = new URL('./lock-contender.worker.js', import.meta.url)
   const thread = new Worker(url, { workerData: { contends: true, words, holds } })
   threads.push(thread)
   const [worker] = await once(thread, 'message')

@@ -14,7 +14,7 @@ import {
   POOL_ATTRIBUTE,
   RESULT,
 } from '../constants.js'
-import { isFilled, MiB, openFirst, PINNED, refused } from './gpu-fixture.suite.js'
+import { isFilled, MiB, openFirst, PINNED, refused } from './gpu.fixture.js'
 import type { NativeDriver } from './native-driver.js'
 
 /** How the driver may refuse a pool of host memory where the system keeps processes from placing memory. */

@@ -6,7 +6,7 @@ import { RESULT } from '../constants.js'
 import { refuses } from '../driver.suite.js'
 import { type CallName, COST_US } from './cost-model.js'
 import type { FaultRule } from './faults.js'
-import { openSimulated } from './opened.suite.js'
+import { openSimulated } from './opened.fixture.js'
 import type { SimulatedOptions } from './options.js'
 import { SimulatedDriver } from './simulated-driver.js'
 

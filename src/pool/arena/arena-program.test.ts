@@ -1,4 +1,4 @@
-// Random programs on arenas: stream-program.suite.ts with resets, marks and rewinds.
+// Random programs on arenas: stream-program.fixture.ts with resets, marks and rewinds.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 
@@ -6,8 +6,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, PoolError } from '../../base/errors.js'
-import { UnsafeGrant } from '../caching/shadow-order.suite.js'
-import { type Held, StreamProgram } from '../caching/stream-program.suite.js'
+import { UnsafeGrant } from '../caching/shadow-order.fixture.js'
+import { type Held, StreamProgram } from '../caching/stream-program.fixture.js'
 import type { ArenaMark, ArenaOptions, ArenaPool } from './arena-pool.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)

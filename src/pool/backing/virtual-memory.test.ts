@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import { virtualMemoryObstacle } from './virtual-memory.js'
 
 const CALLS = [

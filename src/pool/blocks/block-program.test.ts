@@ -1,4 +1,4 @@
-// Random programs on block pools: see stream-program.suite.ts.
+// Random programs on block pools: see stream-program.fixture.ts.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 
@@ -6,8 +6,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError } from '../../base/errors.js'
-import { UnsafeGrant } from '../caching/shadow-order.suite.js'
-import { StreamProgram } from '../caching/stream-program.suite.js'
+import { UnsafeGrant } from '../caching/shadow-order.fixture.js'
+import { StreamProgram } from '../caching/stream-program.fixture.js'
 import type { BlockOptions, BlockPool } from './block-pool.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)

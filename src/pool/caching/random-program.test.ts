@@ -16,10 +16,10 @@ import { Module } from '../../kernel/module.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import type { CachingPool } from './caching-pool.js'
 import type { PoolOptions } from './options.js'
-import { ShadowOrder, UnsafeGrant, type Use } from './shadow-order.suite.js'
+import { ShadowOrder, UnsafeGrant, type Use } from './shadow-order.fixture.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)

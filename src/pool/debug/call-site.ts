@@ -3,6 +3,7 @@
 
 /** Frames looked through for one outside of this package. */
 const MOST_FRAMES = 16
+const TEST_FILES = ['.test.js', '.suite.js', '.fixture.js', '.worker.js']
 const PACKAGE = new URL('../..', import.meta.url).href
 
 export class CallSite {
@@ -31,5 +32,5 @@ export class CallSite {
 
 /** The package's own tests call it like any program. */
 function isOurs(frame: string): boolean {
-  return frame.includes(PACKAGE) && !frame.includes('.test.js') && !frame.includes('.suite.js')
+  return frame.includes(PACKAGE) && !TEST_FILES.some(suffix => frame.includes(suffix))
 }

@@ -7,7 +7,7 @@ import { DebugError } from '../../base/errors.js'
 import type { Kernel } from '../../kernel/kernel.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 
 const PTX = `
 .version 6.3

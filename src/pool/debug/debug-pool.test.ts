@@ -15,7 +15,7 @@ import { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { DebugOptions } from '../caching/debug-options.js'
 import { failingCallsSuite } from '../failing-calls.suite.js'
-import { assertConsistent, TestDevice, twoDevices } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice, twoDevices } from '../pool.fixture.js'
 import { DebugPool } from './debug-pool.js'
 
 const PTX = `

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
 import { POOL_ATTRIBUTE } from '../../driver/constants.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { DriverPoolAttribute } from './driver-pool-attributes.js'
 
 const CHUNK = 32 * MiB

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import { type DriverPoolOptions, parseDriverPoolOptions } from './driver-pool-options.js'
 
 const bad = (options: unknown) => () => parseDriverPoolOptions(options as DriverPoolOptions, 0)

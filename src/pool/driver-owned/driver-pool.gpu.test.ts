@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { after, describe, it, type TestContext } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 import type { DriverPool } from './driver-pool.js'
 import type { DriverPoolOptions } from './driver-pool-options.js'
 

@@ -6,7 +6,7 @@ import { MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE } from '../../driver/constants.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { DriverPool } from './driver-pool.js'
 import type { ImportedPool } from './imported-pool.js'
 

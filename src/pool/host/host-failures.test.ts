@@ -8,7 +8,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { HostBuffer } from './host-buffer.js'
 import type { HostPool } from './host-pool.js'
 

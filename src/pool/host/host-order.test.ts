@@ -9,7 +9,7 @@ import { Random } from '../../base/random.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { HostBuffer } from './host-buffer.js'
 import type { HostPool } from './host-pool.js'
 

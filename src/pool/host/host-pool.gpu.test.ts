@@ -6,7 +6,7 @@ import { randomFillSync } from 'node:crypto'
 import { after, describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 import type { HostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
 

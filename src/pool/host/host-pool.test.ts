@@ -5,7 +5,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Event } from '../../order/event.js'
 import { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { HostBuffer } from './host-buffer.js'
 import type { HostPoolOptions } from './host-options.js'
 

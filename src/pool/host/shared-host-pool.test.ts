@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 
 describe('a host pool that threads share', () => {
   it('every thread sees the same memory, also of segments that came later', () => {

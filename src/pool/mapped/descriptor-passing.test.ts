@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, it } from 'node:test'
 import { DescriptorError, PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
-import { sendDescriptor } from '../../libraries/descriptors.suite.js'
+import { sendDescriptor } from '../../libraries/descriptors.fixture.js'
 import { type Announcement, passDescriptor, receiveDescriptor } from './descriptor-passing.js'
 
 const context = { driver: { simulated: false } } as Context

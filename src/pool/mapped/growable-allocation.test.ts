@@ -6,8 +6,8 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
-import { callsDuring, GRANULE, setUp } from '../growable-fixture.suite.js'
-import type { TestDevice } from '../pool-fixture.suite.js'
+import { callsDuring, GRANULE, setUp } from '../growable.fixture.js'
+import type { TestDevice } from '../pool.fixture.js'
 import type { GrowableBuffer } from './growable-buffer.js'
 
 /** The last byte of each MiB. */

@@ -7,7 +7,7 @@ import { GiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import { Event } from '../../order/event.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 
 const gpu = new GpuDevice()
 gpu.driver.countCalls()

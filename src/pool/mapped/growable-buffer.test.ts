@@ -3,8 +3,8 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { DeviceArray, TypedArrayConstructor } from '../array.js'
-import { assertRefused, callsDuring, GRANULE, setUp } from '../growable-fixture.suite.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { assertRefused, callsDuring, GRANULE, setUp } from '../growable.fixture.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { GrowableOptions } from './growable-buffer.js'
 
 describe('growing', () => {

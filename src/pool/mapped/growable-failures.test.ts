@@ -7,7 +7,7 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { GrowableBuffer } from './growable-buffer.js'
 
 const CAPACITY = 64 * MiB

@@ -14,7 +14,7 @@ import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceArray } from '../array.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { GrowableBuffer } from './growable-buffer.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)

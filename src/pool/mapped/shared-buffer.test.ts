@@ -5,7 +5,7 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, DescriptorError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { SharedBuffer } from './shared-buffer.js'
 
 const PATH = '/tmp/shared-buffer-test'

@@ -4,7 +4,7 @@ import { MiB } from '../../base/bytes.js'
 import { CudaError } from '../../base/errors.js'
 import { RESULT } from '../../driver/constants.js'
 import type { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { TransferredBuffer } from '../transferred.js'
 
 /** What all kinds of shared pools have. */

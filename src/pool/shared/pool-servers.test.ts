@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../../base/bytes.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import { PoolServers } from './pool-servers.js'
 
 test('a pool that cannot be served any more does not end the others of its thread', () => {

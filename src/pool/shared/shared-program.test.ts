@@ -1,4 +1,4 @@
-// Random programs on pools that threads share: see stream-program.suite.ts. Here all fronts and the pool server are in one
+// Random programs on pools that threads share: see stream-program.fixture.ts. Here all fronts and the pool server are in one
 // thread, so that every program is the same each time; threads are for shared-pool-threads.test.ts.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
@@ -7,7 +7,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import type { PoolOptions } from '../caching/options.js'
-import { StreamProgram } from '../caching/stream-program.suite.js'
+import { StreamProgram } from '../caching/stream-program.fixture.js'
 import type { SharedPool } from './shared-pool.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)

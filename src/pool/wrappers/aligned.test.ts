@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import { aligned } from './aligned.js'
 
 describe('aligned', () => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { assertConsistent, sourceOf, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, sourceOf, TestDevice } from '../pool.fixture.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 

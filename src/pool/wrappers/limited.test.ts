@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import { limited } from './limited.js'
 
 describe('limited', () => {

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { MiB } from '../../base/bytes.js'
 import { NoLibraryError } from '../../base/errors.js'
 import { type Nvtx, openNvtx } from '../../libraries/nvtx.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 import { profiled } from './profiled.js'
 
 /** Functions of NVTX are replaced by their number in a table of their module: 5 the domains', 2 the CUDA driver's. */

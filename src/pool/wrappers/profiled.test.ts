@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
-import { fakeNvtx } from '../../libraries/nvtx-fixture.suite.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { fakeNvtx } from '../../libraries/nvtx.fixture.js'
+import { TestDevice } from '../pool.fixture.js'
 import { type ProfiledOptions, profiled } from './profiled.js'
 
 function setUp(options: ProfiledOptions = {}) {

@@ -4,7 +4,7 @@ import { MiB } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { Counters } from './counters.js'
 import { type StatisticsScope, statistics } from './statistics.js'
 

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 import { KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import { limited } from './limited.js'
 import { type TaggedOptions, tagged } from './tagged.js'
 

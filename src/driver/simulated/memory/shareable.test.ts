@@ -13,7 +13,7 @@ import {
   RESULT,
 } from '../../constants.js'
 import { refuses } from '../../driver.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedOptions } from '../options.js'
 
 const GRANULE = 2 * MiB

@@ -5,7 +5,7 @@ import { CudaError, DeviceLostError } from '../../../base/errors.js'
 import { Random } from '../../../base/random.js'
 import { DEVICE_ATTRIBUTE, RESULT } from '../../constants.js'
 import { refuses } from '../../driver.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 
 const GRANULE = 2 * MiB

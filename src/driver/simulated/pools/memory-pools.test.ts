@@ -18,7 +18,7 @@ import {
 } from '../../constants.js'
 import type { MemPoolProperties } from '../../driver.js'
 import { refuses } from '../../driver.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedOptions } from '../options.js'
 
 const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY } = RESULT

@@ -11,7 +11,7 @@ import {
   RESULT,
 } from '../../constants.js'
 import { refuses } from '../../driver.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { openSimulated } from '../opened.fixture.js'
 import { ThreadState } from '../remote/thread-state.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 

@@ -13,7 +13,7 @@ import { replace, replacePrivate } from './replace-method.js'
 /** Of every stream everything is known to come before every other one. */
 const ALL_KNOWN = new Float64Array(MOST_STREAMS * MOST_STREAMS).fill(Infinity)
 
-export const MEMORY_CANARIES = {
+export const MEMORY_MUTANTS = {
   'inserted waits cover the stamp': {
     broken: 'a stream is made to wait for the oldest mark, whether it covers the free or not',
     break: () =>

@@ -22,7 +22,7 @@ import type { Operation } from './operation.js'
 import { refusalOf, surviveRefusal } from './refusal.js'
 import type { Settings } from './settings.js'
 
-export class World<Point> {
+export class System<Point> {
   readonly pools: readonly CachingPool[]
   /** open ones, by name; 0 is the legacy default stream */
   readonly streams = new Map<number, Stream>()

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { MiB } from '../base/bytes.js'
 import type { SimulatedOptions } from '../driver/simulated/options.js'
 import type { GrowableBuffer, GrowableOptions } from './mapped/growable-buffer.js'
-import { TestDevice } from './pool-fixture.suite.js'
+import { TestDevice } from './pool.fixture.js'
 
 export const GRANULE = 2 * MiB
 

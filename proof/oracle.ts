@@ -1,5 +1,5 @@
 // Who may use which memory, by the order of the driver's calls (call-order.ts). All work is noted with the memory that it
-// uses, and each grant, unmapping and free to the driver is judged: uses of what was there before must come before. Captured
+// uses, and each grant, unmapping and free to the driver is checked: uses of what was there before must come before. Captured
 // work may come at any time until its graph is destroyed, and is then its launches. Host memory is in the host's own order.
 
 import type { CallOrder, CapturedNode, CapturedWork, Point, Queue } from './call-order.js'
@@ -29,7 +29,7 @@ interface Freed extends Span {
   readonly units: number
 }
 
-export class Judge {
+export class Oracle {
   /** grants so far, and those of memory that another stream used last */
   grants = 0
   takeovers = 0

@@ -8,7 +8,7 @@ import { Life } from '../src/order/shared-order.js'
 import { Stream } from '../src/order/stream.js'
 import { replace, replacePrivate } from './replace-method.js'
 
-export const ORDER_CANARIES = {
+export const ORDER_MUTANTS = {
   'stamp before record': {
     broken: 'the clock ticks after the mark is placed: what is freed in between is covered by it',
     break: () => {

@@ -27,7 +27,7 @@ interface Use {
   work: Work
 }
 
-export class World<P extends Pool> {
+export class System<P extends Pool> {
   readonly driver = new SimulatedDriver({ capacityBytes: CAPACITY_BYTES, progress: 'eager' })
   readonly device: Device = openDevice(this.driver)
   readonly streams = [this.device.createStream(), this.device.createStream(), this.device.createStream()] as const
@@ -58,7 +58,7 @@ export class World<P extends Pool> {
   }
 
   /** Asserts that a buffer just allocated is not in use, and that work on its stream comes after all that was. */
-  judge({ ptr, byteLength, stream }: DeviceBuffer): void {
+  assertSafe({ ptr, byteLength, stream }: DeviceBuffer): void {
     for (const use of this.uses) {
       if (use.ptr < ptr || use.ptr >= ptr + byteLength) continue
       assert.ok(use.buffer.freed, 'live memory is not handed out')
@@ -79,10 +79,10 @@ export interface Subject<P extends Closable> {
   readonly classes: readonly { readonly prototype: object }[]
   readonly open: (device: Device) => P
   /** what the programs find */
-  readonly prepare: (world: World<P>) => void
-  readonly programs: Readonly<Record<string, (world: World<P>) => void>>
+  readonly prepare: (system: System<P>) => void
+  readonly programs: Readonly<Record<string, (system: System<P>) => void>>
   /** Asserts that the pool is whole, and that it has nothing live afterwards. */
-  readonly settle: (world: World<P>) => void
+  readonly settle: (system: System<P>) => void
 }
 
 /** Cuts each program short at each point, and runs it again. Returns how often the pool said that a call was cut short. */
@@ -95,23 +95,23 @@ export function cutAtEach<P extends Closable>(
   let said = 0
   try {
     for (const [name, program] of Object.entries(programs)) {
-      let world = new World(open)
+      let system = new System(open)
       const renew = () => {
-        close(world)
-        world = new World(open)
+        close(system)
+        system = new System(open)
       }
-      prepare(world)
-      const count = points.count(() => program(world))
+      prepare(system)
+      const count = points.count(() => program(system))
       assert.ok(count > 0)
-      settle(world)
+      settle(system)
       for (const nth of choosePoints(count, MOST_POINTS, seed)) {
-        prepare(world)
-        points.run(nth, () => program(world))
+        prepare(system)
+        points.run(nth, () => program(system))
         try {
-          settle(world)
-          prepare(world)
-          program(world)
-          settle(world)
+          settle(system)
+          prepare(system)
+          program(system)
+          settle(system)
         } catch (error) {
           const isSaid = error instanceof PoolError && error.message.includes('close the pool and create another')
           if (!isSaid) throw new Error(`${name} was cut short where method ${nth} begins`, { cause: error })
@@ -120,7 +120,7 @@ export function cutAtEach<P extends Closable>(
         }
         if (nth % 8 === 0) renew() // growth adds up
       }
-      close(world)
+      close(system)
     }
   } finally {
     points.restore()
@@ -128,7 +128,7 @@ export function cutAtEach<P extends Closable>(
   return said
 }
 
-export function close({ driver, device, pool }: World<Closable>): void {
+export function close({ driver, device, pool }: System<Closable>): void {
   pool.close()
   device.close()
   assert.equal(driver.usedBytes(), 0)

@@ -7,7 +7,7 @@ import { PoolServer } from '../src/pool/shared/pool-server.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
 import { replace, replacePrivate } from './replace-method.js'
 
-export const SHARED_CANARIES = {
+export const SHARED_MUTANTS = {
   'a passed block has the key of its stream': {
     broken: 'a block that a thread has cached for another stream keeps the key of that',
     kind: 'shared-caching',

@@ -11,8 +11,8 @@ import type { SharedStream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { SharedPool } from '../src/pool/shared/shared-pool.js'
 import type { TransferredBuffer } from '../src/pool/transferred.js'
-import { cutShort } from './storm-cuts.suite.js'
-import { newPosts, StormStreams, unlessEnded } from './storm-streams.suite.js'
+import { cutShort } from './storm-cuts.fixture.js'
+import { newPosts, StormStreams, unlessEnded } from './storm-streams.fixture.js'
 
 export const POOL_BYTES = 32 * MiB
 const UNIT_BYTES = 256

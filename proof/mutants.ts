@@ -1,13 +1,13 @@
 // The rules of stream order, each of which can be broken: a proof that would not notice proves nothing. A rule is broken by
 // replacing a method for as long as a program runs; the product knows nothing of this.
 
-import { GRAPH_CANARIES } from './graph-canaries.js'
-import { MEMORY_CANARIES } from './memory-canaries.js'
-import { ORDER_CANARIES } from './order-canaries.js'
+import { GRAPH_MUTANTS } from './graph-mutants.js'
+import { MEMORY_MUTANTS } from './memory-mutants.js'
+import { ORDER_MUTANTS } from './order-mutants.js'
 import type { Kind } from './program.js'
-import { SHARED_CANARIES } from './shared-canaries.js'
+import { SHARED_MUTANTS } from './shared-mutants.js'
 
-interface Canary {
+interface Mutant {
   /** what the broken library does */
   readonly broken: string
   /** of which programs notice it; those of one thread unless it says otherwise */
@@ -16,24 +16,24 @@ interface Canary {
   readonly break: () => () => void
 }
 
-export const CANARIES = {
-  ...ORDER_CANARIES,
-  ...MEMORY_CANARIES,
-  ...GRAPH_CANARIES,
-  ...SHARED_CANARIES,
-} satisfies Readonly<Record<string, Canary>>
+export const MUTANTS = {
+  ...ORDER_MUTANTS,
+  ...MEMORY_MUTANTS,
+  ...GRAPH_MUTANTS,
+  ...SHARED_MUTANTS,
+} satisfies Readonly<Record<string, Mutant>>
 
-export type Rule = keyof typeof CANARIES
+export type Rule = keyof typeof MUTANTS
 
-export const RULES = Object.keys(CANARIES) as Rule[]
+export const RULES = Object.keys(MUTANTS) as Rule[]
 
 /** The kind of the programs that notice when a rule is broken. */
 export function kindOf(rule: Rule): Kind {
-  const { kind = 'one-thread' }: Canary = CANARIES[rule]
+  const { kind = 'one-thread' }: Mutant = MUTANTS[rule]
   return kind
 }
 
 /** Breaks a rule until the returned function is called. */
 export function breakRule(rule: Rule): () => void {
-  return CANARIES[rule].break()
+  return MUTANTS[rule].break()
 }

@@ -24,7 +24,7 @@ import { inNameOf, SharedThread } from './shared-thread.js'
 
 const OWN_POOL_BYTES = 2 ** 22
 
-export class SharedWorld {
+export class SharedSystem {
   readonly threads = new Map<number, SharedThread>()
   readonly streams: SharedStreams
   readonly buffers: SharedBuffers

@@ -4,7 +4,7 @@
 
 import type { WorkPoint } from '../../driver/simulated/streams/stream-queue.js'
 import type { Stream } from '../../order/stream.js'
-import type { TestDevice } from '../pool-fixture.suite.js'
+import type { TestDevice } from '../pool.fixture.js'
 
 /** A piece of work on a stream. */
 export type Use = WorkPoint

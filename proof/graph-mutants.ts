@@ -7,7 +7,7 @@ import { CentralHeap } from '../src/pool/caching/central-heap.js'
 import type { Use } from '../src/pool/caching/deferred.js'
 import { replace, replacePrivate } from './replace-method.js'
 
-export const GRAPH_CANARIES = {
+export const GRAPH_MUTANTS = {
   'capture isolation': {
     broken: 'captured work gets memory that other work may still use',
     break: () =>
