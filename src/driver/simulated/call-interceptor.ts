@@ -7,7 +7,7 @@ import { RESULT } from '../constants.js'
 import { FaultLatch } from '../fault.js'
 import { type CallName, COST_US, costUs } from './cost-model.js'
 import { FaultRules } from './faults.js'
-import { ThreadState } from './remote/thread-state.js'
+import { ThreadState } from './thread-state.js'
 
 const NO_CONTEXT = 0
 const NAMES = Object.keys(COST_US) as CallName[]

@@ -5,7 +5,7 @@ import { CU_MEM_ATTACH_GLOBAL, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import type { PhysicalMemory } from '../device.js'
-import { type Access, EVERY_DEVICE } from './access.js'
+import { type AccessRights, EVERY_DEVICE } from './access-rights.js'
 import type { AddressSpace, Region } from './address-space.js'
 
 const UNIT_BYTES = 512
@@ -46,7 +46,12 @@ export class PlainMemory {
     for (const region of this.space.ownedBy(context)) this.release(region as PlainRegion)
   }
 
-  private take(context: SimulatedContext, bytes: number, memory: PhysicalMemory, access: Readonly<Access>): number {
+  private take(
+    context: SimulatedContext,
+    bytes: number,
+    memory: PhysicalMemory,
+    access: Readonly<AccessRights>,
+  ): number {
     this.interceptor.checkSize(bytes, 1)
     const contents = memory.take(roundUp(bytes))
     const region = contents === null ? null : this.space.claim(bytes)
