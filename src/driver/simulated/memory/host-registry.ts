@@ -4,7 +4,7 @@
 import { EVERY_DEVICE } from './access-rights.js'
 import type { AddressSpace, Region } from './address-space.js'
 import { HostContents } from './host-contents.js'
-import { isSameMemory } from './same-memory.js'
+import { isSameMemory } from './shared-buffer-identity.js'
 
 interface Range {
   readonly start: number

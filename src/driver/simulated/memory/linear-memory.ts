@@ -11,9 +11,9 @@ import type { AddressSpace, Region } from './address-space.js'
 const UNIT_BYTES = 512
 const CU_MEM_ATTACH_HOST = 2
 
-type PlainRegion = Region & { readonly memory: PhysicalMemory; readonly owner: SimulatedContext }
+type LinearRegion = Region & { readonly memory: PhysicalMemory; readonly owner: SimulatedContext }
 
-export class PlainMemory {
+export class LinearMemory {
   constructor(
     private readonly interceptor: CallInterceptor,
     private readonly space: AddressSpace,
@@ -32,18 +32,18 @@ export class PlainMemory {
   }
 
   /** The allocation that begins at `ptr`. */
-  find(ptr: number): PlainRegion | undefined {
+  find(ptr: number): LinearRegion | undefined {
     const region = this.space.find(ptr)
-    return region?.base === ptr && region.owner !== null ? (region as PlainRegion) : undefined
+    return region?.base === ptr && region.owner !== null ? (region as LinearRegion) : undefined
   }
 
-  release(region: PlainRegion): void {
+  release(region: LinearRegion): void {
     region.memory.give(roundUp(region.bytes))
     this.space.release(region)
   }
 
   releaseOf(context: SimulatedContext): void {
-    for (const region of this.space.ownedBy(context)) this.release(region as PlainRegion)
+    for (const region of this.space.ownedBy(context)) this.release(region as LinearRegion)
   }
 
   private take(
