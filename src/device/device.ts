@@ -8,7 +8,7 @@ import type { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
 import { serveWaiting } from '../driver/served-drivers.js'
 import { type SharedDriver, shareDriver } from '../driver/shared-driver.js'
-import { Staging } from '../driver/staging.js'
+import { StagingBuffers } from '../driver/staging-buffers.js'
 import type { CompileOptions } from '../kernel/compile-options.js'
 import { Compiler } from '../kernel/compiler.js'
 import { DeviceArena } from '../kernel/device-arena.js'
@@ -449,7 +449,7 @@ export class Device implements Disposable {
     this.closed = true
     for (const part of [...this.clocks.captures, ...this.clocks.graphs]) this.context.giveBack(() => endEarly(part))
     const streams = this.clocks.streams.filter(stream => stream !== null)
-    const last = [this.memoryControl, this.clocks, Staging.of(this.context)]
+    const last = [this.memoryControl, this.clocks, StagingBuffers.of(this.context)]
     for (const part of [...this.imports, ...this.pools, ...streams, ...last]) {
       this.context.giveBack(() => part.close())
     }

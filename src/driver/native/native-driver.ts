@@ -1,5 +1,5 @@
 // libcuda itself behind the driver contract. Each method checks its numbers, because koffi would quietly make 1 of 1.5
-// and 0 of NaN, passes everything by number, and reads the result out of the scratch memory. Functions are looked up in
+// and 0 of NaN, passes everything by number, and reads the result out of the buffer memory. Functions are looked up in
 // the library at their first call, so that an old driver can do all that it is able to do. One file, long as the contract is.
 //
 // Calls that act on the current context fail with DeviceLostError once a fault has killed it. Calls that name a device
@@ -18,10 +18,10 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
-import { FaultLatch } from '../fault.js'
+import { StickyErrors } from '../sticky-errors.js'
 import { fileDescriptorType } from './handle-type.js'
 import { boundWhenCalled, type Functions, type Library, openLibrary } from './library.js'
-import { Scratch } from './scratch.js'
+import { MarshallingBuffer } from './marshalling-buffer.js'
 import { FUNCTION_NAMES } from './table.js'
 
 const NO_CONTEXT = 0
@@ -42,13 +42,13 @@ export class NativeDriver implements Driver {
   private readonly bound: Functions
   /** what the methods call: `bound`, or the same with a counter in front */
   private functions: Functions
-  private readonly scratch: Scratch
-  private readonly faults = new FaultLatch()
+  private readonly buffer: MarshallingBuffer
+  private readonly stickyErrors = new StickyErrors()
   private context = NO_CONTEXT
 
   constructor(private readonly library: Library) {
     this.origin = library.path
-    this.scratch = new Scratch(library.addressOf)
+    this.buffer = new MarshallingBuffer(library.addressOf)
     this.bound = boundWhenCalled(library)
     this.functions = this.bound
   }
@@ -79,49 +79,49 @@ export class NativeDriver implements Driver {
   }
 
   cuDriverGetVersion(): number {
-    this.check('cuDriverGetVersion', this.functions.cuDriverGetVersion(this.scratch.first), NO_CONTEXT)
-    return this.scratch.int()
+    this.check('cuDriverGetVersion', this.functions.cuDriverGetVersion(this.buffer.first), NO_CONTEXT)
+    return this.buffer.int()
   }
 
   cuDeviceGetCount(): number {
-    this.check('cuDeviceGetCount', this.functions.cuDeviceGetCount(this.scratch.first), NO_CONTEXT)
-    return this.scratch.int()
+    this.check('cuDeviceGetCount', this.functions.cuDeviceGetCount(this.buffer.first), NO_CONTEXT)
+    return this.buffer.int()
   }
 
   cuDeviceGet(ordinal: number): number {
-    this.check('cuDeviceGet', this.functions.cuDeviceGet(this.scratch.first, int(ordinal, 'ordinal')), NO_CONTEXT)
-    return this.scratch.int()
+    this.check('cuDeviceGet', this.functions.cuDeviceGet(this.buffer.first, int(ordinal, 'ordinal')), NO_CONTEXT)
+    return this.buffer.int()
   }
 
   cuDeviceGetName(device: number): string {
-    const { text, textBytes } = this.scratch
+    const { text, textBytes } = this.buffer
     this.check('cuDeviceGetName', this.functions.cuDeviceGetName(text, textBytes, int(device, 'device')), NO_CONTEXT)
-    return this.scratch.readText()
+    return this.buffer.readText()
   }
 
   cuDeviceTotalMem(device: number): number {
-    const code = this.functions.cuDeviceTotalMem(this.scratch.first, int(device, 'device'))
+    const code = this.functions.cuDeviceTotalMem(this.buffer.first, int(device, 'device'))
     this.check('cuDeviceTotalMem', code, NO_CONTEXT)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuDeviceGetAttribute(attribute: number, device: number): number {
-    const { first } = this.scratch
+    const { first } = this.buffer
     const code = this.functions.cuDeviceGetAttribute(first, int(attribute, 'attribute'), int(device, 'device'))
     this.check('cuDeviceGetAttribute', code, NO_CONTEXT)
-    return this.scratch.int()
+    return this.buffer.int()
   }
 
   cuDeviceCanAccessPeer(device: number, peer: number): boolean {
-    const code = this.functions.cuDeviceCanAccessPeer(this.scratch.first, int(device, 'device'), int(peer, 'peer'))
+    const code = this.functions.cuDeviceCanAccessPeer(this.buffer.first, int(device, 'device'), int(peer, 'peer'))
     this.check('cuDeviceCanAccessPeer', code, NO_CONTEXT)
-    return this.scratch.int() !== 0
+    return this.buffer.int() !== 0
   }
 
   cuDevicePrimaryCtxRetain(device: number): number {
-    const code = this.functions.cuDevicePrimaryCtxRetain(this.scratch.first, int(device, 'device'))
+    const code = this.functions.cuDevicePrimaryCtxRetain(this.buffer.first, int(device, 'device'))
     this.check('cuDevicePrimaryCtxRetain', code, NO_CONTEXT)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuDevicePrimaryCtxRelease(device: number): void {
@@ -143,13 +143,13 @@ export class NativeDriver implements Driver {
   }
 
   cuMemGetInfo(): { freeBytes: number; totalBytes: number } {
-    this.check('cuMemGetInfo', this.live.cuMemGetInfo(this.scratch.first, this.scratch.second))
-    return { freeBytes: this.scratch.exact(), totalBytes: this.scratch.exactSecond() }
+    this.check('cuMemGetInfo', this.live.cuMemGetInfo(this.buffer.first, this.buffer.second))
+    return { freeBytes: this.buffer.exact(), totalBytes: this.buffer.exactSecond() }
   }
 
   cuMemAlloc(bytes: number): number {
-    this.check('cuMemAlloc', this.live.cuMemAlloc(this.scratch.first, exact(bytes, 'bytes')))
-    return this.scratch.exact()
+    this.check('cuMemAlloc', this.live.cuMemAlloc(this.buffer.first, exact(bytes, 'bytes')))
+    return this.buffer.exact()
   }
 
   cuMemFree(ptr: number): void {
@@ -166,15 +166,15 @@ export class NativeDriver implements Driver {
   }
 
   cuMemHostGetDevicePointer(host: ArrayBufferView): number {
-    const code = this.live.cuMemHostGetDevicePointer(this.scratch.first, hostMemory(host, 'host'), 0)
+    const code = this.live.cuMemHostGetDevicePointer(this.buffer.first, hostMemory(host, 'host'), 0)
     this.check('cuMemHostGetDevicePointer', code)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuMemAllocManaged(bytes: number, flags: number): number {
-    const code = this.live.cuMemAllocManaged(this.scratch.first, exact(bytes, 'bytes'), uint(flags, 'flags'))
+    const code = this.live.cuMemAllocManaged(this.buffer.first, exact(bytes, 'bytes'), uint(flags, 'flags'))
     this.check('cuMemAllocManaged', code)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void {
@@ -265,8 +265,8 @@ export class NativeDriver implements Driver {
   }
 
   cuStreamCreate(flags: number): number {
-    this.check('cuStreamCreate', this.live.cuStreamCreate(this.scratch.first, uint(flags, 'flags')))
-    return this.scratch.exact()
+    this.check('cuStreamCreate', this.live.cuStreamCreate(this.buffer.first, uint(flags, 'flags')))
+    return this.buffer.exact()
   }
 
   cuStreamDestroy(stream: number): void {
@@ -286,18 +286,18 @@ export class NativeDriver implements Driver {
   }
 
   cuStreamGetCtx(stream: number): number {
-    this.check('cuStreamGetCtx', this.live.cuStreamGetCtx(exact(stream, 'stream'), this.scratch.first))
-    return this.scratch.exact()
+    this.check('cuStreamGetCtx', this.live.cuStreamGetCtx(exact(stream, 'stream'), this.buffer.first))
+    return this.buffer.exact()
   }
 
   cuStreamGetId(stream: number): number {
-    this.check('cuStreamGetId', this.live.cuStreamGetId(exact(stream, 'stream'), this.scratch.first))
-    return this.scratch.exact()
+    this.check('cuStreamGetId', this.live.cuStreamGetId(exact(stream, 'stream'), this.buffer.first))
+    return this.buffer.exact()
   }
 
   cuStreamGetFlags(stream: number): number {
-    this.check('cuStreamGetFlags', this.live.cuStreamGetFlags(exact(stream, 'stream'), this.scratch.first))
-    return this.scratch.int()
+    this.check('cuStreamGetFlags', this.live.cuStreamGetFlags(exact(stream, 'stream'), this.buffer.first))
+    return this.buffer.int()
   }
 
   cuStreamBeginCapture(stream: number, mode: number): void {
@@ -305,25 +305,25 @@ export class NativeDriver implements Driver {
   }
 
   cuStreamEndCapture(stream: number): number {
-    this.check('cuStreamEndCapture', this.live.cuStreamEndCapture(exact(stream, 'stream'), this.scratch.first))
-    return this.scratch.exact()
+    this.check('cuStreamEndCapture', this.live.cuStreamEndCapture(exact(stream, 'stream'), this.buffer.first))
+    return this.buffer.exact()
   }
 
   cuStreamIsCapturing(stream: number): boolean {
-    this.check('cuStreamIsCapturing', this.live.cuStreamIsCapturing(exact(stream, 'stream'), this.scratch.first))
-    return this.scratch.int() !== CU_STREAM_CAPTURE_STATUS_NONE
+    this.check('cuStreamIsCapturing', this.live.cuStreamIsCapturing(exact(stream, 'stream'), this.buffer.first))
+    return this.buffer.int() !== CU_STREAM_CAPTURE_STATUS_NONE
   }
 
   cuThreadExchangeStreamCaptureMode(mode: number): number {
-    this.scratch.placeAmount(int(mode, 'mode'))
-    const code = this.functions.cuThreadExchangeStreamCaptureMode(this.scratch.first)
+    this.buffer.placeAmount(int(mode, 'mode'))
+    const code = this.functions.cuThreadExchangeStreamCaptureMode(this.buffer.first)
     this.check('cuThreadExchangeStreamCaptureMode', code, NO_CONTEXT)
-    return this.scratch.int()
+    return this.buffer.int()
   }
 
   cuEventCreate(flags: number): number {
-    this.check('cuEventCreate', this.live.cuEventCreate(this.scratch.first, uint(flags, 'flags')))
-    return this.scratch.exact()
+    this.check('cuEventCreate', this.live.cuEventCreate(this.buffer.first, uint(flags, 'flags')))
+    return this.buffer.exact()
   }
 
   cuEventDestroy(event: number): void {
@@ -343,15 +343,15 @@ export class NativeDriver implements Driver {
   }
 
   cuDeviceGetDefaultMemPool(device: number): number {
-    const code = this.functions.cuDeviceGetDefaultMemPool(this.scratch.first, int(device, 'device'))
+    const code = this.functions.cuDeviceGetDefaultMemPool(this.buffer.first, int(device, 'device'))
     this.check('cuDeviceGetDefaultMemPool', code, NO_CONTEXT)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuDeviceGetMemPool(device: number): number {
-    const code = this.functions.cuDeviceGetMemPool(this.scratch.first, int(device, 'device'))
+    const code = this.functions.cuDeviceGetMemPool(this.buffer.first, int(device, 'device'))
     this.check('cuDeviceGetMemPool', code, NO_CONTEXT)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuDeviceSetMemPool(device: number, pool: number): void {
@@ -360,9 +360,9 @@ export class NativeDriver implements Driver {
   }
 
   cuMemPoolCreate(properties: MemPoolProperties): number {
-    const code = this.live.cuMemPoolCreate(this.scratch.first, this.scratch.poolOf(properties))
+    const code = this.live.cuMemPoolCreate(this.buffer.first, this.buffer.poolOf(properties))
     this.check('cuMemPoolCreate', code)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuMemPoolDestroy(pool: number): void {
@@ -370,17 +370,17 @@ export class NativeDriver implements Driver {
   }
 
   cuMemPoolGetAttribute(pool: number, attribute: number): number {
-    const { first } = this.scratch
-    this.scratch.placeAmount(0) // of a policy, a C int, the driver writes only the lower half
+    const { first } = this.buffer
+    this.buffer.placeAmount(0) // of a policy, a C int, the driver writes only the lower half
     const code = this.live.cuMemPoolGetAttribute(exact(pool, 'pool'), int(attribute, 'attribute'), first)
     this.check('cuMemPoolGetAttribute', code)
-    return this.scratch.amount()
+    return this.buffer.amount()
   }
 
   cuMemPoolSetAttribute(pool: number, attribute: number, value: number): void {
-    if (isPolicy(attribute)) this.scratch.placeAmount(uint(value, 'value'))
-    else this.scratch.placeAmount(value === Number.POSITIVE_INFINITY ? value : exact(value, 'value'))
-    const { first } = this.scratch
+    if (isPolicy(attribute)) this.buffer.placeAmount(uint(value, 'value'))
+    else this.buffer.placeAmount(value === Number.POSITIVE_INFINITY ? value : exact(value, 'value'))
+    const { first } = this.buffer
     const code = this.live.cuMemPoolSetAttribute(exact(pool, 'pool'), int(attribute, 'attribute'), first)
     this.check('cuMemPoolSetAttribute', code)
   }
@@ -390,60 +390,60 @@ export class NativeDriver implements Driver {
   }
 
   cuMemPoolSetAccess(pool: number, locationType: number, locationId: number, flags: number): void {
-    const access = this.scratch.accessOf(locationType, locationId, flags)
+    const access = this.buffer.accessOf(locationType, locationId, flags)
     this.check('cuMemPoolSetAccess', this.live.cuMemPoolSetAccess(exact(pool, 'pool'), access, 1))
   }
 
   cuMemPoolGetAccess(pool: number, locationType: number, locationId: number): number {
-    const location = this.scratch.accessOf(locationType, locationId, 0)
-    const code = this.live.cuMemPoolGetAccess(this.scratch.first, exact(pool, 'pool'), location)
+    const location = this.buffer.accessOf(locationType, locationId, 0)
+    const code = this.live.cuMemPoolGetAccess(this.buffer.first, exact(pool, 'pool'), location)
     this.check('cuMemPoolGetAccess', code)
-    return this.scratch.int()
+    return this.buffer.int()
   }
 
   cuMemPoolExportToShareableHandle(pool: number, handleType: number): number {
     const type = fileDescriptorType(handleType, 'handleType')
-    const code = this.live.cuMemPoolExportToShareableHandle(this.scratch.first, exact(pool, 'pool'), type, 0)
+    const code = this.live.cuMemPoolExportToShareableHandle(this.buffer.first, exact(pool, 'pool'), type, 0)
     this.check('cuMemPoolExportToShareableHandle', code)
-    return this.scratch.int()
+    return this.buffer.int()
   }
 
   cuMemPoolImportFromShareableHandle(descriptor: number, handleType: number): number {
     const type = fileDescriptorType(handleType, 'handleType')
     const handle = fileDescriptor(descriptor, 'descriptor')
-    const code = this.live.cuMemPoolImportFromShareableHandle(this.scratch.first, handle, type, 0)
+    const code = this.live.cuMemPoolImportFromShareableHandle(this.buffer.first, handle, type, 0)
     this.check('cuMemPoolImportFromShareableHandle', code)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuMemPoolExportPointer(ptr: number): Uint8Array<ArrayBuffer> {
-    const code = this.live.cuMemPoolExportPointer(this.scratch.exported, exact(ptr, 'ptr'))
+    const code = this.live.cuMemPoolExportPointer(this.buffer.exported, exact(ptr, 'ptr'))
     this.check('cuMemPoolExportPointer', code)
-    return this.scratch.readExported()
+    return this.buffer.readExported()
   }
 
   cuMemPoolImportPointer(pool: number, exported: Uint8Array): number {
-    this.scratch.placeExported(exported)
-    const { first, exported: data } = this.scratch
+    this.buffer.placeExported(exported)
+    const { first, exported: data } = this.buffer
     this.check('cuMemPoolImportPointer', this.live.cuMemPoolImportPointer(first, exact(pool, 'pool'), data))
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuMemAllocFromPoolAsync(bytes: number, pool: number, stream: number): number {
     const code = this.live.cuMemAllocFromPoolAsync(
-      this.scratch.first,
+      this.buffer.first,
       exact(bytes, 'bytes'),
       exact(pool, 'pool'),
       exact(stream, 'stream'),
     )
     this.check('cuMemAllocFromPoolAsync', code)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuMemAllocAsync(bytes: number, stream: number): number {
-    const code = this.live.cuMemAllocAsync(this.scratch.first, exact(bytes, 'bytes'), exact(stream, 'stream'))
+    const code = this.live.cuMemAllocAsync(this.buffer.first, exact(bytes, 'bytes'), exact(stream, 'stream'))
     this.check('cuMemAllocAsync', code)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuMemFreeAsync(ptr: number, stream: number): void {
@@ -452,19 +452,19 @@ export class NativeDriver implements Driver {
 
   cuMemGetAllocationGranularity(device: number): number {
     const code = this.functions.cuMemGetAllocationGranularity(
-      this.scratch.first,
-      this.scratch.allocationOn(device, CU_MEM_HANDLE_TYPE_NONE),
+      this.buffer.first,
+      this.buffer.allocationOn(device, CU_MEM_HANDLE_TYPE_NONE),
       CU_MEM_ALLOC_GRANULARITY_MINIMUM,
     )
     this.check('cuMemGetAllocationGranularity', code, NO_CONTEXT)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuMemAddressReserve(bytes: number, alignment: number): number {
-    const { first } = this.scratch
+    const { first } = this.buffer
     const code = this.live.cuMemAddressReserve(first, exact(bytes, 'bytes'), exact(alignment, 'alignment'), 0, 0)
     this.check('cuMemAddressReserve', code)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuMemAddressFree(ptr: number, bytes: number): void {
@@ -472,9 +472,9 @@ export class NativeDriver implements Driver {
   }
 
   cuMemCreate(bytes: number, device: number, handleTypes: number): number {
-    const kind = this.scratch.allocationOn(device, handleTypes)
-    this.check('cuMemCreate', this.live.cuMemCreate(this.scratch.first, exact(bytes, 'bytes'), kind, 0))
-    return this.scratch.exact()
+    const kind = this.buffer.allocationOn(device, handleTypes)
+    this.check('cuMemCreate', this.live.cuMemCreate(this.buffer.first, exact(bytes, 'bytes'), kind, 0))
+    return this.buffer.exact()
   }
 
   cuMemRelease(handle: number): void {
@@ -496,16 +496,16 @@ export class NativeDriver implements Driver {
     devices: readonly number[],
     flags: number = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
   ): void {
-    const access = this.scratch.accessFrom(devices, flags)
+    const access = this.buffer.accessFrom(devices, flags)
     const code = this.live.cuMemSetAccess(exact(ptr, 'ptr'), exact(bytes, 'bytes'), access, devices.length)
     this.check('cuMemSetAccess', code)
   }
 
   cuMemExportToShareableHandle(handle: number, handleType: number): number {
     const type = fileDescriptorType(handleType, 'handleType')
-    const code = this.live.cuMemExportToShareableHandle(this.scratch.first, exact(handle, 'handle'), type, 0)
+    const code = this.live.cuMemExportToShareableHandle(this.buffer.first, exact(handle, 'handle'), type, 0)
     this.check('cuMemExportToShareableHandle', code)
-    return this.scratch.int()
+    return this.buffer.int()
   }
 
   cuMemImportFromShareableHandle(descriptor: number, handleType: number): number {
@@ -513,20 +513,20 @@ export class NativeDriver implements Driver {
     const handle = fileDescriptor(descriptor, 'descriptor')
     this.check(
       'cuMemImportFromShareableHandle',
-      this.live.cuMemImportFromShareableHandle(this.scratch.first, handle, type),
+      this.live.cuMemImportFromShareableHandle(this.buffer.first, handle, type),
     )
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuModuleLoadData(image: string | Uint8Array): number {
     const source = typeof image === 'string' ? Buffer.from(image) : hostMemory(image, 'image')
-    const { scratch } = this
-    scratch.clearText()
+    const { buffer } = this
+    buffer.clearText()
     // PTX must end in a zero byte; to a cubin it does no harm
     const ended = Buffer.concat([source, Buffer.alloc(1)])
-    const code = this.live.cuModuleLoadData(scratch.first, ended, 2, scratch.jitOptions, scratch.jitValues)
-    if (code !== RESULT.CUDA_SUCCESS) throw this.refusal('cuModuleLoadData', code, this.context, scratch.readText())
-    return scratch.exact()
+    const code = this.live.cuModuleLoadData(buffer.first, ended, 2, buffer.jitOptions, buffer.jitValues)
+    if (code !== RESULT.CUDA_SUCCESS) throw this.refusal('cuModuleLoadData', code, this.context, buffer.readText())
+    return buffer.exact()
   }
 
   cuModuleUnload(module: number): void {
@@ -534,9 +534,9 @@ export class NativeDriver implements Driver {
   }
 
   cuModuleGetFunction(module: number, name: string): number {
-    const code = this.live.cuModuleGetFunction(this.scratch.first, exact(module, 'module'), text(name, 'name'))
+    const code = this.live.cuModuleGetFunction(this.buffer.first, exact(module, 'module'), text(name, 'name'))
     this.check('cuModuleGetFunction', code)
-    return this.scratch.exact()
+    return this.buffer.exact()
   }
 
   cuLaunchKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void {
@@ -551,7 +551,7 @@ export class NativeDriver implements Driver {
       uint(block[2], 'block z'),
       uint(sharedBytes, 'sharedBytes'),
       exact(stream, 'stream'),
-      this.scratch.placeArguments(args),
+      this.buffer.placeArguments(args),
       0,
     )
     this.check('cuLaunchKernel', code)
@@ -569,16 +569,16 @@ export class NativeDriver implements Driver {
       uint(block[2], 'block z'),
       uint(sharedBytes, 'sharedBytes'),
       exact(stream, 'stream'),
-      this.scratch.placeArguments(args),
+      this.buffer.placeArguments(args),
     )
     this.check('cuLaunchCooperativeKernel', code)
   }
 
   cuFuncGetAttribute(attribute: number, kernel: number): number {
-    const { first } = this.scratch
+    const { first } = this.buffer
     const code = this.live.cuFuncGetAttribute(first, int(attribute, 'attribute'), exact(kernel, 'kernel'))
     this.check('cuFuncGetAttribute', code)
-    return this.scratch.int()
+    return this.buffer.int()
   }
 
   cuFuncSetAttribute(kernel: number, attribute: number, value: number): void {
@@ -588,26 +588,26 @@ export class NativeDriver implements Driver {
 
   cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel: number, blockThreads: number, sharedBytes: number): number {
     const code = this.live.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-      this.scratch.first,
+      this.buffer.first,
       exact(kernel, 'kernel'),
       int(blockThreads, 'blockThreads'),
       exact(sharedBytes, 'sharedBytes'),
     )
     this.check('cuOccupancyMaxActiveBlocksPerMultiprocessor', code)
-    return this.scratch.int()
+    return this.buffer.int()
   }
 
   cuOccupancyMaxPotentialBlockSize(kernel: number, sharedBytes: number): { blocks: number; blockThreads: number } {
     const code = this.live.cuOccupancyMaxPotentialBlockSize(
-      this.scratch.first,
-      this.scratch.second,
+      this.buffer.first,
+      this.buffer.second,
       exact(kernel, 'kernel'),
       0,
       exact(sharedBytes, 'sharedBytes'),
       0,
     )
     this.check('cuOccupancyMaxPotentialBlockSize', code)
-    return { blocks: this.scratch.int(), blockThreads: this.scratch.intSecond() }
+    return { blocks: this.buffer.int(), blockThreads: this.buffer.intSecond() }
   }
 
   cuGraphDestroy(graph: number): void {
@@ -615,8 +615,8 @@ export class NativeDriver implements Driver {
   }
 
   cuGraphInstantiate(graph: number): number {
-    this.check('cuGraphInstantiate', this.live.cuGraphInstantiate(this.scratch.first, exact(graph, 'graph'), 0))
-    return this.scratch.exact()
+    this.check('cuGraphInstantiate', this.live.cuGraphInstantiate(this.buffer.first, exact(graph, 'graph'), 0))
+    return this.buffer.exact()
   }
 
   cuGraphLaunch(executable: number, stream: number): void {
@@ -629,7 +629,7 @@ export class NativeDriver implements Driver {
 
   /** The functions for calls that act on the current context; throws DeviceLostError when that is lost. */
   private get live(): Functions {
-    this.faults.guard(this.context)
+    this.stickyErrors.guard(this.context)
     return this.functions
   }
 
@@ -640,8 +640,8 @@ export class NativeDriver implements Driver {
   private isHostPools(code: number, ...pointers: number[]): boolean {
     if (code !== RESULT.CUDA_ERROR_INVALID_VALUE) return false
     const kinds = pointers.map(ptr => {
-      const known = this.live.cuPointerGetAttribute(this.scratch.first, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr)
-      return known === RESULT.CUDA_SUCCESS ? this.scratch.int() : 0
+      const known = this.live.cuPointerGetAttribute(this.buffer.first, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr)
+      return known === RESULT.CUDA_SUCCESS ? this.buffer.int() : 0
     })
     return kinds.includes(CU_MEMORYTYPE_HOST) && !kinds.includes(0)
   }
@@ -667,12 +667,12 @@ export class NativeDriver implements Driver {
   private refusal(call: CallName, code: number, context: number, log = ''): CudaError {
     const name = this.describe('cuGetErrorName', code) || 'an unknown result'
     const text = this.describe('cuGetErrorString', code)
-    return this.faults.refuse(context, call, code, name, log === '' ? text : `${text}: ${log}`)
+    return this.stickyErrors.refuse(context, call, code, name, log === '' ? text : `${text}: ${log}`)
   }
 
   private describe(by: 'cuGetErrorName' | 'cuGetErrorString', code: number): string {
-    const { first } = this.scratch
-    return this.bound[by](code, first) === RESULT.CUDA_SUCCESS ? this.library.textAt(this.scratch.exact()) : ''
+    const { first } = this.buffer
+    return this.bound[by](code, first) === RESULT.CUDA_SUCCESS ? this.library.textAt(this.buffer.exact()) : ''
   }
 }
 

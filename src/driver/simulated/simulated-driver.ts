@@ -30,22 +30,22 @@ import { deviceAttribute } from './device-attributes.js'
 import type { FaultRule } from './faults.js'
 import { MOST_THREADS_PER_BLOCK, MULTIPROCESSORS } from './kernels/launch-limits.js'
 import { Modules } from './kernels/modules.js'
-import { PeerAccess } from './memory/access.js'
 import { AddressSpace } from './memory/address-space.js'
 import { hostAddress } from './memory/host-address.js'
 import { HostRegistry } from './memory/host-registry.js'
-import { PlainMemory } from './memory/plain-memory.js'
+import { LinearMemory } from './memory/linear-memory.js'
+import { PeerAccess } from './memory/peer-access.js'
 import { Shareables } from './memory/shareable.js'
 import { Transfers } from './memory/transfers.js'
 import { VirtualMemory } from './memory/virtual-memory.js'
 import { completeOptions, type SimulatedOptions, type Switch } from './options.js'
 import { MemoryPools } from './pools/memory-pools.js'
 import { PoolPlaces } from './pools/pool-properties.js'
-import type { ThreadState } from './remote/thread-state.js'
 import { ancestorsOf, Captures } from './streams/captures.js'
 import { Scheduler } from './streams/scheduler.js'
 import type { StreamGroup, StreamQueue, WorkPoint } from './streams/stream-queue.js'
 import { Streams } from './streams/streams.js'
+import type { ThreadState } from './thread-state.js'
 
 const DRIVER_VERSION = 13_000
 const HOST_BYTES = 2 * TiB
@@ -66,7 +66,7 @@ export class SimulatedDriver implements Driver {
   private readonly virtual: VirtualMemory
   private readonly devices: readonly SimulatedDevice[]
   private readonly host: PhysicalMemory
-  private readonly plain: PlainMemory
+  private readonly linear: LinearMemory
   private readonly pools: MemoryPools
   private readonly captures = new Captures(this.interceptor)
   private readonly streams = new Streams(this.interceptor, this.captures)
@@ -87,7 +87,7 @@ export class SimulatedDriver implements Driver {
     this.virtual = new VirtualMemory(interceptor, space, granularityBytes, this.peers, shareables)
     this.devices = Array.from({ length: devices }, (_, i) => new SimulatedDevice(i, capacityBytes, seed))
     this.host = new PhysicalMemory('the host', HOST_BYTES, seed)
-    this.plain = new PlainMemory(interceptor, space, this.host)
+    this.linear = new LinearMemory(interceptor, space, this.host)
     const places = new PoolPlaces(interceptor, this.devices, this.host, option => this.requireOption(option))
     this.pools = new MemoryPools(interceptor, space, this.scheduler, this.devices, places, this.peers, shareables)
     for (const fault of faults) this.failCall(fault)
@@ -241,14 +241,14 @@ export class SimulatedDriver implements Driver {
     return this.contexts.retain(this.device(device)).handle
   }
 
-  /** The last release ends the context: its work completes, its streams, events, modules and plain memory are gone. */
+  /** The last release ends the context: its work completes, its streams, events, modules and linear memory are gone. */
   cuDevicePrimaryCtxRelease(device: number): void {
     this.begin(CALL.cuDevicePrimaryCtxRelease)
     const context = this.contexts.primaryOf(this.device(device))
     if (context === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'never retained')
     if (--context.retained > 0) return
     this.finishAll(context)
-    this.plain.releaseOf(context)
+    this.linear.releaseOf(context)
     this.modules.removeOf(context)
     this.captures.removeOf(context)
     this.streams.removeOf(context)
@@ -282,27 +282,27 @@ export class SimulatedDriver implements Driver {
   }
 
   cuMemAlloc(bytes: number): number {
-    return this.plain.allocate(this.enter(CALL.cuMemAlloc), bytes)
+    return this.linear.allocate(this.enter(CALL.cuMemAlloc), bytes)
   }
 
   cuMemAllocManaged(bytes: number, flags: number): number {
     const context = this.enter(CALL.cuMemAllocManaged)
     this.requireOption('managedMemory')
-    return this.plain.allocateManaged(context, bytes, flags)
+    return this.linear.allocateManaged(context, bytes, flags)
   }
 
   /** Waits for all work of the context that owns the memory, as the real driver does. */
   cuMemFree(ptr: number): void {
     const current = this.enter(CALL.cuMemFree)
     if (ptr === 0) return
-    const plain = this.plain.find(ptr)
-    const memory = plain?.memory ?? this.pools.memoryOf(ptr)
+    const linear = this.linear.find(ptr)
+    const memory = linear?.memory ?? this.pools.memoryOf(ptr)
     if (memory === undefined)
       throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation begins there')
-    const owner = plain?.owner ?? this.contexts.primaryOf(memory) ?? current
+    const owner = linear?.owner ?? this.contexts.primaryOf(memory) ?? current
     this.finishAll(owner)
     this.checkFault(owner)
-    if (plain !== undefined) this.plain.release(plain)
+    if (linear !== undefined) this.linear.release(linear)
     else {
       this.pools.release(ptr, owner.legacy)
       this.scheduler.finishStream(owner.legacy)
@@ -792,7 +792,7 @@ export class SimulatedDriver implements Driver {
     this.begin(call)
     const { current } = this.interceptor.thread
     if (current === null) return
-    this.interceptor.latch.guard(current.handle)
+    this.interceptor.stickyErrors.guard(current.handle)
     this.scheduler.progress()
     this.checkFault(current)
     this.captures.guard(call)

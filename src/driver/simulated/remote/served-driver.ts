@@ -7,8 +7,8 @@ import { listen, openEnd, take } from '../../../threads/channel-end.js'
 import { hasEnded } from '../../../threads/os-thread.js'
 import { addServed } from '../../served-drivers.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
+import { ThreadState } from '../thread-state.js'
 import { type Answer, type Call, type Hello, wake } from './call-channel.js'
-import { ThreadState } from './thread-state.js'
 
 interface Caller {
   readonly end: BroadcastChannel

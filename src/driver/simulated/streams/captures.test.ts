@@ -12,8 +12,8 @@ import {
 } from '../../constants.js'
 import { refuses } from '../../driver.suite.js'
 import { openSimulated } from '../opened.fixture.js'
-import { ThreadState } from '../remote/thread-state.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
+import { ThreadState } from '../thread-state.js'
 
 const BYTES = 512
 

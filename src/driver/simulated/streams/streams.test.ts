@@ -215,7 +215,7 @@ test('one device orders its work after an event of another', () => {
   assert.equal(driver.cuStreamQuery(b), true)
 })
 
-test('the last release ends the context with its streams and plain memory', () => {
+test('the last release ends the context with its streams and linear memory', () => {
   const driver = openSimulated()
   const stream = driver.cuStreamCreate(0)
   const ptr = driver.cuMemAlloc(MiB)

@@ -1,5 +1,5 @@
-import type { SimulatedContext } from '../context.js'
-import type { StreamGroup, StreamQueue } from '../streams/stream-queue.js'
+import type { SimulatedContext } from './context.js'
+import type { StreamGroup, StreamQueue } from './streams/stream-queue.js'
 
 /** What CUDA keeps for each thread of the program. */
 export class ThreadState {

@@ -5,15 +5,15 @@ import { CU_MEM_ATTACH_GLOBAL, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import type { PhysicalMemory } from '../device.js'
-import { type Access, EVERY_DEVICE } from './access.js'
+import { type AccessRights, EVERY_DEVICE } from './access-rights.js'
 import type { AddressSpace, Region } from './address-space.js'
 
 const UNIT_BYTES = 512
 const CU_MEM_ATTACH_HOST = 2
 
-type PlainRegion = Region & { readonly memory: PhysicalMemory; readonly owner: SimulatedContext }
+type LinearRegion = Region & { readonly memory: PhysicalMemory; readonly owner: SimulatedContext }
 
-export class PlainMemory {
+export class LinearMemory {
   constructor(
     private readonly interceptor: CallInterceptor,
     private readonly space: AddressSpace,
@@ -32,21 +32,26 @@ export class PlainMemory {
   }
 
   /** The allocation that begins at `ptr`. */
-  find(ptr: number): PlainRegion | undefined {
+  find(ptr: number): LinearRegion | undefined {
     const region = this.space.find(ptr)
-    return region?.base === ptr && region.owner !== null ? (region as PlainRegion) : undefined
+    return region?.base === ptr && region.owner !== null ? (region as LinearRegion) : undefined
   }
 
-  release(region: PlainRegion): void {
+  release(region: LinearRegion): void {
     region.memory.give(roundUp(region.bytes))
     this.space.release(region)
   }
 
   releaseOf(context: SimulatedContext): void {
-    for (const region of this.space.ownedBy(context)) this.release(region as PlainRegion)
+    for (const region of this.space.ownedBy(context)) this.release(region as LinearRegion)
   }
 
-  private take(context: SimulatedContext, bytes: number, memory: PhysicalMemory, access: Readonly<Access>): number {
+  private take(
+    context: SimulatedContext,
+    bytes: number,
+    memory: PhysicalMemory,
+    access: Readonly<AccessRights>,
+  ): number {
     this.interceptor.checkSize(bytes, 1)
     const contents = memory.take(roundUp(bytes))
     const region = contents === null ? null : this.space.claim(bytes)

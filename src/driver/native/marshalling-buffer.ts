@@ -25,7 +25,7 @@ const SCRATCH_BYTES = ARGUMENTS + 32768
 
 const TWO_32 = 2 ** 32
 
-export class Scratch {
+export class MarshallingBuffer {
   /** addresses of two results, of the structs and of the text, to be passed to libcuda */
   readonly first: number
   readonly second: number

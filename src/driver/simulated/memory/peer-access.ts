@@ -1,24 +1,13 @@
-// Which device may touch which memory. Memory is reachable from its own device, and from another one only where that was
-// asked for: for ordinary allocations by a whole context (cuCtxEnablePeerAccess), for virtual memory by the mapping, for
-// a pool by the pool.
+// Access between devices. A device always reaches its own memory. It reaches memory of another device only after a grant:
+// for cuMemAlloc memory by cuCtxEnablePeerAccess, for virtual memory by the mapping, for a pool by the pool.
 
 import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import { type PhysicalMemory, SimulatedDevice } from '../device.js'
+import { bitOf } from './access-rights.js'
 
-/** Who may read and write a piece of memory: bit d is device d. One object for all memory that has the same rights. */
-export interface Access {
-  devices: number
-}
-
-/** Managed memory, and host memory that is registered. */
-export const EVERY_DEVICE: Readonly<Access> = { devices: 0xffff }
-
-export function bitOf(device: SimulatedDevice): number {
-  return 1 << device.ordinal
-}
-
+/** Grants of one context to another, and which devices can reach each other at all. */
 export class PeerAccess {
   /** by device: the peers whose memory it was given before, as bits */
   private readonly acquainted: number[] = []

@@ -8,9 +8,9 @@ import type { Context } from './context.js'
 const LEAST_BYTES = 64 * 1024
 const KEPT_BYTES = 64 * MiB
 
-const stagings = new WeakMap<Context, Staging>()
+const stagings = new WeakMap<Context, StagingBuffers>()
 
-export class Staging {
+export class StagingBuffers {
   private readonly registered = new Set<Uint8Array>()
   private readonly spare: Uint8Array[] = []
   private keptBytes = 0
@@ -19,8 +19,8 @@ export class Staging {
 
   private constructor(private readonly context: Context) {}
 
-  static of(context: Context): Staging {
-    const staging = stagings.get(context) ?? new Staging(context)
+  static of(context: Context): StagingBuffers {
+    const staging = stagings.get(context) ?? new StagingBuffers(context)
     stagings.set(context, staging)
     return staging
   }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { isSameMemory } from './same-memory.js'
+import { isSameMemory } from './shared-buffer-identity.js'
 
 test('the same memory is told from other memory of the same size and contents', () => {
   for (const bytes of [4, 7, 4096]) {

@@ -5,7 +5,7 @@ import { FATAL_RESULTS } from './constants.js'
  * Turns result codes into errors and remembers, per context, the first fault that killed it: after such a fault the
  * driver answers every call with the same code, and only the first one says what happened.
  */
-export class FaultLatch {
+export class StickyErrors {
   private readonly lost = new Map<number, DeviceLostError>()
 
   /** Throws when `context` is lost; to be called before each driver call. */
