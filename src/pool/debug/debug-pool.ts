@@ -33,7 +33,7 @@ export interface DebugCloseReport extends CloseReport {
   /** the buffers that were not freed before */
   readonly lost: readonly DebugLiveBlock[]
   /**
-   * damage around the lost buffers, and writes to freed memory, as far as not reported before; each is a process
+   * damage around the lost buffers, and writes to freed memory, unless reported before; each is a process
    * warning, too
    */
   readonly faults: readonly DebugError[]
