@@ -1,5 +1,5 @@
-// A fallback on another device: the contract of a pool for streams of the borrowing device, and no leak of what the
-// adapter needs.
+// A fallback on another device: the contract of a pool for streams of the borrowing device, and no
+// leak by the adapter.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
