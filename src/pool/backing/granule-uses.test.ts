@@ -6,7 +6,7 @@ import { GranuleUses, SEVERAL } from './granule-uses.js'
 const GRANULE_UNITS = 100
 
 describe('granule uses', () => {
-  it('a block is the last use of all granules that it lies on', () => {
+  it('a block becomes the last use of every granule that it covers', () => {
     const { free, all } = setUp()
     free(50, 400, 1, 5)
     assert.deepEqual(all(), ['1@5', '1@5', '1@5', '1@5', '1@5', '0@0'])
@@ -14,7 +14,7 @@ describe('granule uses', () => {
     assert.deepEqual(all(), ['1@5', '1@5', '2@3', '2@3', '1@5', '0@0'])
   })
 
-  it('on a granule that it shares the later use of one stream counts', () => {
+  it('on a granule with two blocks of one stream the later use counts', () => {
     const { free, all } = setUp()
     free(0, 150, 1, 5)
     free(150, 20, 1, 4)
@@ -23,7 +23,7 @@ describe('granule uses', () => {
     assert.deepEqual(all().slice(0, 3), ['1@5', '1@8', '1@8'])
   })
 
-  it('a granule of blocks of several streams is of none, until its uses have completed or one block covers it', () => {
+  it('a granule with blocks of several streams has no single use, until its uses complete or one block covers it', () => {
     const { free, all, seen } = setUp()
     free(0, 350, 1, 5)
     free(350, 100, 2, 7)
@@ -48,7 +48,7 @@ function setUp() {
       records.words[(record << 4) | Word.units] = units
       uses.noteFree(records, record, key, stamp)
     },
-    /** each granule's key and stamp */
+    /** key and stamp of each granule */
     all: () => Array.from(uses.keys, (key, granule) => `${key}@${uses.stamps[granule]}`),
   }
 }

@@ -1,23 +1,23 @@
-// The last use of each granule of a range of addresses. Each remembers its own, since blocks that merge would make all their
-// granules look as young as the youngest.
+// The last use of each granule of an address range. Each granule has its own: when blocks merge, a use per block
+// would make all their granules look as young as the youngest.
 
 import { Region } from '../../base/region.js'
 import { type RecordTable, Stride, Word } from '../../heap/records.js'
 
-/** As a key: blocks of several streams lay on the granule, so only the heap's own dependencies tell when it is idle. */
+/** As a key: blocks of several streams lay on the granule, so only the heap's dependencies tell when it is idle. */
 export const SEVERAL = 255
 
 export class GranuleUses {
-  /** by granule: the key of the last use, 0 for none that matters */
+  /** the key of the last use, by granule; 0 for none */
   readonly keys: Int32Array
-  /** the stamp that goes with it */
+  /** the stamp of the last use, by granule */
   readonly stamps: Float64Array
 
-  /** In `region`, which whoever made it has cleared, several threads can share it. */
+  /** Lies in `region`, which must be zeroed, so that threads can share it; with null, in memory of its own. */
   constructor(
     granules: number,
     private readonly granuleUnits: number,
-    /** by stream slot: the latest stamp that the host has seen complete */
+    /** the latest stamp that the host has seen complete, by stream slot */
     private readonly seen: Float64Array,
     region: Region | null,
   ) {
@@ -26,12 +26,12 @@ export class GranuleUses {
     this.stamps = room.float64(granules)
   }
 
-  /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */
+  /** Notes that a block is about to return to its heap, for reuse after `stamp` of `key`. */
   noteFree({ words }: RecordTable, record: number, key: number, stamp: number): void {
     const { keys, stamps, granuleUnits } = this
     const start = words[record * Stride.words + Word.offset]
     const end = start + words[record * Stride.words + Word.units]
-    // The first and the last granule that the block lies on may have other blocks, too; of the others it was the last use.
+    // The block's first and last granule may contain other blocks, too. For all others this is the last use.
     const covered = Math.ceil(start / granuleUnits)
     const last = Math.floor(end / granuleUnits)
     if (covered * granuleUnits !== start) this.noteShared(covered - 1, key, stamp)

@@ -1,5 +1,5 @@
-// Memory that holds one byte value everywhere, to be found changed later. The values are unlikely data: fresh memory is NaN
-// for every kind of float, and freed memory NaN or huge, and far beyond any array when taken for an index.
+// Memory filled with one byte value, so that a later change is found. The values are unlikely data: fresh memory is
+// NaN for every float type. Freed memory is NaN or huge as a float, and far beyond any array as an index.
 
 import { MiB } from '../../base/bytes.js'
 import { relaxed } from '../../order/relaxed.js'
@@ -12,23 +12,23 @@ export const enum Pattern {
   redzone = 0xbd,
 }
 
-/** Read back at a time. */
+/** Bytes read back at a time. */
 const CHUNK_BYTES = 4 * MiB
 
-/** Fills memory in the order of `stream`. */
+/** Fills `bytes` of memory at `ptr`, in the order of `stream`. */
 export function fillPattern(ptr: number, bytes: number, pattern: Pattern, stream: Stream): void {
   if (bytes === 0) return
   const driver = stream.context.activate()
   stream.submit('fill', handle => driver.cuMemsetD8Async(ptr, pattern, bytes, handle))
 }
 
-/** Waits on the host for `stream`, of which the clocks are told nothing: the program has not waited. */
+/** Waits on the host for `stream` without telling the clocks, because the program itself has not waited. */
 export function waitUnnoticed(stream: Stream): void {
   const driver = stream.context.activate()
   relaxed(driver, () => stream.submit('wait', handle => driver.cuStreamSynchronize(handle)))
 }
 
-/** The offset of the first byte that is not the pattern's, -1 for none, as of now in the order of `stream`; waits for it. */
+/** Waits for `stream`, and returns the offset of the first byte that differs from the pattern, or -1. */
 export function firstChange(ptr: number, bytes: number, pattern: Pattern, stream: Stream): number {
   using copy = new StagedCopy(stream, Math.min(bytes, CHUNK_BYTES))
   for (let done = 0; done < bytes; done += CHUNK_BYTES) {
@@ -36,7 +36,7 @@ export function firstChange(ptr: number, bytes: number, pattern: Pattern, stream
     copy.start(ptr + done, partBytes)
     waitUnnoticed(stream)
     const part = copy.arrived(partBytes)
-    // A part is one byte throughout if it equals itself moved by one byte.
+    // All bytes of a part are equal if the part equals itself shifted by one byte.
     const isSame = part[0] === Number(pattern) && Buffer.compare(part.subarray(1), part.subarray(0, -1)) === 0
     if (!isSame) return done + part.findIndex(byte => byte !== Number(pattern))
   }

@@ -1,5 +1,5 @@
-// The pinned memory of a host pool that several threads share, as one of them sees it: the pool server of the pool has registered
-// the segments and sends them to whoever meets an address that he does not know.
+// The pinned memory of a shared host pool, as one thread sees it. The pool server has registered the segments. It
+// sends them to a thread that meets an unknown address.
 
 import { randomUUID } from 'node:crypto'
 import { PoolError } from '../../base/errors.js'
@@ -7,15 +7,15 @@ import { openEnd, takeSent } from '../../threads/channel-end.js'
 import type { PinnedMemory, SentSegment } from '../backing/pinned-segments.js'
 
 export class PinnedViews implements PinnedMemory {
-  /** As long as one is known here its memory is not freed, so that its address cannot become another one's. */
+  /** A segment in this list is not freed by the garbage collector, so its address cannot become another segment's. */
   private segments: readonly SentSegment[] = []
-  /** by address of a segment, for the device's of it */
+  /** the device address of a segment, by its host address */
   private readonly devicePtrs = new Map<number, number>()
 
   constructor(
-    /** has the pool server send all segments to a channel */
+    /** makes the pool server send all segments to a channel */
     private readonly request: (channel: string) => void,
-    /** asks it for the device's address of a host address */
+    /** asks the pool server for the device address of a host address */
     private readonly devicePtrOf: (address: number) => number,
   ) {}
 
@@ -32,7 +32,7 @@ export class PinnedViews implements PinnedMemory {
     return start + address - base
   }
 
-  /** Lets go of memory that is perhaps no longer pinned. */
+  /** Forgets all segments, because some may no longer be pinned. */
   forget(): void {
     this.segments = []
     this.devicePtrs.clear()

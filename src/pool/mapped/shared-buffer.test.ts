@@ -1,4 +1,4 @@
-// Shared buffers on the simulated device, where the process that opens one is the process that made it.
+// Shared buffers on the simulated device, where the opening process is the process that made the buffer.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -18,7 +18,7 @@ async function opened(device: TestDevice, buffer: SharedBuffer): Promise<SharedB
 }
 
 describe('shared buffers', () => {
-  it('are the same memory under two addresses, of the length asked for', async () => {
+  it('both handles are the same memory at two addresses, of the requested length', async () => {
     const device = new TestDevice({ progress: 'seeded' })
     const stream = device.createStream()
     const buffer = device.createSharedBuffer(3 * MiB, stream)
@@ -38,7 +38,7 @@ describe('shared buffers', () => {
   })
 
   for (const first of ['maker', 'opener'] as const) {
-    it(`live until both have freed them, the ${first} first`, async () => {
+    it(`the memory lives until both have freed it, the ${first} first`, async () => {
       const device = new TestDevice()
       const buffer = device.createSharedBuffer(1 * MiB)
       const other = await opened(device, buffer)
@@ -55,7 +55,7 @@ describe('shared buffers', () => {
     })
   }
 
-  it('are freed in stream order, without a wait', async () => {
+  it('a free keeps stream order, without a wait', async () => {
     const device = new TestDevice()
     const stream = device.createStream()
     const buffer = device.createSharedBuffer(1 * MiB)
@@ -68,7 +68,7 @@ describe('shared buffers', () => {
     assert.equal(device.freeBytes(), device.totalBytes)
   })
 
-  it('are handed over when the work on them is done, also that of a closed stream', async () => {
+  it('share waits for the work on the buffer, also on a closed stream', async () => {
     const device = new TestDevice()
     const stream = device.createStream()
     const buffer = device.createSharedBuffer(1 * MiB, stream)
@@ -87,7 +87,7 @@ describe('shared buffers', () => {
     assert.equal((await opened(device, buffer)).readSync(0, 1)[0], 4)
   })
 
-  it('can be shared again and again, each time with one', async () => {
+  it('a buffer can be shared again and again, each time with one process', async () => {
     const device = new TestDevice()
     const buffer = device.createSharedBuffer(4)
     for (let round = 0; round < 3; round++) {
@@ -101,7 +101,7 @@ describe('shared buffers', () => {
     assert.deepEqual(results.map(({ status }) => status).sort(), ['fulfilled', 'rejected'])
   })
 
-  it('are opened once at a time by a process', async () => {
+  it('a process can open a buffer only once at a time', async () => {
     const device = new TestDevice()
     const buffer = device.createSharedBuffer(4)
     const other = await opened(device, buffer)
@@ -118,7 +118,7 @@ describe('shared buffers', () => {
     await opened(device, buffer)
   })
 
-  it('are shared by their maker alone, and while they live', async () => {
+  it('only the maker can share a buffer, and only before its free', async () => {
     const device = new TestDevice()
     const buffer = device.createSharedBuffer(4)
     const other = await opened(device, buffer)
@@ -141,7 +141,7 @@ describe('shared buffers', () => {
     await assert.rejects(before, { name: 'PoolError', message: /already freed/ })
   })
 
-  it('that nobody shares or opens are given up in time, and leave nothing behind', async () => {
+  it('without a second process share and open time out, and leave nothing behind', async () => {
     const device = new TestDevice()
     const buffer = device.createSharedBuffer(4)
     await assert.rejects(buffer.share(PATH, SHORT), { name: 'DescriptorError', call: 'accept', code: 'ETIMEDOUT' })
@@ -156,7 +156,7 @@ describe('shared buffers', () => {
     await sharing[0]
   })
 
-  it('refuse what is no size, stream, path or option, by name', async () => {
+  it('a bad size, stream, path or option is refused by name', async () => {
     const device = new TestDevice()
     const buffer = device.createSharedBuffer(4)
     for (const bytes of [0, -1, 0.5, Number.NaN, Infinity, 2 ** 53]) {
@@ -197,7 +197,7 @@ describe('shared buffers', () => {
     assert.throws(() => device.createPool().free(buffer), { name: 'PoolError', message: /use buffer.free/ })
   })
 
-  it('a pool is no buffer, and the other way round', async () => {
+  it('a pool is refused as a buffer, and a buffer as a pool', async () => {
     const device = new TestDevice()
     const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
     const sharing = [pool.share(PATH)]
@@ -214,7 +214,7 @@ describe('shared buffers', () => {
     pool.close()
   })
 
-  it('that do not fit are out of memory, with the numbers', () => {
+  it('a buffer that does not fit is an out of memory with its figures', () => {
     const device = new TestDevice()
     device.createSharedBuffer(30 * MiB)
     for (const bytes of [36 * MiB, 1024 * MiB, Number.MAX_SAFE_INTEGER]) {
@@ -231,7 +231,7 @@ describe('shared buffers', () => {
     assert.equal(device.freeBytes(), 34 * MiB)
   })
 
-  it('need virtual memory and descriptors, and say what to use without', async () => {
+  it('without virtual memory or descriptors the error names an alternative', async () => {
     const instead = /share a driver pool, if there is one: createDriverPool\(\{ handleTypes: 'posixFileDescriptor' \}\)/
     for (const [options, message] of [
       [{ virtualMemory: false }, /needs virtual memory management: the device does not offer it/],
@@ -243,7 +243,7 @@ describe('shared buffers', () => {
         await assert.rejects(device.openShared(PATH, SHORT), { name: 'PoolError', message: expected })
       }
     }
-    // Not by its attributes, but when it is used: the first memory made is the probe of virtual memory.
+    // The first memory made is the probe of virtual memory; the driver refuses the second, which is to be shared.
     const device = new TestDevice({ faults: [{ call: 'cuMemCreate', nth: 2, code: 801 }] } as SimulatedOptions)
     assert.throws(() => device.createSharedBuffer(4), {
       name: 'PoolError',
@@ -258,7 +258,7 @@ describe('shared buffers', () => {
 describe('driver failures: shared buffers', () => {
   const callsOf = (device: TestDevice) => [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
 
-  /** Makes, shares, opens and frees; how many of the steps were refused. */
+  /** Makes, shares, opens and frees; returns how many steps were refused. */
   async function run(device: TestDevice, timeoutMs: number): Promise<number> {
     let refusals = 0
     const held: SharedBuffer[] = []
@@ -288,7 +288,7 @@ describe('driver failures: shared buffers', () => {
     return refusals
   }
 
-  it('each call in turn leaves nothing behind', async () => {
+  it('a failure of any call leaves nothing behind', async () => {
     const fresh = () => {
       const device = new TestDevice()
       device.createSharedBuffer(1 * KiB).free() // virtual memory has been probed

@@ -1,5 +1,6 @@
-// Memory that two processes have mapped at a time. Its granules belong to it alone, since whoever is handed a granule
-// has all that lies in it. The driver counts who has the memory: it lives until the last process has let go, in any order.
+// Memory that two processes have mapped at the same time. It has granules of its own, since a process that receives a
+// granule can access all of it. The driver counts the processes that hold the memory: it lives until the last one has
+// freed it.
 
 import { randomUUID } from 'node:crypto'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
@@ -27,11 +28,11 @@ const INSTEAD = "share a driver pool, if there is one: createDriverPool({ handle
 
 /** How a buffer of another process is opened. */
 export interface OpenOptions extends PassOptions {
-  /** the stream that its copies run in (the device's default stream) */
+  /** the stream of the buffer's copies (the device's default stream) */
   readonly stream?: Stream
 }
 
-/** One piece, since one driver handle is what goes to the other process. */
+/** A range of one piece, because one driver handle goes to the other process. */
 class SharedRange extends GrowableRange {
   constructor(
     context: Context,
@@ -39,7 +40,7 @@ class SharedRange extends GrowableRange {
     memoryBytes: number,
     readonly id: string,
     private readonly handleOf: () => number,
-    /** of memory that another process made: what it was taken by */
+    /** the descriptor of memory that another process made, null for own memory */
     readonly taken: Taken | null = null,
   ) {
     super(context, granuleBytes, memoryBytes)
@@ -65,9 +66,9 @@ class SharedRange extends GrowableRange {
 }
 
 /**
- * A buffer that another process can use at the same time: `share` it at a path, and open it there by
- * `device.openShared(path)`. Made by the device: `device.createSharedBuffer(bytes)`. Each process frees its own; the memory
- * lives until all have. Work is ordered by streams within a process only: between processes, wait on the host.
+ * A buffer that another process can use at the same time. `share` offers it at a path, and `device.openShared(path)`
+ * opens it there. Made by the device: `device.createSharedBuffer(bytes)`. Each process frees its own handle; the
+ * memory lives until all have. Streams order work within a process only: between processes, wait on the host.
  */
 export class SharedBuffer extends MappedBuffer {
   private constructor(
@@ -77,7 +78,7 @@ export class SharedBuffer extends MappedBuffer {
     super(allocation)
   }
 
-  /** New memory; nothing stays behind when there is none. */
+  /** Makes new memory. When it throws, it has given everything back. */
   static create(clocks: Clocks, stream: Stream, bytes: number): SharedBuffer {
     checkByteCount(bytes, 'createSharedBuffer: bytes')
     checkStreamOf('createSharedBuffer', stream, clocks)
@@ -96,7 +97,7 @@ export class SharedBuffer extends MappedBuffer {
     }
   }
 
-  /** The memory that another process shares at `path`. */
+  /** Opens the memory that another process shares at `path`. */
   static async open(clocks: Clocks, defaultStream: Stream, path: string, options: OpenOptions): Promise<SharedBuffer> {
     checkShare('openShared', path, options)
     const { stream = defaultStream } = options
@@ -130,11 +131,11 @@ export class SharedBuffer extends MappedBuffer {
   }
 
   /**
-   * Hands the buffer to one other process of the same user, which calls `device.openShared(path)`; either may come first.
-   * `path` names a socket file, which must not exist and is gone when the returned promise settles. Waits for the work
-   * submitted to the buffer's stream, so that what it wrote is there. Rejects with DescriptorError when nobody comes in time
-   * (`timeoutMs`, 10 seconds), or when the system forbids it or is not Linux; with PoolError when the buffer was opened here,
-   * since only its maker shares it.
+   * Passes the buffer to one other process of the same user, which calls `device.openShared(path)`; either may come
+   * first. `path` names a socket file, which must not exist, and is removed when the promise settles. `share` first
+   * waits for the work submitted to the buffer's stream, so that its writes are visible. Rejects with DescriptorError
+   * when no process opens the path in time (`timeoutMs`, 10 seconds), the system forbids it, or is not Linux. Rejects
+   * with PoolError when this buffer was opened here: only its maker can share it.
    */
   async share(path: string, options: PassOptions = {}): Promise<void> {
     checkShare('share', path, options)
@@ -152,7 +153,10 @@ export class SharedBuffer extends MappedBuffer {
   }
 }
 
-/** The granularity of memory that can be shared; PoolError, with what to use instead, where there is none. */
+/**
+ * The granularity of memory that can be shared. Throws PoolError, with an alternative, if the device cannot share
+ * memory.
+ */
 function granuleOf(call: string, context: Context): number {
   const obstacle = virtualMemoryObstacle(context)
   if (obstacle !== null) throw new PoolError(`${call} needs virtual memory management: ${obstacle}; ${INSTEAD}`)
