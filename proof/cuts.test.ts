@@ -24,6 +24,7 @@ import { SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
+import { ClosablePool } from '../src/pool/closable-pool.js'
 import { RemoteFrees } from '../src/pool/shared/remote-frees.js'
 import { ServerWatch } from '../src/pool/shared/server-watch.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
@@ -49,6 +50,7 @@ const BLOCKS = 96
 const ARENA_PART = 64 * KiB
 /** All that a thread runs of a shared pool; the pool server has a thread, and classes, of its own. */
 const CLASSES = [
+  ClosablePool,
   SharedPool,
   SharedBlockPool,
   ThreadCache,
@@ -88,7 +90,7 @@ const BLOCK_PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
 }
 
 const ARENA: Subject<SharedArenaPool> = {
-  classes: [SharedArenaPool, ArenaState, SharedBump, SharedEpochs],
+  classes: [ClosablePool, SharedArenaPool, ArenaState, SharedBump, SharedEpochs],
   open: device => device.createArenaPool({ bytes: 4 * ARENA_PART, shared: true }),
   prepare: world => {
     const {

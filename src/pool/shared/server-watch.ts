@@ -22,6 +22,6 @@ export class ServerWatch {
     this.server = Math.max(this.server, figures[Figure.server])
     const isClosed = figures[Figure.server] === CLOSED && question.ask !== 'close' // closing waits for its own end
     if (!isClosed && !(slept && this.server > 0 && registry.look(this.server))) return null
-    return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
+    return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; create another`)
   }
 }

@@ -418,7 +418,7 @@ describe('a pool that threads share', () => {
     let attempts = 0
     driver.cuCtxSynchronize = () => {
       attempts++
-      assert.throws(attach, { name: 'PoolError', message: /attachPool: the pool is closed; make another/ })
+      assert.throws(attach, { name: 'PoolError', message: /attachPool: the pool is closed; create another/ })
       synchronize()
     }
     pool.close()

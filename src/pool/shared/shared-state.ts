@@ -18,6 +18,7 @@ import { RobustLock } from '../../threads/robust-lock.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { FreeMemory } from '../caching/free-memory.js'
 import type { PoolConfig } from '../caching/options.js'
+import { closedError } from '../closable-pool.js'
 import { ThreadCaches } from './thread-caches.js'
 
 /** Grows with each change of what lies where. */
@@ -96,7 +97,7 @@ export function checkPoolState(call: string, state: unknown): void {
   const isState = [config, device, room].every(part => typeof part === 'object') && bell instanceof SharedArrayBuffer
   checkDescriptor(call, state, isState)
   const { figures } = layOut(Region.ofPages(state.buffer), room!)
-  if (figures[Figure.server] === CLOSED) throw new PoolError(`${call}: the pool is closed; make another`)
+  if (figures[Figure.server] === CLOSED) throw closedError(call)
 }
 
 /** Bytes of the state of a pool. */
@@ -175,7 +176,7 @@ export class SharedState {
     this.channel.bell.ring() // a pool server that had nobody to look after sleeps
     if (!isClosed && failure === null) return
     this.registry.forget(this.thread)
-    throw failure ?? new PoolError('attachPool: the pool is closed; make another')
+    throw failure ?? closedError('attachPool')
   }
 
   /** A number that the pool server gives away once it has cleared up behind a dead thread; the dead that still hold buffers keep theirs. */
