@@ -151,20 +151,6 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     tally[Tally.insertedWaits] = epochs.insertedWaits
   }
 
-  /** Refused: see the class. */
-  mark(): never {
-    throw new PoolError(
-      'mark: threads share the arena, and none knows its height; reset it, or use an arena of this thread',
-    )
-  }
-
-  /** Refused: see the class. */
-  rewind(): never {
-    throw new PoolError(
-      'rewind: threads share the arena, and none knows its height; reset it, or use an arena of this thread',
-    )
-  }
-
   /** Bytes not allocated: the largest block that could be had now. */
   get availableBytes(): number {
     return this.closed ? 0 : (this.descriptor.lastUnit - this.state.bump.top) * UNIT_BYTES
