@@ -7,7 +7,7 @@ import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
 import { PoolError } from '../../base/errors.js'
 import { Bell } from '../../threads/bell.js'
 import { ThreadStart } from '../../threads/thread-start.js'
-import type { ServedPoolState, ServerData, ServerThreadData } from './serve-pools.js'
+import type { ServedPoolState, ServerData, ServerThreadData } from './pool-server-loop.js'
 
 interface Running {
   readonly port: MessagePort
