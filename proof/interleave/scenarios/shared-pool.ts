@@ -9,7 +9,7 @@ import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import { seenBy } from '../../../src/pool/caching/central-heap.js'
 import { newSharedPool } from '../../../src/pool/shared/new-shared-pool.js'
 import { PoolServer } from '../../../src/pool/shared/pool-server.js'
-import { PoolServers } from '../../../src/pool/shared/pool-servers.js'
+import { PoolServerGroup } from '../../../src/pool/shared/pool-server-group.js'
 import { SharedPool } from '../../../src/pool/shared/shared-pool.js'
 import { SharedState } from '../../../src/pool/shared/shared-state.js'
 import { UnlockedDriver } from '../../../src/pool/shared/unlocked-driver.js'
@@ -55,7 +55,7 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
     newServer,
     keep: () => {
       const bell = new Bell(shared.bell)
-      const servers = new PoolServers(() => {})
+      const servers = new PoolServerGroup(() => {})
       servers.add(newServer())
       while (servers.count > 0) {
         const { rings } = bell

@@ -10,7 +10,7 @@ import { Bell } from '../../threads/bell.js'
 import { ThreadStart } from '../../threads/thread-start.js'
 import { seenBy } from '../caching/central-heap.js'
 import { PoolServer } from './pool-server.js'
-import { PoolServers } from './pool-servers.js'
+import { PoolServerGroup } from './pool-server-group.js'
 import { type SharedPoolState, SharedState } from './shared-state.js'
 import { UnlockedDriver } from './unlocked-driver.js'
 
@@ -43,7 +43,7 @@ export interface ServerThreadData {
 export function servePools({ first, port, bell: buffer }: ServerThreadData, started: ThreadStart): void {
   const bell = new Bell(buffer)
   const attached = new Attached(first.state.device)
-  const servers = new PoolServers(() => {
+  const servers = new PoolServerGroup(() => {
     if (servers.count === 0) attached.abandon()
   })
   const add = ({ device: _, ...pool }: ServedPoolState, start: ThreadStart) => {

@@ -17,7 +17,7 @@ import { MOST_WORKERS } from '../../threads/thread-registry.js'
 import { poolSuite } from '../pool.suite.js'
 import { TestDevice } from '../pool-fixture.suite.js'
 import type { TransferredBuffer } from '../transferred.js'
-import { PoolServers } from './pool-servers.js'
+import { PoolServerGroup } from './pool-server-group.js'
 import type { SharedPool } from './shared-pool.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
@@ -571,7 +571,7 @@ describe('a pool that threads share', () => {
     server.serve = () => {
       throw lost
     }
-    const servers = new PoolServers(() => {})
+    const servers = new PoolServerGroup(() => {})
     servers.add(server)
     servers.serve()
     assert.equal(servers.count, 0)

@@ -1,7 +1,7 @@
 import type { PoolServer } from './pool-server.js'
 
 /** The pool servers of several pools in one thread. A pool that cannot be served any more does not end the others. */
-export class PoolServers {
+export class PoolServerGroup {
   private readonly servers = new Set<PoolServer>()
 
   /** `onFailed` is called before the threads that use a failed pool are told why. */
