@@ -26,7 +26,7 @@ import { FreeMemory } from '../src/pool/caching/free-memory.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { ClosablePool } from '../src/pool/closable-pool.js'
 import { RemoteFrees } from '../src/pool/shared/remote-frees.js'
-import { ServerWatch } from '../src/pool/shared/server-watch.js'
+import { ServerLiveness } from '../src/pool/shared/server-liveness.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
@@ -65,7 +65,7 @@ const CLASSES = [
   RobustLock,
   RequestChannel,
   Bell,
-  ServerWatch,
+  ServerLiveness,
 ]
 
 interface World {

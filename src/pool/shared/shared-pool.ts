@@ -37,7 +37,7 @@ import type { PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred.js'
 import { AdoptedBlock, type AdoptedOwner } from './adopted-block.js'
 import type { Question, Reclaimed, SharedShortage } from './pool-server.js'
-import { ServerWatch } from './server-watch.js'
+import { ServerLiveness } from './server-liveness.js'
 import { COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { type CacheLimits, cacheLimits, ThreadCache } from './thread-cache.js'
 
@@ -842,7 +842,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     state.caches.biasedLock.leave()
     state.lock.dropStale()
     this.clocks.slots.dropStale()
-    const server = new ServerWatch(state, question, this.meanwhile)
+    const server = new ServerLiveness(state, question, this.meanwhile)
     const meanwhile = (slept: boolean) => server.look(slept)
     if (state.channel.isLate(state.thread)) {
       const answer = state.channel.takeLate(state.thread, meanwhile)

@@ -3,7 +3,7 @@ import type { Question } from './pool-server.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
 /** While a thread waits for an answer of the pool server: does what the thread has to do meanwhile, and looks whether an answer can come. */
-export class ServerWatch {
+export class ServerLiveness {
   private server: number
 
   constructor(
