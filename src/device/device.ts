@@ -50,7 +50,7 @@ import { GrowableBuffer, type GrowableOptions } from '../pool/mapped/growable-bu
 import type { MappedBuffer } from '../pool/mapped/mapped-buffer.js'
 import { type OpenOptions, SharedBuffer } from '../pool/mapped/shared-buffer.js'
 import { newSharedPool, type Shared } from '../pool/shared/new-shared-pool.js'
-import { ServerWorker } from '../pool/shared/server-worker.js'
+import { PoolServerWorker } from '../pool/shared/pool-server-worker.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
 import type { SharedPoolState } from '../pool/shared/shared-state.js'
 import { sharingObstacle } from '../threads/os-thread.js'
@@ -115,7 +115,7 @@ export class Device implements Disposable {
   private readonly sharedPools = new Map<number, Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
   /** the thread of the shared pools that this thread makes */
-  private readonly server = new ServerWorker()
+  private readonly server = new PoolServerWorker()
   private readonly compiler: Compiler
   private readonly memoryControl: MemoryControl
   private closed = false

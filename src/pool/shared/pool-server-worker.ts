@@ -15,7 +15,7 @@ interface Running {
   readonly start: ThreadStart
 }
 
-export class ServerWorker {
+export class PoolServerWorker {
   /** what all who use its pools ring */
   readonly bell = new Bell()
   private running: Running | null = null
