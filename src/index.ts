@@ -80,7 +80,7 @@ export type { GrowableBuffer, GrowableOptions } from './pool/mapped/growable-buf
 export type { OpenOptions, SharedBuffer } from './pool/mapped/shared-buffer.js'
 export type { Pool, PoolStats } from './pool/pool.js'
 export type { PoolThread, SharedPool } from './pool/shared/shared-pool.js'
-export type { TransferredBuffer } from './pool/transferred.js'
+export type { TransferredBuffer } from './pool/transferred-buffer.js'
 export { aligned } from './pool/wrappers/aligned.js'
 export type { Counter, Counters } from './pool/wrappers/counters.js'
 export { type FallbackPool, withFallback } from './pool/wrappers/fallback.js'

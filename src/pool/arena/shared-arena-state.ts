@@ -13,7 +13,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { closedError } from '../closable-pool.js'
 import { COUNT_LINE, checkDescriptor, LAYOUT_VERSION } from '../shared/shared-state.js'
-import { newPoolNumber } from '../transferred.js'
+import { newPoolNumber } from '../transferred-buffer.js'
 import { epochsIn, SharedEpochs } from './shared-epochs.js'
 
 /** What each thread counts; all but the last two of the epoch in which it counted last. Whoever frees a buffer may be another thread. */

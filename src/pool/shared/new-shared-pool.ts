@@ -4,7 +4,7 @@ import { openProcessBarrier } from '../../threads/process-barrier.js'
 import { granulesOfRange } from '../backing/virtual-backing.js'
 import { decideBacking } from '../caching/choose-backing.js'
 import { type PoolConfig, type PoolOptions, parsePoolOptions } from '../caching/options.js'
-import { newPoolNumber } from '../transferred.js'
+import { newPoolNumber } from '../transferred-buffer.js'
 import { LAYOUT_VERSION, MOST_RANGES, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
 
 /** What makes a caching pool one that threads share. */
