@@ -31,8 +31,8 @@ import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
 import { ThreadCaches } from '../src/pool/shared/thread-caches.js'
-import { Bell } from '../src/threads/bell.js'
 import { BiasedLock } from '../src/threads/biased-lock.js'
+import { Doorbell } from '../src/threads/doorbell.js'
 import { RequestChannel } from '../src/threads/request-channel.js'
 import { RobustLock } from '../src/threads/robust-lock.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
@@ -64,7 +64,7 @@ const CLASSES = [
   RecordTable,
   RobustLock,
   RequestChannel,
-  Bell,
+  Doorbell,
   ServerLiveness,
 ]
 

@@ -484,7 +484,7 @@ export class Device implements Disposable {
   private createShared(made: SharedPoolDescriptor): SharedPool<SharedDevice>
   private createShared(made: SharedPoolDescriptor): ServedPool {
     const call = CREATES[made.kind]
-    const state = { ...made, bell: this.server.bell.buffer }
+    const state = { ...made, doorbell: this.server.doorbell.buffer }
     const start = this.server.begin(call, state)
     const pool = this.front(state, true)
     this.server.await(call, start, serveWaiting)

@@ -13,7 +13,7 @@ import { PoolServerGroup } from '../../../src/pool/shared/pool-server-group.js'
 import { SharedPool } from '../../../src/pool/shared/shared-pool.js'
 import { SharedState } from '../../../src/pool/shared/shared-state.js'
 import { UnlockedDriver } from '../../../src/pool/shared/unlocked-driver.js'
-import { Bell } from '../../../src/threads/bell.js'
+import { Doorbell } from '../../../src/threads/doorbell.js'
 import type { Scenario } from '../stage.js'
 
 export const BYTES = 1000
@@ -54,13 +54,13 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
     newState: () => new SharedState(shared, seenBy(keeps, shared.config)),
     newServer,
     keep: () => {
-      const bell = new Bell(shared.bell)
+      const doorbell = new Doorbell(shared.doorbell)
       const servers = new PoolServerGroup(() => {})
       servers.add(newServer())
       while (servers.count > 0) {
-        const { rings } = bell
+        const { rings } = doorbell
         const restMs = servers.serve()
-        if (restMs > 0 && servers.count > 0) bell.sleep(rings, restMs)
+        if (restMs > 0 && servers.count > 0) doorbell.sleep(rings, restMs)
       }
     },
     take: (buffer: DeviceBuffer, thread: number) => {

@@ -15,7 +15,7 @@ export class PoolServerGroup {
     this.servers.add(server)
   }
 
-  /** A round of each; returns how long all may be left alone, in milliseconds, unless the bell rings. */
+  /** A round of each; returns how long all may be left alone, in milliseconds, unless the doorbell rings. */
   serve(now = performance.now()): number {
     let restMs = Infinity
     for (const server of this.servers) {

@@ -125,7 +125,7 @@ export class PoolServer {
     return requests
   }
 
-  /** How long the pool may be left alone, in milliseconds, unless the bell rings. */
+  /** How long the pool may be left alone, in milliseconds, unless the doorbell rings. */
   restMs(now: number): number {
     if (this.closed) return 0
     if (!this.waitingRequests.isEmpty) return POLL_MS

@@ -187,9 +187,9 @@ describe('a pool that threads share', () => {
     const addresses = halves.map(({ ptr }) => ptr)
     for (const half of halves) half.free()
     assert.equal(pool.stats().cachedBytes, reservedBytes)
-    const { rings } = pool['state'].channel.bell
+    const { rings } = pool['state'].channel.doorbell
     const eighths = halves.flatMap(() => [0, 1, 2, 3].map(() => pool.allocate(MiB / 8)))
-    assert.equal(pool['state'].channel.bell.rings, rings)
+    assert.equal(pool['state'].channel.doorbell.rings, rings)
     assert.deepEqual(
       eighths.map(({ ptr }) => ptr).sort((one, other) => one - other),
       addresses.flatMap(ptr => [0, 1, 2, 3].map(index => ptr + (index * MiB) / 8)).sort((one, other) => one - other),
@@ -742,9 +742,9 @@ describe('a pool that threads share', () => {
     now += 50
     assert.deepEqual(naps(1), [Infinity])
     now = 2e6
-    const { rings } = channel.bell
+    const { rings } = channel.doorbell
     attach()
-    assert.ok(channel.bell.rings > rings, 'a thread that comes wakes the pool server')
+    assert.ok(channel.doorbell.rings > rings, 'a thread that comes wakes the pool server')
     assert.deepEqual(naps(2), [200, 400])
     pool.check()
   })

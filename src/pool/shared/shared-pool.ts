@@ -777,7 +777,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
       state.caches.handBack(record)
       state.memory.giveToHeap(record, slot, stamp)
     })
-    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.channel.bell.ring()
+    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.channel.doorbell.ring()
   }
 
   /** The stream that a block just claimed was transferred with; see `streamAt`. */
