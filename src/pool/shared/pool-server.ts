@@ -12,7 +12,7 @@ import { NOBODY, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import { openEnd } from '../../threads/channel-end.js'
+import { openChannel } from '../../threads/broadcast-channel.js'
 import { LATER } from '../../threads/request-channel.js'
 import { ThreadRegistry } from '../../threads/thread-registry.js'
 import { PinnedSegments } from '../backing/pinned-segments.js'
@@ -278,7 +278,7 @@ export class PoolServer {
 
   /** Sends the pinned memory of a host pool to another thread. */
   private sendMemory(channel: string): void {
-    const end = openEnd(channel)
+    const end = openChannel(channel)
     end.postMessage(this.pinned.all())
     end.close()
   }
