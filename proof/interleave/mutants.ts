@@ -286,7 +286,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(CHANNEL, 'every question has its own answer', [
     [
       'a question does not ring',
-      'Atomics.store(words, place, Status.asked)\n    this.bell.ring()',
+      'Atomics.store(words, place, Status.asked)\n    this.doorbell.ring()',
       'Atomics.store(words, place, Status.asked)',
     ],
   ]),

@@ -50,7 +50,7 @@ import { GrowableBuffer, type GrowableOptions } from '../pool/mapped/growable-bu
 import type { MappedBuffer } from '../pool/mapped/mapped-buffer.js'
 import { type OpenOptions, SharedBuffer } from '../pool/mapped/shared-buffer.js'
 import { newSharedPool, type Shared } from '../pool/shared/new-shared-pool.js'
-import { ServerWorker } from '../pool/shared/server-worker.js'
+import { PoolServerWorker } from '../pool/shared/pool-server-worker.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
 import type { SharedPoolState } from '../pool/shared/shared-state.js'
 import { prepareSlowFree } from '../pool/slow-free.js'
@@ -116,7 +116,7 @@ export class Device implements Disposable {
   private readonly sharedPools = new Map<number, Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
   /** the thread of the shared pools that this thread makes */
-  private readonly server = new ServerWorker()
+  private readonly server = new PoolServerWorker()
   private readonly compiler: Compiler
   private readonly memoryControl: MemoryControl
   private closed = false
@@ -486,7 +486,7 @@ export class Device implements Disposable {
   private createShared(made: SharedPoolDescriptor): SharedPool<SharedDevice>
   private createShared(made: SharedPoolDescriptor): ServedPool {
     const call = CREATES[made.kind]
-    const state = { ...made, bell: this.server.bell.buffer }
+    const state = { ...made, doorbell: this.server.doorbell.buffer }
     const start = this.server.begin(call, state)
     const pool = this.front(state, true)
     this.server.await(call, start, serveWaiting)

@@ -2,14 +2,14 @@
 // would never hear of an error event.
 
 import { workerData } from 'node:worker_threads'
-import type { ServerThreadData } from '../pool/shared/serve-pools.js'
+import type { ServerThreadData } from '../pool/shared/pool-server-loop.js'
 import { ThreadStart } from '../threads/thread-start.js'
 
 const data = workerData as ServerThreadData
 const start = new ThreadStart(data.first.start)
 if (start.begin()) {
   try {
-    const { servePools } = await import('../pool/shared/serve-pools.js')
+    const { servePools } = await import('../pool/shared/pool-server-loop.js')
     servePools(data, start)
   } catch (error) {
     start.fail(error)

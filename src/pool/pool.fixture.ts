@@ -198,7 +198,7 @@ export class TestDevice {
 /** A round of a pool server, and what it would poll for is waited for: held work goes on where the host waits. */
 export function serve(server: PoolServer): void {
   server.serve()
-  for (const { marks } of server['setAside']['requests'].values()) {
+  for (const { marks } of server['waitingRequests']['requests'].values()) {
     try {
       for (const { slot, stamp } of marks) server['clocks'].waitFor(slot, stamp)
     } catch (error) {

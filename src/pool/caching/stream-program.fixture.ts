@@ -11,9 +11,9 @@ import { Module } from '../../kernel/module.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { CloseReport } from '../closable-pool.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
-import type { CloseReport } from './caching-pool.js'
 import { ShadowOrder, type Use } from './shadow-order.fixture.js'
 
 const MOST_STREAMS = 6

@@ -4,7 +4,7 @@ import { unreachable } from '../../driver/context.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
 import { DeviceBuffer } from '../buffer.js'
-import type { TransferredBuffer } from '../transferred.js'
+import type { TransferredBuffer } from '../transferred-buffer.js'
 import type { HostPool } from './host-pool.js'
 
 /**

@@ -3,7 +3,7 @@
 
 import { randomUUID } from 'node:crypto'
 import { PoolError } from '../../base/errors.js'
-import { openEnd, takeSent } from '../../threads/channel-end.js'
+import { openChannel, takeSent } from '../../threads/broadcast-channel.js'
 import type { PinnedMemory, SentSegment } from '../backing/pinned-segments.js'
 
 export class PinnedViews implements PinnedMemory {
@@ -42,7 +42,7 @@ export class PinnedViews implements PinnedMemory {
     const known = this.find(address)
     if (known !== undefined) return known
     const channel = `cuda-mempool ${randomUUID()}`
-    const end = openEnd(channel)
+    const end = openChannel(channel)
     try {
       this.request(channel)
       this.segments = takeSent(end)

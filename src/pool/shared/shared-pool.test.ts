@@ -16,8 +16,10 @@ import { Stream } from '../../order/stream.js'
 import { MOST_WORKERS } from '../../threads/thread-registry.js'
 import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
-import type { TransferredBuffer } from '../transferred.js'
-import { PoolServers } from './pool-servers.js'
+
+import type { TransferredBuffer } from '../transferred-buffer.js'
+import { PoolServerGroup } from './pool-server-group.js'
+
 import type { SharedPool } from './shared-pool.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
@@ -187,9 +189,9 @@ describe('a pool that threads share', () => {
     const addresses = halves.map(({ ptr }) => ptr)
     for (const half of halves) half.free()
     assert.equal(pool.stats().cachedBytes, reservedBytes)
-    const { rings } = pool['state'].channel.bell
+    const { rings } = pool['state'].channel.doorbell
     const eighths = halves.flatMap(() => [0, 1, 2, 3].map(() => pool.allocate(MiB / 8)))
-    assert.equal(pool['state'].channel.bell.rings, rings)
+    assert.equal(pool['state'].channel.doorbell.rings, rings)
     assert.deepEqual(
       eighths.map(({ ptr }) => ptr).sort((one, other) => one - other),
       addresses.flatMap(ptr => [0, 1, 2, 3].map(index => ptr + (index * MiB) / 8)).sort((one, other) => one - other),
@@ -418,7 +420,7 @@ describe('a pool that threads share', () => {
     let attempts = 0
     driver.cuCtxSynchronize = () => {
       attempts++
-      assert.throws(attach, { name: 'PoolError', message: /attachPool: the pool is closed; make another/ })
+      assert.throws(attach, { name: 'PoolError', message: /attachPool: the pool is closed; create another/ })
       synchronize()
     }
     pool.close()
@@ -571,7 +573,7 @@ describe('a pool that threads share', () => {
     server.serve = () => {
       throw lost
     }
-    const servers = new PoolServers(() => {})
+    const servers = new PoolServerGroup(() => {})
     servers.add(server)
     servers.serve()
     assert.equal(servers.count, 0)
@@ -742,9 +744,9 @@ describe('a pool that threads share', () => {
     now += 50
     assert.deepEqual(naps(1), [Infinity])
     now = 2e6
-    const { rings } = channel.bell
+    const { rings } = channel.doorbell
     attach()
-    assert.ok(channel.bell.rings > rings, 'a thread that comes wakes the pool server')
+    assert.ok(channel.doorbell.rings > rings, 'a thread that comes wakes the pool server')
     assert.deepEqual(naps(2), [200, 400])
     pool.check()
   })

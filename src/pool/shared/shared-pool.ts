@@ -26,17 +26,18 @@ import { AddressIndex } from '../caching/address-index.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type Block, type BlockOwner, slackOf } from '../caching/block.js'
 import { blockUnits } from '../caching/block-units.js'
-import { type CloseReport, type LiveBlock, unknownAddress } from '../caching/caching-pool.js'
+import { type LiveBlock, unknownAddress } from '../caching/caching-pool.js'
 import { seenBy } from '../caching/central-heap.js'
 import { CrossStreamReuse } from '../caching/cross-stream.js'
 import type { PoolConfig } from '../caching/options.js'
 import { outOfMemory } from '../caching/shortage.js'
 import { classUnits } from '../caching/stream-caches.js'
-import { Pool, type PoolStats } from '../pool.js'
-import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred.js'
+import { ClosablePool, type CloseReport } from '../closable-pool.js'
+import type { PoolStats } from '../pool.js'
+import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { AdoptedBlock, type AdoptedOwner } from './adopted-block.js'
 import type { Question, Reclaimed, SharedShortage } from './pool-server.js'
-import { ServerWatch } from './server-watch.js'
+import { ServerLiveness } from './server-liveness.js'
 import { COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { type CacheLimits, cacheLimits, ThreadCache } from './thread-cache.js'
 
@@ -82,8 +83,8 @@ const enum Count {
   misses,
 }
 
-export class SharedPool<D = unknown> extends Pool implements BlockOwner, AdoptedOwner, Disposable {
-  readonly context: Context
+export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner, AdoptedOwner {
+  declare readonly clocks: Clocks
   readonly config: PoolConfig
   /** the pool's number of this thread, which no later thread gets */
   readonly thread: number
@@ -103,8 +104,8 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
   private readonly seen: Float64Array
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
-  /** those of the streams to allocate for; null once closed */
-  private acceptedClocks: Clocks | null
+  protected readonly staleReason =
+    'the buffer was already freed, or handed to another thread; keep no reference to it after that'
   /** the last request to the pool server */
   private asked: Question | null = null
   /** nobody writes here: to wait for some time */
@@ -112,18 +113,17 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
 
   /** Made by the device: `device.createPool({ shared: true })`, and in other threads `attachPool(shared)`. */
   constructor(
-    readonly clocks: Clocks,
-    readonly defaultStream: Stream,
+    clocks: Clocks,
+    defaultStream: Stream,
     protected readonly descriptor: SharedPoolState<D>,
     /** made the pool, and so may close it for all */
     protected readonly creator: boolean,
     /** what the thread does each millisecond while it waits for the pool server */
     private readonly meanwhile: () => void,
   ) {
-    super()
+    super(clocks, defaultStream)
     const { config } = descriptor
     this.config = config
-    this.context = clocks.context
     this.seen = seenBy(clocks, config)
     this.state = new SharedState(descriptor, this.seen, meanwhile)
     const { records, caches, thread } = this.state
@@ -136,7 +136,6 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(clocks.marked.length).fill(-1)
-    this.acceptedClocks = clocks
   }
 
   /** Returns when the pool server is there; throws what kept it from making the pool. */
@@ -555,8 +554,8 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     this.cache.check()
   }
 
-  get closed(): boolean {
-    return this.acceptedClocks === null
+  override get closed(): boolean {
+    return !this.isAccepting
   }
 
   /**
@@ -573,10 +572,6 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     this.cache.blocks.clear()
     for (const block of this.adopted) if (block !== undefined) block.tag = 0
     return { lostBuffers: buffers, lostBytes: bytes }
-  }
-
-  [Symbol.dispose](): void {
-    this.close()
   }
 
   announceUse(block: Block | AdoptedBlock, stream: Stream): void {
@@ -782,7 +777,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
       state.caches.handBack(record)
       state.memory.giveToHeap(record, slot, stamp)
     })
-    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.channel.bell.ring()
+    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.channel.doorbell.ring()
   }
 
   /** The stream that a block just claimed was transferred with; see `streamAt`. */
@@ -847,7 +842,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     state.caches.biasedLock.leave()
     state.lock.dropStale()
     this.clocks.slots.dropStale()
-    const server = new ServerWatch(state, question, this.meanwhile)
+    const server = new ServerLiveness(state, question, this.meanwhile)
     const meanwhile = (slept: boolean) => server.look(slept)
     if (state.channel.isLate(state.thread)) {
       const answer = state.channel.takeLate(state.thread, meanwhile)
@@ -902,11 +897,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     })
   }
 
-  private checkOpen(call: string): void {
-    if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
-  }
-
-  protected checkStream(call: string, stream: Stream): void {
+  protected override checkStream(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
     stream.checkShareable(call)
@@ -917,13 +908,6 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
   private refuseAdoption(call: string): never {
     throw new PoolError(
       `${call}: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once`,
-    )
-  }
-
-  refuseStale(call: string): never {
-    if (this.closed) throw new PoolError(`${call}: the buffer's pool is closed`)
-    throw new PoolError(
-      `${call}: the buffer was already freed, or handed to another thread; keep no reference to it after that`,
     )
   }
 }

@@ -3,7 +3,7 @@
 
 import { BroadcastChannel, type MessagePort, receiveMessageOnPort } from 'node:worker_threads'
 
-export function openEnd(name: string): BroadcastChannel {
+export function openChannel(name: string): BroadcastChannel {
   const end = new BroadcastChannel(name)
   letGo(end)
   return end

@@ -16,7 +16,7 @@ export interface Result {
   readonly value: unknown
 }
 
-export class SetAside<Question> {
+export class WaitingRequests<Question> {
   private readonly requests = new Map<number, Request<Question>>()
 
   constructor(private readonly clocks: Clocks) {}

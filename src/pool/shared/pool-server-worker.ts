@@ -5,9 +5,9 @@ import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
 import { PoolError } from '../../base/errors.js'
-import { Bell } from '../../threads/bell.js'
+import { Doorbell } from '../../threads/doorbell.js'
 import { ThreadStart } from '../../threads/thread-start.js'
-import type { ServedPoolState, ServerData, ServerThreadData } from './serve-pools.js'
+import type { ServedPoolState, ServerData, ServerThreadData } from './pool-server-loop.js'
 
 interface Running {
   readonly port: MessagePort
@@ -15,9 +15,9 @@ interface Running {
   readonly start: ThreadStart
 }
 
-export class ServerWorker {
+export class PoolServerWorker {
   /** what all who use its pools ring */
-  readonly bell = new Bell()
+  readonly doorbell = new Doorbell()
   private running: Running | null = null
 
   /** Hands over a new pool; to be awaited. Throws PoolError, in the name of `call`, where the file of the thread is missing. */
@@ -30,7 +30,7 @@ export class ServerWorker {
     }
     start.runsIn(this.running.start)
     this.running.port.postMessage(data)
-    this.bell.ring()
+    this.doorbell.ring()
     return start
   }
 
@@ -47,7 +47,7 @@ export class ServerWorker {
   /** No pool comes any more: the thread ends. */
   end(): void {
     this.running?.port.postMessage(null)
-    this.bell.ring()
+    this.doorbell.ring()
     this.running = null
   }
 
@@ -59,7 +59,7 @@ export class ServerWorker {
     }
     const { port1, port2 } = new MessageChannel()
     port1.unref()
-    const data: ServerThreadData = { first, port: port2, bell: this.bell.buffer }
+    const data: ServerThreadData = { first, port: port2, doorbell: this.doorbell.buffer }
     const server = new Worker(url, { workerData: data, transferList: [port2], execArgv: [] })
     server.on('error', () => {}) // it comes when no event loop runs; the start tells the reason
     server.unref()

@@ -1,16 +1,16 @@
 // The thread that keeps the shared pools which another thread makes of a device. It has the device attached while there is such a
-// pool, and sleeps on one bell, which all who use one of them ring.
+// pool, and sleeps on one doorbell, which all who use one of them ring.
 
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads'
 import { Context } from '../../driver/context.js'
 import { connectDriver, type SharedDriver } from '../../driver/shared-driver.js'
 import { Clocks } from '../../order/clocks.js'
 import type { SharedOrder } from '../../order/shared-order.js'
-import { Bell } from '../../threads/bell.js'
+import { Doorbell } from '../../threads/doorbell.js'
 import { ThreadStart } from '../../threads/thread-start.js'
 import { seenBy } from '../caching/central-heap.js'
 import { PoolServer } from './pool-server.js'
-import { PoolServers } from './pool-servers.js'
+import { PoolServerGroup } from './pool-server-group.js'
 import { type SharedPoolState, SharedState } from './shared-state.js'
 import { UnlockedDriver } from './unlocked-driver.js'
 
@@ -34,16 +34,16 @@ export interface ServerData {
 /** What the thread is started with. */
 export interface ServerThreadData {
   readonly first: ServerData
-  /** where the next pools come, and null at the end; each time the bell rings */
+  /** where the next pools come, and null at the end; each time the doorbell rings */
   readonly port: MessagePort
-  readonly bell: SharedArrayBuffer
+  readonly doorbell: SharedArrayBuffer
 }
 
 /** Keeps pools in this thread until the thread that makes them says that no more will come. */
-export function servePools({ first, port, bell: buffer }: ServerThreadData, started: ThreadStart): void {
-  const bell = new Bell(buffer)
+export function servePools({ first, port, doorbell: buffer }: ServerThreadData, started: ThreadStart): void {
+  const doorbell = new Doorbell(buffer)
   const attached = new Attached(first.state.device)
-  const servers = new PoolServers(() => {
+  const servers = new PoolServerGroup(() => {
     if (servers.count === 0) attached.abandon()
   })
   const add = ({ device: _, ...pool }: ServedPoolState, start: ThreadStart) => {
@@ -63,7 +63,7 @@ export function servePools({ first, port, bell: buffer }: ServerThreadData, star
   }
   add(first.state, started)
   for (;;) {
-    const { rings } = bell
+    const { rings } = doorbell
     for (let next = receiveMessageOnPort(port); next !== undefined; next = receiveMessageOnPort(port)) {
       const data = next.message as ServerData | null
       if (data === null) {
@@ -73,7 +73,7 @@ export function servePools({ first, port, bell: buffer }: ServerThreadData, star
       const start = new ThreadStart(data.start)
       if (start.begin()) add(data.state, start)
     }
-    bell.sleep(rings, servers.serve())
+    doorbell.sleep(rings, servers.serve())
   }
 }
 

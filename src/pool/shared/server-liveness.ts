@@ -3,7 +3,7 @@ import type { Question } from './pool-server.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
 /** While a thread waits for an answer of the pool server: does what the thread has to do meanwhile, and looks whether an answer can come. */
-export class ServerWatch {
+export class ServerLiveness {
   private server: number
 
   constructor(
@@ -22,6 +22,6 @@ export class ServerWatch {
     this.server = Math.max(this.server, figures[Figure.server])
     const isClosed = figures[Figure.server] === CLOSED && question.ask !== 'close' // closing waits for its own end
     if (!isClosed && !(slept && this.server > 0 && registry.look(this.server))) return null
-    return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; make another`)
+    return new PoolError(`${question.ask}: the pool is closed, or the thread that made it has ended; create another`)
   }
 }

@@ -1,14 +1,15 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../../base/bytes.js'
+
 import { TestDevice } from '../pool.fixture.js'
-import { PoolServers } from './pool-servers.js'
+import { PoolServerGroup } from './pool-server-group.js'
 
 test('a pool that cannot be served any more does not end the others of its thread', () => {
   const device = new TestDevice()
   const [lost, other] = [device.createSharedPool(), device.createSharedPool()]
   let failures = 0
-  const servers = new PoolServers(() => failures++)
+  const servers = new PoolServerGroup(() => failures++)
   for (const { server } of [lost, other]) servers.add(server)
   lost.server.serve = () => {
     throw new RangeError('as it happened')
@@ -26,7 +27,7 @@ test('a pool that cannot be served any more does not end the others of its threa
 test('an hour of three idle pools costs few wake-ups, and none where only their maker has them', () => {
   const device = new TestDevice()
   const pools = [0, 1, 2].map(() => device.createSharedPool())
-  const servers = new PoolServers(() => {})
+  const servers = new PoolServerGroup(() => {})
   for (const { server } of pools) servers.add(server)
   const attached = pools[0].attach()
   const wakeUps = (from: number) => {

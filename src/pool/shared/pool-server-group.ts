@@ -1,7 +1,7 @@
 import type { PoolServer } from './pool-server.js'
 
 /** The pool servers of several pools in one thread. A pool that cannot be served any more does not end the others. */
-export class PoolServers {
+export class PoolServerGroup {
   private readonly servers = new Set<PoolServer>()
 
   /** `onFailed` is called before the threads that use a failed pool are told why. */
@@ -15,7 +15,7 @@ export class PoolServers {
     this.servers.add(server)
   }
 
-  /** A round of each; returns how long all may be left alone, in milliseconds, unless the bell rings. */
+  /** A round of each; returns how long all may be left alone, in milliseconds, unless the doorbell rings. */
   serve(now = performance.now()): number {
     let restMs = Infinity
     for (const server of this.servers) {

@@ -1,5 +1,5 @@
 /** Wakes one thread from others, by an int32 in shared memory. */
-export class Bell {
+export class Doorbell {
   private readonly words: Int32Array
 
   constructor(readonly buffer: SharedArrayBuffer = new SharedArrayBuffer(4)) {
