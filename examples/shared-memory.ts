@@ -26,12 +26,12 @@ async function first(device: Device): Promise<void> {
   const options = { serialization: 'advanced' } as const // so that messages may be bytes
   const child = fork(fileURLToPath(import.meta.url), [`${device.ordinal}`, folder], options)
   try {
-    using buffer = device.createSharedBuffer(64 * MiB)
+    using buffer = device.createInterprocessBuffer(64 * MiB)
     buffer.fill(1)
-    await buffer.share(join(folder, 'buffer'), { timeoutMs: 60_000 }) // the other process has to start first
+    await buffer.exportTo(join(folder, 'buffer'), { timeoutMs: 60_000 }) // the other process has to start first
 
     using pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-    await pool.share(join(folder, 'pool'))
+    await pool.exportTo(join(folder, 'pool'))
     using block = pool.allocate(1 * MiB)
     block.fill(2)
     device.synchronize() // what the other process will read is there
@@ -59,8 +59,8 @@ async function answerOf(child: ChildProcess): Promise<number[]> {
 
 async function second(device: Device, folder: string): Promise<void> {
   const message = once(process, 'message')
-  const buffer = await device.openShared(join(folder, 'buffer'))
-  const pool = await device.openSharedPool(join(folder, 'pool'))
+  const buffer = await device.importBuffer(join(folder, 'buffer'))
+  const pool = await device.importPool(join(folder, 'pool'))
   const block = pool.importBuffer((await message)[0])
   const seen = [buffer.readSync(0, 1)[0], block.readSync(0, 1)[0]]
   buffer.fill(3)

@@ -47,8 +47,8 @@ import { HostPool } from '../pool/host/host-pool.js'
 import { newSharedHost, type SharedHost, SharedHostPool, type SharedHostState } from '../pool/host/shared-host-pool.js'
 import type { PassOptions } from '../pool/mapped/descriptor-passing.js'
 import { GrowableBuffer, type GrowableOptions } from '../pool/mapped/growable-buffer.js'
+import { InterprocessBuffer, type OpenOptions } from '../pool/mapped/interprocess-buffer.js'
 import type { MappedBuffer } from '../pool/mapped/mapped-buffer.js'
-import { type OpenOptions, SharedBuffer } from '../pool/mapped/shared-buffer.js'
 import { newSharedPool, type Shared } from '../pool/shared/new-shared-pool.js'
 import { PoolServerWorker } from '../pool/shared/pool-server-worker.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
@@ -336,28 +336,43 @@ export class Device implements Disposable {
   }
 
   /**
-   * A buffer that other processes can open by `openShared`, in memory that belongs to it alone. Throws PoolError where
+   * A buffer that other processes can open by `importBuffer`, in memory that belongs to it alone. Throws PoolError where
    * memory cannot be shared, OutOfMemoryError when there is no room.
    */
-  createSharedBuffer(bytes: number, stream: Stream = this.defaultStream): SharedBuffer {
-    this.open('createSharedBuffer')
-    return this.keepMapped(SharedBuffer.create(this.clocks, stream, bytes))
+  createInterprocessBuffer(bytes: number, stream: Stream = this.defaultStream): InterprocessBuffer {
+    this.open('createInterprocessBuffer')
+    return this.keepMapped(InterprocessBuffer.create(this.clocks, stream, bytes))
   }
 
   /**
-   * The buffer that another process shares at `path` by `buffer.share`; either may come first. Rejects with
+   * The buffer that another process exports to `path` by `buffer.exportTo`; either may come first. Rejects with
    * DescriptorError when nothing is shared there in time (`timeoutMs`, 10 seconds), with PoolError when it was a pool, is
    * open in this process already, or is gone.
    */
-  async openShared(path: string, options: OpenOptions = {}): Promise<SharedBuffer> {
-    this.open('openShared')
-    return this.keepMapped(await SharedBuffer.open(this.clocks, this.defaultStream, path, options))
+  async importBuffer(path: string, options: OpenOptions = {}): Promise<InterprocessBuffer> {
+    this.open('importBuffer')
+    return this.keepMapped(await InterprocessBuffer.open(this.clocks, this.defaultStream, path, options))
   }
 
-  /** The driver pool that another process shares at `path` by `pool.share`; rejects as `openShared` does. */
-  async openSharedPool(path: string, options: PassOptions = {}): Promise<ImportedPool> {
-    this.open('openSharedPool')
+  /** The driver pool that another process exports to `path` by `pool.exportTo`; rejects as `importBuffer` does. */
+  async importPool(path: string, options: PassOptions = {}): Promise<ImportedPool> {
+    this.open('importPool')
     return this.keep(await ImportedPool.open(this.clocks, this.defaultStream, path, options), this.imports)
+  }
+
+  /** @deprecated since 0.3: `createInterprocessBuffer`, since `shared` is for threads */
+  createSharedBuffer(bytes: number, stream?: Stream): InterprocessBuffer {
+    return this.createInterprocessBuffer(bytes, stream)
+  }
+
+  /** @deprecated since 0.3: `importBuffer` */
+  openShared(path: string, options?: OpenOptions): Promise<InterprocessBuffer> {
+    return this.importBuffer(path, options)
+  }
+
+  /** @deprecated since 0.3: `importPool` */
+  openSharedPool(path: string, options?: PassOptions): Promise<ImportedPool> {
+    return this.importPool(path, options)
   }
 
   /**

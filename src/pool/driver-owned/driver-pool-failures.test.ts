@@ -81,8 +81,8 @@ class Workload {
   private async share(pool: DriverPool): Promise<void> {
     const options = { timeoutMs: this.timeoutMs }
     const [opened, shared] = await Promise.allSettled([
-      this.device.openSharedPool(PATH, options),
-      pool.share(PATH, options),
+      this.device.importPool(PATH, options),
+      pool.exportTo(PATH, options),
     ])
     if (opened.status === 'fulfilled') this.imported = opened.value
     for (const result of [opened, shared]) {

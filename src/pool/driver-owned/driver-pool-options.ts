@@ -46,7 +46,7 @@ export function parseDriverPoolOptions(options: DriverPoolOptions, device: numbe
   if (!isKey(HANDLE_TYPES, handleTypes)) {
     throw new TypeError(
       `handleTypes must be 'none', 'posixFileDescriptor' or 'fabric', not ${describe(handleTypes)}; ` +
-        "'posixFileDescriptor' is what share() passes on",
+        "'posixFileDescriptor' is what exportTo() passes on",
     )
   }
   const place = placeOf(location, device)

@@ -159,15 +159,15 @@ export class DriverPool extends StreamOrderedPool {
   }
 
   /**
-   * Hands the pool to one other process of the same user, which calls `device.openSharedPool(path)`; either may come first.
+   * Hands the pool to one other process of the same user, which calls `device.importPool(path)`; either may come first.
    * `path` names a socket file, which must not exist and is gone when the returned promise settles. What is in the pool goes
    * block by block, by `exportPointer`. Rejects with PoolError when the pool was not created with `handleTypes`
    * 'posixFileDescriptor', with DescriptorError when nobody comes in time (`timeoutMs`, 10 seconds), or when the system
    * forbids it or is not Linux.
    */
-  async share(path: string, options: PassOptions = {}): Promise<void> {
-    checkShare('share', path, options)
-    this.checkShareable('share')
+  async exportTo(path: string, options: PassOptions = {}): Promise<void> {
+    checkShare('exportTo', path, options)
+    this.checkShareable('exportTo')
     const type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     const descriptor = this.context.activate().cuMemPoolExportToShareableHandle(this.handle, type)
     const announcement = { kind: 'pool', id: this.id, byteLength: 0, memoryBytes: 0 } as const
@@ -177,6 +177,11 @@ export class DriverPool extends StreamOrderedPool {
     } finally {
       this.sharesUnderWay--
     }
+  }
+
+  /** @deprecated since 0.3: `exportTo`, since `share` is for threads */
+  share(path: string, options: PassOptions = {}): Promise<void> {
+    return this.exportTo(path, options)
   }
 
   /**
@@ -219,7 +224,7 @@ export class DriverPool extends StreamOrderedPool {
       throw new PoolError(`close: other processes, ${importers}, have this pool open; have them close it first`)
     }
     if (sharesUnderWay > 0)
-      throw new PoolError('close: the pool is being shared; wait for the promise of share() first')
+      throw new PoolError('close: the pool is being exported; wait for the promise of exportTo() first')
     super.close()
   }
 

@@ -14,7 +14,7 @@ const PATH = '/tmp/imported-pool-test'
 const SHORT = { timeoutMs: 20 }
 
 async function opened(device: TestDevice, pool: DriverPool): Promise<ImportedPool> {
-  const [imported] = await Promise.all([device.openSharedPool(PATH), pool.share(PATH)])
+  const [imported] = await Promise.all([device.importPool(PATH), pool.exportTo(PATH)])
   return imported
 }
 
@@ -139,7 +139,7 @@ describe('an imported pool', () => {
       () => imported.allocateArray(Float32Array, 4),
       () => imported.allocateAsync(1, device.defaultStream),
       () => imported.trimTo(0),
-      () => imported.share(PATH),
+      () => imported.exportTo(PATH),
       () => imported.exportPointer(view),
     ]
     for (const use of uses)
@@ -191,38 +191,38 @@ describe('an imported pool', () => {
 
   it('is opened once at a time by a process', async () => {
     const { device, pool, imported } = await openPair()
-    const sharing = pool.share(PATH)
-    await assert.rejects(device.openSharedPool(PATH), { name: 'PoolError', message: /has opened the pool.*already/ })
+    const sharing = pool.exportTo(PATH)
+    await assert.rejects(device.importPool(PATH), { name: 'PoolError', message: /has opened the pool.*already/ })
     await sharing
     assert.equal(pool.importers, 1)
     imported.close()
     await opened(device, pool)
   })
 
-  it('is not opened when its owner is gone, nor a pool closed while it is being shared', async () => {
+  it('is not opened when its owner is gone, nor a pool closed while it is being exported', async () => {
     const { device, pool, imported } = await openPair()
     imported.close()
-    const sharing = pool.share(PATH, SHORT)
-    assert.throws(() => pool.close(), { name: 'PoolError', message: /is being shared; wait for the promise of share/ })
+    const sharing = pool.exportTo(PATH, SHORT)
+    assert.throws(() => pool.close(), { name: 'PoolError', message: /is being exported; wait for the promise of exportTo/ })
     await assert.rejects(sharing, { name: 'DescriptorError', code: 'ETIMEDOUT' })
     device.driver.failCall({ call: 'cuMemPoolImportFromShareableHandle', code: 1 })
-    const last = pool.share(PATH)
-    await assert.rejects(device.openSharedPool(PATH), {
+    const last = pool.exportTo(PATH)
+    await assert.rejects(device.importPool(PATH), {
       name: 'PoolError',
-      message: /openSharedPool: .*its owner has freed or closed it/,
+      message: /importPool: .*its owner has freed or closed it/,
     })
     await last
     assert.equal(pool.importers, 0)
     pool.close()
-    await assert.rejects(pool.share(PATH), { name: 'PoolError', message: /the pool is closed/ })
-    await assert.rejects(device.openSharedPool(PATH, SHORT), { name: 'DescriptorError', code: 'ETIMEDOUT' })
+    await assert.rejects(pool.exportTo(PATH), { name: 'PoolError', message: /the pool is closed/ })
+    await assert.rejects(device.importPool(PATH, SHORT), { name: 'DescriptorError', code: 'ETIMEDOUT' })
   })
 
   it('is made of a pool that was made to be shared', async () => {
     const device = new TestDevice({ capacityBytes: 256 * MiB })
     for (const pool of [device.defaultDriverPool(), device.createDriverPool()]) {
       const expected = { name: 'PoolError', message: /createDriverPool\(\{ handleTypes: 'posixFileDescriptor' \}\)/ }
-      await assert.rejects(pool.share(PATH), expected)
+      await assert.rejects(pool.exportTo(PATH), expected)
       assert.throws(() => pool.exportPointer(pool.allocate(1)), expected)
     }
     const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
@@ -236,9 +236,9 @@ describe('an imported pool', () => {
     const stale = pool.allocate(1)
     stale.free()
     assert.throws(() => pool.exportPointer(stale), { name: 'PoolError', message: /exportPointer: .*already freed/ })
-    await assert.rejects(pool.share(''), { name: 'RangeError', message: /path/ })
-    await assert.rejects(pool.share(PATH, { timeoutMs: -1 }), { name: 'RangeError', message: /timeoutMs/ })
-    await assert.rejects(device.openSharedPool('\0'), { name: 'RangeError', message: /path/ })
+    await assert.rejects(pool.exportTo(''), { name: 'RangeError', message: /path/ })
+    await assert.rejects(pool.exportTo(PATH, { timeoutMs: -1 }), { name: 'RangeError', message: /timeoutMs/ })
+    await assert.rejects(device.importPool('\0'), { name: 'RangeError', message: /path/ })
   })
 
   it('of a NUMA node is shared like one of the device', async () => {

@@ -9,7 +9,7 @@ import { decodePointer } from './exported-pointer.js'
 import { StreamOrderedPool } from './stream-ordered-pool.js'
 
 /**
- * A driver pool of another process, opened by `device.openSharedPool(path)`. It gives access to blocks that the process
+ * A driver pool of another process, opened by `device.importPool(path)`. It gives access to blocks that the process
  * which made it exported, and nothing else: it cannot allocate, trim or be shared on. Everything here must be freed, and
  * the pool closed, before its owner does the same; the driver checks nothing of that, and work that still runs here then
  * is a fault that costs the process its device.
@@ -29,7 +29,7 @@ export class ImportedPool extends StreamOrderedPool {
 
   /** The pool that another process shares at `path`. */
   static async open(clocks: Clocks, stream: Stream, path: string, options: PassOptions): Promise<ImportedPool> {
-    checkShare('openSharedPool', path, options)
+    checkShare('importPool', path, options)
     const { context } = clocks
     const taken = await receiveDescriptor(context, path, 'pool', options)
     return taken.use(descriptor => {
@@ -38,7 +38,7 @@ export class ImportedPool extends StreamOrderedPool {
       try {
         handle = driver.cuMemPoolImportFromShareableHandle(descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
       } catch (error) {
-        throw asGone(error, 'openSharedPool')
+        throw asGone(error, 'importPool')
       }
       const pool = new ImportedPool(clocks, stream, handle, taken)
       try {
@@ -98,11 +98,11 @@ export class ImportedPool extends StreamOrderedPool {
   }
 
   /** Refused: only the process that made the pool can share it. */
-  share(_path: string, _options?: PassOptions): never {
-    throw this.refusal('share', 'share it from the process that made it')
+  exportTo(_path: string, _options?: PassOptions): never {
+    throw this.refusal('exportTo', 'export it from the process that made it')
   }
 
-  /** Refused, as `share`. */
+  /** Refused, as `exportTo`. */
   exportPointer(_buffer: DeviceBuffer): never {
     throw this.refusal('exportPointer', 'export the block from the process that made it')
   }

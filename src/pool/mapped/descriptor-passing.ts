@@ -120,11 +120,11 @@ export async function receiveDescriptor(
   try {
     const announcement = read(message)
     if (announcement.kind !== kind) {
-      const call = announcement.kind === 'pool' ? 'openSharedPool' : 'openShared'
-      throw new PoolError(`what was shared at ${path} is a ${announcement.kind}; have it shared again and use ${call}`)
+      const call = announcement.kind === 'pool' ? 'importPool' : 'importBuffer'
+      throw new PoolError(`what was exported to ${path} is a ${announcement.kind}; have it exported again and use ${call}`)
     }
     if (openIds.has(announcement.id)) {
-      throw new PoolError(`this process has opened the ${kind} shared at ${path} already; use that, or close it first`)
+      throw new PoolError(`this process has opened the ${kind} exported to ${path} already; use that, or close it first`)
     }
     return new Taken(driver, descriptor, announcement, connection)
   } catch (error) {
@@ -198,5 +198,5 @@ function read(message: Uint8Array): Announcement {
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error
   }
-  throw new DescriptorError('recvmsg', 'EPROTO', 'what came is not from share() of this version')
+  throw new DescriptorError('recvmsg', 'EPROTO', 'what came is not from exportTo() of this version')
 }

@@ -6,24 +6,24 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, DescriptorError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
 import { TestDevice } from '../pool.fixture.js'
-import type { SharedBuffer } from './shared-buffer.js'
+import type { InterprocessBuffer } from './interprocess-buffer.js'
 
 const PATH = '/tmp/shared-buffer-test'
 const SHORT = { timeoutMs: 20 }
 const GRANULE = 2 * MiB
 
-async function opened(device: TestDevice, buffer: SharedBuffer): Promise<SharedBuffer> {
-  const [other] = await Promise.all([device.openShared(PATH), buffer.share(PATH)])
+async function opened(device: TestDevice, buffer: InterprocessBuffer): Promise<InterprocessBuffer> {
+  const [other] = await Promise.all([device.importBuffer(PATH), buffer.exportTo(PATH)])
   return other
 }
 
-describe('shared buffers', () => {
+describe('interprocess buffers', () => {
   it('both handles are the same memory at two addresses, of the requested length', async () => {
     const device = new TestDevice({ progress: 'seeded' })
     const stream = device.createStream()
-    const buffer = device.createSharedBuffer(3 * MiB, stream)
+    const buffer = device.createInterprocessBuffer(3 * MiB, stream)
     buffer.fill(1)
-    const [other] = await Promise.all([device.openShared(PATH, { stream }), buffer.share(PATH)])
+    const [other] = await Promise.all([device.importBuffer(PATH, { stream }), buffer.exportTo(PATH)])
     assert.notEqual(other.ptr, buffer.ptr)
     assert.deepEqual([other.byteLength, other.mappedBytes, other.stream], [3 * MiB, 2 * GRANULE, stream])
     assert.equal(device.freeBytes(), device.totalBytes - 2 * GRANULE, 'there is one memory')
@@ -40,7 +40,7 @@ describe('shared buffers', () => {
   for (const first of ['maker', 'opener'] as const) {
     it(`the memory lives until both have freed it, the ${first} first`, async () => {
       const device = new TestDevice()
-      const buffer = device.createSharedBuffer(1 * MiB)
+      const buffer = device.createInterprocessBuffer(1 * MiB)
       const other = await opened(device, buffer)
       const [gone, kept] = first === 'maker' ? [buffer, other] : [other, buffer]
       gone.free()
@@ -58,7 +58,7 @@ describe('shared buffers', () => {
   it('a free keeps stream order, without a wait', async () => {
     const device = new TestDevice()
     const stream = device.createStream()
-    const buffer = device.createSharedBuffer(1 * MiB)
+    const buffer = device.createInterprocessBuffer(1 * MiB)
     buffer.recordUse(stream)
     const release = device.hold(stream)
     buffer.free()
@@ -71,13 +71,13 @@ describe('shared buffers', () => {
   it('share waits for the work on the buffer, also on a closed stream', async () => {
     const device = new TestDevice()
     const stream = device.createStream()
-    const buffer = device.createSharedBuffer(1 * MiB, stream)
+    const buffer = device.createInterprocessBuffer(1 * MiB, stream)
     const release = device.hold(stream)
     buffer.fill(3)
-    const sharing = buffer.share(PATH)
-    await assert.rejects(device.openShared(PATH, SHORT), { name: 'DescriptorError', code: 'ETIMEDOUT' })
+    const sharing = buffer.exportTo(PATH)
+    await assert.rejects(device.importBuffer(PATH, SHORT), { name: 'DescriptorError', code: 'ETIMEDOUT' })
     release()
-    const [other] = await Promise.all([device.openShared(PATH), sharing])
+    const [other] = await Promise.all([device.importBuffer(PATH), sharing])
     assert.equal(other.readSync(0, 1)[0], 3)
     other.free()
     other.settleSync()
@@ -89,24 +89,24 @@ describe('shared buffers', () => {
 
   it('a buffer can be shared again and again, each time with one process', async () => {
     const device = new TestDevice()
-    const buffer = device.createSharedBuffer(4)
+    const buffer = device.createInterprocessBuffer(4)
     for (let round = 0; round < 3; round++) {
       const other = await opened(device, buffer)
       other.free()
       other.settleSync()
     }
-    const racing = [device.openShared(PATH, { timeoutMs: 50 }), device.openShared(PATH, { timeoutMs: 50 })]
-    await buffer.share(PATH)
+    const racing = [device.importBuffer(PATH, { timeoutMs: 50 }), device.importBuffer(PATH, { timeoutMs: 50 })]
+    await buffer.exportTo(PATH)
     const results = await Promise.allSettled(racing)
     assert.deepEqual(results.map(({ status }) => status).sort(), ['fulfilled', 'rejected'])
   })
 
   it('a process can open a buffer only once at a time', async () => {
     const device = new TestDevice()
-    const buffer = device.createSharedBuffer(4)
+    const buffer = device.createInterprocessBuffer(4)
     const other = await opened(device, buffer)
-    const sharing = buffer.share(PATH)
-    await assert.rejects(device.openShared(PATH), {
+    const sharing = buffer.exportTo(PATH)
+    await assert.rejects(device.importBuffer(PATH), {
       name: 'PoolError',
       message: /has opened the buffer.*already; use that/,
     })
@@ -120,52 +120,52 @@ describe('shared buffers', () => {
 
   it('only the maker can share a buffer, and only before its free', async () => {
     const device = new TestDevice()
-    const buffer = device.createSharedBuffer(4)
+    const buffer = device.createInterprocessBuffer(4)
     const other = await opened(device, buffer)
-    await assert.rejects(other.share(PATH), { name: 'PoolError', message: /let the process that made it share it/ })
+    await assert.rejects(other.exportTo(PATH), { name: 'PoolError', message: /let the process that made it share it/ })
     buffer.free()
-    await assert.rejects(buffer.share(PATH), { name: 'PoolError', message: /share: .*already freed/ })
-    const late = device.createSharedBuffer(4)
-    const sharing = late.share(PATH)
+    await assert.rejects(buffer.exportTo(PATH), { name: 'PoolError', message: /exportTo: .*already freed/ })
+    const late = device.createInterprocessBuffer(4)
+    const sharing = late.exportTo(PATH)
     await new Promise(setImmediate)
     late.free()
     late.settleSync()
-    await assert.rejects(device.openShared(PATH), {
+    await assert.rejects(device.importBuffer(PATH), {
       name: 'PoolError',
-      message: /openShared: .*its owner has freed or closed it/,
+      message: /importBuffer: .*its owner has freed or closed it/,
     })
     await sharing
-    const freed = device.createSharedBuffer(4)
-    const before = freed.share(PATH, SHORT)
+    const freed = device.createInterprocessBuffer(4)
+    const before = freed.exportTo(PATH, SHORT)
     freed.free()
     await assert.rejects(before, { name: 'PoolError', message: /already freed/ })
   })
 
   it('without a second process share and open time out, and leave nothing behind', async () => {
     const device = new TestDevice()
-    const buffer = device.createSharedBuffer(4)
-    await assert.rejects(buffer.share(PATH, SHORT), { name: 'DescriptorError', call: 'accept', code: 'ETIMEDOUT' })
-    await assert.rejects(device.openShared(PATH, SHORT), {
+    const buffer = device.createInterprocessBuffer(4)
+    await assert.rejects(buffer.exportTo(PATH, SHORT), { name: 'DescriptorError', call: 'accept', code: 'ETIMEDOUT' })
+    await assert.rejects(device.importBuffer(PATH, SHORT), {
       name: 'DescriptorError',
       call: 'connect',
       code: 'ETIMEDOUT',
     })
-    const sharing = [buffer.share(PATH), buffer.share(PATH)]
+    const sharing = [buffer.exportTo(PATH), buffer.exportTo(PATH)]
     await assert.rejects(sharing[1], { name: 'DescriptorError', code: 'EADDRINUSE', message: /choose another/ })
-    await device.openShared(PATH)
+    await device.importBuffer(PATH)
     await sharing[0]
   })
 
   it('a bad size, stream, path or option is refused by name', async () => {
     const device = new TestDevice()
-    const buffer = device.createSharedBuffer(4)
+    const buffer = device.createInterprocessBuffer(4)
     for (const bytes of [0, -1, 0.5, Number.NaN, Infinity, 2 ** 53]) {
-      assert.throws(() => device.createSharedBuffer(bytes), {
+      assert.throws(() => device.createInterprocessBuffer(bytes), {
         name: 'RangeError',
-        message: /createSharedBuffer: bytes/,
+        message: /createInterprocessBuffer: bytes/,
       })
     }
-    assert.throws(() => device.createSharedBuffer('4' as never), { name: 'TypeError', message: /bytes/ })
+    assert.throws(() => device.createInterprocessBuffer('4' as never), { name: 'TypeError', message: /bytes/ })
     const closed = device.createStream()
     closed.close()
     for (const [stream, name, message] of [
@@ -174,16 +174,16 @@ describe('shared buffers', () => {
       [new TestDevice().createStream(), 'PoolError', /another device/],
       [closed, 'PoolError', /stream is closed/],
     ] as const) {
-      assert.throws(() => device.createSharedBuffer(4, stream as never), { name, message })
-      await assert.rejects(device.openShared(PATH, { stream: stream as never }), { name, message })
+      assert.throws(() => device.createInterprocessBuffer(4, stream as never), { name, message })
+      await assert.rejects(device.importBuffer(PATH, { stream: stream as never }), { name, message })
     }
     for (const path of ['', 'a\0b', 'x'.repeat(108)]) {
-      await assert.rejects(buffer.share(path), { name: 'RangeError', message: /path/ })
-      await assert.rejects(device.openShared(path), { name: 'RangeError', message: /path/ })
+      await assert.rejects(buffer.exportTo(path), { name: 'RangeError', message: /path/ })
+      await assert.rejects(device.importBuffer(path), { name: 'RangeError', message: /path/ })
     }
     for (const path of [5, undefined, null] as never[]) {
-      await assert.rejects(buffer.share(path), { name: 'TypeError', message: /path/ })
-      await assert.rejects(device.openShared(path), { name: 'TypeError', message: /path/ })
+      await assert.rejects(buffer.exportTo(path), { name: 'TypeError', message: /path/ })
+      await assert.rejects(device.importBuffer(path), { name: 'TypeError', message: /path/ })
     }
     for (const [options, name, message] of [
       [{ timeoutMs: -1 }, 'RangeError', /timeoutMs/],
@@ -191,8 +191,8 @@ describe('shared buffers', () => {
       [null, 'TypeError', /options must be an object/],
       [5, 'TypeError', /options must be an object/],
     ] as const) {
-      await assert.rejects(buffer.share(PATH, options as never), { name, message })
-      await assert.rejects(device.openShared(PATH, options as never), { name, message })
+      await assert.rejects(buffer.exportTo(PATH, options as never), { name, message })
+      await assert.rejects(device.importBuffer(PATH, options as never), { name, message })
     }
     assert.throws(() => device.createPool().free(buffer), { name: 'PoolError', message: /use buffer.free/ })
   })
@@ -200,15 +200,15 @@ describe('shared buffers', () => {
   it('a pool is refused as a buffer, and a buffer as a pool', async () => {
     const device = new TestDevice()
     const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-    const sharing = [pool.share(PATH)]
-    await assert.rejects(device.openShared(PATH), {
+    const sharing = [pool.exportTo(PATH)]
+    await assert.rejects(device.importBuffer(PATH), {
       name: 'PoolError',
-      message: /is a pool; have it shared again and use openSharedPool/,
+      message: /is a pool; have it exported again and use importPool/,
     })
-    sharing.push(device.createSharedBuffer(4).share(PATH))
-    await assert.rejects(device.openSharedPool(PATH), {
+    sharing.push(device.createInterprocessBuffer(4).exportTo(PATH))
+    await assert.rejects(device.importPool(PATH), {
       name: 'PoolError',
-      message: /is a buffer; have it shared again and use openShared$/,
+      message: /is a buffer; have it exported again and use importBuffer$/,
     })
     await Promise.all(sharing)
     pool.close()
@@ -216,10 +216,10 @@ describe('shared buffers', () => {
 
   it('a buffer that does not fit is an out of memory with its figures', () => {
     const device = new TestDevice()
-    device.createSharedBuffer(30 * MiB)
+    device.createInterprocessBuffer(30 * MiB)
     for (const bytes of [36 * MiB, 1024 * MiB, Number.MAX_SAFE_INTEGER]) {
       assert.throws(
-        () => device.createSharedBuffer(bytes),
+        () => device.createInterprocessBuffer(bytes),
         (error: unknown) => {
           assert.ok(error instanceof OutOfMemoryError)
           assert.match(error.message, /^no room for /)
@@ -239,13 +239,13 @@ describe('shared buffers', () => {
     ] as const) {
       const device = new TestDevice(options)
       for (const expected of [message, instead]) {
-        assert.throws(() => device.createSharedBuffer(4), { name: 'PoolError', message: expected })
-        await assert.rejects(device.openShared(PATH, SHORT), { name: 'PoolError', message: expected })
+        assert.throws(() => device.createInterprocessBuffer(4), { name: 'PoolError', message: expected })
+        await assert.rejects(device.importBuffer(PATH, SHORT), { name: 'PoolError', message: expected })
       }
     }
     // The first memory made is the probe of virtual memory; the driver refuses the second, which is to be shared.
     const device = new TestDevice({ faults: [{ call: 'cuMemCreate', nth: 2, code: 801 }] } as SimulatedOptions)
-    assert.throws(() => device.createSharedBuffer(4), {
+    assert.throws(() => device.createInterprocessBuffer(4), {
       name: 'PoolError',
       message: /no memory that can be shared.*801/,
     })
@@ -261,7 +261,7 @@ describe('driver failures: shared buffers', () => {
   /** Makes, shares, opens and frees; returns how many steps were refused. */
   async function run(device: TestDevice, timeoutMs: number): Promise<number> {
     let refusals = 0
-    const held: SharedBuffer[] = []
+    const held: InterprocessBuffer[] = []
     const attempt = async (step: () => unknown) => {
       try {
         await step()
@@ -271,11 +271,11 @@ describe('driver failures: shared buffers', () => {
         refusals++
       }
     }
-    await attempt(() => void held.push(device.createSharedBuffer(3 * MiB)))
+    await attempt(() => void held.push(device.createInterprocessBuffer(3 * MiB)))
     await attempt(() => held[0]?.fill(1))
     await attempt(async () => {
       const options = { timeoutMs }
-      const results = await Promise.allSettled([device.openShared(PATH, options), held[0]?.share(PATH, options)])
+      const results = await Promise.allSettled([device.importBuffer(PATH, options), held[0]?.exportTo(PATH, options)])
       const [other, sharing] = results
       if (other.status === 'fulfilled') held.push(other.value)
       for (const result of [other, sharing]) if (result.status === 'rejected') throw result.reason
@@ -291,7 +291,7 @@ describe('driver failures: shared buffers', () => {
   it('a failure of any call leaves nothing behind', async () => {
     const fresh = () => {
       const device = new TestDevice()
-      device.createSharedBuffer(1 * KiB).free() // virtual memory has been probed
+      device.createInterprocessBuffer(1 * KiB).free() // virtual memory has been probed
       return device
     }
     const counted = fresh()
@@ -306,7 +306,7 @@ describe('driver failures: shared buffers', () => {
         device.driver.failCall({ call: '*', nth, code })
         refusals += await run(device, 10)
         assert.equal(device.freeBytes(), device.totalBytes, `after call ${nth} of ${calls} failed with ${code}`)
-        const again = device.createSharedBuffer(device.totalBytes)
+        const again = device.createInterprocessBuffer(device.totalBytes)
         const other = await opened(device, again)
         for (const buffer of [again, other]) {
           buffer.free()

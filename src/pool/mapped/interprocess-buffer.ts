@@ -33,7 +33,7 @@ export interface OpenOptions extends PassOptions {
 }
 
 /** A range of one piece, because one driver handle goes to the other process. */
-class SharedRange extends GrowableRange {
+class ExportableRange extends GrowableRange {
   constructor(
     context: Context,
     granuleBytes: number,
@@ -66,60 +66,65 @@ class SharedRange extends GrowableRange {
 }
 
 /**
- * A buffer that another process can use at the same time. `share` offers it at a path, and `device.openShared(path)`
- * opens it there. Made by the device: `device.createSharedBuffer(bytes)`. Each process frees its own handle; the
+ * A buffer that another process can use at the same time. `exportTo` offers it at a path, and `device.importBuffer(path)`
+ * opens it there. Made by the device: `device.createInterprocessBuffer(bytes)`. Each process frees its own handle; the
  * memory lives until all have. Streams order work within a process only: between processes, wait on the host.
  */
-export class SharedBuffer extends MappedBuffer {
+export class InterprocessBuffer extends MappedBuffer {
   private constructor(
     allocation: GrowableAllocation,
-    private readonly range: SharedRange,
+    private readonly range: ExportableRange,
   ) {
     super(allocation)
   }
 
   /** Makes new memory. When it throws, it has given everything back. */
-  static create(clocks: Clocks, stream: Stream, bytes: number): SharedBuffer {
-    checkByteCount(bytes, 'createSharedBuffer: bytes')
-    checkStreamOf('createSharedBuffer', stream, clocks)
-    stream.checkOpen('createSharedBuffer')
+  static create(clocks: Clocks, stream: Stream, bytes: number): InterprocessBuffer {
+    checkByteCount(bytes, 'createInterprocessBuffer: bytes')
+    checkStreamOf('createInterprocessBuffer', stream, clocks)
+    stream.checkOpen('createInterprocessBuffer')
     const { context } = clocks
-    const granuleBytes = granuleOf('createSharedBuffer', context)
+    const granuleBytes = granuleOf('createInterprocessBuffer', context)
     const memoryBytes = Math.ceil(bytes / granuleBytes) * granuleBytes
     const { freeBytes, totalBytes } = context.activate().cuMemGetInfo()
     if (memoryBytes > totalBytes) throw noRoom(bytes, freeBytes, totalBytes)
     const create = () => context.activate().cuMemCreate(memoryBytes, context.device, FILE)
-    const range = new SharedRange(context, granuleBytes, memoryBytes, randomUUID(), create)
+    const range = new ExportableRange(context, granuleBytes, memoryBytes, randomUUID(), create)
     try {
-      return SharedBuffer.mapped(clocks, stream, range, bytes)
+      return InterprocessBuffer.mapped(clocks, stream, range, bytes)
     } catch (error) {
-      throw asUnsupported(error, `createSharedBuffer: the driver makes no memory that can be shared; ${INSTEAD}`)
+      throw asUnsupported(error, `createInterprocessBuffer: the driver makes no memory that can be shared; ${INSTEAD}`)
     }
   }
 
   /** Opens the memory that another process shares at `path`. */
-  static async open(clocks: Clocks, defaultStream: Stream, path: string, options: OpenOptions): Promise<SharedBuffer> {
-    checkShare('openShared', path, options)
+  static async open(
+    clocks: Clocks,
+    defaultStream: Stream,
+    path: string,
+    options: OpenOptions,
+  ): Promise<InterprocessBuffer> {
+    checkShare('importBuffer', path, options)
     const { stream = defaultStream } = options
-    checkStreamOf('openShared', stream, clocks)
-    stream.checkOpen('openShared')
+    checkStreamOf('importBuffer', stream, clocks)
+    stream.checkOpen('importBuffer')
     const { context } = clocks
-    const granuleBytes = granuleOf('openShared', context)
+    const granuleBytes = granuleOf('importBuffer', context)
     const taken = await receiveDescriptor(context, path, 'buffer', options)
     return taken.use(descriptor => {
-      stream.checkOpen('openShared')
+      stream.checkOpen('importBuffer')
       const { byteLength, memoryBytes, id } = taken.announcement
       const load = () => context.activate().cuMemImportFromShareableHandle(descriptor, FILE)
       try {
-        const range = new SharedRange(context, granuleBytes, memoryBytes, id, load, taken)
-        return SharedBuffer.mapped(clocks, stream, range, byteLength)
+        const range = new ExportableRange(context, granuleBytes, memoryBytes, id, load, taken)
+        return InterprocessBuffer.mapped(clocks, stream, range, byteLength)
       } catch (error) {
-        throw asGone(error, 'openShared')
+        throw asGone(error, 'importBuffer')
       }
     })
   }
 
-  private static mapped(clocks: Clocks, stream: Stream, range: SharedRange, bytes: number): SharedBuffer {
+  private static mapped(clocks: Clocks, stream: Stream, range: ExportableRange, bytes: number): InterprocessBuffer {
     const allocation = new GrowableAllocation(clocks, stream, range)
     try {
       allocation.grow(bytes)
@@ -127,31 +132,39 @@ export class SharedBuffer extends MappedBuffer {
       allocation.discard()
       throw error
     }
-    return new SharedBuffer(allocation, range)
+    return new InterprocessBuffer(allocation, range)
   }
 
   /**
-   * Passes the buffer to one other process of the same user, which calls `device.openShared(path)`; either may come
-   * first. `path` names a socket file, which must not exist, and is removed when the promise settles. `share` first
+   * Passes the buffer to one other process of the same user, which calls `device.importBuffer(path)`; either may come
+   * first. `path` names a socket file, which must not exist, and is removed when the promise settles. `exportTo` first
    * waits for the work submitted to the buffer's stream, so that its writes are visible. Rejects with DescriptorError
    * when no process opens the path in time (`timeoutMs`, 10 seconds), the system forbids it, or is not Linux. Rejects
    * with PoolError when this buffer was opened here: only its maker can share it.
    */
-  async share(path: string, options: PassOptions = {}): Promise<void> {
-    checkShare('share', path, options)
-    this.allocation.addressOf(this.record, this.tag, 'share')
+  async exportTo(path: string, options: PassOptions = {}): Promise<void> {
+    checkShare('exportTo', path, options)
+    this.allocation.addressOf(this.record, this.tag, 'exportTo')
     if (this.range.taken !== null)
-      throw new PoolError('share: this buffer was opened here; let the process that made it share it')
+      throw new PoolError('exportTo: this buffer was opened here; let the process that made it share it')
     if (!this.stream.closed) await this.stream.finished()
     else this.stream.clocks.synchronize()
-    const byteLength = this.allocation.requestedBytesOf(this.record, this.tag, 'share')
+    const byteLength = this.allocation.requestedBytesOf(this.record, this.tag, 'exportTo')
     const { handle, id, capacityBytes: memoryBytes } = this.range
     const descriptor = this.context.activate().cuMemExportToShareableHandle(handle, FILE)
     const announcement = { kind: 'buffer', id, byteLength, memoryBytes } as const
     const connection = await passDescriptor(this.context, path, descriptor, announcement, options)
     connection.close()
   }
+
+  /** @deprecated since 0.3: `exportTo`, since `share` is for threads */
+  share(path: string, options: PassOptions = {}): Promise<void> {
+    return this.exportTo(path, options)
+  }
 }
+
+/** @deprecated since 0.3: `InterprocessBuffer` */
+export type SharedBuffer = InterprocessBuffer
 
 /**
  * The granularity of memory that can be shared. Throws PoolError, with an alternative, if the device cannot share
