@@ -203,7 +203,10 @@ describe('an imported pool', () => {
     const { device, pool, imported } = await openPair()
     imported.close()
     const sharing = pool.exportTo(PATH, SHORT)
-    assert.throws(() => pool.close(), { name: 'PoolError', message: /is being exported; wait for the promise of exportTo/ })
+    assert.throws(() => pool.close(), {
+      name: 'PoolError',
+      message: /is being exported; wait for the promise of exportTo/,
+    })
     await assert.rejects(sharing, { name: 'DescriptorError', code: 'ETIMEDOUT' })
     device.driver.failCall({ call: 'cuMemPoolImportFromShareableHandle', code: 1 })
     const last = pool.exportTo(PATH)

@@ -121,10 +121,14 @@ export async function receiveDescriptor(
     const announcement = read(message)
     if (announcement.kind !== kind) {
       const call = announcement.kind === 'pool' ? 'importPool' : 'importBuffer'
-      throw new PoolError(`what was exported to ${path} is a ${announcement.kind}; have it exported again and use ${call}`)
+      throw new PoolError(
+        `what was exported to ${path} is a ${announcement.kind}; have it exported again and use ${call}`,
+      )
     }
     if (openIds.has(announcement.id)) {
-      throw new PoolError(`this process has opened the ${kind} exported to ${path} already; use that, or close it first`)
+      throw new PoolError(
+        `this process has opened the ${kind} exported to ${path} already; use that, or close it first`,
+      )
     }
     return new Taken(driver, descriptor, announcement, connection)
   } catch (error) {
