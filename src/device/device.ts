@@ -18,12 +18,12 @@ import type { KernelMemoryOptions } from '../kernel/kernel-memory.js'
 import { MemoryControl } from '../kernel/memory-control.js'
 import { Module } from '../kernel/module.js'
 import { StreamArenas, type StreamArenasOptions } from '../kernel/stream-arenas.js'
-import { Capture, type CaptureMode } from '../order/capture.js'
-import { Clocks, MOST_STREAMS } from '../order/clocks.js'
+import type { CaptureMode } from '../order/capture.js'
+import { Clocks, MOST_STREAMS, type OpenCapture, type OpenGraph } from '../order/clocks.js'
 import { Event, type SharedEvent } from '../order/event.js'
 import type { Graph } from '../order/graph.js'
 import type { SharedOrder } from '../order/shared-order.js'
-import { checkStreamOf, type SharedStream, Stream } from '../order/stream.js'
+import { checkStreamOf, openStreams, type SharedStream, Stream, streamOf } from '../order/stream.js'
 import { type ArenaOptions, ArenaPool } from '../pool/arena/arena-pool.js'
 import { newSharedArena, type SharedArena, SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import type { SharedArenaState } from '../pool/arena/shared-arena-state.js'
@@ -87,8 +87,8 @@ function checkIsDevice(call: string, other: Device): void {
   if (!(other instanceof Device)) throw new TypeError(`${call}: other must be a Device, not ${describe(other)}`)
 }
 
-function endEarly(part: Capture | Graph): void {
-  if (part instanceof Capture) part.abort()
+function endEarly(part: OpenCapture | OpenGraph): void {
+  if ('abort' in part) part.abort()
   else part.close()
 }
 
@@ -184,7 +184,7 @@ export class Device implements Disposable {
       throw new RangeError(`adoptStream: handle must be a driver's stream handle, not ${describe(handle)}`)
     }
     if (handle === CU_STREAM_LEGACY_DEFAULT || handle === CU_STREAM_LEGACY) return this.defaultStream
-    const own = this.clocks.streams.find(stream => stream?.owned === true && stream.handle === handle)
+    const own = openStreams(this.clocks).find(stream => stream?.owned === true && stream.handle === handle)
     if (own) return own
     const slot = handle > CU_STREAM_PER_THREAD ? this.clocks.slots.ownedBy(handle) : -1
     if (slot !== -1) return this.borrow('adoptStream', slot)
@@ -565,7 +565,7 @@ export class Device implements Disposable {
 
   /** This thread's object for the open stream of a slot, whichever thread's it is. */
   private borrow(call: string, slot: number, generation = this.clocks.slots.generationOf(slot)): Stream {
-    const known = this.clocks.streamOf(slot)
+    const known = streamOf(this.clocks, slot)
     if (known?.generation === generation) return known
     const lent = { device: this.clocks.identity, slot, generation }
     const stream = Stream.borrow(this.clocks, lent, this.beforeClose)

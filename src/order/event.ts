@@ -3,10 +3,10 @@ import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { Capture } from './capture.js'
 import type { Clocks, VectorTime } from './clocks.js'
-import { firstOf } from './known-order.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
-import { checkIsStream, type Stream } from './stream.js'
+import { checkIsStream, type Stream, type Waitable } from './stream.js'
+import { firstOf } from './vector-clocks.js'
 
 /** What another thread needs to take an event over; made by `event.transfer()`. */
 export interface SharedEvent {
@@ -17,7 +17,7 @@ export interface SharedEvent {
 }
 
 /** A point in the work of a stream that the host or another stream can wait for. */
-export class Event implements Disposable {
+export class Event implements Waitable, Disposable {
   private handle: number
   /** the clocks of the last record's stream, or of the capture it was part of, and the vector time of that mark; null before the first */
   private clocks: Clocks | Capture | null = null

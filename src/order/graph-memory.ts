@@ -1,13 +1,13 @@
 import { PoolError } from '../base/errors.js'
 import type { Clocks } from './clocks.js'
-import type { Stream } from './stream.js'
+import type { OrderedStream } from './ordered-stream.js'
 
 /** What a pool keeps for a capture, and then for its graph. */
 export interface Holding {
   /** true once the pool was closed and the memory is gone */
   readonly lost: boolean
   /** The graph will not be launched any more, or never came to be: its launches were submitted to these streams. */
-  release(streams: readonly Stream[]): void
+  release(streams: readonly OrderedStream[]): void
 }
 
 /**
@@ -15,7 +15,7 @@ export interface Holding {
  * another library captured, which tells its launches here and closes this when it destroys the graph.
  */
 export class GraphMemory implements Disposable {
-  private readonly launchedOn = new Set<Stream>()
+  private readonly launchedOn = new Set<OrderedStream>()
   private open = true
 
   constructor(
@@ -24,12 +24,12 @@ export class GraphMemory implements Disposable {
   ) {}
 
   /** The graph was launched on `stream`: `close` then gives nothing back before what was submitted to it has completed. */
-  noteLaunch(stream: Stream): void {
+  noteLaunch(stream: OrderedStream): void {
     this.note('noteLaunch', stream)
   }
 
   /** `noteLaunch` in the name of `call`. */
-  note(call: string, stream: Stream): void {
+  note(call: string, stream: OrderedStream): void {
     if (!this.open) throw new PoolError(`${call}: the graph is closed; capture another`)
     for (const { lost } of this.holdings) {
       if (lost) throw new PoolError(`${call}: a pool that the graph has memory of is closed; capture it again`)

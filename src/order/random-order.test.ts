@@ -12,6 +12,7 @@ import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
 import { TestOrder } from './order.fixture.js'
 import { Stream } from './stream.js'
+import { Stream, streamOf } from './stream.js'
 
 const SEED = Number(process.env['ORDER_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['ORDER_FUZZ_STEPS'] ?? 4000)
@@ -107,7 +108,7 @@ class Program {
   /** A stream as a thread has it. */
   private view(clocks: Clocks, stream: Stream): Stream {
     if (stream.clocks === clocks) return stream
-    const known = clocks.streamOf(stream.slot)
+    const known = streamOf(clocks, stream.slot)
     return known?.generation === stream.generation ? known : Stream.borrow(clocks, stream.share())!
   }
 

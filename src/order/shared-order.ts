@@ -6,7 +6,7 @@ import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { Region } from '../base/region.js'
 import { MOST_WORKERS, REGISTRY_WORDS } from '../threads/thread-registry.js'
-import { MOST_STREAMS } from './known-order.js'
+import { MOST_STREAMS } from './vector-clocks.js'
 
 /** Grows with each change of what lies where, or of what it means. */
 const ORDER_VERSION = 3

@@ -9,8 +9,8 @@ import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../driver/consta
 import { serveWaiting } from '../driver/served-drivers.js'
 import { RobustLock } from '../threads/robust-lock.js'
 import { MOST_WORKERS, ThreadRegistry } from '../threads/thread-registry.js'
-import { MOST_STREAMS } from './known-order.js'
 import { Life, newIdentity, type OrderState, takeEvent } from './shared-order.js'
+import { MOST_STREAMS } from './vector-clocks.js'
 
 /** Between two looks at what another thread does. */
 const PATIENCE_MS = 1
@@ -170,7 +170,7 @@ export class StreamSlots {
     if (slot !== -1) {
       // Nobody writes to this row late: whoever does has the slot pinned, or its open stream.
       state.known.fill(0, slot * MOST_STREAMS, (slot + 1) * MOST_STREAMS)
-      if (this.lock !== null) state.completed[slot] = ++state.marked[slot] // see Clocks.lateTicks
+      if (this.lock !== null) state.completed[slot] = ++state.marked[slot] // see StreamClocks.lateTicks
       state.generations[slot]++
       state.handles[slot] = handle
       state.owned[slot] = Number(owned)
@@ -235,7 +235,7 @@ export class StreamSlots {
     const { lives, handles, owners, marked } = this.state
     this.acquire()
     if (handles[slot] === CU_STREAM_LEGACY_DEFAULT) owners[slot] = 0
-    if (this.lock !== null && lives[slot] === Life.suspended) marked[slot]++ // see Clocks.lateTicks
+    if (this.lock !== null && lives[slot] === Life.suspended) marked[slot]++ // see StreamClocks.lateTicks
     Atomics.store(lives, slot, Life.open)
     this.release()
   }

@@ -2,10 +2,10 @@ import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
-import { Capture, type CaptureMode } from './capture.js'
+import { type CapturableStream, Capture, type CaptureMode } from './capture.js'
 import type { Clocks } from './clocks.js'
-import type { Event } from './event.js'
 import type { Graph } from './graph.js'
+import { streamName } from './ordered-stream.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
 
@@ -17,8 +17,15 @@ export interface SharedStream {
   readonly generation: number
 }
 
+/** What a stream can wait for: an `Event`. */
+export interface Waitable {
+  readonly context: Context
+  /** What is submitted to `stream` from now on starts after the last record. */
+  delay(stream: Stream): void
+}
+
 /** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
-export class Stream implements Disposable {
+export class Stream implements CapturableStream, Disposable {
   readonly context: Context
   /** its clocks; undefined for a stream that another thread can end, whose `slot` alone does not tell whether it takes work */
   readonly own: Clocks | undefined
@@ -52,8 +59,8 @@ export class Stream implements Disposable {
     this.own = lent === undefined ? clocks : undefined
     this.trusted = lent !== undefined || handle === CU_STREAM_PER_THREAD ? undefined : clocks
     this.handle = handle
-    if (lent !== undefined) clocks.lend(this, lent.slot)
-    this.slot = lent?.slot ?? clocks.open(this)
+    if (lent !== undefined) clocks.registry.lend(this, lent.slot)
+    this.slot = lent?.slot ?? clocks.registry.open(this)
     this.generation = lent?.generation ?? clocks.slots.generationOf(this.slot)
   }
 
@@ -123,9 +130,8 @@ export class Stream implements Disposable {
    * Work submitted to this stream from now on starts after `event`'s last record, on whichever device that was; an event
    * never recorded is an error. Nothing waits on the host.
    */
-  wait(event: Event): void {
+  wait(event: Waitable): void {
     this.checkUsable('wait')
-    // By what it can do, since both files cannot import each other.
     if (typeof event?.delay !== 'function') {
       throw new TypeError(`wait: event must be an Event, not ${describe(event)}; record one on the stream to wait for`)
     }
@@ -223,8 +229,8 @@ export class Stream implements Disposable {
     const isLent = this.lent !== undefined && this.slot !== -1
     if (!isLent) this.checkOpen('close')
     this.beforeClose(this)
-    if (isLent) this.clocks.giveUp(this)
-    else this.context.giveBack(() => this.clocks.retire(this.slot))
+    if (isLent) this.clocks.registry.giveUp(this)
+    else this.context.giveBack(() => this.clocks.registry.retire(this.slot))
     this.leaveSlot()
     if (this.owned) this.context.destroy(driver => driver.cuStreamDestroy(this.handle))
   }
@@ -235,7 +241,7 @@ export class Stream implements Disposable {
    */
   abandon(): void {
     this.beforeClose(this)
-    this.clocks.abandon(this.slot)
+    this.clocks.registry.abandon(this.slot)
     this.leaveSlot()
   }
 
@@ -245,14 +251,14 @@ export class Stream implements Disposable {
 
   /** For captures: this stream gets no marks until it is resumed. */
   suspend(): void {
-    this.clocks.suspend(this)
+    this.clocks.registry.suspend(this)
     this.leaveSlot()
   }
 
   /** For captures: ends `suspend`; a stream that was not suspended stays as it is. */
   resume(): void {
     if (this.slot !== -1) return
-    this.clocks.resume(this)
+    this.clocks.registry.resume(this)
     this.slot = this.lastSlot
   }
 
@@ -309,7 +315,7 @@ export class Stream implements Disposable {
   /** Another thread may have ended the stream that it lent: it is closed here, too, then. */
   private noticeEnd(): void {
     if (!this.clocks.slots.hasEnded(this.slot, this.generation)) return
-    this.clocks.forget(this)
+    this.clocks.registry.forget(this)
     this.leaveSlot()
   }
 
@@ -331,8 +337,12 @@ export function checkStreamOf(call: string, stream: unknown, clocks: Clocks): as
   if (stream.clocks !== clocks) throw new PoolError(`${call}: the stream belongs to another device; pass one of this`)
 }
 
-/** For messages: a stream by its handle; null for one that is closed. */
-export function streamName(handle: number | null): string {
-  if (handle === null) return 'a closed stream'
-  return handle <= CU_STREAM_LEGACY_DEFAULT ? 'the default stream' : `stream 0x${handle.toString(16)}`
+/** By slot: this thread's open stream, null while it is captured. */
+export function openStreams(clocks: Clocks): readonly (Stream | null)[] {
+  return clocks.streams as readonly (Stream | null)[] // only the constructor registers streams
+}
+
+/** This thread's stream in a slot, open or captured; null for none. */
+export function streamOf(clocks: Clocks, slot: number): Stream | null {
+  return clocks.streamOf(slot) as Stream | null // as above
 }
