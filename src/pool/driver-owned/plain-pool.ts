@@ -5,9 +5,13 @@ import { type AccessLocation, changePlainAccess, type PoolAccess, peerOf } from 
 import type { DeviceBuffer } from '../buffer.js'
 import { AddressPool } from './address-pool.js'
 
-/** cuMemAlloc and cuMemFree for each buffer. Made by the device: `device.createPlainPool()`. */
+/**
+ * A pool that calls cuMemAlloc and cuMemFree for each buffer: slow, and exact. Made by `device.createPlainPool()`.
+ */
 export class PlainPool extends AddressPool {
-  /** by record: streams of other devices that use a buffer; for those of its own the driver's free waits */
+  /**
+   * streams of other devices that use a buffer, by record; the driver's free waits for this device's streams itself
+   */
   private readonly users = new Map<number, Set<Stream>>()
 
   recordUse(record: number, tag: number, stream: Stream): void {
