@@ -38,8 +38,8 @@ export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
 }
 
 /**
- * Opens all GPUs on one driver, or all devices of a custom driver. 'simulated' opens two simulated devices; 'auto'
- * does the same if there is no GPU. If one device cannot be opened, the others are closed again. Throws like
+ * Opens all GPUs on one driver, or all devices of a custom driver. 'simulated' opens two simulated devices, and
+ * 'auto' opens them if there is no GPU. If one device cannot be opened, the others are closed again. Throws like
  * `openDevice`.
  */
 export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
