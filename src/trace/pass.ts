@@ -1,5 +1,5 @@
 // One pass of a trace through a pool: every allocation and free in the recorded order, on streams that stand for the
-// recorded ones, with the modelled work beside. What is measured on the way is the observer's business.
+// recorded streams, with modelled work. Observers measure.
 
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
@@ -10,7 +10,7 @@ import type { ReplayFailure } from './replay-result.js'
 import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from './trace.js'
 import { type Lag, ModelledWork } from './work.js'
 
-/** Called after each allocation and before each free; either may be left out. */
+/** Called after each allocation and before each free; every function is optional. */
 export interface PassObserver {
   allocated?(block: number, buffer: DeviceBuffer): void
   freeing?(block: number, buffer: DeviceBuffer): void
@@ -18,12 +18,13 @@ export interface PassObserver {
   event?(event: number): void
 }
 
-/** How the pass asks and gives back; the default is the pool's own verbs. */
+/** How the pass allocates and frees; by default with the pool's own methods. */
 export interface PassCalls {
   allocate(bytes: number, stream: Stream): DeviceBuffer | null
   free(buffer: DeviceBuffer): void
 }
 
+/** The duration of a pass, and its failed allocations. */
 export interface PassResult {
   readonly seconds: number
   readonly failures: number
@@ -53,7 +54,7 @@ export class Pass {
     this.buffers = new Array<DeviceBuffer | null>(trace.blocks.count).fill(null)
   }
 
-  /** Goes through the trace `repeat` times; what is held at the end of each time is freed. */
+  /** Goes through the trace `repeat` times; live buffers are freed at the end of each time. */
   run(repeat: number, observer: PassObserver = {}, calls: PassCalls = callsOf(this.pool)): PassResult {
     const start = performance.now()
     for (let round = 0; round < repeat; round++) this.round(observer, calls)
@@ -105,8 +106,8 @@ export class Pass {
   }
 
   /**
-   * A block whose free completes only later is in use on another stream until then. Recordings that leave completed frees
-   * out say nothing of that.
+   * Whether a block is in use on another stream after its free, until the free completes. Recordings without
+   * completed frees do not tell.
    */
   private completesLater(index: number, freeRequestedAt: number): boolean {
     const completedAt = this.trace.blocks.freeCompletedAt[index]
@@ -116,7 +117,7 @@ export class Pass {
 
   private allocate(event: number, index: number, observer: PassObserver, calls: PassCalls): void {
     const { trace, streams } = this
-    // A recorded request of 0 bytes got a block of the least size.
+    // PyTorch gave a request of 0 bytes a block of the least size.
     const bytes = Math.max(1, trace.blocks.bytes[index])
     const stream = streams[trace.blocks.stream[index]]
     const buffer = calls.allocate(bytes, stream)
@@ -143,7 +144,7 @@ export function callsOf(pool: Pool): PassCalls {
   }
 }
 
-/** What the pool itself says about a request that it has just refused. */
+/** The pool's own message about a request that it has just refused. */
 function failureMessage(pool: Pool, bytes: number, stream: Stream): string {
   try {
     pool.allocate(bytes, stream).free()

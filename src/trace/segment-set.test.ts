@@ -6,7 +6,7 @@ import { Action } from './trace.js'
 
 const { segmentAlloc, segmentFree, segmentMap, segmentUnmap } = Action
 
-test('plain segments come and go whole, also side by side', () => {
+test('plain segments are added and removed whole, also side by side', () => {
   const set = new SegmentSet()
   set.apply(segmentAlloc, 200, 100, 1)
   set.apply(segmentAlloc, 100, 100, 1)
@@ -22,7 +22,7 @@ test('plain segments come and go whole, also side by side', () => {
   assert.deepEqual(set.list(), [both[1]])
 })
 
-test('mapped ranges of a stream join, and are cut by unmapping', () => {
+test('mapped ranges of a stream join, and an unmap cuts them', () => {
   const set = new SegmentSet()
   set.apply(segmentMap, 0, 10, 1)
   set.apply(segmentMap, 20, 10, 1)
@@ -35,7 +35,7 @@ test('mapped ranges of a stream join, and are cut by unmapping', () => {
   assert.deepEqual(set.list(), [{ ...joined, bytes: 5 }, { ...joined, address: 15, bytes: 15 }, other])
 })
 
-test('undoing every event backwards leads back', () => {
+test('undoing all events backwards leads back to the start', () => {
   fc.assert(
     fc.property(fc.array(fc.record({ page: fc.nat(9), stream: fc.nat(1), plain: fc.boolean() })), steps => {
       const set = new SegmentSet([{ address: 5000, bytes: 100, stream: 0, expandable: true }])
