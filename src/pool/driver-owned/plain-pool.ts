@@ -3,12 +3,12 @@ import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import { type AccessLocation, changePlainAccess, type PoolAccess, peerOf } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { AddressPool } from './address-pool.js'
+import { PassThroughPool } from './pass-through-pool.js'
 
 /**
  * A pool that calls cuMemAlloc and cuMemFree for each buffer: slow, and exact. Made by `device.createPlainPool()`.
  */
-export class PlainPool extends AddressPool {
+export class PlainPool extends PassThroughPool {
   /**
    * streams of other devices that use a buffer, by record; the driver's free waits for this device's streams itself
    */

@@ -2,11 +2,11 @@ import { type Context, unreachable } from '../../driver/context.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { AddressPool } from './address-pool.js'
+import { PassThroughPool } from './pass-through-pool.js'
 import { accessOf, changeAccess } from './pool-access.js'
 
 /** A stream-ordered pool of the driver's: the base of pools made here and of pools of other processes. */
-export abstract class StreamOrderedPool extends AddressPool {
+export abstract class StreamOrderedPool extends PassThroughPool {
   /** the streams besides its own that use a buffer, by record */
   private readonly users = new Map<number, Set<Stream>>()
   /** other devices that may be using the memory */

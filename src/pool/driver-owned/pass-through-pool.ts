@@ -23,7 +23,7 @@ const ADDRESS = 4
 const DRIVER_ALIGNMENT = 256
 
 /** Shared by all pools that pass allocations on to the driver: records of addresses, checks and counters. */
-export abstract class AddressPool extends Pool implements RecordPool, Disposable {
+export abstract class PassThroughPool extends Pool implements RecordPool, Disposable {
   /** the device that the memory belongs to */
   readonly context: Context
   private readonly records = new RecordTable()
