@@ -4,11 +4,11 @@
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
+import { type Lag, ModelledWork } from './modelled-work.js'
 import type { SimulatedDriver } from './replay-device.js'
 import { type ReplayDevice, simulatedDriverOf } from './replay-device.js'
 import type { ReplayFailure } from './replay-result.js'
 import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from './trace.js'
-import { type Lag, ModelledWork } from './work.js'
 
 /** Called after each allocation and before each free; every function is optional. */
 export interface PassObserver {

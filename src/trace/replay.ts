@@ -7,13 +7,13 @@ import { PoolError } from '../base/errors.js'
 import type { Pool } from '../pool/pool.js'
 import { Footprint } from './footprint.js'
 import { LatencyMeter } from './latency.js'
+import { type Lag, MOST_REPLAYED_STREAMS } from './modelled-work.js'
 import { Pass, type PassObserver } from './pass.js'
 import { replayPytorchPolicy } from './pytorch/pytorch-replay.js'
 import { countCalls, type ReplayDevice } from './replay-device.js'
 import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport, type ReplayRun } from './replay-result.js'
 import { frameText, type Trace } from './trace.js'
 import { Verifier } from './verify.js'
-import { type Lag, MOST_REPLAYED_STREAMS } from './work.js'
 
 const LATENCY_PASSES = 5
 const DEFAULT_LAG = 8
