@@ -3,7 +3,7 @@
 
 import { CachingPool } from '../pool/caching/caching-pool.js'
 import type { Pool } from '../pool/pool.js'
-import { callsOf, type PassCalls } from './pass.js'
+import { callsOf, type ReplayPassCalls } from './replay-pass.js'
 import type { Latency, Percentiles } from './replay-result.js'
 
 const CLOCK_SAMPLES = 10_000
@@ -40,7 +40,7 @@ export class LatencyMeter {
   private cached = false
 
   /** The calls of one pass, each timed. */
-  calls(pool: Pool): PassCalls {
+  calls(pool: Pool): ReplayPassCalls {
     this.runs++
     const plain = callsOf(pool)
     const caching = pool instanceof CachingPool ? pool : null

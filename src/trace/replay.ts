@@ -8,9 +8,9 @@ import type { Pool } from '../pool/pool.js'
 import { Footprint } from './footprint.js'
 import { LatencyMeter } from './latency.js'
 import { type Lag, MOST_REPLAYED_STREAMS } from './modelled-work.js'
-import { Pass, type PassObserver } from './pass.js'
 import { replayPytorchPolicy } from './pytorch/pytorch-replay.js'
 import { countCalls, type ReplayDevice } from './replay-device.js'
+import { ReplayPass, type ReplayPassObserver } from './replay-pass.js'
 import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport, type ReplayRun } from './replay-result.js'
 import { frameText, type Trace } from './trace.js'
 import { Verifier } from './verify.js'
@@ -123,7 +123,7 @@ async function runPolicy(
       await new Promise(resolve => setImmediate(resolve))
     }
   }
-  const through = (device: ReplayDevice, pool: Pool) => new Pass(trace, device, pool, settings.lag)
+  const through = (device: ReplayDevice, pool: Pool) => new ReplayPass(trace, device, pool, settings.lag)
 
   const footprint = await pass((device, pool) => {
     const follower = new Footprint(trace, pool)
@@ -218,11 +218,11 @@ function withDriverPool<T>(device: ReplayDevice, work: (pool: Pool) => T): T {
 
 function verifiedRun(trace: Trace, device: ReplayDevice, pool: Pool, settings: Settings) {
   const verifier = new Verifier(device, device.createPlainPool(), trace.blocks.count)
-  const observer: PassObserver = {
+  const observer: ReplayPassObserver = {
     allocated: (block, buffer) => verifier.allocated(block, buffer),
     freeing: (block, buffer) => verifier.freeing(block, buffer),
   }
-  new Pass(trace, device, pool, settings.lag).run(settings.repeat, observer)
+  new ReplayPass(trace, device, pool, settings.lag).run(settings.repeat, observer)
   return verifier.finish()
 }
 

@@ -13,10 +13,10 @@ import { CachingPool } from '../pool/caching/caching-pool.js'
 import { parsePoolOptions } from '../pool/caching/options.js'
 import { DriverPool } from '../pool/driver-owned/driver-pool.js'
 import { PlainPool } from '../pool/driver-owned/plain-pool.js'
-import { Pass } from './pass.js'
 import { TraceBuilder } from './pytorch/trace-builder.js'
 import { replay } from './replay.js'
 import type { ReplayDevice } from './replay-device.js'
+import { ReplayPass } from './replay-pass.js'
 import { Action, type Trace } from './trace.js'
 
 function newDriver(capacityBytes = 1024 * MiB): SimulatedDriver {
@@ -66,7 +66,7 @@ function pendingOf(trace: Trace): number[] {
     pool.processDeferred()
     pending.push(pool.stats().pendingBytes / MiB)
   }
-  new Pass(trace, device, pool, 0).run(1, { event })
+  new ReplayPass(trace, device, pool, 0).run(1, { event })
   return pending
 }
 
@@ -114,7 +114,7 @@ describe('a pass', () => {
       [alloc, 1, 64 * MiB, 8],
       [alloc, 2, 0, 7],
     ])
-    const { failures, firstFailure } = new Pass(trace, device, pool, 8).run(1)
+    const { failures, firstFailure } = new ReplayPass(trace, device, pool, 8).run(1)
     assert.equal(failures, 2)
     assert.deepEqual([firstFailure?.event, firstFailure?.bytes, firstFailure?.stream], [0, 100 * MiB, 7])
     assert.match(firstFailure!.message, /no room for 100 MiB/)

@@ -11,7 +11,7 @@ import type { ReplayFailure } from './replay-result.js'
 import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from './trace.js'
 
 /** Called after each allocation and before each free; every function is optional. */
-export interface PassObserver {
+export interface ReplayPassObserver {
   allocated?(block: number, buffer: DeviceBuffer): void
   freeing?(block: number, buffer: DeviceBuffer): void
   /** after each event of the trace */
@@ -19,19 +19,19 @@ export interface PassObserver {
 }
 
 /** How the pass allocates and frees; by default with the pool's own methods. */
-export interface PassCalls {
+export interface ReplayPassCalls {
   allocate(bytes: number, stream: Stream): DeviceBuffer | null
   free(buffer: DeviceBuffer): void
 }
 
 /** The duration of a pass, and its failed allocations. */
-export interface PassResult {
+export interface ReplayPassResult {
   readonly seconds: number
   readonly failures: number
   readonly firstFailure: ReplayFailure | null
 }
 
-export class Pass {
+export class ReplayPass {
   private readonly streams: readonly Stream[]
   private readonly driver: SimulatedDriver | null
   private readonly work: ModelledWork | null
@@ -55,7 +55,11 @@ export class Pass {
   }
 
   /** Goes through the trace `repeat` times; live buffers are freed at the end of each time. */
-  run(repeat: number, observer: PassObserver = {}, calls: PassCalls = callsOf(this.pool)): PassResult {
+  run(
+    repeat: number,
+    observer: ReplayPassObserver = {},
+    calls: ReplayPassCalls = callsOf(this.pool),
+  ): ReplayPassResult {
     const start = performance.now()
     for (let round = 0; round < repeat; round++) this.round(observer, calls)
     return {
@@ -65,7 +69,7 @@ export class Pass {
     }
   }
 
-  private round(observer: PassObserver, calls: PassCalls): void {
+  private round(observer: ReplayPassObserver, calls: ReplayPassCalls): void {
     const { trace, streams, work, buffers, driver } = this
     const { action, block, stream, blocks, timeUs } = trace
     for (let index = 0; index < blocks.initial; index++) {
@@ -115,7 +119,7 @@ export class Pass {
     return completedAt > freeRequestedAt + 1 && this.trace.action[completedAt] === Action.freeCompleted
   }
 
-  private allocate(event: number, index: number, observer: PassObserver, calls: PassCalls): void {
+  private allocate(event: number, index: number, observer: ReplayPassObserver, calls: ReplayPassCalls): void {
     const { trace, streams } = this
     // PyTorch gave a request of 0 bytes a block of the least size.
     const bytes = Math.max(1, trace.blocks.bytes[index])
@@ -137,7 +141,7 @@ export class Pass {
   }
 }
 
-export function callsOf(pool: Pool): PassCalls {
+export function callsOf(pool: Pool): ReplayPassCalls {
   return {
     allocate: (bytes, stream) => pool.tryAllocate(bytes, stream),
     free: buffer => buffer.free(),
