@@ -2,7 +2,7 @@
 // can show our pools.
 
 import { MiB } from '../../base/bytes.js'
-import { SegmentSet } from '../segment-set.js'
+import { ReservedSegments } from '../reserved-segments.js'
 import { Action, type ActionCode, framesOf, NEVER, type Segment, type Trace } from '../trace.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
 import { roundPytorchBytes } from './pytorch-policy.js'
@@ -55,7 +55,7 @@ function eventEntry(trace: Trace, event: number): object {
 
 /** The segments after the last event. */
 function finalSegments(trace: Trace): Segment[] {
-  const set = new SegmentSet(trace.initialSegments)
+  const set = new ReservedSegments(trace.initialSegments)
   for (let event = 0; event < trace.events; event++) {
     set.apply(trace.action[event], trace.address[event], trace.bytes[event], trace.stream[event])
   }

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
-import { SegmentSet } from '../segment-set.js'
+import { ReservedSegments } from '../reserved-segments.js'
 import { Action, BEFORE, framesOf, NEVER, type Trace } from '../trace.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
@@ -136,7 +136,7 @@ for (const { name, events, allocations, streams, requested, reserved } of RECORD
       const rest = parse(root)
       assert.equal(rest.events, whole.events - cut)
       assert.deepEqual(held(rest, BEFORE), held(whole, cut - 1))
-      const set = new SegmentSet(whole.initialSegments)
+      const set = new ReservedSegments(whole.initialSegments)
       for (let i = 0; i < cut; i++) set.apply(whole.action[i], whole.address[i], whole.bytes[i], whole.stream[i])
       const plain = (trace: Trace) => (segment: { stream: number }) => ({
         ...segment,

@@ -3,7 +3,7 @@
 // recording. So it may free a block that it did not allocate: such a block counts as live from the start.
 
 import { FormatError } from '../../base/errors.js'
-import { SegmentSet } from '../segment-set.js'
+import { ReservedSegments } from '../reserved-segments.js'
 import { Action, BEFORE, type Blocks, NEVER, type Segment, type Trace } from '../trace.js'
 import { StackTable } from './stack-table.js'
 
@@ -211,7 +211,9 @@ export class TraceBuilder {
   /** The segments before the first event: those at the end of the recording, with every event undone. */
   private undoSegments(streams: StreamNumbers, stream: Uint32Array, final: FinalState | null): Segment[] {
     if (final === null) return []
-    const set = new SegmentSet(final.segments.map(segment => ({ ...segment, stream: streams.of(segment.stream) })))
+    const set = new ReservedSegments(
+      final.segments.map(segment => ({ ...segment, stream: streams.of(segment.stream) })),
+    )
     for (let event = this.events - 1; event >= 0; event--) {
       set.undo(this.action[event], this.address[event], this.bytes[event], stream[event])
     }

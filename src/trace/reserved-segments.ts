@@ -11,7 +11,7 @@ const OPPOSITE: Readonly<Record<number, number>> = {
  * The segments at one moment. Segment events change it forwards or, to find the state before a trace began,
  * backwards. Other events change nothing.
  */
-export class SegmentSet {
+export class ReservedSegments {
   private readonly plain = new Map<number, Segment>()
   /** mapped ranges of expandable segments; no two overlap or touch within a stream */
   private mapped: Segment[] = []
