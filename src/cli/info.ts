@@ -8,7 +8,7 @@ export interface InfoOptions {
   readonly json?: boolean
 }
 
-/** `cuda-mempool info`: what there is, and what works on it. */
+/** `cuda-mempool info`: the devices, and the features that work on one. */
 export function info(options: InfoOptions, version: string): void {
   const report = probe(chosenDevice(options.device), version)
   print(options.json ? JSON.stringify(report) : style => deviceText(report, style))

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { probe } from './probe.js'
 
-test('probing finds on GPU 0 what a driver of its version promises', () => {
+test('on GPU 0 the features of its driver version work', () => {
   const { device, devices, driver, features } = probe(0, '0')
   assert.equal(device.simulated, false)
   const [major, minor] = driver.version.split('.').map(Number)

@@ -5,7 +5,7 @@ import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { probe } from './probe.js'
 
 describe('probe', () => {
-  test('names the least driver of each feature, as the table of functions has it', () => {
+  test('the least driver of each feature follows from the table of functions', () => {
     const { features } = probe('simulated', '1.2.3')
     assert.deepEqual(
       features.map(({ name, leastDriver, supported }) => [name, leastDriver, supported]),
@@ -28,7 +28,7 @@ describe('probe', () => {
     )
   })
 
-  test('finds out what does not work, and why', () => {
+  test('a feature that does not work has its reason', () => {
     const driver = new SimulatedDriver({
       virtualMemory: false,
       memoryPools: false,
@@ -64,13 +64,13 @@ describe('probe', () => {
     assert.match(obstacles['adopted streams'], /CUDA_ERROR_NOT_FOUND/)
   })
 
-  test('leaves the device as it was', () => {
+  test("a probe leaves the device's memory as it was", () => {
     const driver = new SimulatedDriver()
     const { device } = probe(driver, '1.2.3')
     assert.equal(device.freeBytes, device.totalBytes)
   })
 
-  test("says why 'auto' is no GPU, and does without one; a number insists", () => {
+  test("'auto' gives the reason for no GPU and goes on without, while a number throws", () => {
     const insists = () => probe(0, '1.2.3')
     try {
       assert.equal(insists().device.simulated, false)

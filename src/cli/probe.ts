@@ -1,4 +1,4 @@
-// Finds out what a device can do by doing it: attributes and versions promise what some profiles and platforms refuse.
+// Finds out which features work by using each once: some platforms refuse what attributes and versions promise.
 
 import { CudaError, NoDeviceError, NoLibraryError } from '../base/errors.js'
 import type { Device } from '../device/device.js'
@@ -10,7 +10,10 @@ import { openNvrtc } from '../libraries/nvrtc.js'
 import type { DeviceReport, FeatureReport } from '../report/device-text.js'
 import { FEATURES, type Feature } from './features.js'
 
-/** Opens the chosen device and reports on it and its neighbours; 'auto' says why it is not a GPU if it is not. */
+/**
+ * Opens the chosen device and reports on it and on all devices. For 'auto' without a GPU, `noGpu` is the reason.
+ * `version` is the version of this package.
+ */
 export function probe(choice: DeviceChoice, version: string): DeviceReport {
   let noGpu: string | null = null
   let device: Device

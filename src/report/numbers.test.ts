@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './numbers.js'
 
-test('numbers are written in the unit that reads best', () => {
+test('numbers have the unit that reads best', () => {
   assert.equal(formatCount(22868), '22,868')
   assert.equal(formatShare(0.1894), '18.9 %')
   assert.equal(formatShare(1.06), '106 %')
@@ -18,7 +18,7 @@ test('numbers are written in the unit that reads best', () => {
   assert.equal(formatRate(12), '12 /s')
 })
 
-test('what is missing is a dash in every format', () => {
+test('a missing number is a dash in every format', () => {
   for (const format of [formatCount, formatShare, formatRatio, formatNs, formatRate])
     assert.equal(format(null), MISSING)
 })

@@ -1,4 +1,4 @@
-// Numbers as people read them; byte counts are in base/bytes.ts. What is missing is a dash.
+// Numbers as people read them; byte counts are in base/bytes.ts. A missing number is a dash.
 
 export const MISSING = '–'
 
@@ -26,14 +26,14 @@ export function formatNs(ns: number | null): string {
   return ns < 1e9 ? `${decimal(ns / 1e6)} ms` : `${(ns / 1e9).toFixed(2)} s`
 }
 
-/** `1920000` a second → `1.92 M/s` */
+/** `1920000` in a second → `1.92 M/s` */
 export function formatRate(perSecond: number | null): string {
   if (perSecond === null) return MISSING
   if (perSecond >= 1e6) return `${(perSecond / 1e6).toFixed(2)} M/s`
   return perSecond >= 1e3 ? `${Math.round(perSecond / 1e3)} k/s` : `${Math.round(perSecond)} /s`
 }
 
-/** One decimal below a hundred, none above. */
+/** One decimal below 100, none from there on. */
 function decimal(value: number): string {
   return value.toFixed(Math.abs(value) < 100 ? 1 : 0)
 }

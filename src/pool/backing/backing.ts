@@ -9,7 +9,7 @@ import type { Admission, FreeRun } from '../../heap/free-run.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolAccess } from '../access.js'
-import type { GranuleUses } from './granule-uses.js'
+import type { GranuleLastUses } from './granule-last-uses.js'
 
 /** Smaller blocks come from the small heap, so that a long-lived small block does not keep a large run apart. */
 export const SMALL_UNITS = MiB / UNIT_BYTES
@@ -25,7 +25,7 @@ export interface Heaps {
   /** whether other threads can change them while the driver is called */
   readonly isShared: boolean
   /** The last use of each granule of a range. */
-  usesOf(range: number, granules: number, granuleUnits: number): GranuleUses
+  usesOf(range: number, granules: number, granuleUnits: number): GranuleLastUses
 }
 
 /** Limits on the growth of a backing. */

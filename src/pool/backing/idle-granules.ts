@@ -4,7 +4,7 @@ import { type Admission, type FreeRun, isAdmitted } from '../../heap/free-run.js
 import { State, Stride, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf } from '../../heap/size-classes.js'
-import { type GranuleUses, SEVERAL } from './granule-uses.js'
+import { type GranuleLastUses, SEVERAL } from './granule-last-uses.js'
 
 /** The addresses of one heap, and the memory mapped into each granule of them. */
 export interface Reservation {
@@ -18,7 +18,7 @@ export interface Reservation {
    * 1 if the heap has the granule's memory; a granule that is mapped but not committed is the rest of a failed growth
    */
   readonly committed: Uint8Array
-  readonly uses: GranuleUses
+  readonly uses: GranuleLastUses
 }
 
 export class IdleGranules {

@@ -21,7 +21,7 @@ import {
   MOST_ALIGNMENT_BYTES,
   mostReservedBytes,
 } from './backing.js'
-import type { GranuleUses } from './granule-uses.js'
+import type { GranuleLastUses } from './granule-last-uses.js'
 import { IdleGranules, type Reservation } from './idle-granules.js'
 import { MappedAccess } from './mapped-access.js'
 import { RemapBudget } from './remap-budget.js'
@@ -209,7 +209,7 @@ export class VirtualBacking implements Backing {
     assert((mapped + this.spare.length) * this.stepBytes === this.reservedBytes, 'reserved bytes are the granules held')
   }
 
-  private reserve(heap: SegregatedFit, uses: GranuleUses): Reservation {
+  private reserve(heap: SegregatedFit, uses: GranuleLastUses): Reservation {
     const granules = uses.keys.length
     const bytes = granules * this.stepBytes
     const alignment = Math.max(this.stepBytes, MOST_ALIGNMENT_BYTES)

@@ -1,4 +1,4 @@
-// Pools shared on the simulated device, where the process that opens one is the process that made it.
+// Shared pools on the simulated device, where the opening process is the process that made the pool.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -25,7 +25,7 @@ async function openPair(options: SimulatedOptions = {}) {
 }
 
 describe('an imported pool', () => {
-  it('gives access to single blocks: the same memory under another address, freed here alone', async () => {
+  it('a block is the same memory at another address, and a free here ends only the import', async () => {
     const { device, pool, imported } = await openPair()
     const stream = device.createStream()
     const before = pool.allocate(1 * MiB)
@@ -53,7 +53,7 @@ describe('an imported pool', () => {
     assert.equal(device.freeBytes(), device.totalBytes)
   })
 
-  it('knows where in the driver’s block an aligned buffer begins', async () => {
+  it("the import of an aligned buffer begins at the buffer, not at the driver's block", async () => {
     const { device, pool, imported } = await openPair()
     for (let count = 0; count < 3; count++) {
       pool.allocate(1000)
@@ -66,7 +66,7 @@ describe('an imported pool', () => {
     imported.close()
   })
 
-  it('frees in the order of all streams that use a block', async () => {
+  it('a free waits for all streams that use a block', async () => {
     const { device, pool, imported } = await openPair()
     const [a, b] = [device.createStream(), device.createStream()]
     const view = imported.importBuffer(pool.exportPointer(pool.allocate(1 * MiB)), a)
@@ -76,10 +76,10 @@ describe('an imported pool', () => {
     view.free()
     assert.equal(a.query(), false)
     release()
-    imported.close() // a fault would show here
+    imported.close() // a missing wait would be a fault here
   })
 
-  it('imports a block once at a time, since the driver does not count', async () => {
+  it('a block can be imported only once at a time, because the driver does not count imports', async () => {
     const { device, pool, imported } = await openPair()
     const exported = pool.exportPointer(pool.allocate(1 * MiB))
     const view = imported.importBuffer(exported)
@@ -87,14 +87,14 @@ describe('an imported pool', () => {
     assert.throws(() => imported.importBuffer(exported), twice)
     assert.equal(device.driver.calls.get('cuMemPoolImportPointer'), 1, 'the driver is not asked')
     const otherwise = exported.slice()
-    otherwise[63] = 1 // other bytes, by which this driver finds the same block
+    otherwise[63] = 1 // other bytes for the same block, as this simulated driver reads them
     assert.throws(() => imported.importBuffer(otherwise), twice)
     view.fill(1)
     view.free()
     imported.importBuffer(exported).free()
   })
 
-  it('imports only what this pool exported and has not freed', async () => {
+  it('only live blocks that this pool exported can be imported', async () => {
     const { device, pool, imported } = await openPair()
     const block = pool.allocate(1 * MiB)
     const exported = pool.exportPointer(block)
@@ -130,7 +130,7 @@ describe('an imported pool', () => {
     assert.equal(imported.stats().liveBuffers, 0)
   })
 
-  it('cannot allocate, trim or be shared on', async () => {
+  it('allocate, trim and share throw', async () => {
     const { device, pool, imported } = await openPair()
     const view = imported.importBuffer(pool.exportPointer(pool.allocate(1 * MiB)))
     const uses: readonly (() => unknown)[] = [
@@ -149,11 +149,11 @@ describe('an imported pool', () => {
     assert.throws(() => imported.importBuffer(new Uint8Array(120)), { name: 'PoolError', message: /pool is closed/ })
   })
 
-  it('has access of its own, its device’s from the beginning', async () => {
+  it('it has access rights of its own, and its device has access from the start', async () => {
     const { device, pool, imported } = await openPair()
     assert.deepEqual([imported.access(device), imported.access('host')], ['readWrite', 'none'])
     assert.throws(() => imported.setAccess(device, 'none'), { name: 'PoolError', message: /own device keeps access/ })
-    // A driver that gives an importer no access by itself.
+    // A driver that gives an importer no access.
     imported.close()
     const { driver } = device
     const { cuMemPoolGetAccess } = driver
@@ -169,7 +169,7 @@ describe('an imported pool', () => {
     driver.cuMemPoolGetAccess = cuMemPoolGetAccess
   })
 
-  it('must be closed before the pool that it was made of', async () => {
+  it('it must be closed before the pool that it came from', async () => {
     const { device, pool, imported } = await openPair()
     const block = pool.allocate(1 * MiB)
     assert.equal(pool.importers, 1)
@@ -189,7 +189,7 @@ describe('an imported pool', () => {
     pool.close()
   })
 
-  it('is opened once at a time by a process', async () => {
+  it('a process can open a pool only once at a time', async () => {
     const { device, pool, imported } = await openPair()
     const sharing = pool.exportTo(PATH)
     await assert.rejects(device.importPool(PATH), { name: 'PoolError', message: /has opened the pool.*already/ })
@@ -199,7 +199,11 @@ describe('an imported pool', () => {
     await opened(device, pool)
   })
 
+<<<<<<< HEAD
   it('is not opened when its owner is gone, nor a pool closed while it is being exported', async () => {
+=======
+  it('a pool whose owner is gone cannot be opened, and a pool cannot close while it is shared', async () => {
+>>>>>>> h-kinds
     const { device, pool, imported } = await openPair()
     imported.close()
     const sharing = pool.exportTo(PATH, SHORT)
@@ -221,7 +225,7 @@ describe('an imported pool', () => {
     await assert.rejects(device.importPool(PATH, SHORT), { name: 'DescriptorError', code: 'ETIMEDOUT' })
   })
 
-  it('is made of a pool that was made to be shared', async () => {
+  it('only a pool that was made to be shared can be shared', async () => {
     const device = new TestDevice({ capacityBytes: 256 * MiB })
     for (const pool of [device.defaultDriverPool(), device.createDriverPool()]) {
       const expected = { name: 'PoolError', message: /createDriverPool\(\{ handleTypes: 'posixFileDescriptor' \}\)/ }
@@ -244,7 +248,7 @@ describe('an imported pool', () => {
     await assert.rejects(device.importPool('\0'), { name: 'RangeError', message: /path/ })
   })
 
-  it('of a NUMA node is shared like one of the device', async () => {
+  it('a pool on a NUMA node is shared like one on the device', async () => {
     const device = new TestDevice()
     const pool = device.createDriverPool({ location: { numaNode: 0 }, handleTypes: 'posixFileDescriptor' })
     const imported = await opened(device, pool)

@@ -1,4 +1,4 @@
-// Checks of data that came out of a file: what it must be, and the place that a complaint names.
+// Checks of data from a file; errors name the place in the file.
 
 import { FormatError } from '../../base/errors.js'
 

@@ -1,4 +1,4 @@
-// Replays of traces made by hand: what a pass asks of a pool, and what it takes to be in use meanwhile.
+// Replays of traces made by hand: the calls of a pass to its pool, and the uses that it models.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -13,10 +13,10 @@ import { CachingPool } from '../pool/caching/caching-pool.js'
 import { parsePoolOptions } from '../pool/caching/options.js'
 import { DriverPool } from '../pool/driver-owned/driver-pool.js'
 import { PlainPool } from '../pool/driver-owned/plain-pool.js'
-import { Pass } from './pass.js'
 import { TraceBuilder } from './pytorch/trace-builder.js'
 import { replay } from './replay.js'
 import type { ReplayDevice } from './replay-device.js'
+import { ReplayPass } from './replay-pass.js'
 import { Action, type Trace } from './trace.js'
 
 function newDriver(capacityBytes = 1024 * MiB): SimulatedDriver {
@@ -45,7 +45,7 @@ function openDevice(driver = newDriver()): ReplayDevice {
 
 type Line = readonly [action: number, block: number, bytes: number, stream?: number]
 
-/** Events a microsecond apart; blocks by number, far from each other. */
+/** Events one microsecond apart; blocks by number, far apart. */
 function traceOf(lines: readonly Line[]): Trace {
   const builder = new TraceBuilder()
   lines.forEach(([action, block, bytes, stream = 0], timeUs) => {
@@ -66,12 +66,12 @@ function pendingOf(trace: Trace): number[] {
     pool.processDeferred()
     pending.push(pool.stats().pendingBytes / MiB)
   }
-  new Pass(trace, device, pool, 0).run(1, { event })
+  new ReplayPass(trace, device, pool, 0).run(1, { event })
   return pending
 }
 
 describe('a pass', () => {
-  it('a block is in use elsewhere until its free completes', () => {
+  it('a block is in use on another stream until its free completes', () => {
     const trace = traceOf([
       [alloc, 0, 256 * MiB],
       [alloc, 1, 256 * MiB],
@@ -83,7 +83,7 @@ describe('a pass', () => {
     assert.deepEqual(pendingOf(trace), [0, 0, 256, 256, 256, 0])
   })
 
-  it('a recording without completed frees says nothing of other streams', () => {
+  it('a recording without completed frees models no use on other streams', () => {
     const lines: Line[] = range(3).flatMap(() => [
       [alloc, 0, 256 * MiB],
       [alloc, 1, 256 * MiB],
@@ -93,7 +93,7 @@ describe('a pass', () => {
     assert.deepEqual(new Set(pendingOf(traceOf(lines))), new Set([0]))
   })
 
-  it('more blocks wait for other streams than a device has streams: some of them longer', () => {
+  it('more blocks can be in use on other streams than a device has streams, some of them for longer', () => {
     const blocks = range(200)
     const trace = traceOf([
       ...blocks.map((block): Line => [alloc, block, 1 * MiB]),
@@ -106,7 +106,7 @@ describe('a pass', () => {
     assert.equal(pending[599], 0)
   })
 
-  it('a refused request is described by the pool, as it was asked for', () => {
+  it('the pool describes a refused request, with its recorded size and stream', () => {
     const device = openDevice(newDriver(64 * MiB))
     const pool = device.createPool({})
     const trace = traceOf([
@@ -114,7 +114,7 @@ describe('a pass', () => {
       [alloc, 1, 64 * MiB, 8],
       [alloc, 2, 0, 7],
     ])
-    const { failures, firstFailure } = new Pass(trace, device, pool, 8).run(1)
+    const { failures, firstFailure } = new ReplayPass(trace, device, pool, 8).run(1)
     assert.equal(failures, 2)
     assert.deepEqual([firstFailure?.event, firstFailure?.bytes, firstFailure?.stream], [0, 100 * MiB, 7])
     assert.match(firstFailure!.message, /no room for 100 MiB/)
@@ -123,7 +123,7 @@ describe('a pass', () => {
 })
 
 describe('a replay', () => {
-  it('refuses a recording with more streams than a device has', async () => {
+  it('a recording with more streams than a device has is refused', async () => {
     const trace = traceOf(range(63).map((stream): Line => [alloc, stream, 1, stream]))
     await assert.rejects(
       replay(trace, () => openDevice(), { policies: ['cuda-mempool'] }),
@@ -136,7 +136,7 @@ describe('a replay', () => {
     const { runs } = await replay(fewer, () => openDevice(), { policies: ['cuda-mempool'], latency: false })
     assert.equal(runs[0].failures, 0)
   })
-  it("leaves the driver's default pool as it was, also when the driver fails", async () => {
+  it("the driver's default pool stays as it was, also when the driver fails", async () => {
     const driver = newDriver()
     const replayed = (bytes: number) => {
       const trace = traceOf([

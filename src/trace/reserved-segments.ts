@@ -8,12 +8,12 @@ const OPPOSITE: Readonly<Record<number, number>> = {
 }
 
 /**
- * What is obtained from the device at one moment, changed by segment events, forwards or, to find the state before a
- * trace began, backwards. Events of other kinds change nothing.
+ * The segments at one moment. Segment events change it forwards or, to find the state before a trace began,
+ * backwards. Other events change nothing.
  */
-export class SegmentSet {
+export class ReservedSegments {
   private readonly plain = new Map<number, Segment>()
-  /** mapped ranges of expandable segments, apart from each other */
+  /** mapped ranges of expandable segments; no two overlap or touch within a stream */
   private mapped: Segment[] = []
 
   constructor(segments: Iterable<Segment> = []) {
@@ -52,7 +52,7 @@ export class SegmentSet {
     this.mapped = [...apart, { ...segment, address, bytes }]
   }
 
-  /** Takes `bytes` from `address` on out of the mapped ranges. */
+  /** Removes `bytes` from `address` on from the mapped ranges. */
   private unmap(address: number, bytes: number): void {
     const end = address + bytes
     this.mapped = this.mapped.flatMap(range => {

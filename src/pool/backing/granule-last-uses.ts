@@ -7,7 +7,7 @@ import { type RecordTable, Stride, Word } from '../../heap/records.js'
 /** As a key: blocks of several streams lay on the granule, so only the heap's dependencies tell when it is idle. */
 export const SEVERAL = 255
 
-export class GranuleUses {
+export class GranuleLastUses {
   /** the key of the last use, by granule; 0 for none */
   readonly keys: Int32Array
   /** the stamp of the last use, by granule */

@@ -1,4 +1,5 @@
-// One driver call for each buffer, in the shape of a pool: what to fall back to, and to compare with.
+// The base of the pools that make one driver call for each buffer: a fallback for other pools, and a baseline to
+// compare with.
 
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
@@ -13,13 +14,17 @@ import { checkAlignment } from '../caching/alignment.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 
-/** float64 of a record: the device address, where the caching pool keeps a stamp */
+/** The float64 of a record with the device address; the caching pool keeps a stamp there. */
 const ADDRESS = 4
-/** What the driver itself gives; for more the block is larger, and Word.offset says how far into it the buffer begins. */
+/**
+ * The driver's own alignment. For more the allocation is larger, and Word.offset is the buffer's distance from its
+ * start.
+ */
 const DRIVER_ALIGNMENT = 256
 
-/** What the pools that only pass on to the driver share: records of addresses, checks and counters. */
-export abstract class AddressPool extends Pool implements RecordPool, Disposable {
+/** Shared by all pools that pass allocations on to the driver: records of addresses, checks and counters. */
+export abstract class PassThroughPool extends Pool implements RecordPool, Disposable {
+  /** the device that the memory belongs to */
   readonly context: Context
   private readonly records = new RecordTable()
   private liveBytes = 0
@@ -31,15 +36,16 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
 
   constructor(
     protected readonly clocks: Clocks,
+    /** the stream used when a call names none */
     readonly defaultStream: Stream,
   ) {
     super()
     this.context = clocks.context
   }
 
-  /** One allocation by the driver. */
+  /** The driver's allocation of `bytes`. */
   protected abstract obtain(bytes: number, stream: Stream): number
-  /** The driver's free of it. */
+  /** The driver's free of an allocation. */
   protected abstract giveBack(ptr: number, stream: Stream): void
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer {
@@ -81,7 +87,7 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
     return this.adopt(ptr, Math.ceil(ptr / alignment) * alignment - ptr, bytes, stream)
   }
 
-  /** A buffer of `bytes` that begins `offset` into the driver's allocation at `ptr`. */
+  /** A buffer of `bytes` at `offset` from the start of the driver's allocation at `ptr`. */
   protected adopt(ptr: number, offset: number, bytes: number, stream: Stream): DeviceBuffer {
     const record = this.records.acquire()
     const tag = this.records.revive(record)
@@ -94,8 +100,8 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
     return new DeviceBuffer(new RecordAllocation(this, record, stream), tag)
   }
 
-  // Where a loop frees buffers of several kinds of pool, the compiler takes in the `release` of each, until it has no room left
-  // for the cached path of a caching pool: so this one is next to nothing.
+  // V8 inlines `release` into a loop that frees buffers of several kinds of pool, until an inlining budget is spent.
+  // The cached path of a caching pool needs that budget, so this method is as small as possible.
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.takeBack(buffer, stream)
   }
@@ -110,7 +116,7 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
       return
     }
     stream.checkUncaptured('free')
-    // A closed stream's work is ordered before the default stream's by nothing: let the host wait for it.
+    // Nothing orders the work of a closed stream before the default stream, so the host waits for it.
     if (stream.closed) this.clocks.catchUp(...stream.covering, true)
     this.drop(buffer.record, stream.closed ? this.defaultStream : stream)
   }
@@ -135,7 +141,7 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
     }
   }
 
-  /** Waits for pending work and frees what is still held. A second close does nothing. */
+  /** Waits for pending work, and frees all live buffers. A second close does nothing. */
   close(): void {
     if (this.closed && this.allocations === this.frees) return
     this.clocks.finishWork()
@@ -165,15 +171,15 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
     return this.records.words[record * Stride.words + Word.tag] === tag
   }
 
-  /** Nobody else's, where a kind of pool does not say otherwise. */
+  /** Only this device's work can use the memory, unless a subclass says otherwise. */
   reachableFrom(context: Context): boolean {
     return context.sharesDevice(this.context)
   }
 
-  /** The free of this buffer will come after the work of `stream` too. */
+  /** Makes the free of this buffer come after the work of `stream`, too. */
   abstract recordUse(record: number, tag: number, stream: Stream): void
 
-  /** How far into the driver's allocation a buffer begins. */
+  /** Bytes from the start of the driver's allocation to the buffer. */
   protected offsetOf(record: number): number {
     return this.records.words[record * Stride.words + Word.offset]
   }
@@ -190,12 +196,12 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
     if (!this.isLive(record, tag)) throw new PoolError(`${call}: the buffer was already freed, or its pool closed`)
   }
 
-  /** Refuses a closed pool in the name of `call`. */
+  /** Throws PoolError, naming `call`, if the pool is closed. */
   protected checkOpen(call: string): void {
     if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
   }
 
-  /** Refuses a stream of another device, or a closed one. */
+  /** Refuses a stream of another device, or a closed stream. */
   protected checkStream(call: string, stream: Stream): void {
     checkStreamOf(call, stream, this.clocks)
     stream.checkOpen(call)

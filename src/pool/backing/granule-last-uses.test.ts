@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { RecordTable, Word } from '../../heap/records.js'
-import { GranuleUses, SEVERAL } from './granule-uses.js'
+import { GranuleLastUses, SEVERAL } from './granule-last-uses.js'
 
 const GRANULE_UNITS = 100
 
@@ -39,7 +39,7 @@ describe('granule uses', () => {
 function setUp() {
   const records = new RecordTable()
   const seen = new Float64Array(2)
-  const uses = new GranuleUses(6, GRANULE_UNITS, seen, null)
+  const uses = new GranuleLastUses(6, GRANULE_UNITS, seen, null)
   const record = records.acquire()
   return {
     seen,

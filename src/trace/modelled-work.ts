@@ -1,32 +1,38 @@
-// The work that a recording does not hold. A trace knows no kernels, so each allocation is taken to submit one operation
-// to its stream, which completes after `lag` further events of that stream; a block whose free completed late is taken to
-// be in use on another stream until then. On a real device nothing is modelled: work takes the time it takes.
+// The work that a recording does not contain. A trace has no kernels, so each allocation is taken to submit one
+// operation to its stream. The operation completes after `lag` further events of that stream. A block whose free
+// completed late is taken to be in use on another stream until then. On a GPU no work is modelled.
 
 import { MOST_STREAMS } from '../order/clocks.js'
 import type { Stream } from '../order/stream.js'
 import type { SimulatedDriver } from './replay-device.js'
 
-/** Streams that a replay can make: all of a device but the default one. */
+/** The most streams of a replay: all of a device but the default stream. */
 export const MOST_REPLAYED_STREAMS = MOST_STREAMS - 1
 
-/** Events of a stream after which an operation completes; Infinity: only when something waits for it. */
+/**
+ * Events of a stream after which an operation completes; with Infinity, an operation completes only when a call waits
+ * for it.
+ */
 export type Lag = number
 
-/** A block's use by another stream: it is over for the replay, though not yet for the device while an older one is not. */
+/**
+ * A block's use by another stream. When it has ended in the replay, it still waits on the device for older uses of
+ * that stream.
+ */
 interface Use {
   readonly side: Side
   readonly ticket: number
   ended: boolean
 }
 
-/** A stream that stands for others of the recording, with the uses that it has been given, oldest first. */
+/** A stream that stands for others of the recording, with its uses, oldest first. */
 interface Side {
   readonly stream: Stream
   readonly uses: Use[]
 }
 
 export class ModelledWork {
-  /** by stream and due event, the last ticket to release there; -1 for none */
+  /** the last ticket to release, by stream and due event; -1 for none */
   private readonly due: Int32Array
   private readonly counts: Int32Array
   private readonly window: number
@@ -44,7 +50,7 @@ export class ModelledWork {
     this.counts = new Int32Array(streams.length)
   }
 
-  /** An event of a stream has happened. */
+  /** Notes that a stream had an event, and completes the operation that is due. */
   tick(stream: number): void {
     if (this.window === 0) return
     const count = ++this.counts[stream]
@@ -55,14 +61,14 @@ export class ModelledWork {
     this.driver.releaseThrough(this.streams[stream].handle, ticket)
   }
 
-  /** An allocation submits its operation. */
+  /** Submits the operation of an allocation. */
   submit(stream: number): void {
     if (this.lag === 0) return
     const ticket = this.driver.holdOperation(this.streams[stream].handle)
     if (this.window > 0) this.due[stream * this.window + ((this.counts[stream] + this.lag) % this.window)] = ticket
   }
 
-  /** A block that is being freed is in use elsewhere until `endUse`; returns the stream of that use. */
+  /** Begins a use of a block that is being freed, until `endUse`; returns the stream of the use. */
   beginUse(block: number): Stream {
     const side = this.idleSide()
     const use = { side, ticket: this.driver.holdOperation(side.stream.handle), ended: false }
@@ -80,7 +86,7 @@ export class ModelledWork {
     while (uses[0]?.ended) this.driver.releaseThrough(stream.handle, uses.shift()!.ticket)
   }
 
-  /** A stream without a use, or when a device has no more streams the one with the fewest. */
+  /** A stream without uses; if the device has no more streams, the stream with the fewest uses. */
   private idleSide(): Side {
     const idle = this.sides.find(({ uses }) => uses.length === 0)
     if (idle !== undefined) return idle

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { SegmentSet } from './segment-set.js'
+import { ReservedSegments } from './reserved-segments.js'
 import { Action } from './trace.js'
 
 const { segmentAlloc, segmentFree, segmentMap, segmentUnmap } = Action
 
-test('plain segments come and go whole, also side by side', () => {
-  const set = new SegmentSet()
+test('plain segments are added and removed whole, also side by side', () => {
+  const set = new ReservedSegments()
   set.apply(segmentAlloc, 200, 100, 1)
   set.apply(segmentAlloc, 100, 100, 1)
   const both = [
@@ -22,8 +22,8 @@ test('plain segments come and go whole, also side by side', () => {
   assert.deepEqual(set.list(), [both[1]])
 })
 
-test('mapped ranges of a stream join, and are cut by unmapping', () => {
-  const set = new SegmentSet()
+test('mapped ranges of a stream join, and an unmap cuts them', () => {
+  const set = new ReservedSegments()
   set.apply(segmentMap, 0, 10, 1)
   set.apply(segmentMap, 20, 10, 1)
   set.apply(segmentMap, 30, 10, 2)
@@ -35,10 +35,10 @@ test('mapped ranges of a stream join, and are cut by unmapping', () => {
   assert.deepEqual(set.list(), [{ ...joined, bytes: 5 }, { ...joined, address: 15, bytes: 15 }, other])
 })
 
-test('undoing every event backwards leads back', () => {
+test('undoing all events backwards leads back to the start', () => {
   fc.assert(
     fc.property(fc.array(fc.record({ page: fc.nat(9), stream: fc.nat(1), plain: fc.boolean() })), steps => {
-      const set = new SegmentSet([{ address: 5000, bytes: 100, stream: 0, expandable: true }])
+      const set = new ReservedSegments([{ address: 5000, bytes: 100, stream: 0, expandable: true }])
       const before = set.list()
       const mapped = new Map<number, number>()
       const events = steps.map(({ page, stream, plain }): [number, number, number, number] => {

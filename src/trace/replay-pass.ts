@@ -1,36 +1,37 @@
 // One pass of a trace through a pool: every allocation and free in the recorded order, on streams that stand for the
-// recorded ones, with the modelled work beside. What is measured on the way is the observer's business.
+// recorded streams, with modelled work. Observers measure.
 
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
+import { type Lag, ModelledWork } from './modelled-work.js'
 import type { SimulatedDriver } from './replay-device.js'
 import { type ReplayDevice, simulatedDriverOf } from './replay-device.js'
 import type { ReplayFailure } from './replay-result.js'
 import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from './trace.js'
-import { type Lag, ModelledWork } from './work.js'
 
-/** Called after each allocation and before each free; either may be left out. */
-export interface PassObserver {
+/** Called after each allocation and before each free; every function is optional. */
+export interface ReplayPassObserver {
   allocated?(block: number, buffer: DeviceBuffer): void
   freeing?(block: number, buffer: DeviceBuffer): void
   /** after each event of the trace */
   event?(event: number): void
 }
 
-/** How the pass asks and gives back; the default is the pool's own verbs. */
-export interface PassCalls {
+/** How the pass allocates and frees; by default with the pool's own methods. */
+export interface ReplayPassCalls {
   allocate(bytes: number, stream: Stream): DeviceBuffer | null
   free(buffer: DeviceBuffer): void
 }
 
-export interface PassResult {
+/** The duration of a pass, and its failed allocations. */
+export interface ReplayPassResult {
   readonly seconds: number
   readonly failures: number
   readonly firstFailure: ReplayFailure | null
 }
 
-export class Pass {
+export class ReplayPass {
   private readonly streams: readonly Stream[]
   private readonly driver: SimulatedDriver | null
   private readonly work: ModelledWork | null
@@ -53,8 +54,12 @@ export class Pass {
     this.buffers = new Array<DeviceBuffer | null>(trace.blocks.count).fill(null)
   }
 
-  /** Goes through the trace `repeat` times; what is held at the end of each time is freed. */
-  run(repeat: number, observer: PassObserver = {}, calls: PassCalls = callsOf(this.pool)): PassResult {
+  /** Goes through the trace `repeat` times; live buffers are freed at the end of each time. */
+  run(
+    repeat: number,
+    observer: ReplayPassObserver = {},
+    calls: ReplayPassCalls = callsOf(this.pool),
+  ): ReplayPassResult {
     const start = performance.now()
     for (let round = 0; round < repeat; round++) this.round(observer, calls)
     return {
@@ -64,7 +69,7 @@ export class Pass {
     }
   }
 
-  private round(observer: PassObserver, calls: PassCalls): void {
+  private round(observer: ReplayPassObserver, calls: ReplayPassCalls): void {
     const { trace, streams, work, buffers, driver } = this
     const { action, block, stream, blocks, timeUs } = trace
     for (let index = 0; index < blocks.initial; index++) {
@@ -105,8 +110,8 @@ export class Pass {
   }
 
   /**
-   * A block whose free completes only later is in use on another stream until then. Recordings that leave completed frees
-   * out say nothing of that.
+   * Whether a block is in use on another stream after its free, until the free completes. Recordings without
+   * completed frees do not tell.
    */
   private completesLater(index: number, freeRequestedAt: number): boolean {
     const completedAt = this.trace.blocks.freeCompletedAt[index]
@@ -114,9 +119,9 @@ export class Pass {
     return completedAt > freeRequestedAt + 1 && this.trace.action[completedAt] === Action.freeCompleted
   }
 
-  private allocate(event: number, index: number, observer: PassObserver, calls: PassCalls): void {
+  private allocate(event: number, index: number, observer: ReplayPassObserver, calls: ReplayPassCalls): void {
     const { trace, streams } = this
-    // A recorded request of 0 bytes got a block of the least size.
+    // PyTorch gave a request of 0 bytes a block of the least size.
     const bytes = Math.max(1, trace.blocks.bytes[index])
     const stream = streams[trace.blocks.stream[index]]
     const buffer = calls.allocate(bytes, stream)
@@ -136,14 +141,14 @@ export class Pass {
   }
 }
 
-export function callsOf(pool: Pool): PassCalls {
+export function callsOf(pool: Pool): ReplayPassCalls {
   return {
     allocate: (bytes, stream) => pool.tryAllocate(bytes, stream),
     free: buffer => buffer.free(),
   }
 }
 
-/** What the pool itself says about a request that it has just refused. */
+/** The pool's own message about a request that it has just refused. */
 function failureMessage(pool: Pool, bytes: number, stream: Stream): string {
   try {
     pool.allocate(bytes, stream).free()
