@@ -8,7 +8,7 @@ import {
   CU_MEM_LOCATION_TYPE_DEVICE,
   RESULT,
 } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
+import { refuses } from '../../contract/refuses.suite.js'
 import { openSimulated } from '../opened.suite.js'
 import type { SimulatedOptions } from '../options.js'
 
