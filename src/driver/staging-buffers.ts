@@ -1,31 +1,37 @@
-// Host memory that the device can write while Node goes on: array buffers registered with the driver once and used
-// again, because registering costs more than most copies. Sizes are powers of two; beyond KEPT_BYTES a buffer lives for
-// one copy only.
+// Registered host memory for copies from the device (order/staged-copy.ts), which run while Node goes on. Registering costs
+// more than most copies, so buffers are kept and used again. Sizes are powers of two.
 
 import { MiB } from '../base/bytes.js'
 import type { Context } from './context.js'
 
 const LEAST_BYTES = 64 * 1024
+/** Beyond this sum of kept bytes, a returned buffer is unregistered. */
 const KEPT_BYTES = 64 * MiB
 
+/** by context; the device closes its buffers */
 const stagings = new WeakMap<Context, StagingBuffers>()
 
+/** The staging buffers of one context. */
 export class StagingBuffers {
+  /** all buffers, in use or kept */
   private readonly registered = new Set<Uint8Array>()
+  /** kept for the next copy */
   private readonly spare: Uint8Array[] = []
+  /** bytes of `spare` */
   private keptBytes = 0
-  /** given back while a copy may still be to come */
+  /** returned by callers while a copy may still use them */
   private awaited: { memory: Uint8Array; isOver: () => boolean }[] = []
 
   private constructor(private readonly context: Context) {}
 
+  /** The staging buffers of `context`, made at the first call. */
   static of(context: Context): StagingBuffers {
     const staging = stagings.get(context) ?? new StagingBuffers(context)
     stagings.set(context, staging)
     return staging
   }
 
-  /** Registered memory of at least `bytes`, to be given back. */
+  /** Registered memory of at least `bytes`; the caller returns it by `giveBack` or `giveBackOnce`. */
   take(bytes: number): Uint8Array {
     for (const each of this.awaited.filter(({ isOver }) => isOver())) {
       this.giveBack(each.memory)
@@ -37,15 +43,15 @@ export class StagingBuffers {
       this.keptBytes -= size
       return this.spare.splice(index, 1)[0]
     }
-    const memory = new Uint8Array(new SharedArrayBuffer(size)) // a simulated device of another thread reaches no other
+    const memory = new Uint8Array(new SharedArrayBuffer(size)) // a simulated device of another thread reaches only shared memory
     this.context.activate().cuMemHostRegister(memory, 0)
     this.registered.add(memory)
     return memory
   }
 
-  /** Takes memory back that no copy uses any more. */
+  /** Takes back memory that no copy uses any more. */
   giveBack(memory: Uint8Array): void {
-    if (!this.registered.has(memory)) return // closed meanwhile
+    if (!this.registered.has(memory)) return // `close` has unregistered it
     if (this.keptBytes + memory.byteLength > KEPT_BYTES) {
       this.unregister(memory)
       return
@@ -54,12 +60,12 @@ export class StagingBuffers {
     this.spare.push(memory)
   }
 
-  /** Takes memory back as soon as `isOver` says that no copy uses it any more; that is asked when memory is taken. */
+  /** Takes back memory once `isOver` returns true, which says that no copy uses it. `take` asks. */
   giveBackOnce(memory: Uint8Array, isOver: () => boolean): void {
     this.awaited.push({ memory, isOver })
   }
 
-  /** Unregisters everything, also what was not given back; no copy may be under way. */
+  /** Unregisters all buffers, even those in use. No copy may be pending. */
   close(): void {
     this.spare.length = 0
     this.awaited.length = 0

@@ -1,14 +1,14 @@
-// The host memory through which a driver object passes everything that libcuda wants by address: results, structs, PTX
-// compiler options and kernel arguments. It is one buffer whose address is taken once, because every other way costs
-// more than the driver calls themselves (koffi's out-parameters and structs, a BigInt per address). Every call copies
-// out of it before it returns, so one is enough for a thread.
+// The host memory for arguments that libcuda takes by address: results, structs, PTX compiler options and kernel arguments.
+// calls/bound-library.ts has one buffer for each driver object. koffi's out-parameters, its structs and a BigInt for each
+// address would cost more than the driver calls, so the address of the buffer is taken once. Each call copies its results
+// out before it returns, so one buffer serves all calls of a thread.
 
 import { assert } from '../../base/assert.js'
 import { exact, int, uint } from '../../libraries/arguments.js'
 import { CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, JIT_OPTION } from '../constants.js'
 import type { KernelArguments, MemPoolProperties } from '../driver.js'
 
-// Byte offsets of the parts, each one behind the part before it.
+// Byte offsets of the parts, in the order of the buffer.
 const FIRST = 0
 const SECOND = FIRST + 8
 const ALLOCATION = SECOND + 8 // CUmemAllocationProp: type, handle types, location type, location id, ... 32 bytes
@@ -25,8 +25,9 @@ const SCRATCH_BYTES = ARGUMENTS + 32768
 
 const TWO_32 = 2 ** 32
 
+/** One buffer, with a method for each kind of argument and result. */
 export class MarshallingBuffer {
-  /** addresses of two results, of the structs and of the text, to be passed to libcuda */
+  /** addresses for libcuda: of two results, of the text, of the compiler options and of exported bytes */
   readonly first: number
   readonly second: number
   readonly text: number
@@ -81,26 +82,26 @@ export class MarshallingBuffer {
     return high * TWO_32 + this.words[index]
   }
 
-  /** The first result as an amount, where CUDA writes 2^64 - 1 for "no limit". */
+  /** The first result as an amount: `Infinity` for 2^64 - 1, CUDA's "no limit". */
   amount(): number {
     const [low, high] = this.words
     return low === TWO_32 - 1 && high === TWO_32 - 1 ? Number.POSITIVE_INFINITY : high * TWO_32 + low
   }
 
-  /** Places an amount, `Infinity` for "no limit", where `first` points. */
+  /** Writes an amount at `first`: 2^64 - 1 for `Infinity`. */
   placeAmount(amount: number): void {
     if (amount === Number.POSITIVE_INFINITY) this.words.fill(TWO_32 - 1, 0, 2)
     else this.place(0, amount)
   }
 
-  /** The address of a CUmemAllocationProp for memory on `device`, to be exported as one of `handleTypes`. */
+  /** The address of a CUmemAllocationProp for memory on `device` that can be exported as `handleTypes`. */
   allocationOn(device: number, handleTypes: number): number {
     this.words[ALLOCATION / 4 + 1] = uint(handleTypes, 'handleTypes')
     this.words[ALLOCATION / 4 + 3] = int(device, 'device')
     return this.address + ALLOCATION
   }
 
-  /** The address of a CUmemPoolProps, of which the fields that are not placed here stay 0. */
+  /** The address of a CUmemPoolProps. Fields that are not written here stay 0. */
   poolOf(properties: MemPoolProperties): number {
     this.words[POOL / 4] = int(properties.allocationType, 'allocationType')
     this.words[POOL / 4 + 1] = uint(properties.handleTypes, 'handleTypes')
@@ -110,7 +111,7 @@ export class MarshallingBuffer {
     return this.address + POOL
   }
 
-  /** The address of as many CUmemAccessDesc as there are devices, all with the same flags. */
+  /** The address of a CUmemAccessDesc for each device, all with the same flags. */
   accessFrom(devices: readonly number[], flags: number): number {
     if (!Array.isArray(devices)) throw new TypeError(`devices must be a list of devices, not a ${typeof devices}`)
     if (devices.length > MOST_ACCESSES) {
@@ -129,12 +130,12 @@ export class MarshallingBuffer {
     return this.address + ACCESS
   }
 
-  /** What the driver wrote where `exported` points. */
+  /** A copy of the bytes that the driver wrote at `exported`. */
   readExported(): Uint8Array<ArrayBuffer> {
     return this.bytes.slice(EXPORTED, ACCESS)
   }
 
-  /** Places where `exported` points what another process has read there. */
+  /** Writes the bytes of an export of another process at `exported`. */
   placeExported(exported: Uint8Array): void {
     if (!(exported instanceof Uint8Array)) {
       throw new TypeError(`exported must be the Uint8Array of cuMemPoolExportPointer, not a ${typeof exported}`)
@@ -145,14 +146,14 @@ export class MarshallingBuffer {
     this.bytes.set(exported, EXPORTED)
   }
 
-  /** Empties the text and the compiler options, which the driver has overwritten with how much it wrote. */
+  /** Empties the text, and resets the compiler options, where the driver has written the length of its log. */
   clearText(): void {
     this.bytes[TEXT] = 0
     this.place(JIT_VALUES / 4, this.text)
     this.place(JIT_VALUES / 4 + 2, this.textBytes)
   }
 
-  /** What the driver wrote where `text` points. */
+  /** The text that the driver wrote at `text`. */
   readText(): string {
     const end = this.bytes.indexOf(0, TEXT)
     return Buffer.from(this.bytes.buffer, TEXT, end - TEXT)
@@ -160,7 +161,7 @@ export class MarshallingBuffer {
       .trim()
   }
 
-  /** Places kernel arguments and returns the address of the array of their addresses. */
+  /** Writes kernel arguments, and returns the address of the array of their addresses. */
   placeArguments({ bytes, offsets }: KernelArguments): number {
     if (bytes.length > SCRATCH_BYTES - ARGUMENTS || offsets.length > (ARGUMENTS - POINTERS) / 8) {
       throw new RangeError(`a kernel takes at most 32 KiB in 4096 arguments, not ${bytes.length} in ${offsets.length}`)

@@ -4,6 +4,7 @@ import { MiB, TiB } from '../../../base/bytes.js'
 import { CU_MEM_ATTACH_GLOBAL, CU_STREAM_NON_BLOCKING, DEVICE_ATTRIBUTE, RESULT } from '../../constants.js'
 import { refuses } from '../../driver.suite.js'
 import { openSimulated } from '../opened.fixture.js'
+import { refuses } from '../../contract/refuses.suite.js'
 
 test("managed memory is everybody's and takes nothing of a device", () => {
   const driver = openSimulated({ devices: 2, capacityBytes: MiB, progress: 'eager', peerAccess: false })

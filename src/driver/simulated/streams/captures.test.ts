@@ -12,6 +12,7 @@ import {
 } from '../../constants.js'
 import { refuses } from '../../driver.suite.js'
 import { openSimulated } from '../opened.fixture.js'
+import { refuses } from '../../contract/refuses.suite.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 import { ThreadState } from '../thread-state.js'
 
