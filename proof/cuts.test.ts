@@ -25,9 +25,14 @@ import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { ClosablePool } from '../src/pool/closable-pool.js'
+import { AddressLookup } from '../src/pool/shared/address-lookup.js'
+import { BlockOwnership } from '../src/pool/shared/block-ownership.js'
+import { LockedHeaps } from '../src/pool/shared/locked-heaps.js'
 import { RemoteFrees } from '../src/pool/shared/remote-frees.js'
+import { ServerClient } from '../src/pool/shared/server-client.js'
 import { ServerLiveness } from '../src/pool/shared/server-liveness.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
+import { SharedReport } from '../src/pool/shared/shared-report.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
 import { ThreadCaches } from '../src/pool/shared/thread-caches.js'
@@ -53,6 +58,11 @@ const CLASSES = [
   ClosablePool,
   SharedPool,
   SharedBlockPool,
+  BlockOwnership,
+  AddressLookup,
+  LockedHeaps,
+  ServerClient,
+  SharedReport,
   ThreadCache,
   StreamCaches,
   BiasedLock,

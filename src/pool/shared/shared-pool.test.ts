@@ -325,10 +325,11 @@ describe('a pool that threads share', () => {
   it('frees by address though the first look misses the block', () => {
     const { pool } = new TestDevice().createSharedPool()
     const { ptr } = pool.allocate(1000)
-    const rangeAt = pool['rangeAt'].bind(pool)
+    const addresses = pool['addresses']
+    const rangeAt = addresses['rangeAt'].bind(addresses)
     let looks = 0
     // As where the first record of the range changes between the two loads that look for it.
-    pool['rangeAt'] = address => (looks++ === 0 ? -1 : rangeAt(address))
+    addresses['rangeAt'] = address => (looks++ === 0 ? -1 : rangeAt(address))
     pool.deallocate(ptr)
     assert.equal(looks, 2)
     assert.equal(pool.stats().liveBuffers, 0)
