@@ -28,11 +28,7 @@ async function first(device: Device): Promise<void> {
   try {
     using buffer = device.createInterprocessBuffer(64 * MiB)
     buffer.fill(1)
-<<<<<<< HEAD
-    await buffer.exportTo(join(folder, 'buffer'), { timeoutMs: 60_000 }) // the other process has to start first
-=======
-    await buffer.share(join(folder, 'buffer'), { timeoutMs: 60_000 }) // leaves time for the other process to start
->>>>>>> h-kinds
+    await buffer.exportTo(join(folder, 'buffer'), { timeoutMs: 60_000 }) // leaves time for the other process to start
 
     using pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
     await pool.exportTo(join(folder, 'pool'))

@@ -132,13 +132,8 @@ export class Device implements Disposable {
   /** this thread's objects of shared pools, by the pool's number */
   private readonly sharedPools = new Map<number, Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
-<<<<<<< HEAD
-  /** the thread of the shared pools that this thread makes */
-  private readonly server = new PoolServerWorker()
-=======
   /** the thread of the pool servers that this thread starts */
-  private readonly server = new ServerWorker()
->>>>>>> h-kinds
+  private readonly server = new PoolServerWorker()
   private readonly compiler: Compiler
   private readonly memoryControl: MemoryControl
   private closed = false
@@ -376,13 +371,8 @@ export class Device implements Disposable {
   }
 
   /**
-<<<<<<< HEAD
-   * A buffer that other processes can open by `importBuffer`, in memory that belongs to it alone. Throws PoolError where
-   * memory cannot be shared, OutOfMemoryError when there is no room.
-=======
-   * A buffer of `bytes` that other processes can open by `openShared`, in memory of its own. Throws PoolError if the
+   * A buffer of `bytes` that other processes can open by `importBuffer`, in memory of its own. Throws PoolError if the
    * device cannot share memory, and OutOfMemoryError when it has no room.
->>>>>>> h-kinds
    */
   createInterprocessBuffer(bytes: number, stream: Stream = this.defaultStream): InterprocessBuffer {
     this.open('createInterprocessBuffer')
@@ -390,30 +380,18 @@ export class Device implements Disposable {
   }
 
   /**
-<<<<<<< HEAD
-   * The buffer that another process exports to `path` by `buffer.exportTo`; either may come first. Rejects with
-   * DescriptorError when nothing is shared there in time (`timeoutMs`, 10 seconds), with PoolError when it was a pool, is
-   * open in this process already, or is gone.
-=======
-   * Opens the buffer that another process shares at `path` by `buffer.share`; either may come first. Rejects with
+   * Opens the buffer that another process exports to `path` by `buffer.exportTo`; either may come first. Rejects with
    * DescriptorError after the time limit (`timeoutMs`, 10 seconds). Rejects with PoolError when a pool
-   * is shared there, or the buffer is open in this process already, or is gone.
->>>>>>> h-kinds
+   * was exported there, or the buffer is open in this process already, or is gone.
    */
   async importBuffer(path: string, options: OpenOptions = {}): Promise<InterprocessBuffer> {
     this.open('importBuffer')
     return this.keepMapped(await InterprocessBuffer.open(this.clocks, this.defaultStream, path, options))
   }
 
-<<<<<<< HEAD
-  /** The driver pool that another process exports to `path` by `pool.exportTo`; rejects as `importBuffer` does. */
+  /** Opens the driver pool that another process exports to `path` by `pool.exportTo`. Rejects like `importBuffer`. */
   async importPool(path: string, options: PassOptions = {}): Promise<ImportedPool> {
     this.open('importPool')
-=======
-  /** Opens the driver pool that another process shares at `path` by `pool.share`. Rejects like `openShared`. */
-  async openSharedPool(path: string, options: PassOptions = {}): Promise<ImportedPool> {
-    this.open('openSharedPool')
->>>>>>> h-kinds
     return this.keep(await ImportedPool.open(this.clocks, this.defaultStream, path, options), this.imports)
   }
 

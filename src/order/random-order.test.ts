@@ -11,7 +11,6 @@ import type { WorkPoint } from '../driver/simulated/streams/stream-queue.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
 import { TestOrder } from './order.fixture.js'
-import { Stream } from './stream.js'
 import { Stream, streamOf } from './stream.js'
 
 const SEED = Number(process.env['ORDER_FUZZ_SEED'] ?? 1)

@@ -10,8 +10,8 @@ import { Random } from '../base/random.js'
 import type { Stream } from '../order/stream.js'
 import { VirtualBacking } from './backing/virtual-backing.js'
 import type { DeviceBuffer } from './buffer.js'
-import { GpuDevice } from './gpu-device.fixture.js'
 import type { PassThroughPool } from './driver-owned/pass-through-pool.js'
+import { GpuDevice } from './gpu-device.fixture.js'
 import { withFallback } from './wrappers/fallback.js'
 
 const gpu = new GpuDevice()

@@ -172,19 +172,11 @@ export class DriverPool extends StreamOrderedPool {
   }
 
   /**
-<<<<<<< HEAD
-   * Hands the pool to one other process of the same user, which calls `device.importPool(path)`; either may come first.
-   * `path` names a socket file, which must not exist and is gone when the returned promise settles. What is in the pool goes
-   * block by block, by `exportPointer`. Rejects with PoolError when the pool was not created with `handleTypes`
-   * 'posixFileDescriptor', with DescriptorError when nobody comes in time (`timeoutMs`, 10 seconds), or when the system
-   * forbids it or is not Linux.
-=======
-   * Passes the pool to one other process of the same user, which calls `device.openSharedPool(path)`; either may come
+   * Passes the pool to one other process of the same user, which calls `device.importPool(path)`; either may come
    * first. `path` names a socket file, which must not exist, and is removed when the promise settles. Blocks of the
    * pool are shared one by one, by `exportPointer`. Rejects with PoolError unless the pool was created with
    * `handleTypes: 'posixFileDescriptor'`. Rejects with DescriptorError when no process opens the path in time
    * (`timeoutMs`, 10 seconds), the system forbids it, or is not Linux.
->>>>>>> h-kinds
    */
   async exportTo(path: string, options: PassOptions = {}): Promise<void> {
     checkShare('exportTo', path, options)

@@ -199,11 +199,7 @@ describe('an imported pool', () => {
     await opened(device, pool)
   })
 
-<<<<<<< HEAD
-  it('is not opened when its owner is gone, nor a pool closed while it is being exported', async () => {
-=======
-  it('a pool whose owner is gone cannot be opened, and a pool cannot close while it is shared', async () => {
->>>>>>> h-kinds
+  it('a pool whose owner is gone cannot be opened, and a pool cannot close while it is exported', async () => {
     const { device, pool, imported } = await openPair()
     imported.close()
     const sharing = pool.exportTo(PATH, SHORT)

@@ -9,17 +9,10 @@ import { decodePointer } from './exported-pointer.js'
 import { StreamOrderedPool } from './stream-ordered-pool.js'
 
 /**
-<<<<<<< HEAD
- * A driver pool of another process, opened by `device.importPool(path)`. It gives access to blocks that the process
- * which made it exported, and nothing else: it cannot allocate, trim or be shared on. Everything here must be freed, and
- * the pool closed, before its owner does the same; the driver checks nothing of that, and work that still runs here then
- * is a fault that costs the process its device.
-=======
- * A driver pool of another process, opened by `device.openSharedPool(path)`. It gives access to blocks that its owner
- * exported, and cannot allocate, trim or be shared itself. Free everything here, and close this pool, before the
+ * A driver pool of another process, opened by `device.importPool(path)`. It gives access to blocks that its owner
+ * exported, and cannot allocate, trim or be exported itself. Free everything here, and close this pool, before the
  * owner frees the blocks and closes its pool. The driver does not check that; work that still runs here then is a
  * fault that costs the process its device.
->>>>>>> h-kinds
  */
 export class ImportedPool extends StreamOrderedPool {
   /** the imported blocks by address, each with the driver's bytes as text */
@@ -104,21 +97,12 @@ export class ImportedPool extends StreamOrderedPool {
     throw this.refusal('trimTo', 'trim in the process that made it')
   }
 
-<<<<<<< HEAD
-  /** Refused: only the process that made the pool can share it. */
+  /** Always throws PoolError: only the process that made the pool can export it. */
   exportTo(_path: string, _options?: PassOptions): never {
     throw this.refusal('exportTo', 'export it from the process that made it')
   }
 
-  /** Refused, as `exportTo`. */
-=======
-  /** Always throws PoolError: only the process that made the pool can share it. */
-  share(_path: string, _options?: PassOptions): never {
-    throw this.refusal('share', 'share it from the process that made it')
-  }
-
-  /** Always throws PoolError, like `share`. */
->>>>>>> h-kinds
+  /** Always throws PoolError, like `exportTo`. */
   exportPointer(_buffer: DeviceBuffer): never {
     throw this.refusal('exportPointer', 'export the block from the process that made it')
   }
