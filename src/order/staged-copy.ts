@@ -1,5 +1,6 @@
-// A copy from the device through registered host memory (driver/staging.ts). The memory must outlive the copy: where the host
-// could not wait, because the driver refused that, the copy may still be to come, and the memory goes back later.
+// A copy from the device through registered host memory (driver/staging.ts). The memory must outlive the copy: where
+// the host could not wait, because the driver refused that, the copy may still be to come, and the memory goes back
+// later.
 
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { Staging } from '../driver/staging.js'
