@@ -1,7 +1,7 @@
-// A capture: what is submitted to its streams is recorded by the driver instead of run. It has clocks of its own, which tick
-// for events that are recorded on captured streams: which work of the graph comes before which. For the clocks of the device
-// a captured stream is like a closed one: a last mark, placed before, covers all that was submitted to it, and it gets no
-// further one before the capture ends.
+// A capture: what is submitted to its streams is recorded by the driver instead of run. It has clocks of its own,
+// which tick for events that are recorded on captured streams: which work of the graph comes before which. For the
+// clocks of the device a captured stream is like a closed one: a last mark, placed before, covers all that was
+// submitted to it, and it gets no further one before the capture ends.
 
 import { describe } from '../base/bytes.js'
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
@@ -26,8 +26,8 @@ const MODES = {
 } as const
 
 /**
- * Whose calls the driver refuses while a stream is captured, if they might break the capture, such as cuMemAlloc: those of
- * every thread ('global'), of this thread, or of none. The calls of this library are never among them.
+ * Whose calls the driver refuses while a stream is captured, if they might break the capture, such as cuMemAlloc:
+ * those of every thread ('global'), of this thread, or of none. The calls of this library are never among them.
  */
 export type CaptureMode = keyof typeof MODES
 
@@ -36,7 +36,10 @@ export interface CapturableStream extends OrderedStream {
   readonly clocks: Clocks
   /** the capture that the stream is part of */
   capture: Capture | null
-  /** Throws PoolError, in the name of `call`, for a stream that cannot be captured: the default stream, or another thread's. */
+  /**
+   * Throws PoolError, in the name of `call`, for a stream that cannot be captured: the default stream, or another
+   * thread's.
+   */
   checkCapturable(call: string): void
 }
 
@@ -94,7 +97,10 @@ export class Capture extends VectorClocks implements OpenCapture {
     stream.resume()
   }
 
-  /** Ends it on the stream where it began; throws what the driver throws, for example where a stream was not joined again. */
+  /**
+   * Ends it on the stream where it began; throws what the driver throws, for example where a stream was not joined
+   * again.
+   */
   end(): Graph {
     const { clocks } = this.origin
     const graph = this.endOnDriver()
@@ -112,7 +118,9 @@ export class Capture extends VectorClocks implements OpenCapture {
     return new Graph(clocks, executable, new GraphMemory(clocks, this.holdings))
   }
 
-  /** Ends it without a graph. Throws CudaError where the driver refuses that, and goes on: it can be ended once more. */
+  /**
+   * Ends it without a graph. Throws CudaError where the driver refuses that, and goes on: it can be ended once more.
+   */
   abort(): void {
     if (this.ended) return
     if (!this.announced) {

@@ -6,7 +6,8 @@
 // - mark-watcher.ts: the events that this thread records, polls and waits for
 // - stream-registry.ts: this thread's streams, and the end of dead threads' streams
 //
-// The host knows by `completed` which marks are complete. The order among streams, and towards other devices, is followed here.
+// The host knows by `completed` which marks are complete. The order among streams, and towards other devices, is
+// followed here.
 
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { FATAL_RESULTS } from '../driver/constants.js'
@@ -46,12 +47,18 @@ export class Clocks extends StreamClocks {
   readonly captures = new Set<OpenCapture>()
   readonly graphs = new Set<OpenGraph>()
   readonly captureObservers = new Set<CaptureObserver>()
-  /** by slot: the latest mark that work submitted since may come after by way of another device; that order is not followed */
+  /**
+   * by slot: the latest mark that work submitted since may come after by way of another device; that order is not
+   * followed
+   */
   readonly orderedElsewhere = new Float64Array(MOST_STREAMS)
   private readonly watcher: MarkWatcher
   private readonly sharedOrder: SharedOrder
 
-  /** With the order that another thread shares, attaches to it; else the device has an order of its own. Throws PoolError where the limit of threads is reached, or the device was closed. */
+  /**
+   * With the order that another thread shares, attaches to it; else the device has an order of its own. Throws
+   * PoolError where the limit of threads is reached, or the device was closed.
+   */
   constructor(context: Context, attached: SharedOrder | null = null) {
     const order = attached ?? newOrder()
     super(context, orderState(order))
@@ -92,7 +99,9 @@ export class Clocks extends StreamClocks {
     return this.registry.buryStreams()
   }
 
-  /** Places a mark on the open stream of a slot, of any thread, and returns its stamp. `poll` notices its completion. */
+  /**
+   * Places a mark on the open stream of a slot, of any thread, and returns its stamp. `poll` notices its completion.
+   */
   mark(slot: number): number {
     return this.watcher.mark(slot)
   }
@@ -132,12 +141,17 @@ export class Clocks extends StreamClocks {
     this.watcher.waitForAll(slot)
   }
 
-  /** Waits on the host for all work on the context. Throws PoolError while a stream is being captured, in any thread. */
+  /**
+   * Waits on the host for all work on the context. Throws PoolError while a stream is being captured, in any thread.
+   */
   synchronize(): void {
     this.registry.synchronize()
   }
 
-  /** Throws PoolError, in the name of `call`, while a stream is being captured in any thread: a wait for all work would break that. */
+  /**
+   * Throws PoolError, in the name of `call`, while a stream is being captured in any thread: a wait for all work
+   * would break that.
+   */
   checkNoCapture(call: string): void {
     this.registry.checkNoCapture(call)
   }
@@ -147,15 +161,18 @@ export class Clocks extends StreamClocks {
     this.registry.checkLegacyUsable(call)
   }
 
-  /** For `close`: waits on the host for all work before anything is given back. Throws PoolError while a stream is being captured. */
+  /**
+   * For `close`: waits on the host for all work before anything is given back. Throws PoolError while a stream is
+   * being captured.
+   */
   finishWork(): void {
     this.checkNoCapture('close')
     this.context.finishWork()
   }
 
   /**
-   * Makes the open stream of slot `later` wait for `stamp` of slot `earlier`: for the oldest watched mark that covers it, or for a new
-   * mark with `afresh`. Returns whether there was something to wait for.
+   * Makes the open stream of slot `later` wait for `stamp` of slot `earlier`: for the oldest watched mark that covers
+   * it, or for a new mark with `afresh`. Returns whether there was something to wait for.
    */
   order(later: number, earlier: number, stamp: number, afresh: boolean): boolean {
     const mark = this.watcher.find(earlier, stamp, afresh)
@@ -169,7 +186,10 @@ export class Clocks extends StreamClocks {
     return true
   }
 
-  /** Makes the open stream of a slot wait for an event whose mark has this vector time; event 0 stands for a complete one. */
+  /**
+   * Makes the open stream of a slot wait for an event whose mark has this vector time; event 0 stands for a complete
+   * one.
+   */
   delay(later: number, event: number, vectorTime: VectorTime): void {
     const driver = this.context.activate()
     this.submit('wait', later, handle => {
@@ -179,8 +199,8 @@ export class Clocks extends StreamClocks {
   }
 
   /**
-   * Work submitted to `stream`, of another device, from now on starts after everything that `stamp` of a slot covers. Nothing waits on
-   * the host. Returns whether there was something to wait for.
+   * Work submitted to `stream`, of another device, from now on starts after everything that `stamp` of a slot covers.
+   * Nothing waits on the host. Returns whether there was something to wait for.
    */
   orderPeer(slot: number, stamp: number, stream: OrderedStream): boolean {
     const event = this.unlessEnded(slot, stamp, () => this.watcher.eventCovering(slot, stamp))
@@ -205,7 +225,10 @@ export class Clocks extends StreamClocks {
     })
   }
 
-  /** Runs `ask` unless `stamp` is known complete. On a lost or closed device nothing runs any more, so `stamp` is complete there. */
+  /**
+   * Runs `ask` unless `stamp` is known complete. On a lost or closed device nothing runs any more, so `stamp` is
+   * complete there.
+   */
   private unlessEnded<R>(slot: number, stamp: number, ask: () => R): R | undefined {
     if (this.completed[slot] >= stamp) return undefined
     try {
@@ -225,7 +248,9 @@ export class Clocks extends StreamClocks {
     return this.slots.shut()
   }
 
-  /** Waits for all work, or for the marks that this thread watches while other threads go on, and destroys its events. */
+  /**
+   * Waits for all work, or for the marks that this thread watches while other threads go on, and destroys its events.
+   */
   close(): void {
     const driver = this.context.activate()
     // The wait is also how those who still await something learn that it is done.

@@ -11,8 +11,8 @@ export interface Holding {
 }
 
 /**
- * The memory that a graph uses: it stays where it is until this is closed. Made by `pool.endCapture(stream)` for a graph that
- * another library captured, which tells its launches here and closes this when it destroys the graph.
+ * The memory that a graph uses: it stays where it is until this is closed. Made by `pool.endCapture(stream)` for a
+ * graph that another library captured, which tells its launches here and closes this when it destroys the graph.
  */
 export class GraphMemory implements Disposable {
   private readonly launchedOn = new Set<OrderedStream>()
@@ -23,7 +23,10 @@ export class GraphMemory implements Disposable {
     private readonly holdings: ReadonlySet<Holding>,
   ) {}
 
-  /** The graph was launched on `stream`: `close` then gives nothing back before what was submitted to it has completed. */
+  /**
+   * The graph was launched on `stream`: `close` then gives nothing back before what was submitted to it has
+   * completed.
+   */
   noteLaunch(stream: OrderedStream): void {
     this.note('noteLaunch', stream)
   }
@@ -41,7 +44,10 @@ export class GraphMemory implements Disposable {
     this.launchedOn.add(stream)
   }
 
-  /** The graph is destroyed: its memory goes back to the pools once its launches have completed, that of buffers still held when they are freed. */
+  /**
+   * The graph is destroyed: its memory goes back to the pools once its launches have completed, that of buffers still
+   * held when they are freed.
+   */
   close(): void {
     if (!this.open) return
     this.open = false

@@ -2,7 +2,9 @@ import type { Clocks, OpenGraph } from './clocks.js'
 import type { GraphMemory } from './graph-memory.js'
 import type { OrderedStream } from './ordered-stream.js'
 
-/** Captured work that can be launched again and again. The memory that it uses stays where it is until it is closed. */
+/**
+ * Captured work that can be launched again and again. The memory that it uses stays where it is until it is closed.
+ */
 export class Graph implements OpenGraph, Disposable {
   /** Made by `device.capture(stream, work)` or `stream.endCapture()`. */
   constructor(
@@ -14,8 +16,8 @@ export class Graph implements OpenGraph, Disposable {
   }
 
   /**
-   * Submits all of it to `stream`, of the same device, and returns at once. A launch is work of that stream like any other,
-   * and comes after earlier launches of the same graph. Throws PoolError for a closed graph or pool.
+   * Submits all of it to `stream`, of the same device, and returns at once. A launch is work of that stream like any
+   * other, and comes after earlier launches of the same graph. Throws PoolError for a closed graph or pool.
    */
   launch(stream: OrderedStream): void {
     this.memory.note('launch', stream)
@@ -24,8 +26,8 @@ export class Graph implements OpenGraph, Disposable {
   }
 
   /**
-   * Launches already submitted still complete; then the memory goes back to its pools, that of buffers still held when they
-   * are freed. A second close does nothing, nor does one after the device was closed.
+   * Launches already submitted still complete; then the memory goes back to its pools, that of buffers still held
+   * when they are freed. A second close does nothing, nor does one after the device was closed.
    */
   close(): void {
     const { context } = this.clocks

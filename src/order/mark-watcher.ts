@@ -1,7 +1,8 @@
-// The marks that this thread has placed and not yet seen complete: it records their events, polls them, and waits for them.
+// The marks that this thread has placed and not yet seen complete: it records their events, polls them, and waits for
+// them.
 //
-// Each thread watches its own marks. If the clock of a stream has ticked beyond them, `cover` places a fresh mark. The last mark of a
-// stream that has ended is in shared memory, where every thread finds it.
+// Each thread watches its own marks. If the clock of a stream has ticked beyond them, `cover` places a fresh mark.
+// The last mark of a stream that has ended is in shared memory, where every thread finds it.
 
 import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
 import { relaxed } from './relaxed.js'
@@ -11,7 +12,10 @@ import { MOST_STREAMS, type VectorTime } from './vector-clocks.js'
 
 /** Marks of one stream that are watched at a time; a further mark replaces the newest. */
 const MOST_MARKS = 64
-/** When the list is full, the driver is polled only after every 32nd new mark: a stream that lags usually keeps lagging. */
+/**
+ * When the list is full, the driver is polled only after every 32nd new mark: a stream that lags usually keeps
+ * lagging.
+ */
 const MARKS_PER_POLL = MOST_MARKS / 2
 
 /** A mark that this thread watches. */
@@ -50,7 +54,10 @@ export class MarkWatcher {
     return this.clocks.marked[slot]
   }
 
-  /** The oldest watched mark of a slot that covers `stamp`, or a new one with `afresh`; null if that much is known complete. */
+  /**
+   * The oldest watched mark of a slot that covers `stamp`, or a new one with `afresh`; null if that much is known
+   * complete.
+   */
   find(slot: number, stamp: number, afresh: boolean): Mark | null {
     if (!((stamp > this.clocks.marked[slot] || afresh) && this.place(slot))) this.cover(slot)
     const marks = this.marks[slot]
@@ -122,8 +129,8 @@ export class MarkWatcher {
       this.waitForMark(last)
       return
     }
-    // The stream has ended and is complete, and so is everything that it knew. Or only its own thread can mark it: then the slot's
-    // former streams are complete.
+    // The stream has ended and is complete, and so is everything that it knew. Or only its own thread can mark it:
+    // then the slot's former streams are complete.
     const vectorTime = this.clocks.vectorTimeOfEnded(slot) ?? this.clocks.vectorTimeOfFormer(slot)
     this.learn(vectorTime, true)
   }
@@ -180,8 +187,8 @@ export class MarkWatcher {
   }
 
   /**
-   * Makes the watched marks cover the clock of a slot. Some ticks placed no watched mark: a query, an event of the user's, a record
-   * that the driver refused, another thread's mark.
+   * Makes the watched marks cover the clock of a slot. Some ticks placed no watched mark: a query, an event of the
+   * user's, a record that the driver refused, another thread's mark.
    */
   private cover(slot: number): void {
     this.prune(slot)
@@ -202,8 +209,8 @@ export class MarkWatcher {
   }
 
   /**
-   * The last mark of a stream that has ended; null if the slot is open. After a wait for all work instead of a last mark, its event
-   * is 0 or the event of an older stream.
+   * The last mark of a stream that has ended; null if the slot is open. After a wait for all work instead of a last
+   * mark, its event is 0 or the event of an older stream.
    */
   private lastMark(slot: number): Mark | null {
     const { clocks } = this
@@ -233,8 +240,8 @@ export class MarkWatcher {
     const marks = this.marks[slot]
     if (marks.length === 0) return false
     const driver = this.clocks.context.activate()
-    // Marks complete in their order: all before `done` are complete, none from `end` on is. The newest mark, or the oldest, usually
-    // decides.
+    // Marks complete in their order: all before `done` are complete, none from `end` on is. The newest mark, or the
+    // oldest, usually decides.
     let done = 0
     let end = marks.length
     relaxed(driver, () => {

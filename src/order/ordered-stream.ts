@@ -2,8 +2,8 @@ import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 
 /**
- * What clocks, captures and graphs use of a stream. `Stream` is the one class that implements this. It imports clocks, captures and
- * graphs, so they refer to this interface instead of the class.
+ * What clocks, captures and graphs use of a stream. `Stream` is the one class that implements this. It imports
+ * clocks, captures and graphs, so they refer to this interface instead of the class.
  */
 export interface OrderedStream {
   readonly context: Context
@@ -20,7 +20,10 @@ export interface OrderedStream {
   readonly closed: boolean
   /** of the legacy default stream: the capture that any work for it would break */
   blockedBy: object | null
-  /** Calls the driver for the stream, which no other thread ends or captures meanwhile. Throws PoolError where one already has. */
+  /**
+   * Calls the driver for the stream, which no other thread ends or captures meanwhile. Throws PoolError where one
+   * already has.
+   */
   submit<R>(call: string, work: (handle: number) => R): R
   /** Throws PoolError, in the name of `call`, if the stream is closed or captured. */
   checkOpen(call: string): void

@@ -1,5 +1,5 @@
-// Random programs over a few streams and events: whatever the clocks say comes before is asked of the driver, which knows,
-// and hardly anything that does come before may be missed.
+// Random programs over a few streams and events: whatever the clocks say comes before is asked of the driver, which
+// knows, and hardly anything that does come before may be missed.
 //
 // ORDER_FUZZ_SEED and ORDER_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 

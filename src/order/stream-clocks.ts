@@ -1,11 +1,14 @@
-// The clocks of a device's streams, in memory that its threads share (shared-order.ts). A clock ticks only while its stream is open.
+// The clocks of a device's streams, in memory that its threads share (shared-order.ts). A clock ticks only while its
+// stream is open.
 //
-// The two rules of vector-clocks.ts hold between threads as well. A free reads the clock after its work was submitted. If it reads
-// the clock before the tick of another thread's mark, its work comes before the mark's event, which is recorded after the tick.
+// The two rules of vector-clocks.ts hold between threads as well. A free reads the clock after its work was
+// submitted. If it reads the clock before the tick of another thread's mark, its work comes before the mark's event,
+// which is recorded after the tick.
 //
-// Ticks take a lock. Without it two ticks could be one, and a clock that goes back lets a mark cover later work. Knowledge takes no
-// lock: each value was true when it was written and stays true, so either of two writers may come last. A thread writes to a row of
-// `known` only while the row's stream cannot end (stream-slots.ts), so never into the row of the slot's next stream.
+// Ticks take a lock. Without it two ticks could be one, and a clock that goes back lets a mark cover later work.
+// Knowledge takes no lock: each value was true when it was written and stays true, so either of two writers may come
+// last. A thread writes to a row of `known` only while the row's stream cannot end (stream-slots.ts), so never into
+// the row of the slot's next stream.
 
 import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
@@ -18,7 +21,10 @@ export abstract class StreamClocks extends VectorClocks {
   readonly completed: Float64Array
   /** as `completed`, but learnt by waiting on the host alone, and so independent of how fast the device is */
   readonly waited: Float64Array
-  /** by slot: the driver's handle of its latest stream in any thread, open or closed; -1 for none, 0 for the default stream */
+  /**
+   * by slot: the driver's handle of its latest stream in any thread, open or closed; -1 for none, 0 for the default
+   * stream
+   */
   readonly handles: Float64Array
   /** which slots are open, and which thread owns each */
   readonly slots: StreamSlots
@@ -35,7 +41,10 @@ export abstract class StreamClocks extends VectorClocks {
     this.slots = new StreamSlots(state)
   }
 
-  /** Ends the streams of threads that have died, with a last mark each, and destroys their events. Returns the number of streams. */
+  /**
+   * Ends the streams of threads that have died, with a last mark each, and destroys their events. Returns the number
+   * of streams.
+   */
   abstract buryStreams(): number
 
   /** Whether a slot has an open stream, of any thread, that is not captured. */
@@ -43,7 +52,10 @@ export abstract class StreamClocks extends VectorClocks {
     return this.slots.isOpen(slot)
   }
 
-  /** Advances the clock for a mark, and returns the mark's vector time. Throws PoolError where another thread has ended the stream. */
+  /**
+   * Advances the clock for a mark, and returns the mark's vector time. Throws PoolError where another thread has
+   * ended the stream.
+   */
   override tick(slot: number): VectorTime {
     const vectorTime = this.tickOpen(slot)
     if (vectorTime === null) throw this.notOpen('mark')
@@ -60,7 +72,10 @@ export abstract class StreamClocks extends VectorClocks {
     return vectorTime
   }
 
-  /** Advances the clocks of all open streams, for a wait for all work; returns the stamps that are complete after the wait. */
+  /**
+   * Advances the clocks of all open streams, for a wait for all work; returns the stamps that are complete after the
+   * wait.
+   */
   tickAll(): VectorTime {
     this.slots.acquire()
     // A closed stream has its last mark. After a tick that the driver then refuses, no mark would cover the clock.
@@ -70,15 +85,18 @@ export abstract class StreamClocks extends VectorClocks {
     return vectorTime
   }
 
-  /** The stamp of the first mark that covers everything submitted to a slot's stream so far: the next mark, or the last one. */
+  /**
+   * The stamp of the first mark that covers everything submitted to a slot's stream so far: the next mark, or the
+   * last one.
+   */
   covering(slot: number): number {
     this.awaitClosing(slot)
     return this.coveringSoon(slot)
   }
 
   /**
-   * As `covering`, without the wait for another thread that is placing the last mark. The stamp is one too high if that thread has
-   * just placed it.
+   * As `covering`, without the wait for another thread that is placing the last mark. The stamp is one too high if
+   * that thread has just placed it.
    */
   coveringSoon(slot: number): number {
     const life = this.state.lives[slot] // read first, since another thread may end the stream before the clock is read
@@ -91,14 +109,17 @@ export abstract class StreamClocks extends VectorClocks {
   }
 
   /**
-   * How far a stamp may be above the last mark of a stream that has ended: a free in another thread may have seen the last tick too
-   * early. The clock of the slot's next stream begins above that stamp.
+   * How far a stamp may be above the last mark of a stream that has ended: a free in another thread may have seen the
+   * last tick too early. The clock of the slot's next stream begins above that stamp.
    */
   get lateTicks(): number {
     return Number(this.slots.me !== 0)
   }
 
-  /** The vector time of the end of a slot's stream; null if the slot is open, or the stream's work is not known complete. */
+  /**
+   * The vector time of the end of a slot's stream; null if the slot is open, or the stream's work is not known
+   * complete.
+   */
   vectorTimeOfEnded(slot: number): VectorTime | null {
     const { lives } = this.state
     this.slots.acquire()
@@ -116,8 +137,8 @@ export abstract class StreamClocks extends VectorClocks {
   }
 
   /**
-   * Calls the driver for the open stream of a slot, which no other thread ends or captures meanwhile. Throws PoolError, in the name
-   * of `call`, if the stream is not open.
+   * Calls the driver for the open stream of a slot, which no other thread ends or captures meanwhile. Throws
+   * PoolError, in the name of `call`, if the stream is not open.
    */
   submit<R>(call: string, slot: number, work: (handle: number) => R): R {
     if (!this.slots.pin(slot)) throw this.notOpen(call)

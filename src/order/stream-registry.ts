@@ -1,5 +1,5 @@
-// The streams of this thread, by slot, from their opening to the last mark that covers all their work. Streams that a dead thread left
-// open are ended here as well.
+// The streams of this thread, by slot, from their opening to the last mark that covers all their work. Streams that a
+// dead thread left open are ended here as well.
 
 import { CudaError, PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
@@ -21,8 +21,9 @@ export class StreamRegistry {
   ) {}
 
   /**
-   * Gives a new stream a slot. The slot of a closed stream serves again once that stream's work is known complete. Stamps of a slot go
-   * on from where they were, so knowledge of the old stream's marks stays true. Throws PoolError if all slots are in use.
+   * Gives a new stream a slot. The slot of a closed stream serves again once that stream's work is known complete.
+   * Stamps of a slot go on from where they were, so knowledge of the old stream's marks stays true. Throws PoolError
+   * if all slots are in use.
    */
   open(stream: OrderedStream): number {
     this.reclaim()
@@ -119,7 +120,9 @@ export class StreamRegistry {
     return buried
   }
 
-  /** Waits on the host for all work on the context. Throws PoolError while a stream is being captured, in any thread. */
+  /**
+   * Waits on the host for all work on the context. Throws PoolError while a stream is being captured, in any thread.
+   */
   synchronize(): void {
     this.checkNoCapture('synchronize')
     const vectorTime = this.clocks.tickAll()
@@ -127,7 +130,10 @@ export class StreamRegistry {
     this.watcher.learn(vectorTime, true)
   }
 
-  /** Throws PoolError, in the name of `call`, while a stream is being captured in any thread: a wait for all work would break that. */
+  /**
+   * Throws PoolError, in the name of `call`, while a stream is being captured in any thread: a wait for all work
+   * would break that.
+   */
   checkNoCapture(call: string): void {
     const { slots } = this.clocks
     if (slots.captured() === null) return
@@ -177,7 +183,8 @@ export class StreamRegistry {
     const handle = clocks.handles[slot]
     const isOwned = clocks.state.owned[slot] === 1
     try {
-      // A captured stream has its last mark, and what was captured never runs. This thread has no handle of the dead thread's own default stream.
+      // A captured stream has its last mark, and what was captured never runs. This thread has no handle of the dead
+      // thread's own default stream.
       const canMark = handle !== CU_STREAM_PER_THREAD
       if (was !== Life.suspended && !(canMark && this.attempt(() => this.placeLast(slot)))) this.synchronize()
     } catch (error) {
@@ -188,7 +195,9 @@ export class StreamRegistry {
     if (isOwned) clocks.context.discard(driver => driver.cuStreamDestroy(handle))
   }
 
-  /** A dead thread's stream may refuse a mark: another library may have destroyed it, or it may be captured for ever. */
+  /**
+   * A dead thread's stream may refuse a mark: another library may have destroyed it, or it may be captured for ever.
+   */
   private attempt(work: () => void): boolean {
     try {
       work()

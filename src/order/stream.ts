@@ -24,12 +24,21 @@ export interface Waitable {
   delay(stream: Stream): void
 }
 
-/** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
+/**
+ * A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each
+ * other.
+ */
 export class Stream implements CapturableStream, Disposable {
   readonly context: Context
-  /** its clocks; undefined for a stream that another thread can end, whose `slot` alone does not tell whether it takes work */
+  /**
+   * its clocks; undefined for a stream that another thread can end, whose `slot` alone does not tell whether it takes
+   * work
+   */
   readonly own: Clocks | undefined
-  /** its clocks where `slot` alone tells whether it takes work; undefined for one that another thread can end, and for the per-thread default stream */
+  /**
+   * its clocks where `slot` alone tells whether it takes work; undefined for one that another thread can end, and for
+   * the per-thread default stream
+   */
   readonly trusted: Clocks | undefined
   /** the driver's handle, for any other library; a float64 from the start, so that all streams have one shape */
   readonly handle: number = Number.NaN
@@ -37,7 +46,10 @@ export class Stream implements CapturableStream, Disposable {
   readonly generation: number
   /** index into the clocks, -1 once closed and while it is captured, as far as this thread has noticed */
   slot: number
-  /** while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run; a float64 from the start */
+  /**
+   * while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run; a float64
+   * from the start
+   */
   lastSlot = -1
   lastStamp = Number.NaN
   /** the capture that it is part of */
@@ -99,8 +111,8 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
-   * Calls the driver for an open stream, or one that is captured here; no other thread ends or captures it meanwhile. Refuses,
-   * in the name of `call`, a stream of another thread where that has done so.
+   * Calls the driver for an open stream, or one that is captured here; no other thread ends or captures it meanwhile.
+   * Refuses, in the name of `call`, a stream of another thread where that has done so.
    */
   submit<R>(call: string, work: (handle: number) => R): R {
     // Every thread has the default stream, which is never destroyed.
@@ -115,9 +127,9 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
-   * A small descriptor, to be sent to another thread that has the device attached, where `device.adoptStream(descriptor)`
-   * makes a stream of it. It stays this one's: it is closed here, after which it refuses there. Throws PoolError for a closed
-   * or captured stream, and for the per-thread default stream.
+   * A small descriptor, to be sent to another thread that has the device attached, where
+   * `device.adoptStream(descriptor)` makes a stream of it. It stays this one's: it is closed here, after which it
+   * refuses there. Throws PoolError for a closed or captured stream, and for the per-thread default stream.
    */
   share(): SharedStream {
     this.checkOpen('share')
@@ -127,8 +139,8 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
-   * Work submitted to this stream from now on starts after `event`'s last record, on whichever device that was; an event
-   * never recorded is an error. Nothing waits on the host.
+   * Work submitted to this stream from now on starts after `event`'s last record, on whichever device that was; an
+   * event never recorded is an error. Nothing waits on the host.
    */
   wait(event: Waitable): void {
     this.checkUsable('wait')
@@ -148,9 +160,9 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
-   * What is submitted to this stream from now on is recorded instead of run, until `endCapture`; so is work of other streams
-   * that are made to wait for it, which must be joined to it again, by an event, before the end. Memory for captured work
-   * comes from caching pools only. Throws PoolError for the default stream.
+   * What is submitted to this stream from now on is recorded instead of run, until `endCapture`; so is work of other
+   * streams that are made to wait for it, which must be joined to it again, by an event, before the end. Memory for
+   * captured work comes from caching pools only. Throws PoolError for the default stream.
    */
   beginCapture(mode: CaptureMode = 'global'): void {
     this.checkOpen('beginCapture')
@@ -168,14 +180,17 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
-   * Ends the capture that began on this stream, and makes a graph of it. Throws CudaError for a capture that a call has
-   * broken or of which a stream was not joined again; nothing of it is left then.
+   * Ends the capture that began on this stream, and makes a graph of it. Throws CudaError for a capture that a call
+   * has broken or of which a stream was not joined again; nothing of it is left then.
    */
   endCapture(): Graph {
     return this.originated('endCapture').end()
   }
 
-  /** Ends the capture that began on this stream without making anything of it. Throws CudaError where the driver refuses that: do it again. */
+  /**
+   * Ends the capture that began on this stream without making anything of it. Throws CudaError where the driver
+   * refuses that: do it again.
+   */
   abortCapture(): void {
     this.originated('abortCapture').abort()
   }
@@ -217,8 +232,8 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
-   * Ends the stream; work already submitted still completes. A second close does nothing but what the driver refused at the
-   * first. An adopted stream stays open for its owner.
+   * Ends the stream; work already submitted still completes. A second close does nothing but what the driver refused
+   * at the first. An adopted stream stays open for its owner.
    */
   close(): void {
     if (this.closed) {
@@ -236,8 +251,8 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
-   * For an adopted stream that was destroyed elsewhere before it was closed here, so that its handle may mean another one:
-   * nothing can be asked of it any more, and all work on the device is waited for.
+   * For an adopted stream that was destroyed elsewhere before it was closed here, so that its handle may mean another
+   * one: nothing can be asked of it any more, and all work on the device is waited for.
    */
   abandon(): void {
     this.beforeClose(this)
