@@ -1,4 +1,4 @@
-// The report of a probe as text.
+// The report on a device as text.
 
 import { formatBytes } from '../base/bytes.js'
 import { type Column, type Paint, tableText, wrapText } from './table.js'
@@ -15,7 +15,7 @@ export interface FeatureReport {
   readonly without: string
 }
 
-/** The result of a probe, as `cuda-mempool info --json` prints it. */
+/** The features of a device, as `cuda-mempool info --json` prints it. */
 export interface DeviceReport {
   /** the versions of this package and of Node */
   readonly version: string

@@ -3,7 +3,7 @@
 
 import { formatBytes } from '../base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
-import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './numbers.js'
+import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './number-format.js'
 import { type Column, type Paint, tableText, wrapText } from './table.js'
 
 export interface TextStyle {

@@ -15,9 +15,13 @@ import { streamName } from '../../order/ordered-stream.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
 import type { Allocation, BufferOwner } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { CachingPool } from '../caching/caching-pool.js'
+import type { DebugConfig } from '../caching/debug-options.js'
 import { freeSlowly } from '../slow-free.js'
 import { CallSite } from './call-site.js'
-import type { DebugPool } from './debug-pool.js'
+
+/** The pool of a `DebugAllocation`, named by its parts so that this file does not import the pool's. */
+type CheckingPool = CachingPool & { readonly debug: DebugConfig }
 
 /** Null if the place was not remembered, undefined if the call did not happen. */
 type Place = CallSite | null | undefined
@@ -49,7 +53,7 @@ export class DebugAllocation implements Allocation {
   private readonly since: Use
 
   constructor(
-    readonly pool: DebugPool,
+    readonly pool: CheckingPool,
     /** the pool's block, redzones included */
     readonly block: DeviceBuffer,
     readonly frontBytes: number,

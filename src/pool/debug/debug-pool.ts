@@ -18,7 +18,7 @@ import type { PoolConfig } from '../caching/options.js'
 import type { CloseReport } from '../closable-pool.js'
 import type { PoolStats } from '../pool.js'
 import { DebugAllocation, siteText } from './debug-allocation.js'
-import { fillPattern, firstChange, Pattern, waitUnnoticed } from './patterns.js'
+import { fillPattern, firstChange, Pattern, waitUnnoticed } from './fill-patterns.js'
 import { Quarantine } from './quarantine.js'
 
 /** A live buffer and where it was allocated. */

@@ -5,7 +5,7 @@
 import type { DebugError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DebugAllocation } from './debug-allocation.js'
-import { firstChange, Pattern } from './patterns.js'
+import { firstChange, Pattern } from './fill-patterns.js'
 
 export interface Quarantined {
   readonly allocation: DebugAllocation

@@ -15,7 +15,7 @@ import type { TransferredBuffer } from '../transferred-buffer.js'
 import { HostBuffer } from './host-buffer.js'
 import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
-import { PinnedViews } from './pinned-views.js'
+import { PinnedMemoryClient } from './pinned-memory-client.js'
 
 /**
  * The largest block that a thread caches, and the most bytes that it caches by stream, as shares of the pool's limit.
@@ -66,7 +66,7 @@ class HostBlocks<D> extends SharedPool<D> {
  * which takes 20 to 50 µs.
  */
 export class SharedHostPool<D = unknown> extends HostPool {
-  declare readonly memory: PinnedViews
+  declare readonly memory: PinnedMemoryClient
   declare protected readonly blocks: HostBlocks<D>
 
   /** Made by the device: `device.createHostPool({ shared: true })`, and in other threads `attachPool(shared)`. */
@@ -78,7 +78,7 @@ export class SharedHostPool<D = unknown> extends HostPool {
     meanwhile: () => void,
   ) {
     const blocks = new HostBlocks<D>(clocks, defaultStream, descriptor, creator, meanwhile)
-    const memory = new PinnedViews(
+    const memory = new PinnedMemoryClient(
       channel => blocks.sendMemory(channel),
       address => blocks.devicePtrOf(address),
     )

@@ -5,7 +5,7 @@
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
 import type { Trace } from '../trace.js'
-import { dictionary, list } from './file-data.js'
+import { dictionary, list } from './data-checks.js'
 import { readPickle } from './pickle.js'
 import { SnapshotEvents } from './snapshot-events.js'
 import { readSnapshotFile } from './snapshot-file.js'

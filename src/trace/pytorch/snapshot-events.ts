@@ -4,7 +4,7 @@
 
 import { FormatError } from '../../base/errors.js'
 import { Action } from '../trace.js'
-import { isDictionary, isWhole } from './file-data.js'
+import { isDictionary, isWhole } from './data-checks.js'
 import { FrameEntry } from './stack-table.js'
 import { TraceBuilder } from './trace-builder.js'
 

@@ -1,5 +1,5 @@
 import { FormatError } from '../../base/errors.js'
-import { isDictionary } from './file-data.js'
+import { isDictionary } from './data-checks.js'
 import type { SnapshotEvents } from './snapshot-events.js'
 
 const MOST_CONTAINERS_SMALL = 4096

@@ -6,7 +6,7 @@ import { PoolError } from '../../base/errors.js'
 import { openChannel, takeSent } from '../../threads/broadcast-channel.js'
 import type { PinnedMemory, SentSegment } from '../backing/pinned-segments.js'
 
-export class PinnedViews implements PinnedMemory {
+export class PinnedMemoryClient implements PinnedMemory {
   /** A segment in this list is not freed by the garbage collector, so its address cannot become another segment's. */
   private segments: readonly SentSegment[] = []
   /** the device address of a segment, by its host address */

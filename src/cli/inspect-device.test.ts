@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { NoDeviceError } from '../base/errors.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
-import { probe } from './probe.js'
+import { inspectDevice } from './inspect-device.js'
 
-describe('probe', () => {
+describe('inspectDevice', () => {
   test('the least driver of each feature follows from the table of functions', () => {
-    const { features } = probe('simulated', '1.2.3')
+    const { features } = inspectDevice('simulated', '1.2.3')
     assert.deepEqual(
       features.map(({ name, leastDriver, supported }) => [name, leastDriver, supported]),
       [
@@ -39,7 +39,7 @@ describe('probe', () => {
       devices: 2,
     })
     driver.failCall({ call: 'cuStreamGetId', code: 500 })
-    const { features, devices, device, version } = probe(driver, '1.2.3')
+    const { features, devices, device, version } = inspectDevice(driver, '1.2.3')
     assert.deepEqual([version, devices.length, device.granularityBytes], ['1.2.3', 2, null])
     const missing = features.filter(feature => !feature.supported)
     assert.deepEqual(
@@ -64,20 +64,20 @@ describe('probe', () => {
     assert.match(obstacles['adopted streams'], /CUDA_ERROR_NOT_FOUND/)
   })
 
-  test("a probe leaves the device's memory as it was", () => {
+  test("an inspection leaves the device's memory as it was", () => {
     const driver = new SimulatedDriver()
-    const { device } = probe(driver, '1.2.3')
+    const { device } = inspectDevice(driver, '1.2.3')
     assert.equal(device.freeBytes, device.totalBytes)
   })
 
   test("'auto' gives the reason for no GPU and goes on without, while a number throws", () => {
-    const insists = () => probe(0, '1.2.3')
+    const insists = () => inspectDevice(0, '1.2.3')
     try {
       assert.equal(insists().device.simulated, false)
-      assert.equal(probe('auto', '1.2.3').noGpu, null)
+      assert.equal(inspectDevice('auto', '1.2.3').noGpu, null)
     } catch (error) {
       assert.ok(error instanceof NoDeviceError)
-      const { device, noGpu } = probe('auto', '1.2.3')
+      const { device, noGpu } = inspectDevice('auto', '1.2.3')
       assert.deepEqual([device.simulated, noGpu], [true, error.message])
     }
   })

@@ -14,7 +14,7 @@ import { FEATURES, type Feature } from './features.js'
  * Opens the chosen device and reports on it and on all devices. For 'auto' without a GPU, `noGpu` is the reason.
  * `version` is the version of this package.
  */
-export function probe(choice: DeviceChoice, version: string): DeviceReport {
+export function inspectDevice(choice: DeviceChoice, version: string): DeviceReport {
   let noGpu: string | null = null
   let device: Device
   try {

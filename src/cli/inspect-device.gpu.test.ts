@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { probe } from './probe.js'
+import { inspectDevice } from './inspect-device.js'
 
 test('on GPU 0 the features of its driver version work', () => {
-  const { device, devices, driver, features } = probe(0, '0')
+  const { device, devices, driver, features } = inspectDevice(0, '0')
   assert.equal(device.simulated, false)
   const [major, minor] = driver.version.split('.').map(Number)
   for (const { name, leastDriver, supported, obstacle } of features) {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './numbers.js'
+import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './number-format.js'
 
 test('numbers have the unit that reads best', () => {
   assert.equal(formatCount(22868), '22,868')
