@@ -1,14 +1,14 @@
-// Random programs on pools that threads share: see stream-program.fixture.ts. Here all fronts and the pool server are in one
-// thread, so that every program is the same each time; threads are for shared-pool-threads.test.ts.
+// Random programs on a caching pool that threads share. All of its fronts and its pool server are in one thread, so that a
+// seed always gives the same program. Tests with threads: test/shared-pool-threads.test.ts.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { KiB, MiB } from '../../base/bytes.js'
-import type { PoolOptions } from '../caching/options.js'
-import { StreamProgram } from '../caching/stream-program.fixture.js'
-import type { SharedPool } from './shared-pool.js'
+import { KiB, MiB } from '../../src/base/bytes.js'
+import type { PoolOptions } from '../../src/pool/caching/options.js'
+import type { SharedPool } from '../../src/pool/shared/shared-pool.js'
+import { PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1500)
@@ -28,12 +28,12 @@ const GROW = {
 const MIX = { ...GROW, allocate: 34, free: 34, hold: 5, release: 5 }
 const SHRINK = { ...GROW, allocate: 12, free: 50, settle: 8, release: 6 }
 
-class SharedProgram extends StreamProgram<SharedPool> {
+class SharedProgram extends PoolProgram<SharedPool> {
   private readonly fronts: readonly SharedPool[]
 
-  constructor(seed: number, progress: 'eager' | 'seeded', options: PoolOptions) {
+  constructor(seed: number, progress: Progress, options: PoolOptions) {
     let fronts: SharedPool[] = []
-    super(seed, progress, 64 * MiB, device => {
+    super(seed, progress, device => {
       const { pool, attach } = device.createSharedPool({ maxPoolBytes: 64 * MiB, ...options })
       fronts = [pool, attach(), attach()]
       return pool

@@ -1,14 +1,12 @@
-// Random programs on block pools: see stream-program.fixture.ts.
+// Random programs on the block pool of one thread.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { KiB, MiB } from '../../base/bytes.js'
-import { CudaError } from '../../base/errors.js'
-import { UnsafeGrant } from '../caching/shadow-order.fixture.js'
-import { StreamProgram } from '../caching/stream-program.fixture.js'
-import type { BlockOptions, BlockPool } from './block-pool.js'
+import { KiB } from '../../src/base/bytes.js'
+import type { BlockOptions, BlockPool } from '../../src/pool/blocks/block-pool.js'
+import { isCaught, PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
@@ -17,9 +15,9 @@ const GROW = { allocate: 50, free: 20, useElsewhere: 15, hold: 4, release: 4, se
 const MIX = { allocate: 34, free: 34, useElsewhere: 15, hold: 5, release: 5, settle: 5, stream: 4, observe: 5 }
 const SHRINK = { allocate: 12, free: 50, useElsewhere: 10, hold: 3, release: 6, settle: 8, stream: 5, observe: 6 }
 
-class BlockProgram extends StreamProgram<BlockPool> {
-  constructor(seed: number, progress: 'eager' | 'seeded', options: BlockOptions) {
-    super(seed, progress, 64 * MiB, device => device.createBlockPool(options))
+class BlockProgram extends PoolProgram<BlockPool> {
+  constructor(seed: number, progress: Progress, options: BlockOptions) {
+    super(seed, progress, device => device.createBlockPool(options))
   }
 
   protected override ownSteps() {
@@ -80,14 +78,7 @@ describe(`random programs on block pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS
       const caught = [1, 2, 3].filter(seed => {
         const program = new BlockProgram(seed, 'eager', OPTIONS[0][1])
         spoil(program.pool as unknown as Broken)
-        try {
-          program.run(STEPS, [GROW, MIX, SHRINK])
-          return false
-        } catch (error) {
-          const kinds = [UnsafeGrant, CudaError, assert.AssertionError]
-          if (!kinds.some(kind => error instanceof kind)) throw error
-          return true
-        }
+        return isCaught(() => program.run(STEPS, [GROW, MIX, SHRINK]))
       })
       assert.deepEqual(caught, [1, 2, 3])
     })

@@ -1,21 +1,20 @@
-// Random programs on arenas: stream-program.fixture.ts with resets, marks and rewinds.
+// Random programs on the arena of one thread, with resets, marks and rewinds.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { KiB, MiB } from '../../base/bytes.js'
-import { CudaError, PoolError } from '../../base/errors.js'
-import { UnsafeGrant } from '../caching/shadow-order.fixture.js'
-import { type Held, StreamProgram } from '../caching/stream-program.fixture.js'
-import type { ArenaMark, ArenaOptions, ArenaPool } from './arena-pool.js'
+import { KiB, MiB } from '../../src/base/bytes.js'
+import { PoolError } from '../../src/base/errors.js'
+import type { ArenaMark, ArenaOptions, ArenaPool } from '../../src/pool/arena/arena-pool.js'
+import { type Held, isCaught, PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
 const BYTES = 3 * MiB
 
 const GROW = {
-  allocate: 40,
+  allocate: 60,
   free: 6,
   useElsewhere: 15,
   mark: 8,
@@ -39,12 +38,12 @@ const TURN = {
   observe: 5,
 }
 
-class ArenaProgram extends StreamProgram<ArenaPool> {
+class ArenaProgram extends PoolProgram<ArenaPool> {
   growths = 0
   private marks: { mark: ArenaMark; below: ReadonlySet<Held> }[] = []
 
-  constructor(seed: number, progress: 'eager' | 'seeded', options: ArenaOptions) {
-    super(seed, progress, 64 * MiB, device => device.createArenaPool(options))
+  constructor(seed: number, progress: Progress, options: ArenaOptions) {
+    super(seed, progress, device => device.createArenaPool(options))
   }
 
   protected override ownSteps() {
@@ -78,18 +77,18 @@ class ArenaProgram extends StreamProgram<ArenaPool> {
     const chosen = this.marks[index]
     if (chosen === undefined) return
     this.marks.length = index + 1
-    this.giveBack(
+    this.giveAllBack(
       this.held.filter(held => !chosen.below.has(held)),
       stream => this.pool.rewind(chosen.mark, stream),
     )
   }
 
   private reset(): void {
-    this.giveBack([...this.held], stream => this.pool.reset(stream))
+    this.giveAllBack([...this.held], stream => this.pool.reset(stream))
     for (const { mark } of this.marks.splice(0)) assert.throws(() => this.pool.rewind(mark), PoolError)
   }
 
-  private giveBack(dropped: readonly Held[], work: (stream: ReturnType<typeof this.anyStream> | undefined) => void) {
+  private giveAllBack(dropped: readonly Held[], work: (stream: ReturnType<typeof this.anyStream> | undefined) => void) {
     const stream = this.random.below(3) === 0 ? undefined : this.anyStream()
     this.settleUses(dropped, stream)
     this.letGo(dropped)
@@ -135,14 +134,7 @@ describe(`random programs on arenas (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${ST
       const caught = [1, 2, 3].filter(seed => {
         const program = new ArenaProgram(seed, 'eager', { bytes: BYTES })
         spoil(program.pool as unknown as Broken)
-        try {
-          program.run(STEPS, [GROW, TURN])
-          return false
-        } catch (error) {
-          const kinds = [UnsafeGrant, CudaError, assert.AssertionError]
-          if (!kinds.some(kind => error instanceof kind)) throw error
-          return true
-        }
+        return isCaught(() => program.run(STEPS, [GROW, TURN]))
       })
       assert.deepEqual(caught, [1, 2, 3])
     })

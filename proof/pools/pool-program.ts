@@ -1,46 +1,33 @@
-// Random programs over several streams for pools that may make streams wait, judged twice: every grant by the
-// order of work that the simulated driver knows, and all memory by its contents, as in random-program.test.ts.
+// Random programs on a pool of any kind: buffers on several streams, used in order, with work pending. The oracle checks
+// each grant, and kernels check the contents. Every program keeps the rules of its pool, so whatever goes wrong is the
+// pool's fault. A kind of pool adds its own steps, its sizes, and what must hold at the end.
 
 import assert from 'node:assert/strict'
-import { KiB } from '../../base/bytes.js'
-import { PoolError } from '../../base/errors.js'
-import { Random } from '../../base/random.js'
-import { registerSimulatedKernel } from '../../driver/simulated-kernels.js'
-import type { Kernel } from '../../kernel/kernel.js'
-import { Module } from '../../kernel/module.js'
-import { Event } from '../../order/event.js'
-import type { Stream } from '../../order/stream.js'
-import type { DeviceBuffer } from '../buffer.js'
-import type { CloseReport } from '../closable-pool.js'
-import { TestDevice } from '../pool.fixture.js'
-import type { Pool } from '../pool.js'
-import { ShadowOrder, type Use } from './shadow-order.fixture.js'
+import { KiB, MiB } from '../../src/base/bytes.js'
+import { CudaError, PoolError } from '../../src/base/errors.js'
+import { Random } from '../../src/base/random.js'
+import { Module } from '../../src/kernel/module.js'
+import { Event } from '../../src/order/event.js'
+import type { Stream } from '../../src/order/stream.js'
+import type { DeviceBuffer } from '../../src/pool/buffer.js'
+import type { CloseReport } from '../../src/pool/caching/caching-pool.js'
+import { TestDevice } from '../../src/pool/pool.fixture.js'
+import type { Pool } from '../../src/pool/pool.js'
+import { ObservedDriver } from '../observed-driver.js'
+import { WrongGrant } from '../oracle.js'
+import { assertNoDamage, forgetDamage, STAMP_PTX, Stamps } from '../stamps.js'
 
+export const CAPACITY_BYTES: number = 64 * MiB
 const MOST_STREAMS = 6
+const EVENTS = 4
 const CHECK_EVERY = 25
-const PTX = `
-.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry compare_stamp(.param .u64 words, .param .u64 count, .param .u32 stamp) { ret; }`
-
-/** What kernels found that was not as it should be. */
-const corruptions: string[] = []
-
-registerSimulatedKernel('compare_stamp', ({ args, memory }) => {
-  const [ptr, count, stamp] = [args.pointer(0), args.pointer(1), args.uint32(2)]
-  for (let sample = 0; sample <= 8; sample++) {
-    const index = Math.floor(((count - 1) * sample) / 8)
-    const [found] = memory.load(Uint32Array, ptr + index * 4, 1)
-    if (found !== stamp) corruptions.push(`word ${index} of ${count} is ${found}, not ${stamp}`)
-  }
-})
 
 export interface Held {
   readonly buffer: DeviceBuffer
   readonly bytes: number
-  readonly uses: Use[]
-  /** streams that used it and that the pool has not been told of: what gives the memory back has to come after these */
+  /** other streams that used the buffer */
+  readonly others: Set<Stream>
+  /** those of them that must still be ordered before the free, or announced */
   readonly silent: Set<Stream>
   stamp: number
 }
@@ -48,18 +35,22 @@ export interface Held {
 /** How often each step is taken, in parts of their sum. */
 export type Weights = Readonly<Record<string, number>>
 
-export abstract class StreamProgram<P extends Pool & { check(): void; close(): CloseReport }> {
-  /** steps taken, for assertions that something happened at all */
+export type Progress = 'eager' | 'seeded'
+
+export abstract class PoolProgram<P extends Pool & { check(): void; close(): CloseReport }> {
+  /** how often each step was taken */
   readonly taken = new Map<string, number>()
   readonly pool: P
   protected readonly random: Random
   protected readonly device: TestDevice
   protected readonly held: Held[] = []
   protected readonly streams: Stream[]
-  private readonly shadow: ShadowOrder
-  private readonly compare: Kernel
+  private readonly driver: ObservedDriver
+  private readonly stamps: Stamps
+  /** recorded now and then, and waited for at other times */
+  private readonly events: Event[]
   private holds: { stream: Stream; release: () => void }[] = []
-  private stamps = 0
+  private lastStamp = 0
   private readonly steps: Readonly<Record<string, () => void>> = {
     allocate: () => this.allocate(),
     free: () => this.free(),
@@ -68,45 +59,58 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
     release: () => this.release(),
     stream: () => this.openOrClose(),
     observe: () => this.observe(),
+    signal: () => this.signal(),
     ...this.ownSteps(),
   }
 
-  constructor(seed: number, progress: 'eager' | 'seeded', capacityBytes: number, open: (device: TestDevice) => P) {
+  constructor(seed: number, progress: Progress, open: (device: TestDevice) => P, granularityBytes = 256 * KiB) {
     this.random = new Random(seed)
-    this.device = new TestDevice({ capacityBytes, granularityBytes: 256 * KiB, progress, seed })
-    this.shadow = new ShadowOrder(this.device)
+    this.driver = new ObservedDriver({ capacityBytes: CAPACITY_BYTES, granularityBytes, progress, seed })
+    this.device = new TestDevice(this.driver)
     this.pool = open(this.device)
-    this.compare = new Module(this.device.context, this.device.defaultStream, PTX).kernel('compare_stamp')
+    this.stamps = new Stamps(new Module(this.device.context, this.device.defaultStream, STAMP_PTX))
     this.streams = [this.device.defaultStream, this.device.createStream(), this.device.createStream()]
+    this.events = Array.from({ length: EVENTS }, (_, index) => {
+      const event = new Event(this.device.context)
+      event.record(this.streams[index % this.streams.length])
+      return event
+    })
+  }
+
+  /** grants of memory that another stream used last */
+  get takeovers(): number {
+    return this.driver.oracle.takeovers
   }
 
   /** Steps beside the common ones. */
   protected abstract ownSteps(): Readonly<Record<string, () => void>>
-  /** What to ask for next. */
+  /** The next request. */
   protected abstract request(): { bytes: number; alignment?: number }
-  /** A request got nothing: asserts that there was nothing. */
+  /** Asserts, after a refused request, that no memory was left for it. */
   protected abstract ranOut(bytes: number, alignment: number): void
-  /** All is given back: asserts that everything can be had again. */
+  /** Asserts, with no buffer held, that the pool can hand out all of its memory. */
   protected abstract finish(): void
 
   run(steps: number, phases: readonly Weights[]): void {
-    corruptions.length = 0
+    forgetDamage()
     for (let step = 0; step < steps; step++) {
       const name = this.pick(phases[Math.floor((step * 2 * phases.length) / steps) % phases.length])
       this.note(name)
       this.steps[name]()
       if (step % CHECK_EVERY === 0) this.check()
-      assert.deepEqual(corruptions, [], `at step ${step}`)
+      assertNoDamage()
     }
     this.note('ended')
-    for (const held of this.held) if (!held.buffer.stream.closed) this.compareStamp(held, held.buffer.stream)
+    for (const held of this.held) if (!held.buffer.stream.closed) this.compare(held, held.buffer.stream)
     for (const { release } of this.holds.splice(0)) release()
     this.device.context.activate().cuCtxSynchronize()
-    assert.deepEqual(corruptions, [])
+    assertNoDamage()
+    this.letGo(this.held)
     for (const { buffer } of this.held.splice(0)) buffer.free()
     this.check()
     this.finish()
-    assert.deepEqual(this.pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    const { lostBuffers, lostBytes } = this.pool.close()
+    assert.deepEqual([lostBuffers, lostBytes], [0, 0])
     assert.equal(this.device.freeBytes(), this.device.totalBytes)
   }
 
@@ -118,22 +122,22 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
     return this.streams[this.random.below(this.streams.length)]
   }
 
-  /** What was done with these buffers comes before what `stream` does next, or the pool is told of it, as always without a stream. */
+  /** Puts each use of these buffers before the next work of `stream`, or announces it. Without a stream it announces all. */
   protected settleUses(all: readonly Held[], stream: Stream | undefined): void {
     for (const held of all) for (const user of [...held.silent]) this.orderOrAnnounce(held, user, stream)
   }
 
-  /** Buffers that the pool took back in `stream`'s order. */
+  /** The program no longer holds these buffers. */
   protected forget(all: readonly Held[]): void {
     for (const held of all) this.held.splice(this.held.indexOf(held), 1)
   }
 
-  /** To be called before the pool takes buffers back. */
+  /** The oracle must know of a free before the pool makes use of it. */
   protected letGo(all: readonly Held[]): void {
-    for (const { buffer, bytes, uses } of all) this.shadow.free({ ptr: buffer.ptr, end: buffer.ptr + bytes }, uses)
+    for (const { buffer } of all) this.driver.oracle.free(buffer.ptr)
   }
 
-  private check(): void {
+  protected check(): void {
     this.pool.check()
     const { liveBuffers, requestedBytes, allocations, frees } = this.pool.stats()
     const requested = this.held.reduce((sum, { bytes }) => sum + bytes, 0)
@@ -158,8 +162,8 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
       return
     }
     assert.deepEqual([buffer.ptr % (alignment ?? 256), buffer.byteLength], [0, bytes])
-    this.shadow.grant({ ptr: buffer.ptr, end: buffer.ptr + bytes }, stream)
-    const held: Held = { buffer, bytes, uses: [], silent: new Set(), stamp: 0 }
+    this.driver.oracle.grant(buffer.ptr, buffer.ptr + bytes, this.driver.queueOf(stream.handle))
+    const held: Held = { buffer, bytes, others: new Set(), silent: new Set(), stamp: 0 }
     this.fill(held, stream)
     this.held.push(held)
   }
@@ -172,22 +176,35 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
     const on = own.closed || this.random.below(4) > 0 ? own : this.anyStream()
     if (on !== own) this.order(own, on)
     this.settleUses([held], on)
-    if (!on.closed && this.random.below(2) === 0) this.compareStamp(held, on)
+    if (!on.closed && this.random.below(2) === 0) this.compare(held, on)
     this.letGo([held])
     this.forget([held])
-    if (on === own && this.random.below(2) === 0) buffer.free()
-    else buffer.free(on)
+    this.giveBack(buffer, on)
     assert.throws(() => buffer.free(), PoolError)
   }
 
-  /** Another stream reads a buffer, in order. */
+  /** Frees a buffer in the order of a stream, in any way that the pool has. */
+  protected giveBack(buffer: DeviceBuffer, on: Stream): void {
+    if (on === buffer.stream && this.random.below(2) === 0) buffer.free()
+    else buffer.free(on)
+  }
+
+  /** Another stream reads a buffer, and at times writes it, in order. */
   private useElsewhere(): void {
     const held = this.held[this.random.below(this.held.length)]
     const other = this.anyStream()
     if (held === undefined || held.buffer.stream.closed || held.buffer.stream === other) return
-    this.order(held.buffer.stream, other)
-    this.compareStamp(held, other)
+    const own = held.buffer.stream
+    this.order(own, other)
+    this.compare(held, other)
     held.silent.add(other)
+    const users = [...held.others].filter(stream => stream !== other)
+    held.others.add(other)
+    if (this.random.below(3) === 0 && users.every(stream => !stream.closed)) {
+      for (const stream of users) this.order(stream, other)
+      this.fill(held, other)
+      this.order(other, own)
+    }
     if (this.random.below(2) === 0) this.announce(held, other)
   }
 
@@ -211,23 +228,39 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
     }
   }
 
-  /** The user looks at streams, which moves the clocks. */
+  /** The user looks at streams and events, which moves the clocks. */
   private observe(): void {
     const stream = this.anyStream()
-    if (this.random.below(4) === 0) stream.synchronize()
-    else stream.query()
+    const choice = this.random.below(6)
+    if (choice === 0 && this.random.below(4) === 0) this.device.clocks.synchronize()
+    else if (choice === 0) stream.synchronize()
+    else if (choice < 3) stream.query()
+    else {
+      using event = new Event(this.device.context)
+      event.record(stream)
+      if (choice === 3) event.query()
+      if (choice === 4) event.synchronize()
+    }
+  }
+
+  /** Order between streams that belongs to no buffer, over events that last. */
+  private signal(): void {
+    const event = this.events[this.random.below(EVENTS)]
+    const choice = this.random.below(16)
+    if (choice < 6) event.record(this.anyStream())
+    else if (choice < 13) this.anyStream().wait(event)
+    else if (choice < 15) event.query()
+    else event.synchronize()
   }
 
   private fill(held: Held, stream: Stream): void {
-    held.stamp = ++this.stamps
-    const driver = this.device.context.activate()
-    driver.cuMemsetD32Async(held.buffer.ptr, held.stamp, Math.floor(held.bytes / 4), stream.handle)
-    held.uses.push(this.shadow.use(stream))
+    held.stamp = ++this.lastStamp
+    // Every word: a stamp of some words would miss most of a buffer that overlaps.
+    this.device.context.activate().cuMemsetD32Async(held.buffer.ptr, held.stamp, held.bytes >> 2, stream.handle)
   }
 
-  private compareStamp(held: Held, stream: Stream): void {
-    this.compare.launch({ grid: 1, block: 1, stream }, held.buffer, Math.floor(held.bytes / 4), held.stamp)
-    held.uses.push(this.shadow.use(stream))
+  private compare(held: Held, stream: Stream): void {
+    this.stamps.compare(held.buffer, held.bytes, held.stamp, stream)
   }
 
   private order(earlier: Stream, later: Stream): void {
@@ -245,5 +278,16 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
   private announce(held: Held, stream: Stream): void {
     held.buffer.recordUse(stream)
     held.silent.delete(stream)
+  }
+}
+
+/** Whether a program fails as it should on a broken pool. */
+export function isCaught(run: () => void): boolean {
+  try {
+    run()
+    return false
+  } catch (error) {
+    if (![WrongGrant, CudaError, assert.AssertionError].some(kind => error instanceof kind)) throw error
+    return true
   }
 }
