@@ -5,15 +5,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { loadKoffi } from '../../libraries/koffi.js'
-import { Clocks } from '../../order/clocks.js'
-import { Stream } from '../../order/stream.js'
-import { MOST_WORKERS } from '../../threads/thread-registry.js'
 import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
-import type { TransferredBuffer } from '../transferred-buffer.js'
-import { PoolServerGroup } from './pool-server-group.js'
-import type { SharedPool } from './shared-pool.js'
-import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   poolSuite(`shared by threads, ${backing}`, () => {
