@@ -19,11 +19,11 @@ interface Block {
 interface Mark {
   readonly entry: number
   readonly span: Span
-  /** the blocks below it */
+  /** the entries below it */
   readonly blocks: readonly Block[]
 }
 
-/** A stack beside a list of its blocks, which are compared after each step; every handle and mark ever made is kept. */
+/** A stack beside a list of its blocks, compared after each step. It keeps every handle and mark ever made. */
 class Shadowed {
   readonly bump: Bump
   blocks: Block[] = []
@@ -38,7 +38,7 @@ class Shadowed {
     this.bump = new Bump(start, limit)
   }
 
-  /** Whether there was room. */
+  /** Takes a block if there is room; returns whether there was. */
   take(bytes: number, alignUnits = 1): boolean {
     const { bump } = this
     const units = Math.ceil(bytes / UNIT_BYTES)
@@ -69,7 +69,7 @@ class Shadowed {
     this.marks.push({ entry: last, span: this.bump.spanOf(last), blocks: [...this.blocks] })
   }
 
-  /** Drops to a mark if it still holds, and says whether it did. */
+  /** Drops to a mark if the mark still holds; returns whether it did. */
   rewind(mark: Mark): boolean {
     const { bump } = this
     const holds = mark.entry <= mark.span.last
@@ -122,7 +122,7 @@ class Shadowed {
   }
 }
 
-test('blocks follow each other, and what does not fit changes nothing', () => {
+test('blocks follow each other, and a block that does not fit changes nothing', () => {
   const stack = new Shadowed(3, 13)
   for (const [bytes, fits] of [
     [1, true],
@@ -173,7 +173,7 @@ test('the limit can rise', () => {
   bump.check()
 })
 
-test('more entries than there was room for at first', () => {
+test('the stack takes more entries than it had room for at first', () => {
   const stack = new Shadowed(0, 10_000)
   for (let count = 0; count < 5000; count++) assert.equal(stack.take(1 + (count % 300), count % 7 === 0 ? 2 : 1), true)
   stack.check()

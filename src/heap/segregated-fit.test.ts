@@ -13,7 +13,7 @@ function newHeap(units: number, state: 'free' | 'absent' = 'free'): SegregatedFi
   return heap
 }
 
-/** Allocates as the pool does: the record comes back without a state, and gets one. */
+/** Allocates as the pool does, which sets the state of the record. */
 function take(heap: SegregatedFit, units: number, key = 0, alignUnits = 1): number {
   const record = heap.allocate(units, alignUnits, key)
   if (record !== 0) heap.records.setState(record, State.live)
@@ -22,7 +22,7 @@ function take(heap: SegregatedFit, units: number, key = 0, alignUnits = 1): numb
 const offsetOf = (heap: SegregatedFit, record: number) => heap.records.words[record * Stride.words + Word.offset]
 const unitsOf = (heap: SegregatedFit, record: number) => heap.records.words[record * Stride.words + Word.units]
 
-/** Everything came back when the whole range can be had in one piece. */
+/** All blocks came back if the whole range can be allocated as one. */
 function assertPristine(heap: SegregatedFit): void {
   heap.check()
   const whole = take(heap, heap.totalUnits)
@@ -48,7 +48,7 @@ test('a freed block is taken again at the lowest address, and neighbours merge',
   assertPristine(heap)
 })
 
-test('two freed quarters serve a half, not a half and one', () => {
+test('two freed quarters serve a half, but not a half and one', () => {
   const heap = newHeap(4096)
   const quarters = [take(heap, 1024), take(heap, 1024), take(heap, 1024), take(heap, 1024)]
   assert.equal(take(heap, 1), 0)
@@ -61,7 +61,7 @@ test('two freed quarters serve a half, not a half and one', () => {
   assertPristine(heap)
 })
 
-test('no false out of memory: the only fitting block lies deep in the bin of the request', () => {
+test("a search goes deep into the request's bin before it declares a miss", () => {
   const heap = newHeap(1 << 20)
   const sizes = [1055, ...Array.from({ length: 40 }, (_, index) => 1024 + (index % 30))]
   const blocks: number[] = []
@@ -117,7 +117,7 @@ test('a block that depends on nothing takes over the dependency of its neighbour
   assert.equal(take(heap, 1, 1), 0)
 })
 
-test('aligned blocks', () => {
+test('aligned blocks begin at a multiple of their alignment', () => {
   const heap = newHeap(8192)
   take(heap, 3)
   const aligned = take(heap, 5, 0, 1024)
@@ -128,12 +128,12 @@ test('aligned blocks', () => {
   assert.equal(offsetOf(small, exact), 0, 'a block that fits only where it lies is found')
 })
 
-/** Blocks of one key are admitted, besides those that depend on nothing. */
+/** Admits blocks of one key, and blocks without a dependency. */
 function only(key: number): Float64Array {
   return new Float64Array(key + 1).fill(Infinity, key)
 }
 
-/** Gives memory to the granules of the best run and takes it. */
+/** Gives memory to the granules of the best run, and takes the run. */
 function map(heap: SegregatedFit, units: number, key: number, granuleUnits: number): number {
   const run = heap.findRun(units, only(key), granuleUnits)
   if (run === null) return 0
@@ -170,7 +170,7 @@ test('a run ends with a free block when that needs less memory', () => {
   heap.free(low, 0, 0)
 })
 
-test('new memory beside a block of another stream is not lost to it', () => {
+test("new memory beside another stream's block stays usable for its stream", () => {
   const heap = newHeap(100, 'absent')
   const block = map(heap, 10, 1, 10)
   heap.free(block, 1, 1)
@@ -178,7 +178,7 @@ test('new memory beside a block of another stream is not lost to it', () => {
   heap.check()
 })
 
-test('a spent record gives its block to another', () => {
+test('a spent record gives its block to another record', () => {
   const heap = newHeap(10)
   const block = take(heap, 4)
   const { words } = heap.records
@@ -294,7 +294,7 @@ test(`random programs against a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} 
   for (const [what, count] of Object.entries(counts)) assert.ok(count > 10, `${what}: ${count}`)
 })
 
-/** Takes the memory of one whole idle granule away, as recycling does. */
+/** Takes the memory of one idle granule away, as recycling does. */
 function unmapOne(heap: SegregatedFit, mapped: Uint8Array, granuleUnits: number): number {
   for (let sizeClass = heap.nextClass(0, 0); sizeClass !== -1; sizeClass = heap.nextClass(0, sizeClass + 1)) {
     for (let block = heap.head(0, sizeClass); block !== 0; block = heap.records.words[block * Stride.words + 6]) {
