@@ -22,10 +22,13 @@ export type Policy = (typeof POLICIES)[number]
 export interface Percentiles {
   /** median */
   readonly p50: number
+  /** 90th percentile */
   readonly p90: number
+  /** 99th percentile */
   readonly p99: number
   /** 99.9th percentile */
   readonly p999: number
+  /** the longest */
   readonly max: number
 }
 
@@ -35,8 +38,9 @@ export interface Latency extends Percentiles {
   readonly clockNs: number
   /** how many passes were timed */
   readonly runs: number
-  /** calls that the pool's stream caches served, and all other calls; null for a policy without a cache */
+  /** calls that the pool's stream caches served; null for a policy without a cache */
   readonly hits: Percentiles | null
+  /** all other calls; null for a policy without a cache */
   readonly misses: Percentiles | null
 }
 
@@ -56,6 +60,7 @@ export interface ReplayFailure {
 
 /** The replay of one policy; a figure that a policy does not have is null. */
 export interface ReplayRun {
+  /** the policy that was replayed */
   readonly policy: Policy
   /** most requested bytes live at once: no policy can do with less memory */
   readonly peakRequestedBytes: number
@@ -67,13 +72,15 @@ export interface ReplayRun {
   readonly overhead: number | null
   /** 1 − peakGrantedBytes / peakReservedBytes, each peak at its own time */
   readonly externalFragmentation: number | null
-  /** 1 − granted / reserved bytes at the reserved peak, and the mean of this over time */
+  /** 1 − granted / reserved bytes at the reserved peak */
   readonly fragmentationAtPeak: number | null
+  /** the mean of 1 − granted / reserved bytes over time */
   readonly fragmentationMean: number | null
   /** largest free block / all free memory, after the event with the reserved peak */
   readonly contiguity: number | null
   /** allocations that the policy could not serve */
   readonly failures: number
+  /** the first of the failures; null without failures */
   readonly firstFailure: ReplayFailure | null
   /** how often the pool made one stream wait for another stream's memory */
   readonly insertedWaits: number | null
@@ -105,8 +112,10 @@ export interface ReplayReport {
     readonly recordedPeakReservedBytes: number | null
     readonly allocations: number
   }
+  /** the device that the trace was replayed on */
   readonly device: { readonly name: string; readonly simulated: boolean }
   /** events of a stream after which its modelled work completes, 'never', or null on a GPU, where work is real */
   readonly lag: number | 'never' | null
+  /** one entry for each policy, in the order of the option `policies` */
   readonly runs: readonly ReplayRun[]
 }

@@ -217,6 +217,10 @@ export class DriverPool extends StreamOrderedPool {
     return encodePointer({ driverBytes, poolId: this.id, byteLength: buffer.byteLength, offset })
   }
 
+  /**
+   * Counters. Live and reserved bytes are the driver's figures, for all users of the pool in this process; driver
+   * calls read them.
+   */
   override stats(): PoolStats {
     if (this.closed) return super.stats()
     return {

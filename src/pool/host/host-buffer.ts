@@ -18,6 +18,7 @@ export class HostBuffer implements Disposable {
 
   /** Made by host pools. `block` is the pool's own handle of the memory, with host addresses. */
   constructor(
+    /** the pool that the memory came from */
     readonly pool: HostPool,
     protected readonly block: DeviceBuffer,
   ) {}

@@ -42,6 +42,7 @@ export class LimitedPool extends Wrapper {
     this.handedOutBytes -= bytes
   }
 
+  /** The upstream's counters, with this pool's limit. */
   override stats(): PoolStats {
     return { ...super.stats(), limitBytes: this.limitBytes }
   }
