@@ -6,8 +6,8 @@ import { GiB, KiB, MiB } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { withFallback } from '../pool/wrappers/fallback.js'
+import { PATH, PTX } from './device.fixture.js'
 import type { Device } from './device.js'
-import { PATH, PTX } from './device-fixture.suite.js'
 import { openDevice, openDevices } from './open.js'
 
 describe('closing a device', () => {
@@ -141,20 +141,20 @@ describe('closing a device', () => {
   it('the simulated device shares buffers and pools within a process, and closes opened ones first', async () => {
     const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
     const device = openDevice(driver)
-    const buffer = device.createSharedBuffer(3 * MiB)
+    const buffer = device.createInterprocessBuffer(3 * MiB)
     buffer.fill(1)
-    const [other] = await Promise.all([device.openShared(PATH), buffer.share(PATH)])
+    const [other] = await Promise.all([device.importBuffer(PATH), buffer.exportTo(PATH)])
     assert.equal((await other.read())[3 * MiB - 1], 1)
     const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor', maxPoolBytes: 64 * MiB })
-    const [imported] = await Promise.all([device.openSharedPool(PATH), pool.share(PATH)])
+    const [imported] = await Promise.all([device.importPool(PATH), pool.exportTo(PATH)])
     const block = imported.importBuffer(pool.exportPointer(pool.allocate(1 * MiB)))
     block.fill(2)
     assert.throws(() => pool.close(), { name: 'PoolError', message: /have this pool open/ })
     assert.deepEqual([pool.access(device), imported.access(device)], ['readWrite', 'readWrite'])
     device.close()
     assert.deepEqual([buffer.freed, other.freed, block.freed, driver.usedBytes()], [true, true, true, 0])
-    await assert.rejects(device.openShared(PATH), { name: 'PoolError', message: /device is closed/ })
-    await assert.rejects(device.openSharedPool(PATH), { name: 'PoolError', message: /device is closed/ })
+    await assert.rejects(device.importBuffer(PATH), { name: 'PoolError', message: /device is closed/ })
+    await assert.rejects(device.importPool(PATH), { name: 'PoolError', message: /device is closed/ })
   })
 
   it('a device that closes during an open has nothing open', async () => {
@@ -162,11 +162,11 @@ describe('closing a device', () => {
     using owner = openDevice(driver)
     for (const what of ['buffer', 'pool'] as const) {
       const device = openDevice(driver)
-      const opening = what === 'buffer' ? device.openShared(PATH) : device.openSharedPool(PATH)
+      const opening = what === 'buffer' ? device.importBuffer(PATH) : device.importPool(PATH)
       const refused = assert.rejects(opening, { name: 'PoolError', message: /closed/ })
       device.close()
       const pool = owner.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-      await (what === 'buffer' ? owner.createSharedBuffer(1) : pool).share(PATH)
+      await (what === 'buffer' ? owner.createInterprocessBuffer(1) : pool).exportTo(PATH)
       await refused
       pool.close()
     }

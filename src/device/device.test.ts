@@ -5,8 +5,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, MiB } from '../base/bytes.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { PTX } from './device.fixture.js'
 import type { Device } from './device.js'
-import { PTX } from './device-fixture.suite.js'
 import { openDevice, openDevices } from './open.js'
 
 describe('a device', () => {

@@ -14,7 +14,7 @@ import {
   CU_STREAM_PER_THREAD,
   RESULT,
 } from './constants.js'
-import { refuses } from './contract/refuses.suite.js'
+import { refuses } from './contract/refuses.fixture.js'
 import type { Driver } from './driver.js'
 import { inThread, OwnerThread } from './driver-threads.worker.js'
 import { serveWaiting } from './served-drivers.js'

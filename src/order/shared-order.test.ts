@@ -58,7 +58,7 @@ describe('shared order', () => {
     assert.ok(there.waited[slot] >= late, `waited up to ${there.waited[slot]}, the free is ${late}`)
   })
 
-  it("a late free on a dead thread’s stream is covered although the stream could not be marked", () => {
+  it('a late free on a dead thread’s stream is covered although the stream could not be marked', () => {
     const { order, clocks, there } = setUp()
     const { slot } = Stream.create(there)
     clocks.slots['registry'].bury(there.slots.me)

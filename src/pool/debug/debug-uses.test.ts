@@ -5,7 +5,7 @@ import { describe, it } from 'node:test'
 import { Event } from '../../order/event.js'
 import { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { assertConsistent, TestDevice, twoDevices } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice, twoDevices } from '../pool.fixture.js'
 import { faultOf, here, lineOf, setUp, signal, viewOf } from './debug-fixture.suite.js'
 
 describe('debug mode: uses after the free', () => {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
-import { assertConsistent } from '../pool-fixture.suite.js'
+import { assertConsistent } from '../pool.fixture.js'
 import { faultOf, here, lineOf, setUp, signal, warningsOf } from './debug-fixture.suite.js'
 
 describe('debug mode: writes out of bounds', () => {

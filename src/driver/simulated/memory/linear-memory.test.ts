@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB, TiB } from '../../../base/bytes.js'
 import { CU_MEM_ATTACH_GLOBAL, CU_STREAM_NON_BLOCKING, DEVICE_ATTRIBUTE, RESULT } from '../../constants.js'
-import { refuses } from '../../contract/refuses.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
 import { openSimulated } from '../opened.fixture.js'
 
 test("managed memory is everybody's and takes nothing of a device", () => {

@@ -8,7 +8,7 @@ import {
   CU_MEM_LOCATION_TYPE_DEVICE,
   RESULT,
 } from '../../constants.js'
-import { refuses } from '../../contract/refuses.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
 import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedOptions } from '../options.js'
 

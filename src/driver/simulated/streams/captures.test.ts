@@ -10,7 +10,7 @@ import {
   CU_STREAM_NON_BLOCKING,
   RESULT,
 } from '../../constants.js'
-import { refuses } from '../../contract/refuses.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
 import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 import { ThreadState } from '../thread-state.js'
