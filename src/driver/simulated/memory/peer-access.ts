@@ -7,9 +7,9 @@ import type { SimulatedContext } from '../context.js'
 import { type PhysicalMemory, SimulatedDevice } from '../device.js'
 import { bitOf } from './access-rights.js'
 
-/** Grants of one context to another, and which devices can reach each other at all. */
+/** Grants of access between contexts, and the check that devices can reach each other. */
 export class PeerAccess {
-  /** by device: the peers whose memory it was given before, as bits */
+  /** by device: bits of the peers with memory to which it was given access before */
   private readonly acquainted: number[] = []
 
   constructor(
@@ -17,18 +17,19 @@ export class PeerAccess {
     private readonly possible: boolean,
   ) {}
 
+  /** Whether `device` can be given access to memory of `peer`. */
   canAccess(device: SimulatedDevice, peer: SimulatedDevice): boolean {
     return this.possible && device !== peer
   }
 
-  /** Refuses where `device` has no way to `memory`. */
+  /** Refuses the call if `device` can never access `memory`. */
   checkWay(device: SimulatedDevice, memory: PhysicalMemory): void {
     if (!(memory instanceof SimulatedDevice) || memory === device || this.canAccess(device, memory)) return
     const fact = `device ${device.ordinal} cannot reach memory of ${memory.name}`
     throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_DEVICE, fact)
   }
 
-  /** Lets `context` reach the ordinary allocations of `peer`, those to come too. */
+  /** Gives `context` access to the linear memory of `peer`, present and future. */
   enable(context: SimulatedContext, peer: SimulatedContext): void {
     if (peer === context)
       throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'a context is no peer of its own')
@@ -40,7 +41,7 @@ export class PeerAccess {
     peer.access.devices |= bit
   }
 
-  /** Whether `device` meets another device's memory for the first time, which costs more than later. */
+  /** Whether `device` gets access to another device for the first time, which costs more. Remembers the answer. */
   isFirstMeeting(device: SimulatedDevice, memory: SimulatedDevice): boolean {
     const known = this.acquainted[device.ordinal] ?? 0
     this.acquainted[device.ordinal] = known | bitOf(memory)

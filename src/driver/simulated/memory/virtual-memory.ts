@@ -12,6 +12,7 @@ import type { PeerAccess } from './peer-access.js'
 import { Mapping, PhysicalAllocation, Reservation } from './reservation.js'
 import type { Shareables } from './shareable.js'
 
+/** Physical memory by handle, and the mappings in reserved ranges. */
 export class VirtualMemory {
   private readonly handles = new HandleTable<PhysicalAllocation>(0x5000_0000)
 
@@ -105,7 +106,7 @@ export class VirtualMemory {
     }
   }
 
-  /** For all of `devices` or for none: one that has no way to some of the memory voids the others. */
+  /** Sets access for all of `devices`, or for none if one of them can never access some of the memory. */
   setAccess(ptr: number, bytes: number, devices: readonly SimulatedDevice[], flags: number): void {
     if (devices.length === 0)
       throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the list of devices is empty')
