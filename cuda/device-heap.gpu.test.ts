@@ -53,7 +53,7 @@ function launch(module: Module, name: string, threads: number, ...args: readonly
 const run = (name: string, threads: number, ...args: readonly KernelArgument[]) =>
   launch(trials, name, threads, ...args)
 
-/** A fresh heap over `bytes` of the region, of which `mappedBytes` are there. */
+/** A fresh heap over `bytes` of the region; `mappedBytes` of them are mapped. */
 function makeHeap(bytes = REGION_BYTES, mappedBytes = bytes): HeapGeometry {
   const geometry = heapGeometry(bytes)
   const { superblocksAt, reserved, slotMask } = geometry

@@ -24,14 +24,20 @@ import { SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
+import { ClosablePool } from '../src/pool/closable-pool.js'
+import { AddressLookup } from '../src/pool/shared/address-lookup.js'
+import { BlockOwnership } from '../src/pool/shared/block-ownership.js'
+import { LockedHeaps } from '../src/pool/shared/locked-heaps.js'
 import { RemoteFrees } from '../src/pool/shared/remote-frees.js'
-import { ServerWatch } from '../src/pool/shared/server-watch.js'
+import { ServerClient } from '../src/pool/shared/server-client.js'
+import { ServerLiveness } from '../src/pool/shared/server-liveness.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
+import { SharedReport } from '../src/pool/shared/shared-report.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
 import { ThreadCaches } from '../src/pool/shared/thread-caches.js'
-import { Bell } from '../src/threads/bell.js'
 import { BiasedLock } from '../src/threads/biased-lock.js'
+import { Doorbell } from '../src/threads/doorbell.js'
 import { RequestChannel } from '../src/threads/request-channel.js'
 import { RobustLock } from '../src/threads/robust-lock.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
@@ -49,8 +55,14 @@ const BLOCKS = 96
 const ARENA_PART = 64 * KiB
 /** All that a thread runs of a shared pool; the pool server has a thread, and classes, of its own. */
 const CLASSES = [
+  ClosablePool,
   SharedPool,
   SharedBlockPool,
+  BlockOwnership,
+  AddressLookup,
+  LockedHeaps,
+  ServerClient,
+  SharedReport,
   ThreadCache,
   StreamCaches,
   BiasedLock,
@@ -62,8 +74,8 @@ const CLASSES = [
   RecordTable,
   RobustLock,
   RequestChannel,
-  Bell,
-  ServerWatch,
+  Doorbell,
+  ServerLiveness,
 ]
 
 interface System {
@@ -88,7 +100,7 @@ const BLOCK_PROGRAMS: Readonly<Record<string, (system: System) => void>> = {
 }
 
 const ARENA: Subject<SharedArenaPool> = {
-  classes: [SharedArenaPool, ArenaState, SharedBump, SharedEpochs],
+  classes: [ClosablePool, SharedArenaPool, ArenaState, SharedBump, SharedEpochs],
   open: device => device.createArenaPool({ bytes: 4 * ARENA_PART, shared: true }),
   prepare: system => {
     const {

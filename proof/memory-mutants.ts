@@ -3,7 +3,7 @@
 import { Double, type RecordTable, State, Word } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
-import { GranuleUses } from '../src/pool/backing/granule-uses.js'
+import { GranuleLastUses } from '../src/pool/backing/granule-last-uses.js'
 import { CachingPool } from '../src/pool/caching/caching-pool.js'
 import { CrossStreamReuse } from '../src/pool/caching/cross-stream.js'
 import { Deferred, type Use } from '../src/pool/caching/deferred.js'
@@ -191,16 +191,16 @@ export const MEMORY_MUTANTS = {
   },
   'a granule remembers its last use': {
     broken: 'memory is unmapped though its last use is not known complete',
-    break: () => replace(GranuleUses.prototype, 'isSettled', () => () => true),
+    break: () => replace(GranuleLastUses.prototype, 'isSettled', () => () => true),
   },
   'a granule of several streams is nobody’s': {
     broken: 'of a granule that several streams used the last free counts',
     break: () =>
       replace(
-        GranuleUses.prototype,
+        GranuleLastUses.prototype,
         'noteFree',
         original =>
-          function (this: GranuleUses, records: RecordTable, record: number, key: number, stamp: number): void {
+          function (this: GranuleLastUses, records: RecordTable, record: number, key: number, stamp: number): void {
             this.keys.fill(0)
             original.call(this, records, record, key, stamp)
           },

@@ -7,7 +7,7 @@ import { CudaError } from '../src/base/errors.js'
 import { RESULT } from '../src/driver/constants.js'
 import type { KernelArguments, LaunchShape } from '../src/driver/driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import type { ThreadState } from '../src/driver/simulated/remote/thread-state.js'
+import type { ThreadState } from '../src/driver/simulated/thread-state.js'
 import { CallOrder, type CapturedWork, type Point, pointOf, type Queue } from './call-order.js'
 import { Oracle } from './oracle.js'
 

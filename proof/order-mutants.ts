@@ -3,9 +3,11 @@
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import { Clocks, type VectorTime } from '../src/order/clocks.js'
 import { Event } from '../src/order/event.js'
-import { firstOf } from '../src/order/known-order.js'
+import type { OrderedStream } from '../src/order/ordered-stream.js'
 import { Life } from '../src/order/shared-order.js'
 import { Stream } from '../src/order/stream.js'
+import { StreamRegistry } from '../src/order/stream-registry.js'
+import { firstOf } from '../src/order/vector-clocks.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 export const ORDER_MUTANTS = {
@@ -22,7 +24,7 @@ export const ORDER_MUTANTS = {
             late.set(this, slots)
             if (slots.has(slot)) this.marked[slot]++
             slots.add(slot)
-            const vectorTime = this['vectorTimeOf'](slot)
+            const vectorTime = this.vectorTimeOf(slot)
             vectorTime[slot]++
             return vectorTime
           },
@@ -51,7 +53,7 @@ export const ORDER_MUTANTS = {
         () =>
           function (this: Stream): void {
             this.context.activate().cuStreamSynchronize(this.handle)
-            const vectorTime = this.clocks['vectorTimeOf'](this.slot)
+            const vectorTime = this.clocks.vectorTimeOf(this.slot)
             vectorTime[this.slot]++
             this.clocks.learn(vectorTime, true)
           },
@@ -84,7 +86,7 @@ export const ORDER_MUTANTS = {
           function (this: Event, stream: Stream): void {
             const recorded = this['vectorTime']
             const slot = recordedOn.get(this)
-            const row = slot === undefined ? recorded : this['clocks']!['vectorTimeOf'](slot)
+            const row = slot === undefined ? recorded : this['clocks']!.vectorTimeOf(slot)
             this['vectorTime'] = recorded.map((stamp, other) => (other === slot ? stamp : Math.max(stamp, row[other])))
             original.call(this, stream)
             this['vectorTime'] = recorded
@@ -113,7 +115,7 @@ export const ORDER_MUTANTS = {
               (best, stamp, slot) => (stamp > 0 && this.marked[slot] === stamp ? slot : best),
               -1,
             )
-            if (own !== -1 && own !== later) original.call(this, own, this['vectorTimeOf'](later))
+            if (own !== -1 && own !== later) original.call(this, own, this.vectorTimeOf(later))
           },
       ),
   },
@@ -140,7 +142,7 @@ export const ORDER_MUTANTS = {
         'order',
         () =>
           function (this: Clocks, later: number, earlier: number): boolean {
-            this.follow(later, this['vectorTimeOf'](earlier))
+            this.follow(later, this.vectorTimeOf(earlier))
             return true
           },
       ),
@@ -173,11 +175,11 @@ export const ORDER_MUTANTS = {
     broken: 'the slot of a closed stream serves the next one at once',
     break: () =>
       replacePrivate(
-        Clocks.prototype,
+        StreamRegistry.prototype,
         'reclaim',
         () =>
-          function (this: Clocks): void {
-            const { lives } = this['state']
+          function (this: StreamRegistry): void {
+            const { lives } = this['clocks'].state
             for (const [slot, life] of lives.entries()) if (life === Life.retired) lives[slot] = Life.free
           },
       ),
@@ -186,12 +188,12 @@ export const ORDER_MUTANTS = {
     broken: 'the clock of a slot that is used again starts at zero',
     break: () =>
       replace(
-        Clocks.prototype,
+        StreamRegistry.prototype,
         'open',
         original =>
-          function (this: Clocks, stream: Stream): number {
+          function (this: StreamRegistry, stream: OrderedStream): number {
             const slot = original.call(this, stream)
-            this.marked[slot] = 0
+            this['clocks'].marked[slot] = 0
             return slot
           },
       ),

@@ -25,6 +25,7 @@ import { CentralHeap } from '../src/pool/caching/central-heap.js'
 import { Deferred } from '../src/pool/caching/deferred.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
+import { ClosablePool } from '../src/pool/closable-pool.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
 import { CUTS } from './cut-points.js'
 import { CAPACITY_BYTES, close, cutAtEach, MOST_POINTS, type Subject, System } from './cut-system.js'
@@ -36,7 +37,7 @@ const BLOCK_BYTES = 4 * KiB
 const ARENA_BYTES = 64 * KiB
 
 const CACHING: Subject<CachingPool> = {
-  classes: [CachingPool, StreamCaches, CentralHeap, FreeMemory, SegregatedFit, RecordTable],
+  classes: [ClosablePool, CachingPool, StreamCaches, CentralHeap, FreeMemory, SegregatedFit, RecordTable],
   open: device => device.createPool({ maxPoolBytes: 64 * MiB }),
   prepare: ({ pool }) => {
     pool.trimTo(0)
@@ -61,7 +62,7 @@ const CACHING: Subject<CachingPool> = {
 }
 
 const ARENA: Subject<ArenaPool> = {
-  classes: [ArenaPool, ArenaAllocation, Bump, Epochs, GrowableRange],
+  classes: [ClosablePool, ArenaPool, ArenaAllocation, Bump, Epochs, GrowableRange],
   open: device => device.createArenaPool({ bytes: 2 * MiB, maxBytes: CAPACITY_BYTES / 2 }),
   prepare: system => {
     const {
@@ -111,7 +112,7 @@ const ARENA: Subject<ArenaPool> = {
 }
 
 const BLOCK: Subject<BlockPool> = {
-  classes: [BlockPool, BlockRings, Ring, FixedBlock, Deferred, Slabs],
+  classes: [ClosablePool, BlockPool, BlockRings, Ring, FixedBlock, Deferred, Slabs],
   open: device => device.createBlockPool({ blockBytes: BLOCK_BYTES, count: 6, maxCount: 12 }),
   prepare: system => {
     const {

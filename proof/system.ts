@@ -183,7 +183,7 @@ export class System<Point> {
 
   private open({ stream: name, kind }: Operation & { do: 'open' }): void {
     const { device } = this.machine
-    const { streams, suspended } = device.clocks
+    const { streams, suspended } = device.clocks.registry
     if (streams.every((stream, slot) => stream !== null || suspended.has(slot))) {
       assert.throws(() => device.createStream(), { name: 'PoolError', message: /64 streams are open/ })
       return

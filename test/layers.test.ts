@@ -43,7 +43,7 @@ const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
   'trace/replay-device.ts': 'asks a device which kind it is',
   'cli/replay.ts': 'opens a simulated device of the size that was asked for',
   'cli/features.ts': 'names functions of libcuda',
-  'cli/probe.ts': 'tells which functions of libcuda are there',
+  'cli/inspect-device.ts': 'tells which functions of libcuda are there',
 }
 
 const files = readdirSync(SOURCES, { recursive: true, encoding: 'utf8' })

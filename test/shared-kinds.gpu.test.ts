@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { Worker } from 'node:worker_threads'
 import { KiB, MiB } from '../src/base/bytes.js'
 import { openDevice } from '../src/device/open.js'
-import type { TransferredBuffer } from '../src/pool/transferred.js'
+import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
 
 test('a GPU’s other kinds of pools are used by two threads', async () => {
   const device = openDevice()

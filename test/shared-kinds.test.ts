@@ -8,7 +8,7 @@ import { KiB, MiB } from '../src/base/bytes.js'
 import { attachPool } from '../src/device/attach.js'
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
-import type { TransferredBuffer } from '../src/pool/transferred.js'
+import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
 import type { tasks } from './shared-kinds.worker.js'
 
 const threads: Worker[] = []

@@ -7,7 +7,7 @@ import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { GiB, MiB } from '../src/base/bytes.js'
 import { openDevice } from '../src/device/open.js'
-import type { TransferredBuffer } from '../src/pool/transferred.js'
+import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
 import type { FillTask } from './fill.worker.js'
 
 const THREADS = 4

@@ -9,7 +9,7 @@ import type { SharedEvent } from '../src/order/event.js'
 import type { Stream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { SharedPool } from '../src/pool/shared/shared-pool.js'
-import type { TransferredBuffer } from '../src/pool/transferred.js'
+import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
 
 let device: Device
 let pool: SharedPool

@@ -10,7 +10,7 @@ import type { SharedPoolDescriptor } from '../src/device/device.js'
 import type { SharedStream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { SharedPool } from '../src/pool/shared/shared-pool.js'
-import type { TransferredBuffer } from '../src/pool/transferred.js'
+import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
 import { cutShort } from './storm-cuts.fixture.js'
 import { newPosts, StormStreams, unlessEnded } from './storm-streams.fixture.js'
 

@@ -12,7 +12,7 @@ import { withFallback } from '../pool/wrappers/fallback.js'
 import type { Device } from './device.js'
 import { type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './open.js'
 
-/** Whether this machine has a GPU, which decides what some choices give. */
+/** Whether this machine has a GPU, which decides the outcome of some choices. */
 function hasGpu(): boolean {
   try {
     openDevice(0).close()
@@ -39,14 +39,14 @@ registerSimulatedKernel('device_test_increment', ({ args, memory }) => {
 })
 
 describe('opening a device', () => {
-  it("'simulated' needs no GPU", () => {
+  it("'simulated' opens without a GPU", () => {
     using device = openDevice('simulated')
     assert.deepEqual([device.simulated, device.ordinal, device.totalBytes], [true, 0, 140 * GiB])
     assert.match(device.name, /simulated/)
     assert.deepEqual(device.memoryInfo(), { freeBytes: 140 * GiB, totalBytes: 140 * GiB })
   })
 
-  it("a number is a GPU, and without one the error says what was tried and what to do; 'auto' falls back then", () => {
+  it("without a GPU, a number throws with a remedy, and 'auto' opens the simulated device", () => {
     if (hasGpu()) {
       for (const choice of [undefined, 0, 'auto'] as const) {
         using device = openDevice(choice)
@@ -61,12 +61,12 @@ describe('opening a device', () => {
     assert.equal(device.simulated, true)
   })
 
-  it('a number that no GPU has', () => {
+  it('a number beyond the GPUs throws NoDeviceError', () => {
     assert.throws(() => openDevice(9999), { name: 'NoDeviceError' })
     assert.throws(() => openDevice(1e20), { name: 'NoDeviceError' })
   })
 
-  it('a driver of one’s own, with several devices', () => {
+  it('a custom driver can have several devices', () => {
     const driver = new SimulatedDriver({ devices: 3, capacityBytes: 1 * GiB })
     using first = openDevice(driver)
     using third = openDevice(driver, 2)
@@ -80,7 +80,7 @@ describe('opening a device', () => {
     }
   })
 
-  it('a driver that finds no device is no device; one that fails otherwise is an error', () => {
+  it('a driver without devices is a NoDeviceError, and any other failure a CudaError', () => {
     const none = new SimulatedDriver({ faults: [{ call: 'cuInit', code: 100 }] })
     assert.throws(() => openDevice(none), { name: 'NoDeviceError', message: /finds no GPU.*openDevice\('simulated'\)/ })
     for (const call of ['cuInit', 'cuDeviceGetCount', 'cuDeviceGet', 'cuDevicePrimaryCtxRetain'] as const) {
@@ -89,7 +89,7 @@ describe('opening a device', () => {
     }
   })
 
-  it('all devices at once, on one driver', () => {
+  it('openDevices opens all devices on one driver', () => {
     const driver = new SimulatedDriver({ devices: 3 })
     const devices = openDevices(driver)
     assert.deepEqual(
@@ -104,7 +104,7 @@ describe('opening a device', () => {
     }
   })
 
-  it('all devices or none: what was opened is closed when one cannot be', () => {
+  it('openDevices opens all devices or none', () => {
     for (let nth = 1; nth <= 3; nth++) {
       const driver = new SimulatedDriver({ devices: 3, faults: [{ call: 'cuDevicePrimaryCtxRetain', nth, code: 999 }] })
       assert.throws(() => openDevices(driver), { name: 'CudaError', call: 'cuDevicePrimaryCtxRetain' })
@@ -112,14 +112,14 @@ describe('opening a device', () => {
     }
   })
 
-  it('what is no choice is refused', () => {
+  it('a bad choice is refused', () => {
     for (const choice of [-1, 0.5, Number.NaN, Infinity, 'gpu', '0', '', null, true, 1n, {}, []]) {
       assert.throws(() => openDevice(choice as DeviceChoice), { name: 'RangeError', message: /openDevice: choose/ })
       assert.throws(() => openDevices(choice as 'auto'), { name: 'RangeError', message: /openDevices: choose/ })
     }
   })
 
-  it('choices as the command line writes them', () => {
+  it('parseDeviceChoice reads the choices of the command line', () => {
     assert.deepEqual(['auto', 'simulated', '0', '12'].map(parseDeviceChoice), ['auto', 'simulated', 0, 12])
     for (const text of ['', 'gpu', '-1', '1.5', ' 0', '0x1', 'Simulated']) {
       assert.throws(() => parseDeviceChoice(text), { name: 'RangeError', message: /write auto, simulated or a number/ })
@@ -128,7 +128,7 @@ describe('opening a device', () => {
 })
 
 describe('a device', () => {
-  it('makes everything that works together', async () => {
+  it('streams, pools, modules and events of a device work together', async () => {
     using device = openDevice('simulated')
     using stream = device.createStream()
     using pool = device.createPool({ maxPoolBytes: 1 * GiB })
@@ -150,7 +150,7 @@ describe('a device', () => {
     pool.check()
   })
 
-  it('kernels take growable buffers and views over them, before and after they grew', () => {
+  it('kernels take growable buffers and their views, before and after they grew', () => {
     using device = openDevice('simulated')
     const kernel = device.loadModule(PTX).kernel('device_test_increment')
     using growable = device.createGrowableBuffer({ bytes: 1 * MiB })
@@ -210,7 +210,7 @@ describe('a device', () => {
     assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1)], [0, 0])
   })
 
-  it('reach each other’s memory once that was enabled', () => {
+  it("devices access each other's memory once that is enabled", () => {
     const [first, second] = openDevices('simulated')
     const kernel = second.loadModule(PTX).kernel('device_test_increment')
     const array = first.createPlainPool().allocateArray(Int32Array, 4)
@@ -236,7 +236,7 @@ describe('a device', () => {
     assert.throws(() => second.enablePeerAccess(first), { name: 'PoolError', message: /device is closed/ })
   })
 
-  it('that cannot reach each other, are closed or are none, are refused by name', () => {
+  it('peer access is refused by name if the devices cannot reach each other, or one is closed or no device', () => {
     const [first, second] = openDevices(new SimulatedDriver({ devices: 2, peerAccess: false }))
     assert.equal(first.canAccessPeer(second), false)
     assert.throws(() => first.enablePeerAccess(second), { name: 'PoolError', message: /device 0 cannot .*device 1/ })
@@ -251,7 +251,7 @@ describe('a device', () => {
     assert.throws(() => first.enablePeerAccess(second), { name: 'PoolError', message: /device 1 is closed/ })
   })
 
-  it('closes what a fallback on another device needed', () => {
+  it('close also closes the streams of a fallback on another device', () => {
     const driver = new SimulatedDriver({ devices: 2, capacityBytes: 64 * MiB })
     for (const order of [
       [0, 1],
@@ -270,7 +270,7 @@ describe('a device', () => {
     }
   })
 
-  it('its default stream is the legacy one', () => {
+  it('the default stream is the legacy default stream', () => {
     using device = openDevice('simulated')
     assert.equal(device.defaultStream.handle, 0)
     assert.equal(device.adoptStream(0), device.defaultStream)
@@ -278,7 +278,7 @@ describe('a device', () => {
     assert.equal(buffer.stream, device.defaultStream)
   })
 
-  it('adopts streams made elsewhere, once each, and knows them by more than their handle', () => {
+  it('a stream made elsewhere is adopted once, and recognised by more than its handle', () => {
     const driver = new SimulatedDriver()
     using device = openDevice(driver)
     const handle = driver.cuStreamCreate(1)
@@ -299,7 +299,7 @@ describe('a device', () => {
     assert.throws(() => device.adoptStream(123_456), { name: 'CudaError' })
   })
 
-  it('adopts no stream twice: neither one of its own, nor the default stream by its other handle', () => {
+  it('adopting a stream of its own, or the default stream by its other handle, returns the existing object', () => {
     using device = openDevice(new SimulatedDriver())
     const own = device.createStream()
     assert.equal(device.adoptStream(own.handle), own)
@@ -313,7 +313,7 @@ describe('a device', () => {
     assert.equal(adopted.owned, false)
   })
 
-  it('an adopted stream that was destroyed elsewhere is closed when its handle serves another one', () => {
+  it('an adopted stream that was destroyed elsewhere is closed when its handle is reused', () => {
     const driver = new SimulatedDriver({ progress: 'eager' })
     using device = openDevice(driver)
     const stream = device.adoptStream(driver.cuStreamCreate(1))
@@ -332,7 +332,7 @@ describe('a device', () => {
     assert.equal(driver.calls.get('cuStreamDestroy'), 1, 'both are left to their owners')
   })
 
-  it('refuses streams of another device', () => {
+  it('a stream of another device is refused', () => {
     const driver = new SimulatedDriver({ devices: 2 })
     using first = openDevice(driver, 0)
     using second = openDevice(driver, 1)
@@ -340,7 +340,7 @@ describe('a device', () => {
     assert.throws(() => first.adoptStream(stream.handle), { name: 'PoolError', message: /another device/ })
   })
 
-  it('a 65th stream is refused, and leaves nothing behind in the driver', () => {
+  it('a 65th stream is refused, and no stream is left in the driver', () => {
     using device = openDevice('simulated')
     const streams = Array.from({ length: 63 }, () => device.createStream())
     const made = () => device.driver.calls.get('cuStreamCreate')! - (device.driver.calls.get('cuStreamDestroy') ?? 0)
@@ -373,10 +373,10 @@ describe('a device', () => {
       assert.throws(() => pools[index].allocate(1), PoolError)
     }
     assertRefusesAll(device)
-    openDevice(driver).close() // the same driver can be opened again
+    openDevice(driver).close() // the driver can be opened again
   })
 
-  it('forgets pools that were closed before it', () => {
+  it('a device forgets pools that are closed', () => {
     using device = openDevice('simulated')
     const { pools } = device as unknown as { pools: Set<unknown> }
     for (let round = 0; round < 10; round++) {
@@ -388,7 +388,7 @@ describe('a device', () => {
     assert.ok(pools.size <= 4, `${pools.size} of 30`)
   })
 
-  it('events and modules that outlive it close, and say that it is closed', () => {
+  it('events and modules that outlive the device can be closed, and otherwise throw', () => {
     const device = openDevice('simulated')
     const event = device.createEvent()
     event.record(device.defaultStream)
@@ -401,7 +401,7 @@ describe('a device', () => {
     module.close()
   })
 
-  it('what the driver refuses to destroy is destroyed by a second close, or with the device', () => {
+  it("a second close, or the device's, destroys an object that the driver refused to destroy", () => {
     const makers = [
       ['cuStreamDestroy', (device: Device) => device.createStream()],
       ['cuEventDestroy', (device: Device) => device.createEvent()],
@@ -427,7 +427,7 @@ describe('a device', () => {
     }
   })
 
-  it('a captured graph that the driver refuses to destroy is destroyed with the device', () => {
+  it("the device's close destroys a captured graph that the driver refused to destroy", () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)
     const stream = device.createStream()
@@ -438,7 +438,7 @@ describe('a device', () => {
     assert.equal(driver.calls.get('cuGraphDestroy'), 2)
   })
 
-  it('a close that the driver refuses is finished by the next one, whichever call it was', () => {
+  it('the next close finishes a close that the driver refused, at whichever call', () => {
     let refused = 0
     for (let done = false; !done; refused++) {
       const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
@@ -453,7 +453,7 @@ describe('a device', () => {
       const before = callsOf(driver)
       driver.failCall({ call: '*', nth: refused + 1, code: 999 })
       try {
-        device.close() // some refusals are no reason to throw
+        device.close() // some refusals do not throw
         done = callsOf(driver) - before <= refused
       } catch (error) {
         assert.equal((error as Error).name, 'CudaError')
@@ -465,7 +465,7 @@ describe('a device', () => {
     assert.ok(refused > 20, `${refused} calls`)
   })
 
-  it('closes after its pools were closed, and with reads under way', { timeout: 5000 }, async () => {
+  it('a device closes after its pools were closed, and during reads', { timeout: 5000 }, async () => {
     const device = openDevice('simulated')
     const pool = device.createPool()
     const buffer = pool.allocate(100 * KiB)
@@ -478,41 +478,41 @@ describe('a device', () => {
     assert.equal(calls.get('cuMemHostUnregister'), calls.get('cuMemHostRegister'))
   })
 
-  it('shares memory and pools within one process on the simulated device, and closes what was opened first', async () => {
+  it('the simulated device shares buffers and pools within a process, and closes opened ones first', async () => {
     const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
     const device = openDevice(driver)
-    const buffer = device.createSharedBuffer(3 * MiB)
+    const buffer = device.createInterprocessBuffer(3 * MiB)
     buffer.fill(1)
-    const [other] = await Promise.all([device.openShared(PATH), buffer.share(PATH)])
+    const [other] = await Promise.all([device.importBuffer(PATH), buffer.exportTo(PATH)])
     assert.equal((await other.read())[3 * MiB - 1], 1)
     const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor', maxPoolBytes: 64 * MiB })
-    const [imported] = await Promise.all([device.openSharedPool(PATH), pool.share(PATH)])
+    const [imported] = await Promise.all([device.importPool(PATH), pool.exportTo(PATH)])
     const block = imported.importBuffer(pool.exportPointer(pool.allocate(1 * MiB)))
     block.fill(2)
     assert.throws(() => pool.close(), { name: 'PoolError', message: /have this pool open/ })
     assert.deepEqual([pool.access(device), imported.access(device)], ['readWrite', 'readWrite'])
     device.close()
     assert.deepEqual([buffer.freed, other.freed, block.freed, driver.usedBytes()], [true, true, true, 0])
-    await assert.rejects(device.openShared(PATH), { name: 'PoolError', message: /device is closed/ })
-    await assert.rejects(device.openSharedPool(PATH), { name: 'PoolError', message: /device is closed/ })
+    await assert.rejects(device.importBuffer(PATH), { name: 'PoolError', message: /device is closed/ })
+    await assert.rejects(device.importPool(PATH), { name: 'PoolError', message: /device is closed/ })
   })
 
-  it('a device that closes while it waits for something to open has nothing open', async () => {
+  it('a device that closes during an open has nothing open', async () => {
     const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
     using owner = openDevice(driver)
     for (const what of ['buffer', 'pool'] as const) {
       const device = openDevice(driver)
-      const opening = what === 'buffer' ? device.openShared(PATH) : device.openSharedPool(PATH)
+      const opening = what === 'buffer' ? device.importBuffer(PATH) : device.importPool(PATH)
       const refused = assert.rejects(opening, { name: 'PoolError', message: /closed/ })
       device.close()
       const pool = owner.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-      await (what === 'buffer' ? owner.createSharedBuffer(1) : pool).share(PATH)
+      await (what === 'buffer' ? owner.createInterprocessBuffer(1) : pool).exportTo(PATH)
       await refused
       pool.close()
     }
   })
 
-  it('a device that was lost says why at each call, and closes quietly', () => {
+  it('each call on a lost device throws with the cause, and close does not throw', () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)
     const stream = device.createStream()
@@ -528,7 +528,7 @@ describe('a device', () => {
     assert.throws(() => device.createStream(), { name: 'PoolError', message: /device is closed/ })
   })
 
-  it('a fault that is met only at the close is thrown there, and the next close is quiet', () => {
+  it('a fault found by close is thrown there, and the next close does not throw', () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)
     const buffer = device.createPool().allocate(4)
@@ -539,8 +539,8 @@ describe('a device', () => {
   })
 })
 
-describe('pools of one stream', () => {
-  it('are the same for the same stream, allocate on it, and share nothing', () => {
+describe('the pool of one stream', () => {
+  it('it is the same for the same stream, allocates on it, and shares no memory', () => {
     using device = openDevice('simulated')
     const [a, b] = [device.createStream(), device.createStream()]
     const pool = device.poolFor(a, { maxPoolBytes: 8 * MiB })
@@ -552,7 +552,7 @@ describe('pools of one stream', () => {
     assert.deepEqual([pool.stats().liveBuffers, device.poolFor(b).stats().liveBuffers], [1, 0])
   })
 
-  it('are closed with the stream, which gives their memory back', () => {
+  it("the stream's close closes it, and gives its memory back", () => {
     const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
     using device = openDevice(driver)
     for (const stream of [device.createStream(), device.adoptStream(driver.cuStreamCreate(1))]) {
@@ -569,7 +569,7 @@ describe('pools of one stream', () => {
     }
   })
 
-  it('take options at the first call only, and can be closed before their stream', () => {
+  it('only the first call takes options, and the pool can be closed before its stream', () => {
     using device = openDevice('simulated')
     const stream = device.createStream()
     const pool = device.poolFor(stream)
@@ -582,7 +582,7 @@ describe('pools of one stream', () => {
     assert.equal(next.closed, true)
   })
 
-  it('refuse what is no open stream of the device, and options that are wrong', () => {
+  it('anything but an open stream of the device is refused, and so are bad options', () => {
     using device = openDevice('simulated')
     using other = openDevice('simulated')
     const closed = device.createStream()
@@ -597,7 +597,7 @@ describe('pools of one stream', () => {
     device.poolFor(stream, { maxPoolBytes: 4 * MiB }).allocate(1)
   })
 
-  it('that the driver will not close are closed by a second close of the stream, which leaves nothing behind', () => {
+  it('a second close of the stream finishes a refused close, and leaves nothing behind', () => {
     for (let nth = 1; nth < 12; nth++) {
       const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
       const device = openDevice(driver)
@@ -620,7 +620,7 @@ describe('pools of one stream', () => {
 })
 
 describe('a stream with a pool of its own', () => {
-  it('stays open while another stream is captured, since the pool cannot be closed then', () => {
+  it('its stream stays open while another stream is captured, since the pool cannot be closed then', () => {
     const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
     const device = openDevice(driver)
     const captured = device.createStream()
@@ -647,11 +647,11 @@ describe('host pools of a device', () => {
     const device = openDevice(driver)
     driver.failCall({ call: 'cuMemAlloc', code: 999 })
     assert.throws(() => device.createBlockPool({ blockBytes: 64 * KiB, count: 4, shared: true }), { name: 'CudaError' })
-    device.close() // refuses while a pool server has it attached
+    device.close() // throws while a pool server has the device attached
     assert.equal(driver.usedBytes(), 0)
   })
 
-  it('are closed with it, and their arrays stay', () => {
+  it('host pools are closed with the device, and their arrays stay readable', () => {
     const device = openDevice('simulated')
     const pool = device.createHostPool({ maxPoolBytes: 32 * MiB, shared: true })
     const held = pool.allocateArray(Float64Array, 1000)
@@ -667,7 +667,7 @@ describe('host pools of a device', () => {
   })
 })
 
-/** Pools of a size that is given when they are made. */
+/** Pools with memory allocated in advance. */
 function fixedPools(device: Device) {
   return [
     device.createArenaPool({ bytes: 4 * MiB }),
@@ -701,7 +701,7 @@ describe('captures on a device', () => {
     return { device, pool: device.createPool(), stream: device.createStream() }
   }
 
-  it('make a graph of what a function submits, which can be launched again and again', () => {
+  it('a capture makes a graph of the submitted work, which can be launched again and again', () => {
     const { device, pool, stream } = setUp()
     const input = pool.allocate(1024, stream)
     let output = input
@@ -721,7 +721,7 @@ describe('captures on a device', () => {
     assert.throws(() => graph.launch(stream), PoolError)
   })
 
-  it('leave nothing when the function throws, or is asynchronous', () => {
+  it('a capture leaves nothing behind if the function throws or is asynchronous', () => {
     const { device, pool, stream } = setUp()
     const fails = () => {
       pool.allocate(1024, stream).free()
@@ -737,7 +737,7 @@ describe('captures on a device', () => {
     device.close()
   })
 
-  it('throw what the function throws, also where the driver refuses to end the capture, which can be ended then', () => {
+  it("the function's error is thrown, and a capture that the driver refuses to end can be aborted", () => {
     const driver = new SimulatedDriver({ progress: 'eager' })
     const device = openDevice(driver)
     const stream = device.createStream()
@@ -755,7 +755,7 @@ describe('captures on a device', () => {
     device.close()
   })
 
-  it('refuse what is no stream of the device, no function or no mode', () => {
+  it('a bad stream, function or mode is refused', () => {
     const { device, stream } = setUp()
     const work = () => assert.fail('it should not run')
     assert.throws(() => device.capture({} as Stream, work), TypeError)
@@ -770,7 +770,7 @@ describe('captures on a device', () => {
     assert.throws(() => device.capture(stream, work), PoolError)
   })
 
-  it('are ended by the close of the device, begun or launched', () => {
+  it("the device's close ends begun captures and launched graphs", () => {
     const { device, pool, stream } = setUp()
     const other = device.createStream()
     const graph = device.capture(other, () => pool.allocate(1024, other).fill(1))

@@ -1,5 +1,5 @@
-// Threads for the tests of shared drivers: one that opens simulated drivers for others, and one that does something with
-// the driver of another thread.
+// Worker threads for tests of shared drivers: OwnerThread opens simulated drivers for other threads; `inThread` runs one of
+// `tasks` in a new thread with the driver of the caller.
 
 import {
   MessageChannel,
@@ -26,7 +26,7 @@ interface Order {
   readonly done: Int32Array
 }
 
-/** A thread that opens drivers for others while its event loop is idle. */
+/** A thread that opens drivers for other threads from its event loop. */
 export class OwnerThread {
   readonly worker = new Worker(URL_HERE, { workerData: { role: 'owner' } })
 
@@ -34,7 +34,7 @@ export class OwnerThread {
     this.worker.unref()
   }
 
-  /** A driver that belongs to the thread; waits for it. */
+  /** Opens a driver in the thread, and waits for it. */
   open(options: SimulatedOptions = {}): SharedDriver {
     const { port1, port2 } = new MessageChannel()
     const done = new Int32Array(new SharedArrayBuffer(4))
@@ -47,9 +47,9 @@ export class OwnerThread {
   }
 }
 
-/** What another thread can be told to do. */
+/** The tasks of another thread, by name. */
 export const tasks = {
-  /** The code that a call without a context is refused with. */
+  /** The result code of a call without a current context. */
   contextOfItsOwn(driver: Driver): number {
     try {
       driver.cuMemAlloc(512)
@@ -59,12 +59,12 @@ export const tasks = {
     }
   },
 
-  /** Lets go of the context last. */
+  /** Releases the context after the owner has released it. */
   releaseContext(driver: Driver): void {
     driver.cuDevicePrimaryCtxRelease(0)
   },
 
-  /** Registers memory, and submits copies from and to it behind an operation that is held. */
+  /** Registers memory, and submits copies from and to it behind a held operation. */
   registerAndRead(driver: Driver, memory: SharedArrayBuffer, source: number, stream: number): void {
     driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(0))
     const host = new Uint8Array(memory, 1024, 1024)
@@ -82,7 +82,7 @@ export const tasks = {
     driver.cuMemHostUnregister(new Uint8Array(memory, 1024, 1024))
   },
 
-  /** Fills, copies and reads back over and over; returns how many bytes were wrong. */
+  /** Fills, copies and reads back `rounds` times; returns the number of wrong bytes. */
   work(driver: Driver, value: number, rounds: number): number {
     driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(0))
     const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
@@ -110,7 +110,7 @@ export const tasks = {
 
 type Task = keyof typeof tasks
 
-/** Has another thread do `task` with a driver of this one; the thread ends then. */
+/** Runs `task` in a new thread with a driver of this thread, and resolves with its result when the thread ends. */
 export function inThread(shared: SharedDriver, task: Task, ...args: readonly unknown[]): Promise<unknown> {
   const worker = new Worker(URL_HERE, { workerData: { role: 'caller', shared, task, args } })
   return new Promise((resolve, reject) => {

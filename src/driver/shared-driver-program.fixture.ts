@@ -1,5 +1,5 @@
-// A program that uses the driver of another thread, and shares its own, and then has nothing left to do; run by
-// shared-driver.test.ts.
+// A program that uses the driver of another thread, shares a driver of its own, and then must exit. shared-driver.test.ts
+// runs it.
 
 import { inThread, OwnerThread } from './driver-threads.worker.js'
 import { connectDriver, shareDriver } from './shared-driver.js'

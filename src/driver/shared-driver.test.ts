@@ -14,8 +14,8 @@ import {
   CU_STREAM_PER_THREAD,
   RESULT,
 } from './constants.js'
+import { refuses } from './contract/refuses.suite.js'
 import type { Driver } from './driver.js'
-import { refuses } from './driver.suite.js'
 import { inThread, OwnerThread } from './driver-threads.worker.js'
 import { serveWaiting } from './served-drivers.js'
 import { connectDriver, type SharedDriver, shareDriver } from './shared-driver.js'

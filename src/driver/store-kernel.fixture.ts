@@ -1,4 +1,4 @@
-// A kernel for the suite of drivers, and what it does on the simulated device: known in the thread that opens that.
+// A kernel for the contract tests: its PTX, and its function on a simulated device, registered in the importing thread.
 
 import { registerSimulatedKernel } from './simulated-kernels.js'
 

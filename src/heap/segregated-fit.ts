@@ -10,7 +10,7 @@
 
 import { assert } from '../base/assert.js'
 import { Region } from '../base/region.js'
-import { checkHeap } from './check.js'
+import { type CheckedHeap, checkHeap } from './check.js'
 import { type Admission, type FreeRun, FreeRunSearch } from './free-run.js'
 import { Ranges } from './ranges.js'
 import { Double, type RecordTable, State, Stride, Word } from './records.js'
@@ -35,7 +35,7 @@ const enum Total {
   words,
 }
 
-export class SegregatedFit {
+export class SegregatedFit implements CheckedHeap {
   /** free units that still depend on work, by key; index 0 counts the ones that do not */
   unitsByKey: Float64Array
   /** the first record of each range of this heap, in address order within it */

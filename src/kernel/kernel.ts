@@ -5,7 +5,6 @@ import { type Context, unreachable } from '../driver/context.js'
 import type { KernelArguments } from '../driver/driver.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import { type Extent, type Extents, LaunchLimits } from './launch-limits.js'
-import type { Module } from './module.js'
 import type { KernelParameter, KernelSignature } from './ptx.js'
 
 /** How to launch. */
@@ -54,6 +53,13 @@ export interface DevicePointer {
 /** What may be passed for a parameter: device memory, a number, or the bytes of a structure passed by value. */
 export type KernelArgument = DevicePointer | number | Uint8Array
 
+/** The code that a kernel is part of: a `Module`. */
+export interface LoadedCode {
+  readonly context: Context
+  /** The driver's handle. Throws PoolError, in the name of `call`, for code that was unloaded. */
+  openHandle(call: string): number
+}
+
 /** A function that runs on the device. Made by `module.kernel(name)`. */
 export class Kernel {
   private readonly bytes: Uint8Array
@@ -69,7 +75,7 @@ export class Kernel {
   private allowedSharedBytes = -1
 
   constructor(
-    private readonly module: Module,
+    private readonly module: LoadedCode,
     readonly signature: KernelSignature,
     private readonly handle: number,
     private readonly defaultStream: Stream,

@@ -4,7 +4,7 @@ import type { Context } from '../driver/context.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type DeclaredKernel, declaredAs } from './declarations.js'
-import { Kernel } from './kernel.js'
+import { Kernel, type LoadedCode } from './kernel.js'
 import { type KernelSignature, kernelsOf } from './ptx.js'
 
 /** What a compiler has made of source code. */
@@ -22,7 +22,7 @@ export interface CompiledCode {
 }
 
 /** Device code that is loaded. Made by the device: `device.loadModule(ptx)`, `device.compileKernels(source)`. */
-export class Module implements Disposable {
+export class Module implements LoadedCode, Disposable {
   /** warnings of the compiler; empty for PTX */
   readonly log: string
   private handle: number

@@ -246,7 +246,7 @@ describe('a capture', () => {
       }
       driver.clearFaults()
       if (a.capture !== null) a.abortCapture()
-      assert.deepEqual([a.capture, b.capture, clocks.captures.size, clocks.suspended.size], [null, null, 0, 0])
+      assert.deepEqual([a.capture, b.capture, clocks.captures.size, clocks.registry.suspended.size], [null, null, 0, 0])
       assert.equal(made || clocks.graphs.size === 0, true)
       assert.equal(driver.cuStreamIsCapturing(a.handle), false, `call ${nth}`)
       fill(6, b)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { CudaError, PoolError } from '../base/errors.js'
-import { type Clocks, type Mark, MOST_STREAMS } from './clocks.js'
+import { type Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
 import { TestOrder } from './order.fixture.js'
 import type { Stream } from './stream.js'
@@ -271,7 +271,7 @@ describe('clocks', () => {
     signal(order, a, b)
     order.driver.failCall({ call: 'cuEventRecord', code: 999 })
     assert.throws(() => order.clocks.mark(b.slot), CudaError)
-    const { marks } = order.clocks as unknown as { marks: Mark[][] }
+    const marks = order.clocks['watcher']['marks']
     while (marks[b.slot].length > 0) order.clocks.waitForMark(marks[b.slot][0])
     assert.equal(order.clocks.completed[b.slot], 64)
     assert.ok(order.clocks.completed[a.slot] < stamp)

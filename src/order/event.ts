@@ -3,10 +3,10 @@ import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { Capture } from './capture.js'
 import type { Clocks, VectorTime } from './clocks.js'
-import { firstOf } from './known-order.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
-import { checkIsStream, type Stream } from './stream.js'
+import { checkIsStream, type Stream, type Waitable } from './stream.js'
+import { firstOf } from './vector-clocks.js'
 
 /** What another thread needs to take an event over; made by `event.transfer()`. */
 export interface SharedEvent {
@@ -17,9 +17,12 @@ export interface SharedEvent {
 }
 
 /** A point in the work of a stream that the host or another stream can wait for. */
-export class Event implements Disposable {
+export class Event implements Waitable, Disposable {
   private handle: number
-  /** the clocks of the last record's stream, or of the capture it was part of, and the vector time of that mark; null before the first */
+  /**
+   * the clocks of the last record's stream, or of the capture it was part of, and the vector time of that mark; null
+   * before the first
+   */
   private clocks: Clocks | Capture | null = null
   private vectorTime: VectorTime = []
   private transferred = false
@@ -41,9 +44,9 @@ export class Event implements Disposable {
   }
 
   /**
-   * Hands the event over, as it was recorded last: the descriptor is sent to another thread that has the device attached,
-   * where `device.adoptEvent(descriptor)` makes an event of it, once. Using it here afterwards is an error. Throws PoolError
-   * for one that was never recorded, or in a capture.
+   * Hands the event over, as it was recorded last: the descriptor is sent to another thread that has the device
+   * attached, where `device.adoptEvent(descriptor)` makes an event of it, once. Using it here afterwards is an error.
+   * Throws PoolError for one that was never recorded, or in a capture.
    */
   transfer(): SharedEvent {
     const handle = this.recordedHandle('transfer')
@@ -100,7 +103,10 @@ export class Event implements Disposable {
     await untilDone(() => this.query())
   }
 
-  /** A second close does nothing but what the driver refused at the first, and one after the device was closed nothing at all. */
+  /**
+   * A second close does nothing but what the driver refused at the first, and one after the device was closed nothing
+   * at all.
+   */
   close(): void {
     const { handle, context } = this
     this.handle = 0

@@ -1,7 +1,7 @@
-// A GPU with clocks (GPU 0 where no other is named), for the tests that need a real one: opening it throws where there is
-// none. Work is kept pending in two ways. `hold` waits for the test to open a gate, a word of host memory that the kernel
-// reads, so that a test decides what is pending and no time is measured. `spin` lasts for a given time, for tests in which
-// the host itself waits.
+// A GPU with clocks (GPU 0 where no other is named), for the tests that need a real one: opening it throws where
+// there is none. Work is kept pending in two ways. `hold` waits for the test to open a gate, a word of host memory
+// that the kernel reads, so that a test decides what is pending and no time is measured. `spin` lasts for a given
+// time, for tests in which the host itself waits.
 
 import { CU_STREAM_NON_BLOCKING } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
@@ -99,7 +99,9 @@ export class TestGpu implements Disposable {
     this.close()
   }
 
-  /** Code is loaded when it is first used, which can wait for all that runs: not while a test holds something back. */
+  /**
+   * Code is loaded when it is first used, which can wait for all that runs: not while a test holds something back.
+   */
   private warmUp(): void {
     const driver = this.context.activate()
     const ptr = driver.cuMemAlloc(256)

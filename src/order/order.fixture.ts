@@ -1,5 +1,5 @@
-// A simulated device with clocks, for the tests of this folder. Work runs as soon as its dependencies allow, so that a
-// test holds back exactly what it wants to be pending.
+// A simulated device with clocks, for the tests of this folder. Work runs as soon as its dependencies allow, so that
+// a test holds back exactly what it wants to be pending.
 
 import { Context } from '../driver/context.js'
 import type { SimulatedOptions } from '../driver/simulated/options.js'
@@ -24,7 +24,10 @@ export class TestOrder {
     return Stream.create(this.clocks)
   }
 
-  /** Lets nothing that is submitted to `stream` from now on complete, until the returned function is called or the host waits. */
+  /**
+   * Lets nothing that is submitted to `stream` from now on complete, until the returned function is called or the
+   * host waits.
+   */
   hold(stream: Stream): () => void {
     this.context.activate()
     const ticket = this.driver.holdOperation(stream.handle)

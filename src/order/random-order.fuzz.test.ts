@@ -1,5 +1,5 @@
-// Random programs over a few streams and events: whatever the clocks say comes before is asked of the driver, which knows,
-// and hardly anything that does come before may be missed.
+// Random programs over a few streams and events: whatever the clocks say comes before is asked of the driver, which
+// knows, and hardly anything that does come before may be missed.
 //
 // ORDER_FUZZ_SEED and ORDER_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 
@@ -11,7 +11,7 @@ import type { WorkPoint } from '../driver/simulated/streams/stream-queue.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
 import { TestOrder } from './order.fixture.js'
-import { Stream } from './stream.js'
+import { Stream, streamOf } from './stream.js'
 
 const SEED = Number(process.env['ORDER_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['ORDER_FUZZ_STEPS'] ?? 4000)
@@ -107,7 +107,7 @@ class Program {
   /** A stream as a thread has it. */
   private view(clocks: Clocks, stream: Stream): Stream {
     if (stream.clocks === clocks) return stream
-    const known = clocks.streamOf(stream.slot)
+    const known = streamOf(clocks, stream.slot)
     return known?.generation === stream.generation ? known : Stream.borrow(clocks, stream.share())!
   }
 

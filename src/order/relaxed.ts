@@ -1,6 +1,7 @@
-// While any thread captures in global mode, the driver refuses calls that might break a capture (an allocation, a query of
-// an event) from every thread, and the capture with it. Ours break none: whatever they touch is no part of a capture. So
-// they run in relaxed mode: while a capture that we know of is open, and around each call that is refused otherwise.
+// While any thread captures in global mode, the driver refuses calls that might break a capture (an allocation, a
+// query of an event) from every thread, and the capture with it. Ours break none: whatever they touch is no part of a
+// capture. So they run in relaxed mode: while a capture that we know of is open, and around each call that is refused
+// otherwise.
 
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { CU_STREAM_CAPTURE_MODE_RELAXED } from '../driver/constants.js'

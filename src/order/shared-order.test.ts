@@ -201,7 +201,7 @@ describe('shared order', () => {
   it('a dead thread’s stream whose end was cut short in a living thread is ended with that', () => {
     const { order, clocks, there } = setUp()
     const [stream, captured] = [Stream.create(there), Stream.create(there)]
-    there.suspend(captured)
+    there.registry.suspend(captured)
     const { me } = there.slots
     const heir = new Clocks(Context.open(order.driver, 0), clocks.share())
     clocks.slots['registry'].bury(me)

@@ -1,12 +1,12 @@
-// What lies where in the memory that holds all of a device's order. It is one shared buffer from the start, so that other
-// threads can be let in at any time; as long as there is one thread it takes no locks.
+// What lies where in the memory that holds all of a device's order. It is one shared buffer from the start, so that
+// other threads can be let in at any time; as long as there is one thread it takes no locks.
 
 import { randomBytes } from 'node:crypto'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { Region } from '../base/region.js'
 import { MOST_WORKERS, REGISTRY_WORDS } from '../threads/thread-registry.js'
-import { MOST_STREAMS } from './known-order.js'
+import { MOST_STREAMS } from './vector-clocks.js'
 
 /** Grows with each change of what lies where, or of what it means. */
 const ORDER_VERSION = 3
@@ -25,7 +25,9 @@ export const enum Life {
   /** no stream, and all work of the last one has completed */
   free = 0,
   open = 1,
-  /** about to be retired or suspended: nobody else calls the driver for it any more, and its last mark is being placed */
+  /**
+   * about to be retired or suspended: nobody else calls the driver for it any more, and its last mark is being placed
+   */
   closing = 2,
   /** captured, or kept idle by a capture: no marks, but the last one covers all that was submitted to it and run */
   suspended = 3,
@@ -60,7 +62,10 @@ function layOut(region: Region) {
     owned: region.int32(MOST_STREAMS),
     /** the driver's, of the stream that the slot has or had last; -1 for none */
     handles: region.float64(MOST_STREAMS),
-    /** the event of the last mark of the stream that was ended last, whose stamp is the clock's; it stays with the slot; 0 for none */
+    /**
+     * the event of the last mark of the stream that was ended last, whose stamp is the clock's; it stays with the
+     * slot; 0 for none
+     */
     lastEvents: region.float64(MOST_STREAMS),
     /** by thread: the events that it made and keeps for its own marks */
     eventCounts: region.int32(MOST_WORKERS + 1),

@@ -2,10 +2,10 @@ import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
-import { Capture, type CaptureMode } from './capture.js'
+import { type CapturableStream, Capture, type CaptureMode } from './capture.js'
 import type { Clocks } from './clocks.js'
-import type { Event } from './event.js'
 import type { Graph } from './graph.js'
+import { streamName } from './ordered-stream.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
 
@@ -17,12 +17,28 @@ export interface SharedStream {
   readonly generation: number
 }
 
-/** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
-export class Stream implements Disposable {
+/** What a stream can wait for: an `Event`. */
+export interface Waitable {
   readonly context: Context
-  /** its clocks; undefined for a stream that another thread can end, whose `slot` alone does not tell whether it takes work */
+  /** What is submitted to `stream` from now on starts after the last record. */
+  delay(stream: Stream): void
+}
+
+/**
+ * A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each
+ * other.
+ */
+export class Stream implements CapturableStream, Disposable {
+  readonly context: Context
+  /**
+   * its clocks; undefined for a stream that another thread can end, whose `slot` alone does not tell whether it takes
+   * work
+   */
   readonly own: Clocks | undefined
-  /** its clocks where `slot` alone tells whether it takes work; undefined for one that another thread can end, and for the per-thread default stream */
+  /**
+   * its clocks where `slot` alone tells whether it takes work; undefined for one that another thread can end, and for
+   * the per-thread default stream
+   */
   readonly trusted: Clocks | undefined
   /** the driver's handle, for any other library; a float64 from the start, so that all streams have one shape */
   readonly handle: number = Number.NaN
@@ -30,7 +46,10 @@ export class Stream implements Disposable {
   readonly generation: number
   /** index into the clocks, -1 once closed and while it is captured, as far as this thread has noticed */
   slot: number
-  /** while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run; a float64 from the start */
+  /**
+   * while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run; a float64
+   * from the start
+   */
   lastSlot = -1
   lastStamp = Number.NaN
   /** the capture that it is part of */
@@ -52,8 +71,8 @@ export class Stream implements Disposable {
     this.own = lent === undefined ? clocks : undefined
     this.trusted = lent !== undefined || handle === CU_STREAM_PER_THREAD ? undefined : clocks
     this.handle = handle
-    if (lent !== undefined) clocks.lend(this, lent.slot)
-    this.slot = lent?.slot ?? clocks.open(this)
+    if (lent !== undefined) clocks.registry.lend(this, lent.slot)
+    this.slot = lent?.slot ?? clocks.registry.open(this)
     this.generation = lent?.generation ?? clocks.slots.generationOf(this.slot)
   }
 
@@ -92,8 +111,8 @@ export class Stream implements Disposable {
   }
 
   /**
-   * Calls the driver for an open stream, or one that is captured here; no other thread ends or captures it meanwhile. Refuses,
-   * in the name of `call`, a stream of another thread where that has done so.
+   * Calls the driver for an open stream, or one that is captured here; no other thread ends or captures it meanwhile.
+   * Refuses, in the name of `call`, a stream of another thread where that has done so.
    */
   submit<R>(call: string, work: (handle: number) => R): R {
     // Every thread has the default stream, which is never destroyed.
@@ -108,9 +127,9 @@ export class Stream implements Disposable {
   }
 
   /**
-   * A small descriptor, to be sent to another thread that has the device attached, where `device.adoptStream(descriptor)`
-   * makes a stream of it. It stays this one's: it is closed here, after which it refuses there. Throws PoolError for a closed
-   * or captured stream, and for the per-thread default stream.
+   * A small descriptor, to be sent to another thread that has the device attached, where
+   * `device.adoptStream(descriptor)` makes a stream of it. It stays this one's: it is closed here, after which it
+   * refuses there. Throws PoolError for a closed or captured stream, and for the per-thread default stream.
    */
   share(): SharedStream {
     this.checkOpen('share')
@@ -120,12 +139,11 @@ export class Stream implements Disposable {
   }
 
   /**
-   * Work submitted to this stream from now on starts after `event`'s last record, on whichever device that was; an event
-   * never recorded is an error. Nothing waits on the host.
+   * Work submitted to this stream from now on starts after `event`'s last record, on whichever device that was; an
+   * event never recorded is an error. Nothing waits on the host.
    */
-  wait(event: Event): void {
+  wait(event: Waitable): void {
     this.checkUsable('wait')
-    // By what it can do, since both files cannot import each other.
     if (typeof event?.delay !== 'function') {
       throw new TypeError(`wait: event must be an Event, not ${describe(event)}; record one on the stream to wait for`)
     }
@@ -142,9 +160,9 @@ export class Stream implements Disposable {
   }
 
   /**
-   * What is submitted to this stream from now on is recorded instead of run, until `endCapture`; so is work of other streams
-   * that are made to wait for it, which must be joined to it again, by an event, before the end. Memory for captured work
-   * comes from caching pools only. Throws PoolError for the default stream.
+   * What is submitted to this stream from now on is recorded instead of run, until `endCapture`; so is work of other
+   * streams that are made to wait for it, which must be joined to it again, by an event, before the end. Memory for
+   * captured work comes from caching pools only. Throws PoolError for the default stream.
    */
   beginCapture(mode: CaptureMode = 'global'): void {
     this.checkOpen('beginCapture')
@@ -162,14 +180,17 @@ export class Stream implements Disposable {
   }
 
   /**
-   * Ends the capture that began on this stream, and makes a graph of it. Throws CudaError for a capture that a call has
-   * broken or of which a stream was not joined again; nothing of it is left then.
+   * Ends the capture that began on this stream, and makes a graph of it. Throws CudaError for a capture that a call
+   * has broken or of which a stream was not joined again; nothing of it is left then.
    */
   endCapture(): Graph {
     return this.originated('endCapture').end()
   }
 
-  /** Ends the capture that began on this stream without making anything of it. Throws CudaError where the driver refuses that: do it again. */
+  /**
+   * Ends the capture that began on this stream without making anything of it. Throws CudaError where the driver
+   * refuses that: do it again.
+   */
   abortCapture(): void {
     this.originated('abortCapture').abort()
   }
@@ -211,8 +232,8 @@ export class Stream implements Disposable {
   }
 
   /**
-   * Ends the stream; work already submitted still completes. A second close does nothing but what the driver refused at the
-   * first. An adopted stream stays open for its owner.
+   * Ends the stream; work already submitted still completes. A second close does nothing but what the driver refused
+   * at the first. An adopted stream stays open for its owner.
    */
   close(): void {
     if (this.closed) {
@@ -223,19 +244,19 @@ export class Stream implements Disposable {
     const isLent = this.lent !== undefined && this.slot !== -1
     if (!isLent) this.checkOpen('close')
     this.beforeClose(this)
-    if (isLent) this.clocks.giveUp(this)
-    else this.context.giveBack(() => this.clocks.retire(this.slot))
+    if (isLent) this.clocks.registry.giveUp(this)
+    else this.context.giveBack(() => this.clocks.registry.retire(this.slot))
     this.leaveSlot()
     if (this.owned) this.context.destroy(driver => driver.cuStreamDestroy(this.handle))
   }
 
   /**
-   * For an adopted stream that was destroyed elsewhere before it was closed here, so that its handle may mean another one:
-   * nothing can be asked of it any more, and all work on the device is waited for.
+   * For an adopted stream that was destroyed elsewhere before it was closed here, so that its handle may mean another
+   * one: nothing can be asked of it any more, and all work on the device is waited for.
    */
   abandon(): void {
     this.beforeClose(this)
-    this.clocks.abandon(this.slot)
+    this.clocks.registry.abandon(this.slot)
     this.leaveSlot()
   }
 
@@ -245,14 +266,14 @@ export class Stream implements Disposable {
 
   /** For captures: this stream gets no marks until it is resumed. */
   suspend(): void {
-    this.clocks.suspend(this)
+    this.clocks.registry.suspend(this)
     this.leaveSlot()
   }
 
   /** For captures: ends `suspend`; a stream that was not suspended stays as it is. */
   resume(): void {
     if (this.slot !== -1) return
-    this.clocks.resume(this)
+    this.clocks.registry.resume(this)
     this.slot = this.lastSlot
   }
 
@@ -309,7 +330,7 @@ export class Stream implements Disposable {
   /** Another thread may have ended the stream that it lent: it is closed here, too, then. */
   private noticeEnd(): void {
     if (!this.clocks.slots.hasEnded(this.slot, this.generation)) return
-    this.clocks.forget(this)
+    this.clocks.registry.forget(this)
     this.leaveSlot()
   }
 
@@ -331,8 +352,12 @@ export function checkStreamOf(call: string, stream: unknown, clocks: Clocks): as
   if (stream.clocks !== clocks) throw new PoolError(`${call}: the stream belongs to another device; pass one of this`)
 }
 
-/** For messages: a stream by its handle; null for one that is closed. */
-export function streamName(handle: number | null): string {
-  if (handle === null) return 'a closed stream'
-  return handle <= CU_STREAM_LEGACY_DEFAULT ? 'the default stream' : `stream 0x${handle.toString(16)}`
+/** By slot: this thread's open stream, null while it is captured. */
+export function openStreams(clocks: Clocks): readonly (Stream | null)[] {
+  return clocks.streams as readonly (Stream | null)[] // only the constructor registers streams
+}
+
+/** This thread's stream in a slot, open or captured; null for none. */
+export function streamOf(clocks: Clocks, slot: number): Stream | null {
+  return clocks.streamOf(slot) as Stream | null // as above
 }

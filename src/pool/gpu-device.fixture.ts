@@ -3,7 +3,7 @@
 // that what is judged is what a kernel at that place would have seen.
 
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
-import { Staging } from '../driver/staging.js'
+import { StagingBuffers } from '../driver/staging-buffers.js'
 import type { Kernel } from '../kernel/kernel.js'
 import { Module } from '../kernel/module.js'
 import { TestGpu } from '../order/gpu.fixture.js'
@@ -170,7 +170,7 @@ export class GpuDevice extends TestGpu {
     for (const pool of this.pools) pool.close()
     this.kernels.close()
     this.context.activate().cuMemFree(this.counters)
-    Staging.of(this.context).close()
+    StagingBuffers.of(this.context).close()
     super.close()
   }
 

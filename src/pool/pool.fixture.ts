@@ -28,7 +28,7 @@ import { HostPool } from './host/host-pool.js'
 import { newSharedHost, SharedHostPool } from './host/shared-host-pool.js'
 import type { PassOptions } from './mapped/descriptor-passing.js'
 import { GrowableBuffer, type GrowableOptions } from './mapped/growable-buffer.js'
-import { type OpenOptions, SharedBuffer } from './mapped/shared-buffer.js'
+import { InterprocessBuffer, type OpenOptions } from './mapped/interprocess-buffer.js'
 import { newSharedPool } from './shared/new-shared-pool.js'
 import { PoolServer } from './shared/pool-server.js'
 import { SharedPool } from './shared/shared-pool.js'
@@ -162,15 +162,15 @@ export class TestDevice {
     return new DriverPool(this.clocks, this.defaultStream, options)
   }
 
-  createSharedBuffer(bytes: number, stream = this.defaultStream): SharedBuffer {
-    return SharedBuffer.create(this.clocks, stream, bytes)
+  createInterprocessBuffer(bytes: number, stream = this.defaultStream): InterprocessBuffer {
+    return InterprocessBuffer.create(this.clocks, stream, bytes)
   }
 
-  openShared(path: string, options: OpenOptions = {}): Promise<SharedBuffer> {
-    return SharedBuffer.open(this.clocks, this.defaultStream, path, options)
+  importBuffer(path: string, options: OpenOptions = {}): Promise<InterprocessBuffer> {
+    return InterprocessBuffer.open(this.clocks, this.defaultStream, path, options)
   }
 
-  openSharedPool(path: string, options: PassOptions = {}): Promise<ImportedPool> {
+  importPool(path: string, options: PassOptions = {}): Promise<ImportedPool> {
     return ImportedPool.open(this.clocks, this.defaultStream, path, options)
   }
 
@@ -198,7 +198,7 @@ export class TestDevice {
 /** A round of a pool server, and what it would poll for is waited for: held work goes on where the host waits. */
 export function serve(server: PoolServer): void {
   server.serve()
-  for (const { marks } of server['setAside']['requests'].values()) {
+  for (const { marks } of server['waitingRequests']['requests'].values()) {
     try {
       for (const { slot, stamp } of marks) server['clocks'].waitFor(slot, stamp)
     } catch (error) {

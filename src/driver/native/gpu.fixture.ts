@@ -1,4 +1,4 @@
-// What the tests on a real GPU have in common: opening the first device throws where there is none.
+// Helpers of the tests on a real GPU. Opening the first device throws on a machine without a GPU.
 
 import { CudaError } from '../../base/errors.js'
 import { CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE, CU_MEM_LOCATION_TYPE_DEVICE } from '../constants.js'
@@ -8,7 +8,7 @@ import { NativeDriver } from './native-driver.js'
 export const KiB = 1024
 export const MiB = 1024 * KiB
 
-/** A pool of device memory that is not shared. */
+/** Properties of a pool in device memory that is not exported. */
 export const PINNED: MemPoolProperties = {
   allocationType: CU_MEM_ALLOCATION_TYPE_PINNED,
   handleTypes: CU_MEM_HANDLE_TYPE_NONE,
@@ -25,19 +25,19 @@ export function openFirst(): NativeDriver {
   return driver
 }
 
-/** Whether `bytes` of memory are all `value`. */
+/** Whether each of `bytes` bytes from `ptr` on is `value`. */
 export function isFilled(driver: NativeDriver, ptr: number, bytes: number, value: number): boolean {
   return contents(driver, ptr, bytes).every(byte => byte === value)
 }
 
-/** `bytes` of memory. */
+/** A copy of `bytes` bytes from `ptr` on. */
 export function contents(driver: NativeDriver, ptr: number, bytes: number): Uint8Array<ArrayBuffer> {
   const host = new Uint8Array(bytes)
   driver.cuMemcpyDtoH(host, ptr)
   return host
 }
 
-/** Tells a refusal of the driver, for any reason where no code is given. */
+/** Matches a CudaError of `call`, with result `code` if one is given. */
 export function refused(call: string, code?: number): (error: Error) => boolean {
   return error => error instanceof CudaError && error.call === call && (code === undefined || error.code === code)
 }

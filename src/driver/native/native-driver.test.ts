@@ -1,125 +1,18 @@
-// What can be shown of the native driver without a GPU: how it opens, what it refuses, and how it passes numbers, over a
-// stand-in for libcuda. The real one is tested in native-driver.gpu.test.ts.
+// The native driver over a stand-in for libcuda: which numbers it refuses, and how it passes arguments and results.
+// native-driver.gpu.test.ts tests libcuda itself.
 
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { describe, test } from 'node:test'
-import { CudaError, DeviceLostError, NoDeviceError } from '../../base/errors.js'
+import { CudaError, DeviceLostError } from '../../base/errors.js'
 import { POOL_ATTRIBUTE, RESULT } from '../constants.js'
-import { type DriverFunction, type Library, openLibrary } from './library.js'
+import { BASE, FakeLibrary } from './fake-library.suite.js'
+import type { DriverFunction } from './library.js'
 import { NativeDriver } from './native-driver.js'
-import { FUNCTION_NAMES, type FunctionName, koffiPrototype } from './table.js'
 
-/** Where the stand-in claims that the driver's scratch memory lies. */
-const BASE = 0x7f00_0000_0000
-
-/** The only other handle type on Linux: a struct of 64 bytes. */
+/** CU_MEM_HANDLE_TYPE_FABRIC, the only other handle type on Linux: a struct of 64 bytes. */
 const FABRIC = 8
 
 const PINNED_ON_3 = { allocationType: 1, handleTypes: 1, locationType: 2, locationId: 3, maxBytes: 2 ** 33 + 4 }
-
-/** libcuda in JavaScript: `functions` answers the calls, and addresses in the scratch memory can be written to. */
-class FakeLibrary implements Library {
-  readonly path = 'a stand-in'
-  readonly binds: FunctionName[] = []
-  memory: DataView = new DataView(new ArrayBuffer(0))
-
-  constructor(private readonly functions: Partial<Record<FunctionName, DriverFunction>>) {}
-
-  bind(name: FunctionName): DriverFunction {
-    this.binds.push(name)
-    return this.functions[name] ?? (() => RESULT.CUDA_SUCCESS)
-  }
-
-  addressOf = (view: ArrayBufferView): number => {
-    this.memory = new DataView(view.buffer, view.byteOffset, view.byteLength)
-    return BASE
-  }
-
-  textAt = (address: number): string => `text at ${address}`
-
-  write(address: unknown, value: bigint): number {
-    this.memory.setBigUint64((address as number) - BASE, value, true)
-    return RESULT.CUDA_SUCCESS
-  }
-
-  read(address: unknown): bigint {
-    return this.memory.getBigUint64((address as number) - BASE, true)
-  }
-
-  writeInt(address: unknown, value: number): number {
-    this.memory.setInt32((address as number) - BASE, value, true)
-    return RESULT.CUDA_SUCCESS
-  }
-
-  /** `count` C ints */
-  ints(address: unknown, count: number): number[] {
-    return Array.from({ length: count }, (_, i) => this.memory.getInt32((address as number) - BASE + 4 * i, true))
-  }
-}
-
-describe('opening libcuda', () => {
-  test('names what was tried and the remedy when there is none', () => {
-    assert.throws(
-      () => openLibrary(['libcuda-absent.so.1', '/absent/libcuda.so'], 'linux', 'x64'),
-      (error: Error) =>
-        error instanceof NoDeviceError &&
-        /libcuda-absent\.so\.1, \/absent\/libcuda\.so.*install the NVIDIA driver.*'simulated'/.test(error.message),
-    )
-  })
-
-  test('says which platforms are supported', () => {
-    for (const [platform, arch] of [
-      ['darwin', 'arm64'],
-      ['win32', 'x64'],
-      ['linux', 'riscv64'],
-    ] as const) {
-      assert.throws(
-        () => openLibrary(undefined, platform, arch),
-        (error: Error) => error instanceof NoDeviceError && error.message.includes(`WSL, not on ${platform} ${arch}`),
-      )
-    }
-  })
-
-  test('does not call a library missing that is there and broken', t => {
-    const folder = mkdtempSync(join(tmpdir(), 'libcuda-'))
-    t.after(() => rmSync(folder, { recursive: true }))
-    const broken = join(folder, 'libcuda.so.1')
-    writeFileSync(broken, 'not a library')
-    for (const path of [broken, 'libc.so.6']) {
-      assert.throws(
-        () => openLibrary([path], 'linux', 'x64'),
-        (error: Error) => error instanceof CudaError && error.code === 303 && error.message.includes(path),
-      )
-    }
-  })
-
-  test('loads koffi when asked and not at import', () => {
-    const script = `
-      const loaded = () => process.report.getReport().sharedObjects.some(path => path.includes('koffi'))
-      const { NativeDriver } = await import(${JSON.stringify(new URL('./native-driver.js', import.meta.url))})
-      const { openLibrary } = await import(${JSON.stringify(new URL('./library.js', import.meta.url))})
-      const atImport = loaded()
-      try { openLibrary(['libcuda-absent.so.1'], 'linux', 'x64') } catch {}
-      console.log(JSON.stringify([typeof NativeDriver, atImport, loaded()]))`
-    const output = execFileSync(process.execPath, ['--input-type=module', '-e', script], { encoding: 'utf8' })
-    assert.deepEqual(JSON.parse(output), ['function', false, true])
-  })
-
-  test('koffi understands every row of the table', () => {
-    const koffi = createRequire(import.meta.url)('koffi') as typeof import('koffi')
-    for (const name of FUNCTION_NAMES) assert.doesNotThrow(() => koffi.proto(koffiPrototype(name)), name)
-    assert.equal(koffiPrototype('cuMemMap'), 'int cuMemMap(uint64_t, size_t, size_t, uint64_t, unsigned long long)')
-    assert.equal(
-      koffiPrototype('cuMemPoolImportFromShareableHandle'),
-      'int cuMemPoolImportFromShareableHandle(uint64_t, void *handle, int, unsigned long long)',
-    )
-  })
-})
 
 describe('the native driver', () => {
   test('looks a function up when it is called first, once', () => {

@@ -4,10 +4,10 @@
 
 import type { CudaError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'
-import { FaultLatch } from '../fault.js'
+import { StickyErrors } from '../sticky-errors.js'
 import { type CallName, COST_US, costUs } from './cost-model.js'
 import { FaultRules } from './faults.js'
-import { ThreadState } from './remote/thread-state.js'
+import { ThreadState } from './thread-state.js'
 
 const NO_CONTEXT = 0
 const NAMES = Object.keys(COST_US) as CallName[]
@@ -18,7 +18,7 @@ export const CALL = Object.fromEntries(NAMES.map((name, number) => [name, number
 
 export class CallInterceptor {
   readonly rules = new FaultRules()
-  readonly latch = new FaultLatch()
+  readonly stickyErrors = new StickyErrors()
   /** for which thread of the program the call is made; refusals belong to its current context */
   thread = new ThreadState()
   private readonly counts = new Float64Array(NAMES.length)
@@ -52,7 +52,7 @@ export class CallInterceptor {
 
   /** The error for the call under way. */
   refuse(code: number, detail = '', context = this.thread.current?.handle ?? NO_CONTEXT): CudaError {
-    return this.latch.refuse(context, NAMES[this.underWay], code, nameOf(code), detail)
+    return this.stickyErrors.refuse(context, NAMES[this.underWay], code, nameOf(code), detail)
   }
 
   get calls(): ReadonlyMap<string, number> {

@@ -1,5 +1,5 @@
 import type { PhysicalMemory, SimulatedDevice } from './device.js'
-import { type Access, bitOf } from './memory/access.js'
+import { type AccessRights, bitOf } from './memory/access-rights.js'
 import type { AddressSpace } from './memory/address-space.js'
 import { DeviceMemory } from './memory/device-memory.js'
 import { StreamGroup } from './streams/stream-queue.js'
@@ -11,7 +11,7 @@ const STRIDE = 16
 export class SimulatedContext extends StreamGroup {
   retained = 0
   /** who reaches the ordinary allocations of this context */
-  readonly access: Access
+  readonly access: AccessRights
 
   constructor(
     handle: number,

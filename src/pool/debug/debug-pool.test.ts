@@ -1,5 +1,4 @@
-// Each mistake that the debug mode is for, made and found; and programs without mistakes, of which nothing is said.
-// One file, long as the list of mistakes is, since all share one set-up and one way to judge an error and its sites.
+// Each mistake that debug mode finds, made and found, and programs without mistakes.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -39,14 +38,14 @@ function setUp(debug: true | DebugOptions = true, maxPoolBytes = 64 * MiB) {
   return { device, pool, a, b, c, poke }
 }
 
-/** `later` waits for all that was submitted to `earlier`. */
+/** Orders the next work on `later` after all work submitted to `earlier`. */
 function signal(earlier: Stream, later: Stream): void {
   using event = new Event(earlier.context)
   event.record(earlier)
   later.wait(event)
 }
 
-/** The line of this file that calls this; sites name lines of the built file, as stacks do. */
+/** The line of this file that calls this function; call sites name lines of the built file, as stacks do. */
 function here(): string {
   return /debug-pool\.test\.js:\d+/.exec(new Error().stack!.split('\n')[2])![0]
 }
@@ -71,11 +70,11 @@ async function warningsOf(action: () => unknown): Promise<string[]> {
   const warnings: string[] = []
   const note = (warning: Error) => warnings.push(`${warning.name}: ${warning.message}`)
   const listeners = process.listeners('warning')
-  process.removeAllListeners('warning') // Node's own would print them
+  process.removeAllListeners('warning') // Node's own listener would print them
   process.on('warning', note)
   try {
     await action()
-    await turn() // they are emitted a moment later
+    await turn() // warnings are emitted a moment later
   } finally {
     process.off('warning', note)
     for (const listener of listeners) process.on('warning', listener)
@@ -106,7 +105,7 @@ describe('debug mode: writes out of bounds', () => {
     })
   }
 
-  it('are found for every size and alignment at the first byte on each side, and nothing inside is', () => {
+  it('the first byte on each side is found for every size and alignment, and no write inside the buffer is reported', () => {
     const { pool, a, poke } = setUp({ redzoneBytes: 512 })
     for (const [bytes, alignment] of [
       [1, undefined],
@@ -128,7 +127,7 @@ describe('debug mode: writes out of bounds', () => {
     }
   })
 
-  it('by work that is still pending are found, since the free waits for it', () => {
+  it('a write by pending work is found, since the free waits for it', () => {
     const { device, pool, a, b, poke } = setUp()
     for (const user of [a, b]) {
       const buffer = pool.allocate(1000, a)
@@ -140,7 +139,7 @@ describe('debug mode: writes out of bounds', () => {
     }
   })
 
-  it('around what is held until the end are in the report of close, and warned of', async () => {
+  it('damage around buffers that are never freed is in the report of close, and is a warning', async () => {
     const { pool, a, poke } = setUp()
     const buffer = pool.allocate(1000, a)
     poke({ ptr: buffer.ptr + 1000 }, 0, a)
@@ -167,7 +166,7 @@ describe('debug mode: contents', () => {
     assert.ok(seen.every(byte => byte === 0x7f))
   })
 
-  it('memory that comes back is fresh again', () => {
+  it('reused memory is filled as fresh again', () => {
     const { pool, a } = setUp({ quarantineBytes: 0 })
     const first = pool.allocate(4 * KiB, a)
     const { ptr } = first
@@ -180,7 +179,7 @@ describe('debug mode: contents', () => {
 })
 
 describe('debug mode: writes after a free', () => {
-  it('are found when the memory leaves quarantine, once, with both sites', () => {
+  it('a write is found once when the memory leaves quarantine, with both call sites', () => {
     const { pool, a, poke } = setUp({ quarantineBytes: 1 * MiB })
     const place = here()
     const buffer = pool.allocate(1000, a)
@@ -197,7 +196,7 @@ describe('debug mode: writes after a free', () => {
     assert.deepEqual(pool.close().faults, [])
   })
 
-  it('are found when memory runs out, by trimTo, and at close', async () => {
+  it('a write is found when memory runs out, by trimTo, and at close', async () => {
     for (const end of ['tryAllocate', 'trimTo', 'close'] as const) {
       const { pool, a, poke } = setUp({ quarantineBytes: Infinity }, 16 * MiB)
       const buffer = pool.allocate(2 * MiB, a)
@@ -215,7 +214,7 @@ describe('debug mode: writes after a free', () => {
     }
   })
 
-  it('are found in a block larger than the whole quarantine, before it is used again, and cost the others nothing', () => {
+  it('a block larger than the quarantine is inspected before its reuse, and evicts no other block', () => {
     const { pool, a, poke } = setUp({ quarantineBytes: 1 * MiB })
     const small = pool.allocate(1000, a)
     const smallPtr = small.ptr
@@ -232,7 +231,7 @@ describe('debug mode: writes after a free', () => {
     assertConsistent(pool)
   })
 
-  it('are found in the redzones, on both sides', () => {
+  it('a write to a redzone is found, on both sides', () => {
     for (const [offset, message] of [
       [-1, /byte -1 was written, 1 before the start, after the free/],
       [-256, /byte -256 was written, 256 before the start, after the free/],
@@ -248,7 +247,7 @@ describe('debug mode: writes after a free', () => {
     }
   })
 
-  it('are not given up for a request that cannot be served', () => {
+  it('a request that cannot be served leaves the quarantine as it is', () => {
     const { pool, a } = setUp()
     pool.allocate(1 * MiB, a).free()
     const held = pool.allocate(40 * MiB, a)
@@ -258,7 +257,7 @@ describe('debug mode: writes after a free', () => {
     held.free()
   })
 
-  it('quarantine is pending memory, which is had again before memory runs out', () => {
+  it('quarantined memory counts as pending, and is reused before memory runs out', () => {
     const { pool, a, b } = setUp({ quarantineBytes: Infinity }, 16 * MiB)
     for (let count = 0; count < 3; count++) {
       pool.allocate(15 * MiB, count === 1 ? b : a).free()
@@ -273,7 +272,7 @@ describe('debug mode: writes after a free', () => {
     assertConsistent(pool)
   })
 
-  it('by a block of a stream that is closed meanwhile', () => {
+  it('a write is found in a block of a stream that was closed since', () => {
     const { device, pool, poke } = setUp({ quarantineBytes: Infinity })
     const short = device.createStream()
     const [first, second] = [pool.allocate(1000, short), pool.allocate(1000, short)]
@@ -292,7 +291,7 @@ describe('debug mode: writes after a free', () => {
 })
 
 describe('debug mode: uses after the free', () => {
-  it('name both places, whatever the use', () => {
+  it('every kind of use names both call sites', () => {
     const { pool, a, poke } = setUp()
     const other = pool.allocate(100, a)
     const place = here()
@@ -316,7 +315,7 @@ describe('debug mode: uses after the free', () => {
     buffer[Symbol.dispose]()
   })
 
-  it('of a pool that is closed are refused as ever', () => {
+  it('a use after the pool is closed throws PoolError, as without debug mode', () => {
     const { pool, a } = setUp()
     const buffer = pool.allocate(100, a)
     pool.close()
@@ -352,10 +351,10 @@ describe('debug mode: uses on another stream', () => {
       }
       const opened = setUp()
       const { a, b, pool } = opened
-      signal(a, b) // before the allocation, which says nothing of the buffer
+      signal(a, b) // before the allocation, so it does not order the buffer
       const place = here()
       const buffer = pool.allocate(100, a)
-      signal(b, a) // the wrong way round
+      signal(b, a) // the wrong direction
       const { sites } = faultOf(() => use(buffer, b, opened), 'useBeforeAllocation', /stream\.wait\(event\)/)
       assert.equal(lineOf(sites.allocatedAt), lineOf(place) + 1)
       assert.ok(lineOf((name === 'a free' ? sites.freedAt : sites.usedAt)!) > 0)
@@ -365,7 +364,7 @@ describe('debug mode: uses on another stream', () => {
     })
   }
 
-  it('must be announced, or come before the free', () => {
+  it('a use must be announced, or ordered before the free', () => {
     const good: Record<string, (buffer: DeviceBuffer, order: ReturnType<typeof setUp>) => void> = {
       announced: (buffer, { b }) => {
         buffer.recordUse(b)
@@ -411,7 +410,7 @@ describe('debug mode: uses on another stream', () => {
     buffer.free()
   })
 
-  it('the own stream is one like any other when the free is on another', () => {
+  it('the own stream is judged like any other if the free is on another stream', () => {
     const { pool, a, b } = setUp()
     const buffer = pool.allocate(100, a)
     signal(a, b)
@@ -421,7 +420,7 @@ describe('debug mode: uses on another stream', () => {
     buffer.free(b)
   })
 
-  it('work that was announced is not disturbed by the free', () => {
+  it('a free does not disturb announced work that is pending', () => {
     const { device, pool, a, b } = setUp()
     const [buffer, target] = [pool.allocate(100, a), pool.allocate(100, b)]
     buffer.fill(5)
@@ -433,7 +432,7 @@ describe('debug mode: uses on another stream', () => {
     assert.ok(target.readSync().every(byte => byte === 5))
   })
 
-  it('are not judged on streams made elsewhere, or when others order the streams', () => {
+  it('streams made elsewhere are not judged; with `order: false` no stream is', () => {
     const { device, pool, a, poke } = setUp()
     const adopted = new Stream(device.clocks, device.driver.cuStreamCreate(1), false)
     const buffer = pool.allocate(100, a)
@@ -447,7 +446,7 @@ describe('debug mode: uses on another stream', () => {
     faultOf(() => poke2(pool2.allocate(100, a2), 0, device2.defaultStream), 'useBeforeAllocation', /the default stream/)
   })
 
-  it('may be ordered by way of another device, which those before its wait alone can be', () => {
+  it('an order by way of another device counts, but only after the wait', () => {
     const [device, peer] = twoDevices()
     const pool = device.createPool({ debug: true })
     const [a, b] = [device.createStream(), device.createStream()]
@@ -468,7 +467,7 @@ describe('debug mode: uses on another stream', () => {
     later.free()
   })
 
-  it('of a stream that a capture keeps idle are judged by what came before', () => {
+  it('a stream that a capture keeps idle is judged by its order before the capture', () => {
     const { device, pool, a } = setUp()
     const blocking = new Stream(device.clocks, device.driver.cuStreamCreate(0), false)
     const buffer = pool.allocate(1000, a)
@@ -479,7 +478,7 @@ describe('debug mode: uses on another stream', () => {
     blocking.endCapture().close()
   })
 
-  it('a pool that is not stream-ordered wants the host to have seen every use complete', () => {
+  it('a pool that is not stream-ordered demands that the host has seen every use complete', () => {
     const device = new TestDevice()
     const pool = device.createPool({ debug: true, streamOrdered: false })
     const buffer = pool.allocate(100)
@@ -489,16 +488,16 @@ describe('debug mode: uses on another stream', () => {
     buffer.free()
   })
 
-  it('the checks tell the clocks nothing that the program did not do', () => {
+  it('the waits of the checks add no order that the program did not make', () => {
     const { pool, a, b, poke } = setUp()
     const held = pool.allocate(100, a)
-    pool.allocate(100, a).free() // waits for a, which the program did not
+    pool.allocate(100, a).free() // the check waits for a, the program does not
     faultOf(() => poke(held, 0, b), 'useBeforeAllocation')
   })
 })
 
 describe('debug mode: leaks', () => {
-  it('are listed with their sites by live() and close, and warned of when asked for', async () => {
+  it('live() and close list lost buffers with call sites, and warn on request', async () => {
     for (const warnOnLeak of [false, true]) {
       const { pool, a } = setUp({ warnOnLeak })
       const place = here()
@@ -523,7 +522,7 @@ describe('debug mode: leaks', () => {
     }
   })
 
-  it('by the garbage collector are warned of', async () => {
+  it('a buffer that the garbage collector takes is a warning', async () => {
     setFlagsFromString('--expose-gc')
     const collect = runInNewContext('gc') as () => void
     const { pool, a, poke } = setUp({ warnOnLeak: true })
@@ -551,7 +550,7 @@ describe('debug mode: leaks', () => {
 })
 
 describe('debug mode: sites', () => {
-  it('are remembered for one allocation in so many', () => {
+  it('call sites are remembered for one allocation in every `sites`', () => {
     const { pool, a } = setUp({ sites: 3 })
     for (let count = 0; count < 7; count++) pool.allocate(100, a)
     const known = pool.live().map(({ allocatedAt }) => allocatedAt.includes('debug-pool.test'))
@@ -564,14 +563,14 @@ describe('debug mode: sites', () => {
 })
 
 describe('debug mode: the rest of a pool', () => {
-  it('is another class, and off unless asked for', () => {
+  it('debug mode is a class of its own, and off by default', () => {
     const device = new TestDevice()
     assert.ok(device.createPool({ debug: true }) instanceof DebugPool)
     assert.ok(device.createPool({ debug: {} }) instanceof DebugPool)
     for (const options of [{}, { debug: false }]) assert.ok(!(device.createPool(options) instanceof DebugPool))
   })
 
-  it('refuses bad options by name', () => {
+  it('bad options are refused by name', () => {
     const device = new TestDevice()
     for (const [debug, kind, message] of [
       [5, 'TypeError', /debug must be true, false or an object/],
@@ -585,12 +584,12 @@ describe('debug mode: the rest of a pool', () => {
       [{ order: 1 }, 'TypeError', /order must be true or false/],
       [{ warnOnLeak: 'yes' }, 'TypeError', /warnOnLeak must be true or false/],
     ] as const) {
-      if (debug === null) continue // as undefined: not given
+      if (debug === null) continue // null stands for an option left undefined
       assert.throws(() => device.createPool({ debug: debug as never }), { name: kind, message })
     }
   })
 
-  it('frees by address, of the buffer and of nothing else', () => {
+  it('deallocate takes the address of the buffer, and no other address of its block', () => {
     const { pool, a } = setUp()
     const buffer = pool.allocate(1000, a)
     const { ptr } = buffer
@@ -603,7 +602,7 @@ describe('debug mode: the rest of a pool', () => {
     assertConsistent(pool)
   })
 
-  it('opens its memory to another device, whose work is not judged', () => {
+  it('another device can be given access, and its work is not judged', () => {
     const [home, peer] = twoDevices()
     const pool = home.createPool({ debug: true })
     const stream = peer.createStream()
@@ -619,7 +618,7 @@ describe('debug mode: the rest of a pool', () => {
     assert.equal(home.freeBytes(), home.totalBytes)
   })
 
-  it('copies from and to pinned memory are uses', () => {
+  it('copies from and to pinned memory count as uses', () => {
     const { device, pool, a } = setUp()
     const pinned = device.createHostPool().allocate(100)
     const buffer = pool.allocate(100, a)
@@ -629,7 +628,7 @@ describe('debug mode: the rest of a pool', () => {
     faultOf(() => pinned.copyTo(buffer), 'useAfterFree')
   })
 
-  it('frees on a lost device what it can no longer look at', () => {
+  it('a free on a lost device succeeds without inspecting the memory', () => {
     const { device, pool, a } = setUp()
     const buffer = pool.allocate(1000, a)
     device.driver.failCall({ call: 'cuStreamSynchronize', nth: 1, code: 700, onwards: true })
@@ -665,7 +664,7 @@ function lineOf(site: string): number {
   return Number(/debug-pool\.test\.js:(\d+)/.exec(site)?.[1])
 }
 
-/** A view of a whole buffer, as a plain object could not be. */
+/** A view of a whole buffer, built without its constructor. */
 function viewOf(buffer: DeviceBuffer): { ptr: number; noteUse(stream: Stream, call: string): void } {
   return { ptr: buffer.ptr, noteUse: (stream, call) => buffer.noteUse(stream, call) }
 }

@@ -18,15 +18,15 @@ const BYTES = 256 * KiB
 
 interface Held {
   readonly host: HostBuffer
-  /** the byte that fills it once its streams are done */
+  /** the byte that fills the buffer once its streams are done */
   stamp: number
-  /** streams with work on it that the program has not waited for */
+  /** streams with work on the buffer that the program has not waited for */
   readonly busy: Set<Stream>
 }
 
-/** A device buffer, and what it should hold in the end. */
+/** A device buffer with its expected final contents. */
 class Target {
-  /** the last byte of each piece from the beginning that was copied, and what it should be */
+  /** the last byte of each piece copied from the start, and its expected value */
   private readonly ends = new Map<number, number>()
 
   constructor(readonly buffer: DeviceBuffer) {}
@@ -35,7 +35,7 @@ class Target {
     return this.buffer.stream
   }
 
-  /** The first `bytes` get this contents. */
+  /** The first `bytes` get the contents `stamp`. */
   expect(bytes: number, stamp: number): void {
     for (const end of this.ends.keys()) if (end < bytes) this.ends.delete(end)
     this.ends.set(bytes - 1, stamp)
@@ -47,7 +47,7 @@ class Target {
   }
 }
 
-/** How often each step is taken, in parts of their sum. */
+/** Weights of the steps. */
 const OFTEN = {
   allocate: 5,
   refill: 1,
@@ -67,7 +67,7 @@ const LOTS = (Object.keys(OFTEN) as Step[]).flatMap(step => Array<Step>(OFTEN[st
 const LIMIT = 3 * MiB
 const MOST_HOLDS = 20
 
-/** A random program that keeps the rules of a user, and looks at all contents all the time. */
+/** A random program that keeps the rules for users, and verifies all contents all the time. */
 class Program {
   readonly taken = new Map<string, number>()
   private readonly random: Random
@@ -137,7 +137,7 @@ class Program {
     one.host.bytes.fill(one.stamp)
   }
 
-  /** Memory that streams still work on is left alone. */
+  /** Leaves memory alone while streams work on it. */
   private use(step: Step, target: Target): void {
     const one = this.any(this.held)
     if (one === undefined || one.busy.size > 0) return

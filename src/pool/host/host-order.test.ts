@@ -1,6 +1,6 @@
-// When host memory is given out again. A copy reads or writes it when it runs, and whoever gets memory writes it at once:
-// so what a pending copy uses must go to nobody, not even for the stream of that copy, until the host knows of its end.
-// Where a block lies says which memory was given; contents on the device say whether a copy was damaged.
+// When host memory is handed out again. A copy accesses it when it runs, and a program writes new memory at once. So
+// memory with a pending copy is handed out to no stream until the host knows the copy complete. Addresses show which
+// memory was handed out; contents on the device show whether a copy was damaged.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -23,7 +23,7 @@ function open(byThreads: boolean, limitBytes = 4 * MiB) {
   return { device, pool, stream, other, target: devicePool.allocate(BYTES, stream), devicePool }
 }
 
-/** Everything that the pool would give out without waiting, filled as a user would at once; then freed again. */
+/** Allocates everything that needs no wait, overwrites it like a program would, and frees it again. */
 function scribble(pool: HostPool, stream?: Stream): void {
   const held: HostBuffer[] = []
   const { pendingBytes, limitBytes } = pool.stats()
@@ -34,7 +34,7 @@ function scribble(pool: HostPool, stream?: Stream): void {
   }
 }
 
-/** Ways in which host memory with a pending copy to `target` is freed. */
+/** Ways to free host memory that has a pending copy to `target`. */
 const WAYS: Readonly<Record<string, (pool: HostPool, target: DeviceBuffer) => void>> = {
   'copied by copyTo': (pool, target) => {
     const host = filled(pool.allocate(BYTES))
@@ -79,7 +79,7 @@ for (const byThreads of [false, true])
   describe(`host memory under pending work${byThreads ? ', shared by threads' : ''}`, () => {
     const setUp = (limitBytes?: number) => open(byThreads, limitBytes)
     for (const [name, useAndFree] of Object.entries(WAYS)) {
-      it(`goes to nobody: ${name}`, () => {
+      it(`memory stays back: ${name}`, () => {
         const { device, pool, stream, target } = setUp()
         const release = device.hold(stream)
         useAndFree(pool, target)
@@ -94,7 +94,7 @@ for (const byThreads of [false, true])
       })
     }
 
-    it('goes to nobody, not even for the same stream', () => {
+    it('memory stays back even for the stream that uses it', () => {
       const { device, pool, stream, target } = setUp()
       const host = pool.allocate(BYTES, stream)
       const { byteOffset, buffer } = host.bytes.fill(1)
@@ -108,7 +108,7 @@ for (const byThreads of [false, true])
       assert.equal(target.readSync()[BYTES - 1], 1)
     })
 
-    it('is not written by a late copy when it is somebody else’s', () => {
+    it('a late copy does not write memory that was handed out again', () => {
       const { device, pool, stream, target } = setUp()
       target.fill(9)
       const release = device.hold(stream)
@@ -121,7 +121,7 @@ for (const byThreads of [false, true])
       for (const buffer of held) assert.deepEqual(new Set(buffer.bytes), new Set([1]))
     })
 
-    it('waits for every stream that uses it', () => {
+    it('memory stays back until every stream that uses it is done', () => {
       const { device, pool, stream, other, target, devicePool } = setUp()
       const second = devicePool.allocate(BYTES, other)
       const host = pool.allocate(BYTES)
@@ -138,7 +138,7 @@ for (const byThreads of [false, true])
       assert.deepEqual([target.readSync()[0], second.readSync()[0]], [1, 1])
     })
 
-    it('is waited for on the host when there is no other memory', () => {
+    it('the host waits for it when all other memory is in use', () => {
       const { device, pool, stream, target } = setUp(1 * MiB)
       const held = Array.from({ length: 4 }, () => pool.allocate(BYTES))
       device.hold(stream)
@@ -153,7 +153,7 @@ for (const byThreads of [false, true])
       assert.deepEqual(new Set(target.readSync()), new Set([4]))
     })
 
-    it('a new segment is taken before anything is waited for', () => {
+    it('a new segment comes before a wait', () => {
       const { device, pool, stream, target } = setUp(2 * MiB)
       const release = device.hold(stream)
       for (let count = 0; count < 8; count++) {
@@ -166,7 +166,7 @@ for (const byThreads of [false, true])
       release()
     })
 
-    it('is not forgotten when the stream is closed, nor mixed up when its slot is another’s', () => {
+    it('a use outlives its stream, and another stream with the same slot does not complete it', () => {
       const { device, pool, target, devicePool } = setUp()
       const closing = device.createStream()
       const copy = devicePool.allocate(BYTES, closing)
@@ -184,7 +184,7 @@ for (const byThreads of [false, true])
       scribble(pool)
       gate()
       assert.equal(pool.processDeferred(), 1)
-      target.copyFromSync(devicePool.allocate(BYTES, target.stream)) // any use of the driver
+      target.copyFromSync(devicePool.allocate(BYTES, target.stream)) // any driver call of the stream will do
       const seen = new Uint8Array(BYTES)
       device.context.activate().cuMemcpyDtoH(seen, copy.ptr)
       assert.deepEqual(new Set(seen), new Set([1]))
@@ -201,7 +201,7 @@ for (const byThreads of [false, true])
       ['an event', (_, event) => event.synchronize()],
     ]
     for (const [name, know] of waysToKnow) {
-      it(`is given out again at once, without a driver call: by ${name}, and whatever was submitted later`, async () => {
+      it(`it is handed out at once, without a driver call, after ${name}, even with later work submitted`, async () => {
         const { device, pool, stream, target } = setUp(64 * MiB)
         const host = pool.allocate(BYTES)
         const event = new Event(device.context)
@@ -222,7 +222,7 @@ for (const byThreads of [false, true])
       })
     }
 
-    it('an announcement counts until the free, not until it was made', () => {
+    it('an announcement covers work submitted after it, until the free', () => {
       const { device, pool, stream, target } = setUp()
       const host = pool.allocate(BYTES)
       host.bytes.fill(1)
@@ -237,7 +237,7 @@ for (const byThreads of [false, true])
       assert.deepEqual(new Set(target.readSync()), new Set([1]))
     })
 
-    it('a buffer that was used on one life is without uses in the next', () => {
+    it('a new allocation of the same block begins without uses', () => {
       const { device, pool, stream, target } = setUp(64 * MiB)
       pool.allocate(BYTES).copyTo(target)
       const host = pool.allocate(BYTES)

@@ -1,9 +1,9 @@
-// Random programs of growable buffers that share a small device, against a shadow of what their bytes should be. Fills
-// and copies run on several streams; held operations keep them pending while buffers shrink, grow again and are freed, and
-// the simulated device faults when memory is unmapped under work. Some driver calls are refused. A program ends with
-// everything given back.
+// Random programs of growable buffers that share a small device, compared with a shadow of the expected bytes. Fills
+// and copies run on several streams. Held operations keep them pending while buffers shrink, grow again and are
+// freed, and the simulated device faults when memory is unmapped under work. Some driver calls are refused. In the
+// end all memory is given back.
 //
-// POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
+// POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen a program; test names contain the seed.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -21,7 +21,7 @@ const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
 const CAPACITY = 4 * MiB
 const GRANULE = 64 * KiB
-/** the shadow's grain; lengths are multiples of it less a few bytes */
+/** bytes of a block of the shadow; lengths are a few bytes less than a multiple */
 const BLOCK = 4 * KiB
 const MOST_BUFFERS = 4
 const STREAMS = 4
@@ -29,12 +29,12 @@ const STREAMS = 4
 interface Held {
   readonly buffer: GrowableBuffer
   readonly ptr: number
-  /** by block: what it was filled with, -1 for anything */
+  /** the stamp that each block was filled with, -1 for undefined contents */
   stamps: number[]
   readonly views: DeviceArray[]
 }
 
-/** How often each step is taken, in parts of their sum. */
+/** Weights of the steps. */
 const STEP_WEIGHTS = {
   create: 4,
   free: 2,
@@ -98,7 +98,7 @@ class Program {
     this.taken.set(what, (this.taken.get(what) ?? 0) + 1)
   }
 
-  /** Runs a step; a driver call that this program has had refused may end it. */
+  /** Runs a step, which a refused driver call may end. */
   private attempt(step: () => void): void {
     try {
       step()
@@ -152,7 +152,7 @@ class Program {
       else if (error instanceof OutOfMemoryError) {
         this.note('ranOut')
         assert.ok(this.refusing || mappedBytes + freeBytes < bytes, 'there was room')
-        // It may have undone what an earlier growth could not.
+        // The call may have undone an earlier growth's leftovers.
         if (!this.refusing) assert.ok(buffer.mappedBytes <= mappedBytes && this.device.freeBytes() >= freeBytes)
       } else throw error
       return
@@ -188,14 +188,14 @@ class Program {
     held.stamps.fill(stamp, first, first + count)
   }
 
-  /** Waits for the buffer's own stream, and with it for what holds that back. */
+  /** Waits for the buffer's own stream, and for the work that holds this stream back. */
   private compare(): void {
     const held = this.anyHeld()
     const [first, count] = this.anyBlocks(held)
     if (count > 0) this.compareBlocks(held, first, count)
   }
 
-  /** Another stream reads the buffer, and nothing but the buffer waits for it. */
+  /** Another stream reads the buffer, and only the buffer waits for it. */
   private useElsewhere(): void {
     const { buffer } = this.anyHeld()
     const stream = this.anyStream()
@@ -242,7 +242,7 @@ class Program {
     assert.ok(!buffer.allocation.range.hasBeyond(buffer.byteLength))
   }
 
-  /** A stream that no buffer calls its own is closed with its work unfinished. */
+  /** Closes a stream that owns no buffer, with its work unfinished. */
   private replaceStream(): void {
     const index = this.random.below(STREAMS)
     if (this.held.some(({ buffer }) => buffer.stream === this.streams[index])) return
@@ -252,7 +252,7 @@ class Program {
     stream.close()
   }
 
-  /** A driver call of the next step will be refused; 0 is none. */
+  /** Makes a driver call of the next step fail; 0 for none. */
   private refuse(nth = this.random.logUniform(1, 20)): void {
     this.refusing = nth > 0
     this.device.driver.clearFaults()
@@ -272,7 +272,7 @@ class Program {
     }
   }
 
-  /** A few bytes less than so many blocks, always the same. */
+  /** A few bytes less than `blocks` blocks, always the same number. */
   private lengthOf(blocks: number): number {
     return Math.max(0, blocks * BLOCK - (blocks % 3))
   }

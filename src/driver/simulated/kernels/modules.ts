@@ -5,7 +5,7 @@ import type { KernelArguments, LaunchShape } from '../../driver.js'
 import { findSimulatedKernel, LaunchArguments, parsePtxEntries, type SimulatedKernel } from '../../simulated-kernels.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
-import { HandleTable } from '../memory/handle-table.js'
+import { HandleTable } from '../handle-table.js'
 import {
   blocksPerMultiprocessor,
   fitsAtOnce,

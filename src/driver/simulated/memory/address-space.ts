@@ -4,31 +4,22 @@
 // merged: new ones only come behind the last, which keeps the list sorted, and finding an owner is a binary search.
 
 import { GiB, MiB } from '../../../base/bytes.js'
-import type { SimulatedContext } from '../context.js'
 import type { PhysicalMemory } from '../device.js'
-import type { Access } from './access.js'
+import { type AccessRights, NO_DEVICE } from './access-rights.js'
 import type { DeviceContents } from './contents.js'
-import type { Reservation } from './virtual-memory.js'
+import type { Extent } from './extent.js'
+import type { Reservation } from './reservation.js'
 
 const FIRST_ADDRESS = 40 * GiB + 32 * MiB // looks like a device pointer: 0xa02000000
 const END_ADDRESS = 2 ** 47
 const LEAST_SPAN = 512
 const MOST_ALIGNMENT = 2 * MiB
 
-/** Addresses with one piece of contents behind them. */
-export interface Extent {
-  readonly base: number
-  readonly bytes: number
-  /** whose memory it is; null for host memory that is only registered */
-  readonly memory: PhysicalMemory | null
-  /** null when what was there is gone: the memory of another process that freed it first */
-  readonly contents: DeviceContents | null
-  /** where in the contents the addresses begin */
-  readonly contentsOffset: number
-  readonly access: Readonly<Access>
+/** A context: plain allocations end with the context that made them. */
+export interface RegionOwner {
+  /** the driver's number of the context */
+  readonly handle: number
 }
-
-const NOBODY: Readonly<Access> = { devices: 0 }
 
 /** A range of addresses and what stands behind it: the contents of one allocation, or a reservation's mappings. */
 export class Region implements Extent {
@@ -37,10 +28,10 @@ export class Region implements Extent {
   memory: PhysicalMemory | null = null
   contents: DeviceContents | null = null
   contentsOffset = 0
-  access: Readonly<Access> = NOBODY
+  access: Readonly<AccessRights> = NO_DEVICE
   reservation: Reservation | null = null
   /** the context of a plain allocation, which dies with it */
-  owner: SimulatedContext | null = null
+  owner: RegionOwner | null = null
 
   constructor(
     readonly base: number,
@@ -48,7 +39,12 @@ export class Region implements Extent {
   ) {}
 
   /** Puts contents behind the addresses; `access` is shared with whoever grants it. */
-  hold(memory: PhysicalMemory | null, contents: DeviceContents, access: Readonly<Access>, contentsOffset = 0): void {
+  hold(
+    memory: PhysicalMemory | null,
+    contents: DeviceContents,
+    access: Readonly<AccessRights>,
+    contentsOffset = 0,
+  ): void {
     this.memory = memory
     this.contents = contents
     this.access = access
@@ -87,7 +83,7 @@ export class AddressSpace {
     region.memory = null
     region.contents = null
     region.contentsOffset = 0
-    region.access = NOBODY
+    region.access = NO_DEVICE
     region.reservation = null
     region.owner = null
     const vacant = this.vacant.get(region.span)
@@ -109,7 +105,7 @@ export class AddressSpace {
   }
 
   /** The plain allocations of `owner`. */
-  ownedBy(owner: SimulatedContext): Region[] {
+  ownedBy(owner: RegionOwner): Region[] {
     return this.regions.filter(region => region.owner === owner)
   }
 }

@@ -2,8 +2,9 @@
 // mappings, and whatever the device must not touch stops the work with an IllegalAddress.
 
 import { IllegalAddress } from '../streams/scheduler.js'
-import type { AddressSpace, Extent } from './address-space.js'
+import type { AddressSpace } from './address-space.js'
 import type { DeviceContents } from './contents.js'
+import type { Extent } from './extent.js'
 
 /** A typed array of numbers, by its constructor. */
 export interface NumberArrayConstructor<T extends NumberArray> {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { KiB } from '../../../base/bytes.js'
 import { RESULT } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
+import { refuses } from '../../contract/refuses.suite.js'
 import { registerSimulatedKernel } from '../../simulated-kernels.js'
 import { openSimulated } from '../opened.fixture.js'
 

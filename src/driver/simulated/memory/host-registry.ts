@@ -1,10 +1,10 @@
 // Host memory that was registered (pinned): the device reads and writes it when an operation runs, not at the call. A
 // device pointer to it is made when first asked for, whatever the flags were, as with unified addressing.
 
-import { EVERY_DEVICE } from './access.js'
+import { EVERY_DEVICE } from './access-rights.js'
 import type { AddressSpace, Region } from './address-space.js'
 import { HostContents } from './host-contents.js'
-import { isSameMemory } from './same-memory.js'
+import { isSameMemory } from './shared-buffer-identity.js'
 
 interface Range {
   readonly start: number

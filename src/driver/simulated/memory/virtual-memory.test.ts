@@ -4,7 +4,7 @@ import { GiB, KiB, MiB } from '../../../base/bytes.js'
 import { CudaError, DeviceLostError } from '../../../base/errors.js'
 import { Random } from '../../../base/random.js'
 import { DEVICE_ATTRIBUTE, RESULT } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
+import { refuses } from '../../contract/refuses.suite.js'
 import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 

@@ -9,7 +9,7 @@ import {
   POOL_ATTRIBUTE,
   RESULT,
 } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
+import { refuses } from '../../contract/refuses.suite.js'
 import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedOptions } from '../options.js'
 

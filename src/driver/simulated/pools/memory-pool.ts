@@ -7,20 +7,22 @@
 // that the free completed, as the real driver does it, and that of a pool that can be shared not before the pool is
 // destroyed. Pools do not notice use after free inside a chunk, nor does a real one.
 
-import { MiB } from '../../../base/bytes.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import { costUs } from '../cost-model.js'
 import type { AddressSpace, Region } from '../memory/address-space.js'
 import type { Scheduler } from '../streams/scheduler.js'
 import type { StreamQueue } from '../streams/stream-queue.js'
-import type { ImportedPool } from './imported-pool.js'
 import { PoolAttributes } from './pool-attributes.js'
-import type { PoolPlace } from './pool-properties.js'
+import { CHUNK_BYTES, type PoolPlace } from './pool-properties.js'
 
-/** Pools grow by this, and their limits are multiples of it. */
-export const CHUNK_BYTES = 32 * MiB
 const UNIT_BYTES = 512
+
+/** A pool that imports blocks of this one: pools/imported-pool.ts. */
+export interface PoolImport {
+  /** The exporter has freed the allocation with this serial number. */
+  lose(serial: number): void
+}
 
 class Block {
   live = false
@@ -42,7 +44,7 @@ class Block {
 
 export class MemoryPool extends PoolAttributes {
   /** the pools that were made of this one by an import */
-  readonly imports = new Set<ImportedPool>()
+  readonly imports = new Set<PoolImport>()
   private destroyed = false
   private exported = 0
   private readonly live = new Map<number, Block>()

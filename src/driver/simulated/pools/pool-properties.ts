@@ -2,6 +2,7 @@
 // between processes, or on one. Managed memory takes a location as a preference only, and cannot be shared. Memory in the
 // host is at first reachable from the host alone: cuMemPoolSetAccess gives it to a device; managed memory is everybody's.
 
+import { MiB } from '../../../base/bytes.js'
 import {
   CU_MEM_ALLOCATION_TYPE_MANAGED,
   CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -15,9 +16,11 @@ import type { MemPoolProperties } from '../../driver.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { PhysicalMemory, SimulatedDevice } from '../device.js'
 import { NUMA_NODE } from '../device-attributes.js'
-import { type Access, bitOf, EVERY_DEVICE } from '../memory/access.js'
+import { type AccessRights, bitOf, EVERY_DEVICE } from '../memory/access-rights.js'
 import type { Switch } from '../options.js'
-import { CHUNK_BYTES } from './memory-pool.js'
+
+/** Pools grow by this, and their limits are multiples of it. */
+export const CHUNK_BYTES = 32 * MiB
 
 const CU_MEM_LOCATION_TYPE_NONE = 0
 
@@ -25,7 +28,7 @@ const CU_MEM_LOCATION_TYPE_NONE = 0
 export interface PoolPlace {
   readonly memory: PhysicalMemory
   readonly managed: boolean
-  readonly access: Access
+  readonly access: AccessRights
   readonly handleTypes: number
   readonly maxBytes: number
 }

@@ -2,13 +2,13 @@
 // loop, or when the thread serves them while it waits for something itself.
 
 import type { BroadcastChannel } from 'node:worker_threads'
+import { listen, openChannel, take } from '../../../threads/broadcast-channel.js'
 import { carry } from '../../../threads/carried-error.js'
-import { listen, openEnd, take } from '../../../threads/channel-end.js'
 import { hasEnded } from '../../../threads/os-thread.js'
 import { addServed } from '../../served-drivers.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
+import { ThreadState } from '../thread-state.js'
 import { type Answer, type Call, type Hello, wake } from './call-channel.js'
-import { ThreadState } from './thread-state.js'
 
 interface Caller {
   readonly end: BroadcastChannel
@@ -32,7 +32,7 @@ export class ServedDriver {
     private readonly driver: SimulatedDriver,
     name: string,
   ) {
-    this.reception = openEnd(name)
+    this.reception = openChannel(name)
     listen<Hello>(this.reception, hello => this.admit(hello))
   }
 
@@ -58,7 +58,7 @@ export class ServedDriver {
 
   private admit({ channel, mark, answered }: Hello): void {
     for (const caller of this.callers) if (hasEnded(caller.mark)) this.dismiss(caller)
-    const caller = { end: openEnd(channel), mark, answered, thread: new ThreadState() }
+    const caller = { end: openChannel(channel), mark, answered, thread: new ThreadState() }
     listen<Call>(caller.end, call => this.answer(caller, call))
     this.callers.add(caller)
     wake(answered)

@@ -10,10 +10,10 @@ import {
   CU_STREAM_NON_BLOCKING,
   RESULT,
 } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
+import { refuses } from '../../contract/refuses.suite.js'
 import { openSimulated } from '../opened.fixture.js'
-import { ThreadState } from '../remote/thread-state.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
+import { ThreadState } from '../thread-state.js'
 
 const BYTES = 512
 

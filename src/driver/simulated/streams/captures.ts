@@ -12,7 +12,7 @@ import {
 import { CALL, type CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import type { CallName } from '../cost-model.js'
-import { HandleTable } from '../memory/handle-table.js'
+import { HandleTable } from '../handle-table.js'
 import type { CapturedNode, StreamCapture, StreamGroup, StreamQueue } from './stream-queue.js'
 
 /** Refused while a capture is open that this thread may break, unless it runs in relaxed mode. */

@@ -1,5 +1,3 @@
-import type { ThreadState } from '../remote/thread-state.js'
-
 /** Why a context is dead: the result code that every call gets from now on, and what happened. */
 export interface Fault {
   readonly code: number
@@ -15,6 +13,12 @@ export interface CapturedNode {
   readonly after: readonly CapturedNode[]
 }
 
+/** The thread that began a capture; captures only ask whether two are the same. */
+export interface CapturingThread {
+  /** CUstreamCaptureMode for the unsafe calls of this thread */
+  readonly captureMode: number
+}
+
 /** Work that is recorded instead of run; the rules are in captures.ts. */
 export interface StreamCapture {
   readonly origin: StreamQueue
@@ -23,7 +27,7 @@ export interface StreamCapture {
   /** in the order of their recording */
   readonly nodes: CapturedNode[]
   /** that began it */
-  readonly thread: ThreadState
+  readonly thread: CapturingThread
   readonly streams: Set<StreamQueue>
   invalidated: boolean
   ended: boolean

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { GiB, MiB } from '../../../base/bytes.js'
 import { DeviceLostError } from '../../../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, RESULT } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
+import { refuses } from '../../contract/refuses.suite.js'
 import { openSimulated } from '../opened.fixture.js'
 import { SimulatedDriver } from '../simulated-driver.js'
 
@@ -215,7 +215,7 @@ test('one device orders its work after an event of another', () => {
   assert.equal(driver.cuStreamQuery(b), true)
 })
 
-test('the last release ends the context with its streams and plain memory', () => {
+test('the last release ends the context with its streams and linear memory', () => {
   const driver = openSimulated()
   const stream = driver.cuStreamCreate(0)
   const ptr = driver.cuMemAlloc(MiB)

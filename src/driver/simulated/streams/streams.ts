@@ -4,7 +4,7 @@
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
-import { HandleTable } from '../memory/handle-table.js'
+import { HandleTable } from '../handle-table.js'
 import type { Captures } from './captures.js'
 import type { CapturedNode, StreamCapture, StreamQueue } from './stream-queue.js'
 
