@@ -25,7 +25,7 @@ export const GRAPH_MUTANTS = {
       ),
   },
   'captured memory is used again along captured edges': {
-    broken: 'what is freed in a capture may be used by any captured stream at once',
+    broken: 'memory freed in a capture may be used by any captured stream at once',
     break: () =>
       replacePrivate(
         CaptureArena.prototype,

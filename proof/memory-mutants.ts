@@ -75,7 +75,7 @@ export const MEMORY_MUTANTS = {
       ),
   },
   'a settled deferred block has a new stamp': {
-    broken: 'a block that others used keeps the stamp of its free, though its stream waited for them later',
+    broken: 'a block that other streams used keeps the stamp of its free, though its stream waited for them later',
     break: () =>
       replacePrivate(
         Deferred.prototype,
@@ -138,7 +138,7 @@ export const MEMORY_MUTANTS = {
       ),
   },
   'a part keeps the dependency': {
-    broken: 'what is cut off a block depends on nothing',
+    broken: 'a part cut off a block depends on nothing',
     break: () =>
       replacePrivate(
         SegregatedFit.prototype,
@@ -162,8 +162,8 @@ export const MEMORY_MUTANTS = {
           },
       ),
   },
-  'cached blocks of others are asked for their stamp': {
-    broken: 'what another stream caches is taken whatever it waits for',
+  'stamps of blocks that others cache are compared': {
+    broken: 'a block that another stream caches is taken whatever it waits for',
     break: () =>
       replace(
         CrossStreamReuse.prototype,
@@ -177,8 +177,8 @@ export const MEMORY_MUTANTS = {
           },
       ),
   },
-  'blocks of the stream that gave the last one are asked for their stamp': {
-    broken: 'from the stream that gave a block before, the next one is taken whatever it waits for',
+  'stamps of blocks from the last giving stream are compared': {
+    broken: 'the next block of the stream that gave one before is taken whatever it waits for',
     break: () =>
       replace(
         StreamCaches.prototype,
@@ -190,11 +190,11 @@ export const MEMORY_MUTANTS = {
       ),
   },
   'a granule remembers its last use': {
-    broken: 'memory is unmapped though its last use is not known complete',
+    broken: 'memory is unmapped though its last use is not known to be complete',
     break: () => replace(GranuleLastUses.prototype, 'isSettled', () => () => true),
   },
-  'a granule of several streams is nobody’s': {
-    broken: 'of a granule that several streams used the last free counts',
+  'a granule of several streams belongs to none of them': {
+    broken: 'of a granule that several streams used only the last free counts',
     break: () =>
       replace(
         GranuleLastUses.prototype,

@@ -12,7 +12,7 @@ import { replace, replacePrivate } from './replace-method.js'
 
 export const ORDER_MUTANTS = {
   'stamp before record': {
-    broken: 'the clock ticks after the mark is placed: what is freed in between is covered by it',
+    broken: 'the clock ticks after the mark is placed, which then seems to cover frees in between',
     break: () => {
       const late = new WeakMap<Clocks, Set<number>>()
       return replace(
@@ -32,7 +32,7 @@ export const ORDER_MUTANTS = {
     },
   },
   'wait before publish': {
-    broken: 'what a stream waits for is written down first, and stays though the driver refuses the wait',
+    broken: "a stream's wait is written down first, and stays although the driver refuses the wait",
     break: () =>
       replace(
         Event.prototype,
@@ -45,7 +45,7 @@ export const ORDER_MUTANTS = {
       ),
   },
   'mark before synchronise': {
-    broken: 'a stream is synchronised without a mark: what is freed next counts as complete',
+    broken: 'a stream is synchronised without a mark: the next free on it counts as complete',
     break: () =>
       replace(
         Stream.prototype,
@@ -60,7 +60,7 @@ export const ORDER_MUTANTS = {
       ),
   },
   'mark before device synchronise': {
-    broken: 'the device is synchronised without marks: what is freed next counts as complete',
+    broken: 'the device is synchronised without marks: the next frees count as complete',
     break: () =>
       replace(
         Clocks.prototype,
@@ -77,7 +77,7 @@ export const ORDER_MUTANTS = {
       ),
   },
   'vector time copied at the mark': {
-    broken: 'an event passes on what its stream has come to know since the record',
+    broken: 'an event passes on knowledge that its stream got after the record',
     break: () =>
       replace(
         Event.prototype,
@@ -103,7 +103,7 @@ export const ORDER_MUTANTS = {
       ),
   },
   'order runs one way': {
-    broken: 'the stream that an event was recorded on comes to know what the one knows that waits for it',
+    broken: 'the stream of an event learns what the waiting stream knows',
     break: () =>
       replace(
         Clocks.prototype,
@@ -119,7 +119,7 @@ export const ORDER_MUTANTS = {
           },
       ),
   },
-  'an answer of no is no knowledge': {
+  'an answer of no proves nothing': {
     broken: 'a stream that was asked counts as complete, whatever the driver answered',
     break: () =>
       replace(
@@ -135,7 +135,7 @@ export const ORDER_MUTANTS = {
       ),
   },
   'inserted waits are made': {
-    broken: 'the pool notes that a stream waits for another one, and does not make it wait',
+    broken: 'the pool notes that a stream waits for another stream, and does not make it wait',
     break: () =>
       replace(
         Clocks.prototype,
@@ -161,7 +161,7 @@ export const ORDER_MUTANTS = {
       ),
   },
   'stream id recycling': {
-    broken: 'an adopted stream is known by its handle, which serves another one after it',
+    broken: 'an adopted stream is known by its handle, which later serves another stream',
     break: () =>
       replace(
         SimulatedDriver.prototype,
@@ -172,7 +172,7 @@ export const ORDER_MUTANTS = {
       ),
   },
   'a slot is used again when its work is done': {
-    broken: 'the slot of a closed stream serves the next one at once',
+    broken: 'the slot of a closed stream serves the next stream at once',
     break: () =>
       replacePrivate(
         StreamRegistry.prototype,

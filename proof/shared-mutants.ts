@@ -9,7 +9,7 @@ import { replace, replacePrivate } from './replace-method.js'
 
 export const SHARED_MUTANTS = {
   'a passed block has the key of its stream': {
-    broken: 'a block that a thread has cached for another stream keeps the key of that',
+    broken: "a block that a thread has cached for another stream keeps that stream's key",
     kind: 'shared-caching',
     break: () =>
       replace(
@@ -22,7 +22,7 @@ export const SHARED_MUTANTS = {
       ),
   },
   'a drained block keeps its stamp': {
-    broken: 'what is taken out of the cache of a thread that has ended depends on nothing',
+    broken: 'a block taken from the cache of a thread that has ended depends on nothing',
     kind: 'shared-caching',
     break: () =>
       replacePrivate(
@@ -36,7 +36,7 @@ export const SHARED_MUTANTS = {
       ),
   },
   'each announced use is waited for': {
-    broken: 'of the streams that use a block one is not waited for',
+    broken: 'one of the streams that use a block is not waited for',
     kind: 'shared-caching',
     break: () =>
       replacePrivate(

@@ -1,4 +1,4 @@
-// A thread that attaches a device of another one, for device-threads.test.ts, and does there what it is told.
+// A thread that attaches a device of another one, for device-threads.fixture.ts, and does there what it is told.
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { Random } from '../src/base/random.js'

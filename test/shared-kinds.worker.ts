@@ -1,4 +1,4 @@
-// Threads that attach pools of several kinds, for shared-kinds.test.ts and shared-kinds-storm.test.ts.
+// Threads that attach pools of several kinds, for shared-kinds.test.ts and shared-kinds.storm.test.ts.
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { KiB } from '../src/base/bytes.js'

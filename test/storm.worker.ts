@@ -1,4 +1,4 @@
-// A thread of the storm in shared-pool-storm.test.ts: takes, uses and frees buffers, its own and those of others, on its own
+// A thread of the storm in shared-pool.storm.test.ts: takes, uses and frees buffers, its own and those of others, on its own
 // streams and on borrowed ones, in calls some of which are cut short, until it is terminated or told to stop. Each 256 bytes
 // that a thread holds have its number on a map, so that an overlap is seen at once.
 

@@ -1,4 +1,4 @@
-// A thread that takes a lock over and over, and may be terminated at any moment; see robust-lock.test.ts.
+// A thread that takes a lock over and over, and may be terminated at any moment; see robust-lock.fixture.ts.
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { RobustLock } from './robust-lock.js'
