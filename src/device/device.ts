@@ -60,11 +60,15 @@ export const SHARED_VERSION = 1
 
 /** What another thread needs to use a device; made by `device.share()`, and can be sent to the thread as it is. */
 export interface SharedDevice {
+  /** layout of the shared state; other versions are refused */
   readonly version: number
   /** number of the process */
   readonly process: number
+  /** @internal */
   readonly driver: SharedDriver
+  /** the device's number */
   readonly ordinal: number
+  /** @internal */
   readonly order: SharedOrder
 }
 
@@ -78,8 +82,11 @@ const CREATES = { caching: 'createPool', block: 'createBlockPool', host: 'create
 
 /** What another thread needs to use a pool; made by `pool.share()`, and can be sent to the thread as it is. */
 export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
+/** A shared block pool for other threads: `attachPool(descriptor)` there. */
 export type SharedBlockDescriptor = SharedBlockState<SharedDevice>
+/** A shared host pool for other threads: `attachPool(descriptor)` there. */
 export type SharedHostDescriptor = SharedHostState<SharedDevice>
+/** A shared arena for other threads: `attachPool(descriptor)` there. */
 export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
 
 function checkIsDevice(call: string, other: Device): void {
@@ -99,11 +106,15 @@ interface Closable {
 
 /** One GPU, or the simulated one. */
 export class Device implements Disposable {
+  /** the driver that the device was opened with */
   readonly driver: Driver
+  /** the device's name, as the driver says it */
   readonly name: string
   /** true for a GPU in memory: nothing measured on it is a GPU's */
   readonly simulated: boolean
+  /** memory of the device, in bytes */
   readonly totalBytes: number
+  /** @internal */
   readonly clocks: Clocks
   /** the stream used where none is named: the driver's legacy default stream, so that it is ordered with other libraries' */
   readonly defaultStream: Stream
@@ -122,6 +133,7 @@ export class Device implements Disposable {
 
   /** Use `openDevice`, or `attachDevice` for one of another thread. */
   constructor(
+    /** @internal */
     readonly context: Context,
     private readonly attachedTo: SharedOrder | null = null,
   ) {
@@ -210,6 +222,7 @@ export class Device implements Disposable {
     return Event.adopt(this.clocks, shared)
   }
 
+  /** A new event, without timing. Throws PoolError if the device is closed. */
   createEvent(): Event {
     this.open('createEvent')
     return new Event(this.context)
@@ -458,6 +471,7 @@ export class Device implements Disposable {
     this.context.release()
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

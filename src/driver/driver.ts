@@ -28,7 +28,9 @@ export interface MemPoolProperties {
   readonly maxBytes: number
 }
 
+/** CUDA's driver: its own functions under their own names. `SimulatedDriver` is one; `openDevice` takes any. */
 export interface Driver {
+  /** true if no GPU is behind it */
   readonly simulated: boolean
   /** how this driver is reached, for people: the library that was opened, or the simulation and its seed */
   readonly origin: string

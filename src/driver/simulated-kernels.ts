@@ -10,11 +10,15 @@ export type { DeviceMemory }
 
 /** What a kernel gets: the shape of its launch, its arguments, and the memory of its device. */
 export interface SimulatedLaunch {
+  /** blocks in the grid and threads in a block */
   readonly shape: LaunchShape
+  /** the arguments of the launch */
   readonly args: LaunchArguments
+  /** the memory of the device */
   readonly memory: DeviceMemory
 }
 
+/** A kernel as a function: called once for each launch, for all of its threads. */
 export type SimulatedKernel = (launch: SimulatedLaunch) => void
 
 const registry = new Map<string, SimulatedKernel>()
@@ -46,6 +50,7 @@ export class LaunchArguments {
     this.offsets = [...args.offsets]
   }
 
+  /** How many arguments the launch has. */
   get count(): number {
     return this.offsets.length
   }
@@ -55,18 +60,22 @@ export class LaunchArguments {
     return Number(this.view.getBigUint64(this.offsetOf(index), true))
   }
 
+  /** An argument that is a signed number of 4 bytes. */
   int32(index: number): number {
     return this.view.getInt32(this.offsetOf(index), true)
   }
 
+  /** An argument that is an unsigned number of 4 bytes. */
   uint32(index: number): number {
     return this.view.getUint32(this.offsetOf(index), true)
   }
 
+  /** An argument that is a float of 4 bytes. */
   float32(index: number): number {
     return this.view.getFloat32(this.offsetOf(index), true)
   }
 
+  /** An argument that is a float of 8 bytes. */
   float64(index: number): number {
     return this.view.getFloat64(this.offsetOf(index), true)
   }

@@ -87,11 +87,15 @@ function superblocksAt(reserved: number): number {
   return Math.ceil((DEVICE_HEAP.byteLength + tables) / SUPERBLOCK_BYTES) * SUPERBLOCK_BYTES
 }
 
+/** Counters of a device arena. */
 export interface BumpStats {
+  /** bytes handed out */
   readonly takenBytes: number
   /** the most that was taken before a reset, or is now */
   readonly peakBytes: number
+  /** bytes that it may hand out */
   readonly limitBytes: number
+  /** requests that got null */
   readonly failures: number
 }
 
@@ -104,18 +108,27 @@ export function bumpStats(copy: Uint8Array): BumpStats {
   return { takenBytes, peakBytes, limitBytes, failures: field(DEVICE_POOL.failures) }
 }
 
+/** Counters of a device heap. */
 export interface HeapStats {
+  /** blocks handed out so far */
   readonly allocations: number
+  /** blocks freed so far */
   readonly frees: number
+  /** requests that got null */
   readonly failures: number
+  /** frees of blocks that were free already; ignored */
   readonly doubleFrees: number
+  /** frees of addresses that are no block; ignored */
   readonly invalidFrees: number
+  /** blocks handed out and not freed */
   readonly liveBlocks: number
   /** sizes rounded up to those of the classes, or to whole superblocks */
   readonly liveBytes: number
   /** of the superblocks that hold them */
   readonly usedBytes: number
+  /** most bytes of superblocks in use at once */
   readonly peakUsedBytes: number
+  /** bytes of all superblocks */
   readonly limitBytes: number
 }
 

@@ -9,9 +9,11 @@ import type { DevicePointer } from './kernel.js'
  * that grows in place (`device.createGrowableBuffer`) it can grow between launches.
  */
 export interface DeviceRegion extends DevicePointer {
+  /** size of the memory in bytes */
   readonly byteLength: number
   /** what it can grow to */
   readonly capacityBytes?: number
+  /** Makes the memory larger at the same address; only of growable buffers. */
   grow?(bytes: number): void
   /** told after work on another stream that uses the memory */
   recordUse?(stream: Stream): void

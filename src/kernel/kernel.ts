@@ -24,6 +24,7 @@ export interface LaunchOptions {
 
 /** How much of a kernel a device runs at the same time. */
 export interface Occupancy {
+  /** blocks that run on a multiprocessor at the same time */
   readonly blocksPerMultiprocessor: number
   /** blocks on the whole device: the largest grid of a cooperative launch */
   readonly blocks: number
@@ -43,7 +44,9 @@ export interface KernelResources {
 
 /** Device memory as a kernel argument: any buffer or array. */
 export interface DevicePointer {
+  /** address on the device */
   readonly ptr: number
+  /** @internal */
   readonly context?: Context
   /** whether kernels of another context can use the memory; where this is missing they cannot */
   reachableFrom?(context: Context): boolean
@@ -70,6 +73,7 @@ export class Kernel {
 
   constructor(
     private readonly module: Module,
+    /** @internal */
     readonly signature: KernelSignature,
     private readonly handle: number,
     private readonly defaultStream: Stream,

@@ -32,6 +32,7 @@ export class Module implements Disposable {
 
   /** Throws FormatError for text that is no PTX, and CudaError with the compiler's log when the driver refuses it. */
   constructor(
+    /** @internal */
     readonly context: Context,
     private readonly defaultStream: Stream,
     code: string | CompiledCode,
@@ -71,6 +72,7 @@ export class Module implements Disposable {
     else if (!context.released) context.destroy(driver => relaxed(driver, () => driver.cuModuleUnload(handle)))
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -8,11 +8,13 @@ import type { MemoryControl } from './memory-control.js'
 
 /** Any pool: what arenas for streams take their memory from. */
 export interface RegionPool {
+  /** Memory for one arena. */
   allocate(bytes: number, stream: Stream): DeviceRegion & { free(): void }
 }
 
 /** How arenas for streams are made. */
 export interface StreamArenasOptions {
+  /** where the memory of the arenas comes from */
   readonly pool: RegionPool
   /** of each arena */
   readonly bytes: number
@@ -64,6 +66,7 @@ export class StreamArenas implements Disposable {
     }
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

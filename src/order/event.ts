@@ -12,7 +12,9 @@ import { checkIsStream, type Stream } from './stream.js'
 export interface SharedEvent {
   /** which of the process's devices it is an event of */
   readonly device: number
+  /** @internal */
   readonly handle: number
+  /** @internal */
   readonly vectorTime: Float64Array
 }
 
@@ -26,6 +28,7 @@ export class Event implements Disposable {
 
   /** Made by the device: `device.createEvent()`. */
   constructor(
+    /** @internal */
     readonly context: Context,
     handle?: number,
   ) {
@@ -108,6 +111,7 @@ export class Event implements Disposable {
     else if (!context.released) context.destroy(driver => driver.cuEventDestroy(handle))
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

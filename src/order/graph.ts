@@ -36,6 +36,7 @@ export class Graph implements Disposable {
     this.memory.close()
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

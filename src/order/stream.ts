@@ -13,12 +13,15 @@ import { relaxed } from './relaxed.js'
 export interface SharedStream {
   /** which of the process's devices it is a stream of */
   readonly device: number
+  /** its index among the streams of the device */
   readonly slot: number
+  /** which use of the slot it is */
   readonly generation: number
 }
 
 /** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
 export class Stream implements Disposable {
+  /** @internal */
   readonly context: Context
   /** its clocks; undefined for a stream that another thread can end, whose `slot` alone does not tell whether it takes work */
   readonly own: Clocks | undefined
@@ -32,6 +35,7 @@ export class Stream implements Disposable {
   slot: number
   /** while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run; a float64 from the start */
   lastSlot = -1
+  /** @internal */
   lastStamp = Number.NaN
   /** the capture that it is part of */
   capture: Capture | null = null
@@ -40,6 +44,7 @@ export class Stream implements Disposable {
 
   /** Made by the device: `device.createStream()`, `device.adoptStream(handle)`. */
   constructor(
+    /** @internal */
     readonly clocks: Clocks,
     handle: number,
     /** made here: ended by `close`, and ordered with other streams by nothing but our calls; else adopted */
@@ -76,6 +81,7 @@ export class Stream implements Disposable {
     return new Stream(clocks, handle, false, beforeClose, lent)
   }
 
+  /** True after `close`, also of the thread that lent the stream. */
   get closed(): boolean {
     if (this.slot !== -1 && this.lent !== undefined) this.noticeEnd()
     return this.slot === -1 && this.capture === null && this.blockedBy === null
@@ -239,6 +245,7 @@ export class Stream implements Disposable {
     this.leaveSlot()
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -11,6 +11,7 @@ import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 import { TraceBuilder } from './pytorch/trace-builder.js'
 import { Action, type Trace } from './trace.js'
 
+/** Options of `recorded`. */
 export interface RecorderOptions {
   /** record the call stack of each allocation, which costs some 2 µs each; default false */
   readonly stacks?: boolean
@@ -25,6 +26,7 @@ const FRAME = /^\s*at (?:(.*?) \()?(.*?):(\d+):\d+\)?$/
 /** Frames of the recorder itself at the top of a stack: `add`, and the verb that called it. */
 const OWN_FRAMES = 3
 
+/** Made by `recorded`. */
 export class RecordedPool extends Wrapper {
   private readonly builder = new TraceBuilder()
 
@@ -35,6 +37,7 @@ export class RecordedPool extends Wrapper {
     super(upstream)
   }
 
+  /** As of `Pool`, and recorded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     try {
       return this.record(super.allocate(bytes, stream, alignment))
@@ -44,6 +47,7 @@ export class RecordedPool extends Wrapper {
     }
   }
 
+  /** As of `Pool`, and recorded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     const buffer = super.tryAllocate(bytes, stream, alignment)
     if (buffer === null) this.recordFailure(bytes, stream, Number.NaN)

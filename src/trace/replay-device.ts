@@ -12,15 +12,25 @@ export type { SimulatedDriver }
 
 /** What a replay needs of a device; `Device` is one. A simulated one should make progress 'eager'. */
 export interface ReplayDevice {
+  /** the driver that it was opened with */
   readonly driver: Driver
+  /** the device's name */
   readonly name: string
+  /** true if no GPU is behind it */
   readonly simulated: boolean
+  /** As of `Device`. */
   createStream(): Stream
+  /** As of `Device`. */
   createPool(options: PoolOptions): CachingPool
+  /** As of `Device`. */
   createPlainPool(): Pool
+  /** As of `Device`. */
   defaultDriverPool(): DriverPool
+  /** As of `Device`. */
   loadModule(ptx: string): Module
+  /** As of `Device`. */
   synchronize(): void
+  /** As of `Device`. */
   close(): void
 }
 

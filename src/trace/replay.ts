@@ -17,6 +17,7 @@ import { type Lag, MOST_REPLAYED_STREAMS } from './work.js'
 const LATENCY_PASSES = 5
 const DEFAULT_LAG = 8
 
+/** Options of `replay`. */
 export interface ReplayOptions {
   /** which policies, in this order; default all */
   readonly policies?: readonly Policy[]

@@ -16,6 +16,7 @@ export const Action = {
   segmentFree: 4,
   /** physical memory was mapped into an address range */
   segmentMap: 5,
+  /** memory of an expandable segment was unmapped */
   segmentUnmap: 6,
   /** a request got nothing */
   outOfMemory: 7,
@@ -23,6 +24,7 @@ export const Action = {
   snapshot: 8,
 } as const
 
+/** The number of an `Action`. */
 export type ActionCode = (typeof Action)[keyof typeof Action]
 
 /** In the `…At` columns of blocks: it happened before the trace began. Less than every event number. */
@@ -32,17 +34,23 @@ export const NEVER = 2 ** 31 - 1
 
 /** One line of a call stack, innermost first. */
 export interface Frame {
+  /** source file */
   readonly filename: string
+  /** line in it, from 1 */
   readonly line: number
+  /** function */
   readonly name: string
 }
 
 /** Memory obtained from the device in one piece. Of an expandable segment: one range of it that is mapped. */
 export interface Segment {
+  /** where it begins */
   readonly address: number
+  /** its size */
   readonly bytes: number
   /** index into `streams` */
   readonly stream: number
+  /** whether it grows by mapping */
   readonly expandable: boolean
 }
 
@@ -52,7 +60,9 @@ export interface Segment {
  * `allocatedAt <= e && e < freeRequestedAt`, and its memory is in use until `freeCompletedAt`.
  */
 export interface Blocks {
+  /** how many blocks there are */
   readonly count: number
+  /** how many of them were there when the recording began */
   readonly initial: number
   /** as requested, before any rounding */
   readonly bytes: Float64Array
@@ -70,12 +80,15 @@ export interface Blocks {
 
 /** A trace of one device. Columns have one entry per event, in the order in which things happened. */
 export interface Trace {
+  /** its file name, for messages */
   readonly file: string
   /** the device's number in the recording */
   readonly device: number
+  /** how many events there are */
   readonly events: number
   /** events of the recording that are left out because they say nothing of memory, or nothing that is known here */
   readonly skippedEvents: number
+  /** by event: an `Action` */
   readonly action: Uint8Array
   /** base of the block or segment; of an outOfMemory event: the bytes that were free on the device; NaN where unknown */
   readonly address: Float64Array
@@ -95,11 +108,13 @@ export interface Trace {
   readonly streams: readonly number[]
   /** how many of `streams` events name; the rest only hold initial blocks or segments */
   readonly eventStreams: number
+  /** every block that was allocated */
   readonly blocks: Blocks
   /** what was obtained from the device before the trace began */
   readonly initialSegments: readonly Segment[]
   /** number of alloc events */
   readonly allocations: number
+  /** from the first event to the last */
   readonly spanSeconds: number
   /** most requested bytes live at once, from alloc to freeRequested: no policy can do with less memory */
   readonly peakRequestedBytes: number

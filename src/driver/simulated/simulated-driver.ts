@@ -50,7 +50,9 @@ import { Streams } from './streams/streams.js'
 const DRIVER_VERSION = 13_000
 const HOST_BYTES = 2 * TiB
 
+/** A GPU in memory, behind the same functions as libcuda. */
 export class SimulatedDriver implements Driver {
+  /** always true */
   readonly simulated = true
   readonly origin: string
 

@@ -35,6 +35,7 @@ assert(UNIT_BYTES === 1 << UNIT_SHIFT && UNIT_BYTES === DEFAULT_ALIGNMENT, 'a un
 
 const MOST_BYTES = 511 * GiB // 2^31 units, less the number that the first one may have
 
+/** Options of `createArenaPool`. */
 export interface ArenaOptions {
   /** what the arena takes from the device when it is made, rounded up to 256 */
   readonly bytes: number
@@ -47,13 +48,18 @@ export interface ArenaOptions {
 /** A height of an arena's stack, made by `arena.mark()`; it holds until the arena is reset or rewound to below it. */
 export class ArenaMark {
   constructor(
+    /** @internal */
     readonly arena: ArenaPool,
+    /** @internal */
     readonly resets: number,
+    /** @internal */
     readonly entry: number,
+    /** @internal */
     readonly span: Span,
   ) {}
 }
 
+/** Memory that is handed out by moving a pointer, and given back all at once by `reset` or `rewind`. */
 export class ArenaPool extends Pool implements LaneArena, Disposable {
   readonly context: Context
   /** most bytes that it can have, grown or not */
@@ -232,6 +238,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     return report
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
@@ -240,10 +247,12 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     return this.base + this.bump.startOf(entry) * UNIT_BYTES
   }
 
+  /** @internal */
   requestedBytesOfEntry(entry: number): number {
     return this.bump.requestedBytesOf(entry)
   }
 
+  /** @internal */
   isFreed(entry: number): boolean {
     return this.bump.isFreed(entry)
   }
@@ -355,6 +364,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     stream.checkOpen(call)
   }
 
+  /** @internal */
   refuseStale(call: string): never {
     if (!this.accepting) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed, or the arena reset or rewound since`)

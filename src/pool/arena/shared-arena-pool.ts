@@ -196,6 +196,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     }
   }
 
+  /** True after `close` in this thread. */
   get closed(): boolean {
     return this.acceptedClocks === null
   }
@@ -242,6 +243,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     )
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
@@ -321,11 +323,13 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     )
   }
 
+  /** @internal */
   addressOf(record: number, tag: number, call: string): number {
     if (!this.isLive(record, tag)) this.refuseStale(call)
     return this.descriptor.base + record * UNIT_BYTES
   }
 
+  /** @internal */
   requestedBytesOf(record: number, tag: number, call: string): number {
     if (!this.isLive(record, tag)) this.refuseStale(call)
     return this.state.requested[record]
@@ -337,6 +341,7 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     return !this.closed && owners[record] === ownerOf(tag, thread) && bump.epoch === tag
   }
 
+  /** @internal */
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.refuseStale('recordUse')
     this.checkStream('recordUse', stream)

@@ -31,6 +31,7 @@ type DeviceBuffer = ImportedDeviceBuffer
 const MOST_BLOCKS = 2 ** 26
 const MOST_BLOCK_BYTES = 256 * GiB
 
+/** Options of `createBlockPool`. */
 export interface BlockOptions {
   /** size of a block, rounded up to a multiple of 256 */
   readonly blockBytes: number
@@ -42,10 +43,12 @@ export interface BlockOptions {
   readonly shared?: boolean
 }
 
+/** Buffers of one size, out of slabs. */
 export class BlockPool extends Pool implements FixedBlockOwner, Disposable {
   readonly context: Context
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number
+  /** most blocks that the pool may come to have */
   readonly maxCount: number
   /** what every block is aligned to, and so the largest alignment that can be asked for */
   readonly alignment: number
@@ -201,10 +204,12 @@ export class BlockPool extends Pool implements FixedBlockOwner, Disposable {
     return report
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 
+  /** @internal */
   addressOfBlock(record: number): number {
     return this.slabs.addresses[record]
   }
@@ -357,6 +362,7 @@ export class BlockPool extends Pool implements FixedBlockOwner, Disposable {
     stream.checkOpen(call)
   }
 
+  /** @internal */
   refuseStale(call: string): never {
     if (this.acceptedClocks === null) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)

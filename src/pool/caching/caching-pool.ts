@@ -50,7 +50,9 @@ assert(Number(Tag.last) === LAST_GENERATION * 8, 'the last tag is one of the las
 
 /** A live block, for people: where memory is held. */
 export interface LiveBlock {
+  /** its address */
   readonly ptr: number
+  /** bytes that were asked for */
   readonly byteLength: number
   /** bytes of the block that serves it */
   readonly blockBytes: number
@@ -62,13 +64,17 @@ export interface LiveBlock {
 export interface CloseReport {
   /** buffers that were still held; they are invalid from now on */
   readonly lostBuffers: number
+  /** bytes that were asked for in them */
   readonly lostBytes: number
 }
 
+/** The general pool: memory of any size in the order of streams, cached for each stream. */
 export class CachingPool extends Pool implements BlockOwner, Disposable {
   readonly context: Context
   readonly servesCaptures: boolean = true
+  /** @internal */
   readonly records = new RecordTable()
+  /** @internal */
   readonly central: CentralHeap
   /** the blocks that are handed out, and those that are cached */
   readonly caches: StreamCaches
@@ -90,8 +96,10 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
 
   /** Made by the device: `device.createPool(options)`. */
   constructor(
+    /** @internal */
     readonly clocks: Clocks,
     readonly defaultStream: Stream,
+    /** @internal */
     readonly config: PoolConfig,
   ) {
     super()
@@ -330,6 +338,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     return { lostBuffers, lostBytes }
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
@@ -586,6 +595,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     throw new PoolError(`${call}: the stream cannot be used`)
   }
 
+  /** @internal */
   refuseStale(call: string): never {
     if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)

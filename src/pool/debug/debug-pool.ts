@@ -22,6 +22,7 @@ import { Quarantine } from './quarantine.js'
 
 /** A live buffer and where it was allocated. */
 export interface DebugLiveBlock extends LiveBlock {
+  /** where it was allocated */
   readonly allocatedAt: string
 }
 
@@ -33,9 +34,11 @@ export interface DebugCloseReport extends CloseReport {
   readonly faults: readonly DebugError[]
 }
 
+/** The caching pool that looks for mistakes in the use of its memory. */
 export class DebugPool extends CachingPool {
   /** no: it would have to look at memory that captured work has not touched yet */
   override readonly servesCaptures = false
+  /** @internal */
   readonly debug: DebugConfig
   /** the buffers handed out, by address */
   private readonly held = new Map<number, DebugAllocation>()

@@ -31,6 +31,7 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
 
   constructor(
     protected readonly clocks: Clocks,
+    /** the stream of allocations that name none */
     readonly defaultStream: Stream,
   ) {
     super()
@@ -147,20 +148,24 @@ export abstract class AddressPool extends Pool implements RecordPool, Disposable
     })
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 
+  /** @internal */
   addressOf(record: number, tag: number, call: string): number {
     this.checkLive(record, tag, call)
     return this.records.doubles[record * Stride.doubles + ADDRESS]
   }
 
+  /** @internal */
   requestedBytesOf(record: number, tag: number, call: string): number {
     this.checkLive(record, tag, call)
     return this.records.doubles[record * Stride.doubles + Double.requested]
   }
 
+  /** @internal */
   isLive(record: number, tag: number): boolean {
     return this.records.words[record * Stride.words + Word.tag] === tag
   }

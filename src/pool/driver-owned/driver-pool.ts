@@ -50,6 +50,7 @@ export class DriverPool extends StreamOrderedPool {
   get releaseThresholdBytes(): number {
     return this.get('releaseThresholdBytes', 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD')
   }
+  /** Throws TypeError or RangeError unless it is a byte count or Infinity. */
   set releaseThresholdBytes(bytes: number) {
     this.set('releaseThresholdBytes', 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', bytes)
   }
@@ -58,6 +59,7 @@ export class DriverPool extends StreamOrderedPool {
   get followEventDependencies(): boolean {
     return this.get('followEventDependencies', 'CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES') === 1
   }
+  /** Throws TypeError unless it is a boolean. */
   set followEventDependencies(on: boolean) {
     this.set('followEventDependencies', 'CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES', on)
   }
@@ -66,6 +68,7 @@ export class DriverPool extends StreamOrderedPool {
   get allowOpportunisticReuse(): boolean {
     return this.get('allowOpportunisticReuse', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC') === 1
   }
+  /** Throws TypeError unless it is a boolean. */
   set allowOpportunisticReuse(on: boolean) {
     this.set('allowOpportunisticReuse', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC', on)
   }
@@ -74,6 +77,7 @@ export class DriverPool extends StreamOrderedPool {
   get allowInternalDependencies(): boolean {
     return this.get('allowInternalDependencies', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES') === 1
   }
+  /** Throws TypeError unless it is a boolean. */
   set allowInternalDependencies(on: boolean) {
     this.set('allowInternalDependencies', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES', on)
   }
@@ -197,6 +201,7 @@ export class DriverPool extends StreamOrderedPool {
     return encodePointer({ driverBytes, poolId: this.id, byteLength: buffer.byteLength, offset })
   }
 
+  /** Bytes are the driver's, counts of buffers those of this object. */
   override stats(): PoolStats {
     if (this.closed) return super.stats()
     return {

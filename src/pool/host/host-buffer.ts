@@ -17,6 +17,7 @@ export class HostBuffer implements Disposable {
 
   /** Made by host pools. `block` is what the pool knows the memory by: its addresses are the host's. */
   constructor(
+    /** the pool that it belongs to */
     readonly pool: HostPool,
     protected readonly block: DeviceBuffer,
   ) {}
@@ -170,6 +171,7 @@ export class HostArray<T extends TypedArray = TypedArray> extends HostBuffer {
     return this.array
   }
 
+  /** How many elements it has. */
   get length(): number {
     return this.byteLength / this.type.BYTES_PER_ELEMENT
   }

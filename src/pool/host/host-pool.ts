@@ -27,6 +27,7 @@ interface HostParts {
   readonly memory: PinnedMemory
 }
 
+/** Pinned host memory for fast copies. */
 export abstract class HostPool implements Disposable {
   /** of the device whose streams copy from and to the memory */
   readonly context: Context
@@ -109,6 +110,7 @@ export abstract class HostPool implements Disposable {
     return report
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

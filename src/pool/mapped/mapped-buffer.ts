@@ -6,6 +6,7 @@ import type { GrowableAllocation } from './growable-allocation.js'
 
 /** A DeviceBuffer with addresses and memory that belong to it alone, and to no pool. */
 export abstract class MappedBuffer extends DeviceBuffer {
+  /** @internal */
   declare readonly allocation: GrowableAllocation
 
   constructor(allocation: GrowableAllocation) {

@@ -71,8 +71,11 @@ export interface PoolThread {
   readonly thread: number
   /** what `worker_threads` called it; -1 for the pool server of the pool */
   readonly threadId: number
+  /** false once the thread has ended */
   readonly alive: boolean
+  /** buffers that it holds */
   readonly liveBuffers: number
+  /** bytes of the blocks that it holds */
   readonly liveBytes: number
 }
 
@@ -82,8 +85,10 @@ const enum Count {
   misses,
 }
 
+/** The caching pool of several worker threads: one object in each thread, over the same memory. */
 export class SharedPool<D = unknown> extends Pool implements BlockOwner, AdoptedOwner, Disposable {
   readonly context: Context
+  /** @internal */
   readonly config: PoolConfig
   /** the pool's number of this thread, which no later thread gets */
   readonly thread: number
@@ -112,6 +117,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
 
   /** Made by the device: `device.createPool({ shared: true })`, and in other threads `attachPool(shared)`. */
   constructor(
+    /** @internal */
     readonly clocks: Clocks,
     readonly defaultStream: Stream,
     protected readonly descriptor: SharedPoolState<D>,
@@ -555,6 +561,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     this.cache.check()
   }
 
+  /** True after `close` in this thread. */
   get closed(): boolean {
     return this.acceptedClocks === null
   }
@@ -575,6 +582,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     return { lostBuffers: buffers, lostBytes: bytes }
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
@@ -920,6 +928,7 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
     )
   }
 
+  /** @internal */
   refuseStale(call: string): never {
     if (this.closed) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(

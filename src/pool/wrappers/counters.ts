@@ -1,7 +1,10 @@
 /** How much of something there is now, was at most at one time, and came in all. */
 export class Counter {
+  /** the sum now */
   current = 0
+  /** the largest sum so far */
   peak = 0
+  /** the sum of all additions */
   total = 0
 
   /** For wrappers: there is more of it. */
@@ -21,6 +24,7 @@ export class Counter {
 export class Counters {
   /** as asked for */
   readonly bytes = new Counter()
+  /** buffers */
   readonly allocations = new Counter()
 
   /** For wrappers: a buffer of `bytes` was handed out. */

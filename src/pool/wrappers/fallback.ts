@@ -14,6 +14,7 @@ export function withFallback(upstream: Pool, fallback: Pool): FallbackPool {
   return new FallbackPool(upstream, fallback)
 }
 
+/** Made by `withFallback`. */
 export class FallbackPool extends Wrapper implements Disposable {
   /** allocations that the fallback served */
   fallbacks = 0
@@ -24,6 +25,7 @@ export class FallbackPool extends Wrapper implements Disposable {
 
   constructor(
     upstream: Pool,
+    /** the pool that serves requests without room in the first pool */
     readonly fallback: Pool,
   ) {
     super(upstream)
@@ -32,12 +34,14 @@ export class FallbackPool extends Wrapper implements Disposable {
     this.overflow = isBeside ? fallback : new PeerOverflow(fallback, upstream.defaultStream)
   }
 
+  /** As of `Pool`, by the fallback if the first pool runs out. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     const buffer = this.upstream.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return this.adopt(buffer)
     return this.note(this.overflow.allocate(bytes, stream, alignment))
   }
 
+  /** As of `Pool`, by the fallback if the first pool runs out. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     const buffer = super.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return buffer
@@ -50,6 +54,7 @@ export class FallbackPool extends Wrapper implements Disposable {
     upstream.release(buffer, stream)
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     super.changeAccess(location, access)
     this.overflow.changeAccess(location, access)
@@ -63,6 +68,7 @@ export class FallbackPool extends Wrapper implements Disposable {
     if (this.overflow instanceof PeerOverflow) this.overflow.close()
   }
 
+  /** Closes what the wrapper itself has made; both pools stay open. */
   [Symbol.dispose](): void {
     this.close()
   }

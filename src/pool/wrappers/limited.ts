@@ -11,22 +11,26 @@ export function limited(upstream: Pool, limitBytes: number): LimitedPool {
   return new LimitedPool(upstream, limitBytes)
 }
 
+/** Made by `limited`. */
 export class LimitedPool extends Wrapper {
   /** handed out now, as asked for */
   handedOutBytes = 0
 
   constructor(
     upstream: Pool,
+    /** most bytes that may be held through it */
     readonly limitBytes: number,
   ) {
     super(upstream)
   }
 
+  /** As of `Pool`. Throws OutOfMemoryError if the limit would be exceeded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     if (this.exceeds(bytes)) throw overLimit(this.upstream, bytes, this.handedOutBytes, this.limitBytes)
     return super.allocate(bytes, stream, alignment)
   }
 
+  /** As of `Pool`. Returns null if the limit would be exceeded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     return this.exceeds(bytes) ? null : super.tryAllocate(bytes, stream, alignment)
   }
@@ -37,6 +41,7 @@ export class LimitedPool extends Wrapper {
     this.handedOutBytes -= bytes
   }
 
+  /** The counters of the upstream pool, with `limitBytes` of this wrapper. */
   override stats(): PoolStats {
     return { ...super.stats(), limitBytes: this.limitBytes }
   }

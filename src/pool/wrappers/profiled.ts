@@ -12,6 +12,7 @@ import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
 import { Wrapper } from './wrapper.js'
 
+/** Options of `profiled`. */
 export interface ProfiledOptions {
   /** where the events go; default `openNvtx()` */
   readonly nvtx?: Nvtx
@@ -40,13 +41,17 @@ export function profiled(upstream: Pool, options: ProfiledOptions = {}): Profile
   return new ProfiledPool(upstream, nvtx ?? openNvtx(), name, memoryNames)
 }
 
+/** Made by `profiled`. */
 export class ProfiledPool extends Wrapper {
   private readonly suffix: string
 
   constructor(
     upstream: Pool,
+    /** where the events go */
     readonly nvtx: Nvtx,
+    /** the name in the texts of the events */
     readonly name: string,
+    /** whether memory gets names, too */
     readonly memoryNames: boolean,
   ) {
     super(upstream)
@@ -54,6 +59,7 @@ export class ProfiledPool extends Wrapper {
     if (memoryNames) nvtx.checkNamesMemory()
   }
 
+  /** As of `Pool`, within a range of the profiler. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     checkByteCount(bytes, 'bytes')
     return this.inRange('allocate', bytes, () => {
@@ -66,6 +72,7 @@ export class ProfiledPool extends Wrapper {
     })
   }
 
+  /** As of `Pool`, within a range of the profiler. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     checkByteCount(bytes, 'bytes')
     return this.inRange('allocate', bytes, () => {

@@ -14,6 +14,7 @@ export function statistics(upstream: Pool): StatisticsPool {
   return new StatisticsPool(upstream)
 }
 
+/** Made by `statistics`. */
 export class StatisticsPool extends Wrapper {
   /** since the wrapper was made */
   readonly counters = new Counters()
@@ -52,6 +53,7 @@ export class StatisticsScope extends Counters implements Disposable {
     this.stop(this)
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -17,6 +17,7 @@ import { Wrapper } from './wrapper.js'
 /** The tag of what is allocated outside of any scope; it may have a limit like any other. */
 const UNTAGGED = 'untagged'
 
+/** Options of `tagged`. */
 export interface TaggedOptions {
   /** by tag, what may be handed out at a time, in bytes as asked for; a tag that is not named has no limit */
   readonly limits?: Readonly<Record<string, number>>
@@ -24,10 +25,15 @@ export interface TaggedOptions {
 
 /** What one tag has been handed out; bytes as asked for. */
 export interface TagStats {
+  /** bytes held now */
   readonly requestedBytes: number
+  /** most bytes held at once */
   readonly peakRequestedBytes: number
+  /** buffers held now */
   readonly liveBuffers: number
+  /** buffers handed out so far */
   readonly allocations: number
+  /** most bytes that it may hold; Infinity without a limit */
   readonly limitBytes: number
 }
 
@@ -59,6 +65,7 @@ class Account extends Counters {
   }
 }
 
+/** Made by `tagged`. */
 export class TaggedPool extends Wrapper {
   private readonly accounts = new Map<string, Account>()
   private readonly scopes = new AsyncLocalStorage<Account>()
@@ -100,6 +107,7 @@ export class TaggedPool extends Wrapper {
     return Object.fromEntries(rows)
   }
 
+  /** As of `Pool`. Throws OutOfMemoryError if the limit of a tag would be exceeded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     const account = this.current()
     if (account.exceeds(bytes)) {
@@ -108,6 +116,7 @@ export class TaggedPool extends Wrapper {
     return super.allocate(bytes, stream, alignment)
   }
 
+  /** As of `Pool`. Returns null if the limit of a tag would be exceeded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     return this.current().exceeds(bytes) ? null : super.tryAllocate(bytes, stream, alignment)
   }

@@ -10,7 +10,10 @@ import { Pool, type PoolStats } from '../pool.js'
  * what leaves the upstream otherwise, by address or with its pool, a wrapper that counts does not notice.
  */
 export abstract class Wrapper extends Pool {
-  constructor(readonly upstream: Pool) {
+  constructor(
+    /** the pool that it wraps */
+    readonly upstream: Pool,
+  ) {
     super()
     checkIsPool(upstream, 'upstream')
   }

@@ -12,6 +12,7 @@ import { readSnapshotFile } from './snapshot-file.js'
 import { readJson } from './snapshot-json.js'
 import { finalState } from './snapshot-state.js'
 
+/** Options of `readSnapshot` and `parseSnapshot`. */
 export interface SnapshotOptions {
   /** which device's events to take; by default the device that has most */
   readonly device?: number

@@ -8,9 +8,11 @@ import type { DeviceContents } from './contents.js'
 /** A typed array of numbers, by its constructor. */
 export interface NumberArrayConstructor<T extends NumberArray> {
   new (count: number): T
+  /** bytes of an element */
   readonly BYTES_PER_ELEMENT: number
 }
 
+/** A typed array of numbers. */
 export type NumberArray =
   | Int8Array
   | Uint8Array
@@ -48,12 +50,14 @@ export class DeviceMemory {
     this.write(address, bytesOf(values))
   }
 
+  /** Copies bytes from the device. Throws CudaError for an address without memory. */
   read(address: number, target: Uint8Array): void {
     this.eachPiece(address, target.length, (contents, offset, bytes, done) =>
       contents.read(offset, target.subarray(done, done + bytes)),
     )
   }
 
+  /** Copies bytes to the device. Throws CudaError for an address without memory. */
   write(address: number, source: Uint8Array): void {
     this.eachPiece(address, source.length, (contents, offset, bytes, done) =>
       contents.write(offset, source.subarray(done, done + bytes)),

@@ -31,11 +31,15 @@ export interface StreamCapture {
 
 /** All that was submitted to one stream at some moment, or of a captured stream all that was recorded. */
 export interface WorkPoint {
+  /** @internal */
   readonly queue: StreamQueue
+  /** index of the work in its stream's queue */
   readonly position: number
   /** counted over all streams */
   readonly moment: number
+  /** @internal */
   readonly capture: StreamCapture | null
+  /** @internal */
   readonly tails: readonly CapturedNode[]
 }
 
