@@ -516,6 +516,7 @@ export class Device implements Disposable {
     this.context.release()
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

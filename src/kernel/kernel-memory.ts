@@ -17,12 +17,14 @@ export interface KernelMemoryOptions {
  * is used. Order other streams that use it after `stream`. It is passed to a kernel as an argument like any buffer.
  */
 export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
+  /** the stream on which counters are read */
   readonly stream: Stream
   protected isClosed = false
 
   protected constructor(
     protected readonly call: string,
     protected readonly control: MemoryControl,
+    /** the memory that kernels allocate from; it stays the caller's */
     readonly region: DeviceRegion,
     options: KernelMemoryOptions,
     /** addresses of the structure are multiples of this */
@@ -45,10 +47,12 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     return Math.ceil(this.region.ptr / this.alignment) * this.alignment
   }
 
+  /** @internal */
   get context(): Context {
     return this.control.context
   }
 
+  /** True after `close`. */
   get closed(): boolean {
     return this.isClosed
   }
@@ -115,6 +119,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     this.isClosed = true
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

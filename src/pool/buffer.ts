@@ -16,7 +16,9 @@ import type { TransferredBuffer } from './transferred-buffer.js'
 export class DeviceBuffer implements Disposable {
   /** Made by pools. `tag` names one use of the allocation; a stale buffer's tag matches nothing. */
   constructor(
+    /** @internal */
     public allocation: Allocation,
+    /** @internal */
     readonly tag: number,
   ) {}
 
@@ -50,6 +52,7 @@ export class DeviceBuffer implements Disposable {
     return this.allocation.pool.context.ordinal
   }
 
+  /** @internal */
   get context(): Context {
     return this.allocation.pool.context
   }

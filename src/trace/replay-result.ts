@@ -104,12 +104,19 @@ export interface ReplayRun {
 export interface ReplayReport {
   /** the replayed trace; see `Trace` for its figures */
   readonly trace: {
+    /** its file name */
     readonly file: string
+    /** events that concern memory */
     readonly events: number
+    /** streams that events name */
     readonly streams: number
+    /** from the first event to the last */
     readonly spanSeconds: number
+    /** most requested bytes live at once */
     readonly peakRequestedBytes: number
+    /** most bytes that PyTorch had from the device at once; null if not recorded */
     readonly recordedPeakReservedBytes: number | null
+    /** alloc events */
     readonly allocations: number
   }
   /** the device that the trace was replayed on */

@@ -35,6 +35,7 @@ assert(UNIT_BYTES === 1 << UNIT_SHIFT && UNIT_BYTES === DEFAULT_ALIGNMENT, 'a un
 
 const MOST_BYTES = 511 * GiB // 2^31 units, less the number that the first one may have
 
+/** Options of `createArenaPool`. */
 export interface ArenaOptions {
   /** what the arena takes from the device when it is made, rounded up to 256 */
   readonly bytes: number
@@ -47,9 +48,13 @@ export interface ArenaOptions {
 /** A height of an arena's stack, made by `arena.mark()`; it holds until the arena is reset or rewound to below it. */
 export class ArenaMark {
   constructor(
+    /** @internal */
     readonly arena: ArenaPool,
+    /** @internal */
     readonly resets: number,
+    /** @internal */
     readonly entry: number,
+    /** @internal */
     readonly span: Span,
   ) {}
 }
@@ -223,10 +228,12 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.base + this.bump.startOf(entry) * UNIT_BYTES
   }
 
+  /** @internal */
   requestedBytesOfEntry(entry: number): number {
     return this.bump.requestedBytesOf(entry)
   }
 
+  /** @internal */
   isFreed(entry: number): boolean {
     return this.bump.isFreed(entry)
   }

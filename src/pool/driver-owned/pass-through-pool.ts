@@ -154,6 +154,7 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     })
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

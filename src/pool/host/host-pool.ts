@@ -117,6 +117,7 @@ export abstract class HostPool implements Disposable {
     return report
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

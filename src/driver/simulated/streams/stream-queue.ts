@@ -37,11 +37,15 @@ export interface StreamCapture {
 
 /** The work submitted to a stream up to some moment; for a captured stream, the recorded work. */
 export interface WorkPoint {
+  /** @internal */
   readonly queue: StreamQueue
+  /** index of the work in its stream's queue */
   readonly position: number
   /** counts work points and context-wide waits of the driver */
   readonly moment: number
+  /** @internal */
   readonly capture: StreamCapture | null
+  /** @internal */
   readonly tails: readonly CapturedNode[]
 }
 
