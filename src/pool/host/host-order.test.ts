@@ -436,7 +436,7 @@ function verify({ host, stamp, busy }: Held): void {
 describe('random programs of host memory', () => {
   for (let seed = SEED; seed < SEED + 6; seed++) {
     for (const progress of ['eager', 'seeded'] as const) {
-      it(`${progress}, POOL_FUZZ_SEED=${seed}`, () => {
+      it(`copies arrive undamaged with ${progress} work, POOL_FUZZ_SEED=${seed}`, () => {
         const program = new Program(seed, progress, seed % 2 === 0)
         program.run(STEPS)
         const { taken } = program

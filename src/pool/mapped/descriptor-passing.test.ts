@@ -15,9 +15,9 @@ const context = { driver: { simulated: false } } as Context
 const BUFFER: Announcement = { kind: 'buffer', id: 'a', byteLength: 5, memoryBytes: 4096 }
 
 if (process.platform !== 'linux') {
-  it('handing over', { skip: `works on Linux, not on ${process.platform}` }, () => {})
+  it('descriptors pass between processes', { skip: `works on Linux, not on ${process.platform}` }, () => {})
 } else {
-  describe('handing over', () => {
+  describe('descriptor passing', () => {
     const folder = fs.mkdtempSync(join(tmpdir(), 'handover-'))
     const path = join(folder, 'socket')
     let before = 0
