@@ -1,5 +1,5 @@
 // Memory as reserved addresses with physical granules mapped into them. Addresses cost no memory, so each heap has
-// one range several times as large as the device, and memory moves to the addresses where a block needs it. A granule
+// one range several times as large as the device. Memory moves to the addresses where a block needs it. A granule
 // moves when it holds no block, and the host has seen its last use complete. The second condition is there because
 // unmapping ignores the work of streams.
 
