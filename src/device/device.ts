@@ -527,7 +527,7 @@ export class Device implements Disposable {
     const call = CREATES[made.kind]
     const state = { ...made, bell: this.server.bell.buffer }
     const start = this.server.begin(call, state)
-    const pool = this.front(state, true)
+    const pool = this.newThreadObject(state, true)
     this.server.await(call, start, serveWaiting)
     this.keepShared(state, pool)
     try {
@@ -542,7 +542,7 @@ export class Device implements Disposable {
   /** For `attachPool`. */
   attachPool(state: SharedPoolDescriptor): ServedPool {
     this.open('attachPool')
-    return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.front(state, false))
+    return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.newThreadObject(state, false))
   }
 
   /** This thread's open object of a shared pool, if any. */
@@ -557,7 +557,7 @@ export class Device implements Disposable {
   }
 
   /** A new object of a shared pool for this thread. */
-  private front(state: SharedPoolDescriptor, creator: boolean): ServedPool {
+  private newThreadObject(state: SharedPoolDescriptor, creator: boolean): ServedPool {
     const { clocks, defaultStream } = this
     switch (state.kind) {
       case 'block':
