@@ -264,7 +264,7 @@ export class Device implements Disposable {
       try {
         if (stream.capture?.origin === stream) stream.abortCapture()
       } catch (second) {
-        if (!(second instanceof CudaError)) throw second // the first error says more, and stream.capture shows that the capture goes on
+        if (!(second instanceof CudaError)) throw second // the first error says more; the stream stays captured
       }
       throw error
     }
@@ -479,7 +479,8 @@ export class Device implements Disposable {
   close(): void {
     if (this.context.released) return
     if (this.attachedTo === null) {
-      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close() // their pool servers have the device attached
+      // Pool servers have the device attached.
+      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close()
       this.context.giveBack(() => this.clocks.buryStreams())
       if (!this.clocks.shut()) {
         throw new PoolError('close: other threads have the device attached; close it there first')

@@ -112,7 +112,8 @@ export class VirtualBacking implements Backing {
         if (!isShared || isSame(place, this.placeFor(heap, units, alignUnits, places))) {
           for (const granule of granules) reservation.committed[granule] = 1
           const record = heap.takeRun(place, this.granuleUnits)
-          heap.records.claim(record) // another thread may repair the heap during a driver call, and then leaves a claimed block alone
+          // Another thread may repair the heap during a driver call, and then leaves a claimed block alone.
+          heap.records.claim(record)
           return record
         }
         for (const granule of granules) this.stranded.push({ reservation, granule })
