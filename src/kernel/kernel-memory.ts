@@ -17,6 +17,7 @@ export interface KernelMemoryOptions {
  * is used. Order other streams that use it after `stream`. It is passed to a kernel as an argument like any buffer.
  */
 export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
+  /** the stream that initialised it, and the default stream of `reset` and `grow` */
   readonly stream: Stream
   protected isClosed = false
 
@@ -45,10 +46,12 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     return Math.ceil(this.region.ptr / this.alignment) * this.alignment
   }
 
+  /** The context that it belongs to. */
   get context(): Context {
     return this.control.context
   }
 
+  /** Whether `close` was called. */
   get closed(): boolean {
     return this.isClosed
   }
