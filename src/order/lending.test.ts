@@ -1,4 +1,5 @@
-// Streams and events that one thread hands to another. Two clocks over one order, in this thread, stand for the threads.
+// Streams and events that one thread hands to another thread. Two clocks over one order, in this thread, stand for
+// the threads.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
