@@ -1,8 +1,12 @@
 // Byte counts: units, how they are written for people, how they are read from options and checked as arguments.
 
+/** 2^10 bytes. */
 export const KiB = 1024
+/** 2^20 bytes. */
 export const MiB = 1024 * KiB
+/** 2^30 bytes. */
 export const GiB = 1024 * MiB
+/** 2^40 bytes. */
 export const TiB = 1024 * GiB
 
 const UNITS: readonly [string, number][] = [

@@ -12,8 +12,11 @@ export type Fault = 'outOfBounds' | 'useAfterFree' | 'useBeforeAllocation' | 'fr
 
 /** Where the program made the calls that a fault is about: `function (file:line:column)`, or that it was not remembered. */
 export interface FaultSites {
+  /** where the buffer was allocated */
   readonly allocatedAt: string
+  /** where it was used; only of faults about a use */
   readonly usedAt?: string
+  /** where it was freed; only of faults about a free */
   readonly freedAt?: string
 }
 
@@ -21,8 +24,10 @@ export interface FaultSites {
 export class DebugError extends PoolError {
   override name = 'DebugError'
   constructor(
+    /** the kind of mistake */
     readonly fault: Fault,
     message: string,
+    /** the places of the calls that the fault is about */
     readonly sites: FaultSites,
   ) {
     super(message)
@@ -44,6 +49,7 @@ export class CompileError extends Error {
   override name = 'CompileError'
   constructor(
     message: string,
+    /** the compiler's text, with line numbers */
     readonly log: string,
   ) {
     super(message)
@@ -59,7 +65,9 @@ export class FormatError extends Error {
 export class DescriptorError extends Error {
   override name = 'DescriptorError'
   constructor(
+    /** the function of the system that failed */
     readonly call: string,
+    /** the system's error code, such as `EACCES` */
     readonly code: string,
     detail: string,
   ) {
@@ -71,8 +79,11 @@ export class DescriptorError extends Error {
 export class CudaError extends Error {
   override name = 'CudaError'
   constructor(
+    /** the driver's function that refused */
     readonly call: string,
+    /** its result, a CUresult */
     readonly code: number,
+    /** the name of the result, such as `CUDA_ERROR_INVALID_VALUE` */
     readonly codeName: string,
     detail = '',
   ) {
@@ -83,13 +94,17 @@ export class CudaError extends Error {
 /** A fault has killed the device's context; `first` is that fault. Only a new process can use the device again. */
 export class DeviceLostError extends Error {
   override name = 'DeviceLostError'
-  constructor(readonly first: CudaError) {
+  constructor(
+    /** the fault that killed the context */
+    readonly first: CudaError,
+  ) {
     super(`the device is lost since ${first.message}; start a new process to use it again`)
   }
 }
 
 /** The numbers behind an out-of-memory; all in bytes, `Infinity` where there is no limit. */
 export interface OutOfMemoryFigures {
+  /** bytes of the request that failed */
   readonly requestedBytes: number
   /** handed out and not yet freed */
   readonly liveBytes: number
@@ -130,6 +145,7 @@ export class OutOfMemoryError extends Error {
   override name = 'OutOfMemoryError'
   constructor(
     message: string,
+    /** the pool's numbers at that moment */
     readonly figures: OutOfMemoryFigures,
     /** of a caching pool: the streams that it keeps memory for, the most pending first */
     readonly streams: readonly StreamMemory[] = [],

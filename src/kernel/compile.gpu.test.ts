@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { NoLibraryError } from '../base/errors.js'
 import { openNvrtc } from '../libraries/nvrtc.js'
-import { TestGpu } from '../order/gpu-fixture.suite.js'
+import { TestGpu } from '../order/gpu.fixture.js'
 import { Compiler } from './compiler.js'
 
 const SOURCE = `

@@ -96,9 +96,11 @@ function superblocksAt(reserved: number): number {
 
 /** Counters of a device arena. */
 export interface BumpStats {
+  /** bytes handed out */
   readonly takenBytes: number
   /** most bytes taken at a time, also before a reset */
   readonly peakBytes: number
+  /** bytes that it may hand out */
   readonly limitBytes: number
   /** calls of `allocate` that returned nullptr */
   readonly failures: number
@@ -115,7 +117,9 @@ export function bumpStats(copy: Uint8Array): BumpStats {
 
 /** Counters of a device heap, since it was made or reset. */
 export interface HeapStats {
+  /** blocks handed out so far */
   readonly allocations: number
+  /** blocks freed so far */
   readonly frees: number
   /** calls of `allocate` that returned nullptr */
   readonly failures: number
@@ -123,12 +127,15 @@ export interface HeapStats {
   readonly doubleFrees: number
   /** ignored frees of other addresses */
   readonly invalidFrees: number
+  /** blocks handed out and not freed */
   readonly liveBlocks: number
   /** sizes are rounded up to their class, or to whole superblocks */
   readonly liveBytes: number
   /** bytes of the superblocks that hold live blocks */
   readonly usedBytes: number
+  /** most bytes of superblocks in use at once */
   readonly peakUsedBytes: number
+  /** bytes of all superblocks */
   readonly limitBytes: number
 }
 

@@ -9,6 +9,7 @@ import type { DevicePointer } from './kernel.js'
  * grows in place (`device.createGrowableBuffer`) can grow between launches.
  */
 export interface DeviceRegion extends DevicePointer {
+  /** size of the memory in bytes */
   readonly byteLength: number
   /** bytes that the region can grow to; its length if missing */
   readonly capacityBytes?: number

@@ -24,6 +24,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
   protected constructor(
     protected readonly call: string,
     protected readonly control: MemoryControl,
+    /** the memory that kernels allocate from; it stays the caller's */
     readonly region: DeviceRegion,
     options: KernelMemoryOptions,
     /** addresses of the structure are multiples of this */
@@ -46,12 +47,12 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     return Math.ceil(this.region.ptr / this.alignment) * this.alignment
   }
 
-  /** The context that it belongs to. */
+  /** @internal */
   get context(): Context {
     return this.control.context
   }
 
-  /** Whether `close` was called. */
+  /** True after `close`. */
   get closed(): boolean {
     return this.isClosed
   }
@@ -118,6 +119,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     this.isClosed = true
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
-import { TestGpu } from '../order/gpu-fixture.suite.js'
+import { TestGpu } from '../order/gpu.fixture.js'
 import type { KernelArgument, LaunchOptions } from './kernel.js'
 import { Module } from './module.js'
 

@@ -26,6 +26,7 @@ export interface LaunchOptions {
 
 /** How much of a kernel runs on a device at the same time. */
 export interface Occupancy {
+  /** blocks that run on a multiprocessor at the same time */
   readonly blocksPerMultiprocessor: number
   /** blocks on the whole device, which is the largest grid of a cooperative launch */
   readonly blocks: number
@@ -47,6 +48,7 @@ export interface KernelResources {
 export interface DevicePointer {
   /** the device address */
   readonly ptr: number
+  /** @internal */
   readonly context?: Context
   /** whether kernels of another context can use the memory; without this method they cannot */
   reachableFrom?(context: Context): boolean

@@ -32,6 +32,7 @@ export class Module implements LoadedCode, Disposable {
 
   /** Throws FormatError for text other than PTX, and CudaError with the compiler's log if the driver refuses it. */
   constructor(
+    /** @internal */
     readonly context: Context,
     private readonly defaultStream: Stream,
     code: string | CompiledCode,
@@ -77,6 +78,7 @@ export class Module implements LoadedCode, Disposable {
     else if (!context.released) context.destroy(driver => relaxed(driver, () => driver.cuModuleUnload(handle)))
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -8,11 +8,13 @@ import type { MemoryControl } from './memory-control.js'
 
 /** The part of a pool that stream arenas use; any pool has it. */
 export interface RegionPool {
+  /** Memory for one arena. */
   allocate(bytes: number, stream: Stream): DeviceRegion & { free(): void }
 }
 
 /** Options of stream arenas. */
 export interface StreamArenasOptions {
+  /** where the memory of the arenas comes from */
   readonly pool: RegionPool
   /** of each arena, including its structure */
   readonly bytes: number
@@ -67,6 +69,7 @@ export class StreamArenas implements Disposable {
     }
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -5,7 +5,7 @@ import type { SimulatedOptions } from '../driver/simulated/options.js'
 import type { Capture, CaptureMode } from './capture.js'
 import { MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { TestOrder } from './order-fixture.suite.js'
+import { TestOrder } from './order.fixture.js'
 import { Stream } from './stream.js'
 
 const BYTES = 256

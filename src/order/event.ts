@@ -12,7 +12,9 @@ import { firstOf } from './vector-clocks.js'
 export interface SharedEvent {
   /** identifies the event's device among those of the process */
   readonly device: number
+  /** @internal */
   readonly handle: number
+  /** @internal */
   readonly vectorTime: Float64Array
 }
 
@@ -26,6 +28,7 @@ export class Event implements Waitable, Disposable {
 
   /** Made by the device: `device.createEvent()`. */
   constructor(
+    /** @internal */
     readonly context: Context,
     handle?: number,
   ) {
@@ -119,6 +122,7 @@ export class Event implements Waitable, Disposable {
     else if (!context.released) context.destroy(driver => driver.cuEventDestroy(handle))
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

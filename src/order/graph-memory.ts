@@ -56,6 +56,7 @@ export class GraphMemory implements Disposable {
     for (const holding of this.holdings) holding.release(streams)
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -39,6 +39,7 @@ export class Graph implements OpenGraph, Disposable {
     this.memory.close()
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

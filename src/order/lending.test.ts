@@ -6,7 +6,7 @@ import { describe, it } from 'node:test'
 import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { borrow, twoThreads } from './order-fixture.suite.js'
+import { borrow, twoThreads } from './order.fixture.js'
 import { Stream } from './stream.js'
 
 describe('lending', () => {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { Event } from './event.js'
-import { TestGpu } from './gpu-fixture.suite.js'
+import { TestGpu } from './gpu.fixture.js'
 import { Stream } from './stream.js'
 
 const gpu = new TestGpu()

@@ -7,7 +7,7 @@ import { Context } from '../driver/context.js'
 import { MOST_WORKERS } from '../threads/thread-registry.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { borrow, twoThreads } from './order-fixture.suite.js'
+import { borrow, twoThreads } from './order.fixture.js'
 import type { SharedOrder } from './shared-order.js'
 import { Stream } from './stream.js'
 

@@ -1,14 +1,14 @@
-// A copy from the device through registered host memory (driver/staging.ts). The memory must outlive the copy. If the
-// driver refused the host's wait, the copy may still run, and the memory goes back later.
+// A copy from the device through registered host memory (driver/staging-buffers.ts). The memory must outlive the copy. If
+// the driver refused the host's wait, the copy may still run, and the memory goes back later.
 
 import { CudaError, DeviceLostError } from '../base/errors.js'
-import { Staging } from '../driver/staging.js'
+import { StagingBuffers } from '../driver/staging-buffers.js'
 import { relaxed } from './relaxed.js'
 import type { Stream } from './stream.js'
 
 export class StagedCopy implements Disposable {
   private readonly memory: Uint8Array
-  private readonly staging: Staging
+  private readonly staging: StagingBuffers
   /** slot and stamp that cover a copy which may still run */
   private pending: readonly [slot: number, stamp: number] | null = null
 
@@ -17,7 +17,7 @@ export class StagedCopy implements Disposable {
     private readonly stream: Stream,
     bytes: number,
   ) {
-    this.staging = Staging.of(stream.context)
+    this.staging = StagingBuffers.of(stream.context)
     this.memory = relaxed(stream.context.activate(), () => this.staging.take(bytes))
   }
 

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test'
 import { PoolError } from '../base/errors.js'
 import { MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { TestOrder } from './order-fixture.suite.js'
+import { TestOrder } from './order.fixture.js'
 import { Stream } from './stream.js'
 
 describe('stream', () => {

@@ -13,7 +13,9 @@ import { relaxed } from './relaxed.js'
 export interface SharedStream {
   /** identifies the stream's device among those of the process */
   readonly device: number
+  /** its index among the streams of the device */
   readonly slot: number
+  /** which use of the slot it is */
   readonly generation: number
 }
 
@@ -49,6 +51,7 @@ export class Stream implements CapturableStream, Disposable {
    * while `slot` is -1: the former slot, and the stamp that covers all work submitted there; a float64 from the start
    */
   lastSlot = -1
+  /** @internal */
   lastStamp = Number.NaN
   /** the capture that the stream is part of */
   capture: Capture | null = null
@@ -57,6 +60,7 @@ export class Stream implements CapturableStream, Disposable {
 
   /** Made by the device: `device.createStream()`, `device.adoptStream(handle)`. */
   constructor(
+    /** @internal */
     readonly clocks: Clocks,
     handle: number,
     /**
@@ -277,6 +281,7 @@ export class Stream implements CapturableStream, Disposable {
     this.leaveSlot()
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

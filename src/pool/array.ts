@@ -5,6 +5,7 @@ import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { Pool } from './pool.js'
 
+/** The typed arrays of JavaScript that device memory can be viewed as. */
 export type TypedArray =
   | Int8Array<ArrayBuffer>
   | Uint8Array<ArrayBuffer>
@@ -29,6 +30,7 @@ export type TypedArrayOf<C extends TypedArrayConstructor> = InstanceType<C>
 /** Typed elements in device memory: a whole buffer, or, from `subarray`, a view of a part that does not own it. */
 export class DeviceArray<T extends TypedArray = TypedArray> implements Disposable {
   private constructor(
+    /** the memory behind the view */
     readonly buffer: DeviceBuffer,
     private readonly type: TypedArrayConstructor,
     /** in bytes from the start of the buffer */
@@ -49,10 +51,12 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return new DeviceArray(pool.allocate(byteLengthOf(type, count, call), stream), type, 0, count, true)
   }
 
+  /** Its address on the device. */
   get ptr(): number {
     return this.buffer.ptr + this.byteOffset
   }
 
+  /** @internal */
   get context(): Context {
     return this.buffer.context
   }
@@ -67,10 +71,12 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     this.buffer.noteUse(stream, call)
   }
 
+  /** Its size in bytes. */
   get byteLength(): number {
     return this.length * this.type.BYTES_PER_ELEMENT
   }
 
+  /** The stream that the buffer was allocated on. */
   get stream(): Stream {
     return this.buffer.stream
   }
@@ -128,6 +134,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     this.buffer.free(stream)
   }
 
+  /** Frees the buffer; does nothing if it was freed already. */
   [Symbol.dispose](): void {
     if (this.owner) this.buffer[Symbol.dispose]()
   }

@@ -7,7 +7,7 @@ import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
 import type { Pool } from './pool.js'
-import type { TransferredBuffer } from './transferred.js'
+import type { TransferredBuffer } from './transferred-buffer.js'
 
 /**
  * Device memory from a pool. Copies run in the stream that the buffer was allocated on. Freed by `free()` or at the end
@@ -16,7 +16,9 @@ import type { TransferredBuffer } from './transferred.js'
 export class DeviceBuffer implements Disposable {
   /** Made by pools. `tag` names one use of the allocation; a stale buffer's tag matches nothing. */
   constructor(
+    /** @internal */
     public allocation: Allocation,
+    /** @internal */
     readonly tag: number,
   ) {}
 
@@ -50,6 +52,7 @@ export class DeviceBuffer implements Disposable {
     return this.allocation.pool.context.ordinal
   }
 
+  /** @internal */
   get context(): Context {
     return this.allocation.pool.context
   }
