@@ -1,6 +1,6 @@
-// All error classes of the public API: running out of memory, mistakes of the caller, refusals of the driver or the system. A
-// wrong argument throws JavaScript's TypeError or RangeError. A call that the state of a pool, buffer, stream or device does
-// not allow throws PoolError. Bugs of the library itself throw AssertionError (assert.ts).
+// All error classes of the public API: running out of memory, mistakes of the caller, refusals of the driver or the
+// system. A wrong argument throws JavaScript's TypeError or RangeError. A call that the state of a pool, buffer,
+// stream or device does not allow throws PoolError. Bugs of the library itself throw AssertionError (assert.ts).
 
 /** A call that the state of its object does not allow: a second free, a closed pool, a buffer of another pool. */
 export class PoolError extends Error {
@@ -10,7 +10,10 @@ export class PoolError extends Error {
 /** The kinds of mistakes that a pool in debug mode detects. */
 export type Fault = 'outOfBounds' | 'useAfterFree' | 'useBeforeAllocation' | 'freeBeforeUse' | 'writeAfterFree'
 
-/** The calls of the program that led to a fault, as `function (file:line:column)`, or a note that the site is not known. */
+/**
+ * The calls of the program that led to a fault, as `function (file:line:column)`, or a note that the site is not
+ * known.
+ */
 export interface FaultSites {
   readonly allocatedAt: string
   /** the use by a kernel, copy or fill; missing if the fault has no such call */

@@ -1,8 +1,8 @@
 // Seeded random numbers for the simulated device, tests and workloads.
 
 /**
- * The same seed gives the same sequence on each machine. The generator is mulberry32 by Tommy Ettinger, which mixes a Weyl
- * sequence and has 32 bits of state.
+ * The same seed gives the same sequence on each machine. The generator is mulberry32 by Tommy Ettinger, which mixes a
+ * Weyl sequence and has 32 bits of state.
  */
 export class Random {
   constructor(private state: number) {}

@@ -6,9 +6,9 @@ const PAGE_BYTES = 4096
 const HEADER_BYTES = 16
 
 /**
- * Returns views of one buffer, one after another. The same requests in the same order get the same memory. So code that
- * runs in several threads defines the layout of their shared memory. Without a buffer the views are empty, and `bytes`
- * ends as the size that the buffer needs.
+ * Returns views of one buffer, one after another. The same requests in the same order get the same memory. So code
+ * that runs in several threads defines the layout of their shared memory. Without a buffer the views are empty, and
+ * `bytes` ends as the size that the buffer needs.
  */
 export class Region {
   /** offset of the next view: the bytes used so far, with padding */

@@ -1,5 +1,5 @@
-// Checks of room on the call stack. Any call can throw when the stack is full. Code that must not stop halfway checks for
-// room first.
+// Checks of room on the call stack. Any call can throw when the stack is full. Code that must not stop halfway checks
+// for room first.
 
 const ARGUMENT_BYTES = 8
 /** About ten times the stack of the deepest call of this library. */

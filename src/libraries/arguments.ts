@@ -1,5 +1,6 @@
-// Checks of arguments for C functions. koffi converts without an error: 1.5 becomes 1, NaN becomes 0, and a number too large
-// for its C type loses its upper bits. A NaN for a stream would mean the default stream. driver/native/ uses them most.
+// Checks of arguments for C functions. koffi converts without an error: 1.5 becomes 1, NaN becomes 0, and a number
+// too large for its C type loses its upper bits. A NaN for a stream would mean the default stream. driver/native/
+// uses them most.
 
 const UINT32_MAX = 2 ** 32 - 1
 const INT32_MAX = 2 ** 31 - 1

@@ -1,5 +1,5 @@
-// File descriptors passed to other processes and within this process: the data that arrives, the errors of both ends, and no
-// descriptor or socket file left behind.
+// File descriptors passed to other processes and within this process: the data that arrives, the errors of both ends,
+// and no descriptor or socket file left behind.
 
 import assert from 'node:assert/strict'
 import { type ChildProcess, fork, spawn } from 'node:child_process'

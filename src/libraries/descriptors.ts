@@ -1,6 +1,7 @@
-// Passes file descriptors between processes on Linux: GPU memory is shared as a file descriptor, and Node cannot pass one.
-// pool/mapped/descriptor-passing.ts uses it. The sender listens at a path that both know. The receiver connects, takes the
-// descriptor with a message, and confirms. Either may come first. Both poll every few milliseconds, so neither blocks.
+// Passes file descriptors between processes on Linux: GPU memory is shared as a file descriptor, and Node cannot pass
+// one. pool/mapped/descriptor-passing.ts uses it. The sender listens at a path that both know. The receiver connects,
+// takes the descriptor with a message, and confirms. Either may come first. Both poll every few milliseconds, so
+// neither blocks.
 
 import { setTimeout as pause } from 'node:timers/promises'
 import { DescriptorError } from '../base/errors.js'
@@ -41,12 +42,12 @@ export interface Connection {
 
 /**
  * Passes an open file to one other process of the same user, and stays connected with it. That process calls
- * `acceptDescriptor` with the same path. The call creates a socket file at `path`, which must not exist, and removes it
- * again. The caller keeps its descriptor, and may close it once this function has returned its promise.
+ * `acceptDescriptor` with the same path. The call creates a socket file at `path`, which must not exist, and removes
+ * it again. The caller keeps its descriptor, and may close it once this function has returned its promise.
  *
- * The promise is fulfilled when the other process has a descriptor of its own. It rejects with a DescriptorError, and leaves
- * nothing behind. The codes are ETIMEDOUT if no process came, EPERM for a process of another user, EBADF for a closed
- * descriptor, ENOTSUP on other systems than Linux, or codes of the system.
+ * The promise is fulfilled when the other process has a descriptor of its own. It rejects with a DescriptorError, and
+ * leaves nothing behind. The codes are ETIMEDOUT if no process came, EPERM for a process of another user, EBADF for a
+ * closed descriptor, ENOTSUP on other systems than Linux, or codes of the system.
  */
 export async function offerDescriptor(
   path: string,
@@ -75,10 +76,10 @@ export async function offerDescriptor(
 }
 
 /**
- * Takes the descriptor that another process of the same user passes at `path` with `offerDescriptor`, and stays connected
- * with it. It rejects with a DescriptorError, and leaves nothing open. The codes are ETIMEDOUT if no descriptor came, EPERM
- * for a sender of another user, EMFILE for too many open files in this process, EPROTO if another program listens at
- * `path`, ENOTSUP on other systems than Linux, or codes of the system.
+ * Takes the descriptor that another process of the same user passes at `path` with `offerDescriptor`, and stays
+ * connected with it. It rejects with a DescriptorError, and leaves nothing open. The codes are ETIMEDOUT if no
+ * descriptor came, EPERM for a sender of another user, EMFILE for too many open files in this process, EPROTO if
+ * another program listens at `path`, ENOTSUP on other systems than Linux, or codes of the system.
  */
 export async function acceptDescriptor(
   path: string,
@@ -149,7 +150,10 @@ function accepted({ bytes, descriptor }: Packet, sender: UnixSocket): ReceivedDe
   }
 }
 
-/** Refuses a process of another user. The mode of the file excludes all users but the superuser; the socket knows its user. */
+/**
+ * Refuses a process of another user. The mode of the file excludes all users but the superuser; the socket knows its
+ * user.
+ */
 function checkUser(peer: UnixSocket, path: string): void {
   const [user, own] = [peer.peerUser(), process.geteuid!()]
   if (user === own) return
@@ -157,7 +161,9 @@ function checkUser(peer: UnixSocket, path: string): void {
   throw new DescriptorError('getsockopt', 'EPERM', detail)
 }
 
-/** Calls `look` every few milliseconds until it returns a result. Throws DescriptorError ETIMEDOUT after `deadline`. */
+/**
+ * Calls `look` every few milliseconds until it returns a result. Throws DescriptorError ETIMEDOUT after `deadline`.
+ */
 export async function lookUntil<T>(deadline: number, look: () => T | null, call: string, missing: string): Promise<T> {
   for (;;) {
     const result = look()

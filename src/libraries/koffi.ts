@@ -7,8 +7,8 @@ export type Koffi = typeof import('koffi')
 const STACK_BYTES = 16 << 20 // stacks of koffi; its default of 2 MiB is too little for the driver's PTX compiler
 
 /**
- * Loads koffi, which takes 12 ms. Call it with the first device or socket, never at import of the package: replays and the
- * simulated device do not need it.
+ * Loads koffi, which takes 12 ms. Call it with the first device or socket, never at import of the package: replays
+ * and the simulated device do not need it.
  */
 export function loadKoffi(): Koffi {
   const koffi = createRequire(import.meta.url)('koffi') as Koffi
@@ -23,8 +23,8 @@ export function loadKoffi(): Koffi {
 const RTLD_LAZY = 1
 
 /**
- * Opens a library a second time and never closes it. koffi closes a library when its last function is collected or its
- * worker ends. A library with threads, or with hooks of a tool, must stay mapped.
+ * Opens a library a second time and never closes it. koffi closes a library when its last function is collected or
+ * its worker ends. A library with threads, or with hooks of a tool, must stay mapped.
  */
 export function keepOpen(koffi: Koffi, path: string): void {
   koffi.load(null).func('void *dlopen(const char *path, int flags)')(path, RTLD_LAZY)

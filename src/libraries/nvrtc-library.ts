@@ -1,6 +1,6 @@
-// Finds and opens NVRTC, NVIDIA's run-time compiler of CUDA C++; nvrtc.ts uses it. NVRTC comes with the CUDA toolkit and with
-// Python packages, not with the driver, so it is opened only to compile. A driver does not load code of a newer NVRTC, so a
-// library with a higher major version than the driver is skipped.
+// Finds and opens NVRTC, NVIDIA's run-time compiler of CUDA C++; nvrtc.ts uses it. NVRTC comes with the CUDA toolkit
+// and with Python packages, not with the driver, so it is opened only to compile. A driver does not load code of a
+// newer NVRTC, so a library with a higher major version than the driver is skipped.
 
 import { NoLibraryError } from '../base/errors.js'
 import { isMissing, keepOpen, loadKoffi } from './koffi.js'
@@ -52,8 +52,8 @@ const REMEDY =
   'CUDA_HOME, or compile beforehand (nvcc -ptx) and give the PTX to device.loadModule'
 
 /**
- * The paths to try, in order: names for the dynamic linker, which searches LD_LIBRARY_PATH first, then the folders of toolkits
- * and of the active Python environment.
+ * The paths to try, in order: names for the dynamic linker, which searches LD_LIBRARY_PATH first, then the folders of
+ * toolkits and of the active Python environment.
  */
 export function nvrtcPaths(env: Environment = process.env, installed = toolkitsIn('/usr/local')): string[] {
   const folders = [...libraryFolders(toolkitFolders(env, installed)), ...pythonLibraryFolders(env)]
@@ -61,8 +61,8 @@ export function nvrtcPaths(env: Environment = process.env, installed = toolkitsI
 }
 
 /**
- * Opens the first usable library of `paths` that is not too new for a driver of `driverVersion` (12040 for 12.4). Throws
- * NoLibraryError with the attempts, their failures, and the way without NVRTC.
+ * Opens the first usable library of `paths` that is not too new for a driver of `driverVersion` (12040 for 12.4).
+ * Throws NoLibraryError with the attempts, their failures, and the way without NVRTC.
  */
 export function openNvrtcLibrary(paths: readonly string[], driverVersion: number): NvrtcLibrary {
   const koffi = loadKoffi()

@@ -1,5 +1,6 @@
-// Compiles CUDA C++ with NVRTC: source text in, machine code and PTX out, without a cache. kernel/compiler.ts uses it. It needs
-// no device. The thread waits for the compilation, which takes from a tenth of a second to several seconds.
+// Compiles CUDA C++ with NVRTC: source text in, machine code and PTX out, without a cache. kernel/compiler.ts uses
+// it. It needs no device. The thread waits for the compilation, which takes from a tenth of a second to several
+// seconds.
 
 import { CompileError } from '../base/errors.js'
 import { type NvrtcFunction, type NvrtcLibrary, nvrtcPaths, openNvrtcLibrary, versionOf } from './nvrtc-library.js'
@@ -45,8 +46,8 @@ const NVRTC_SUCCESS = 0
 const NVRTC_ERROR_COMPILATION = 6
 
 /**
- * Opens NVRTC at `path`, or at the usual places. Throws NoLibraryError with the attempts if no library suits a driver of
- * `driverVersion` (12040 for 12.4).
+ * Opens NVRTC at `path`, or at the usual places. Throws NoLibraryError with the attempts if no library suits a driver
+ * of `driverVersion` (12040 for 12.4).
  */
 export function openNvrtc(driverVersion: number, path?: string): SourceCompiler {
   return new Nvrtc(openNvrtcLibrary(path === undefined ? nvrtcPaths() : [path], driverVersion))

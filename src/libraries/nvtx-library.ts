@@ -1,7 +1,7 @@
-// Finds and opens NVTX, NVIDIA's tools extension, by which programs annotate profiles; nvtx.ts uses it. It comes with the CUDA
-// toolkit and with Python packages, not with the driver, so only `openNvtx` opens it. NVTX itself is C headers. Two libraries
-// export its functions: libnvtx3interop has version 3 with the memory extension. libnvToolsExt, its predecessor up to
-// CUDA 12, has no memory extension.
+// Finds and opens NVTX, NVIDIA's tools extension, by which programs annotate profiles; nvtx.ts uses it. It comes with
+// the CUDA toolkit and with Python packages, not with the driver, so only `openNvtx` opens it. NVTX itself is C
+// headers. Two libraries export its functions: libnvtx3interop has version 3 with the memory extension.
+// libnvToolsExt, its predecessor up to CUDA 12, has no memory extension.
 
 import { NoLibraryError } from '../base/errors.js'
 import { isMissing, keepOpen, loadKoffi } from './koffi.js'

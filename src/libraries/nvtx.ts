@@ -1,6 +1,6 @@
-// Ranges, marks and names for profilers; pool/wrappers/profiled.ts uses it, and programs may. All events are in one NVTX
-// domain, by which tools filter. Events are structs in one buffer, laid out by hand as in 64-bit C. The buffer is used again
-// for each event, because tools copy it during the call.
+// Ranges, marks and names for profilers; pool/wrappers/profiled.ts uses it, and programs may. All events are in one
+// NVTX domain, by which tools filter. Events are structs in one buffer, laid out by hand as in 64-bit C. The buffer
+// is used again for each event, because tools copy it during the call.
 
 import { NoLibraryError } from '../base/errors.js'
 import { exact, text as textOf } from './arguments.js'
@@ -34,8 +34,8 @@ const TEXT = REGION + REGION_BYTES
 const TEXT_BYTES = 256
 
 /**
- * Opens NVTX at `path`, or at the usual places (LD_LIBRARY_PATH, then the CUDA toolkit). Open the device first: some tools
- * need CUDA to be initialised before. Throws NoLibraryError with the attempts.
+ * Opens NVTX at `path`, or at the usual places (LD_LIBRARY_PATH, then the CUDA toolkit). Open the device first: some
+ * tools need CUDA to be initialised before. Throws NoLibraryError with the attempts.
  */
 export function openNvtx(path?: string): Nvtx {
   return new Nvtx(openNvtxLibrary(path === undefined ? nvtxPaths() : [textOf(path, 'openNvtx: path')]))

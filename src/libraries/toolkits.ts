@@ -1,5 +1,5 @@
-// Folders with the libraries and headers of CUDA toolkits, for NVRTC, NVTX and the compiler of kernels. Pools need the driver
-// only, and no toolkit.
+// Folders with the libraries and headers of CUDA toolkits, for NVRTC, NVTX and the compiler of kernels. Pools need
+// the driver only, and no toolkit.
 
 import { existsSync, readdirSync } from 'node:fs'
 
@@ -23,8 +23,8 @@ export function headerFolders(toolkits: readonly string[]): string[] {
 }
 
 /**
- * The library folders of NVIDIA's Python packages (`nvidia/cu13/lib`, `nvidia/cuda_nvrtc/lib`) in the active environment,
- * VIRTUAL_ENV or CONDA_PREFIX, and the `lib` of that environment.
+ * The library folders of NVIDIA's Python packages (`nvidia/cu13/lib`, `nvidia/cuda_nvrtc/lib`) in the active
+ * environment, VIRTUAL_ENV or CONDA_PREFIX, and the `lib` of that environment.
  */
 export function pythonLibraryFolders(env: Environment = process.env): string[] {
   return named(env, 'VIRTUAL_ENV', 'CONDA_PREFIX').flatMap(root => {

@@ -1,6 +1,6 @@
-// Unix sockets that carry file descriptors to another process, which Node's sockets cannot do. descriptors.ts uses them. They
-// call the C library by FFI, and no call waits. SOCK_SEQPACKET keeps the bytes of one call together. Structs are laid out by
-// hand in one buffer, as on 64-bit Linux.
+// Unix sockets that carry file descriptors to another process, which Node's sockets cannot do. descriptors.ts uses
+// them. They call the C library by FFI, and no call waits. SOCK_SEQPACKET keeps the bytes of one call together.
+// Structs are laid out by hand in one buffer, as on 64-bit Linux.
 
 import { rmSync } from 'node:fs'
 import { getSystemErrorMap } from 'node:util'
@@ -186,7 +186,9 @@ export class UnixSocket {
     throw refusal(this.system, 'sendmsg', 'the descriptor')
   }
 
-  /** Receives a packet of at most `mostBytes`. Throws DescriptorError for other data, and keeps no descriptor of it. */
+  /**
+   * Receives a packet of at most `mostBytes`. Throws DescriptorError for other data, and keeps no descriptor of it.
+   */
   receivePacket(mostBytes: number): Packet | 'gone' | null {
     const { memory, view } = this.packet(mostBytes)
     const bytes = this.system.calls.recvmsg(this.descriptor, memory, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)

@@ -1,5 +1,5 @@
-// Simulated addresses of host memory, for `hostAddress` of the driver. Each array buffer keeps one address while it lives.
-// Addresses begin within a page, as addresses from malloc may.
+// Simulated addresses of host memory, for `hostAddress` of the driver. Each array buffer keeps one address while it
+// lives. Addresses begin within a page, as addresses from malloc may.
 
 import { threadId } from 'node:worker_threads'
 

@@ -1,5 +1,5 @@
-// Access between devices. A device always reaches its own memory. It reaches memory of another device only after a grant:
-// for cuMemAlloc memory by cuCtxEnablePeerAccess, for virtual memory by the mapping, for a pool by the pool.
+// Access between devices. A device always reaches its own memory. It reaches memory of another device only after a
+// grant: for cuMemAlloc memory by cuCtxEnablePeerAccess, for virtual memory by the mapping, for a pool by the pool.
 
 import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'

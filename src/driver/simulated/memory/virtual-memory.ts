@@ -1,5 +1,5 @@
-// CUDA's virtual memory management: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their opposites. Sizes
-// and addresses are multiples of the granularity.
+// CUDA's virtual memory management: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their opposites.
+// Sizes and addresses are multiples of the granularity.
 
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'

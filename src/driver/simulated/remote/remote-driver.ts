@@ -1,6 +1,6 @@
-// The simulated driver of another thread: each call is sent to that thread and waits for its answer. shared-driver.ts opens it.
-// Shared host memory is passed by reference. Other host memory is copied with the call, so no asynchronous copy reaches it:
-// it cannot be registered, and a copy has completed when its call returns, as with pageable memory.
+// The simulated driver of another thread: each call is sent to that thread and waits for its answer. shared-driver.ts
+// opens it. Shared host memory is passed by reference. Other host memory is copied with the call, so no asynchronous
+// copy reaches it: it cannot be registered, and a copy has completed when its call returns, as with pageable memory.
 
 import { randomUUID } from 'node:crypto'
 import type { BroadcastChannel } from 'node:worker_threads'
@@ -72,7 +72,10 @@ function writersOf(line: Line): Partial<Driver> {
   }
 }
 
-/** An argument as it is sent. A view of a larger buffer is copied first, because a clone would include the whole buffer. */
+/**
+ * An argument as it is sent. A view of a larger buffer is copied first, because a clone would include the whole
+ * buffer.
+ */
 function outgoing(value: unknown): unknown {
   if (ArrayBuffer.isView(value)) {
     const isWhole = value.byteLength === value.buffer.byteLength
@@ -165,7 +168,10 @@ class Line {
     }
   }
 
-  /** Waits for the other thread without a time limit, and answers calls to this thread meanwhile. False if it has ended. */
+  /**
+   * Waits for the other thread without a time limit, and answers calls to this thread meanwhile. False if it has
+   * ended.
+   */
   private wait(): boolean {
     const patience = servesOthers() ? SERVE_AGAIN_MS : LOOK_AGAIN_MS
     let waited = 0

@@ -1,4 +1,5 @@
-// The state of streams: queues of submitted work, grouped by context. scheduler.ts runs the work, captures.ts records it.
+// The state of streams: queues of submitted work, grouped by context. scheduler.ts runs the work, captures.ts records
+// it.
 
 /** The fault that ended a context: the result code of all later calls, and its cause. */
 export interface Fault {
@@ -38,9 +39,11 @@ export interface StreamCapture {
 /** The work submitted to a stream up to some moment; for a captured stream, the recorded work. */
 export interface WorkPoint {
   readonly queue: StreamQueue
+  /** the last position submitted to the stream */
   readonly position: number
   /** counts work points and context-wide waits of the driver */
   readonly moment: number
+  /** the capture that the stream took part in, and its latest nodes there */
   readonly capture: StreamCapture | null
   readonly tails: readonly CapturedNode[]
 }
@@ -94,7 +97,10 @@ export class StreamGroup {
   }
 }
 
-/** The work submitted to one stream, by position; the scheduler has the rules. Entries are a ring, which allocates nothing. */
+/**
+ * The work submitted to one stream, by position; the scheduler has the rules. Entries are a ring, which allocates
+ * nothing.
+ */
 export class StreamQueue {
   /** the last submitted position, and the last completed position */
   submitted = 0
