@@ -14,7 +14,7 @@ export { closeDescriptor }
 export const MOST_MESSAGE_BYTES = 65536
 
 /** interval of polls */
-const LOOK_EVERY_MS = 5
+const POLL_INTERVAL_MS = 5
 const MOST_TIMEOUT_MS = 2 ** 31 - 1
 /** First byte of each message: an empty message differs from a closed socket, and a foreign message is recognised. */
 const MARK = 0xfd
@@ -65,7 +65,7 @@ export async function offerDescriptor(
       for (;;) {
         const receiver = await lookUntil(deadline, () => listener.accept(), 'accept', `no process came to ${path}`)
         if (await handedTo(receiver, packet, copy, deadline, path)) return new SocketEnd(receiver)
-        await pause(LOOK_EVERY_MS) // that process has ended; another may come
+        await pause(POLL_INTERVAL_MS) // that process has ended; another may come
       }
     } finally {
       listener.close()
@@ -100,7 +100,7 @@ export async function acceptDescriptor(
     } finally {
       if (received === null) sender.close()
     }
-    await pause(LOOK_EVERY_MS) // that sender has served another process or ended; another may come
+    await pause(POLL_INTERVAL_MS) // that sender has served another process or ended; another may come
   }
 }
 
@@ -169,7 +169,7 @@ export async function lookUntil<T>(deadline: number, look: () => T | null, call:
     const result = look()
     if (result !== null) return result
     if (performance.now() >= deadline) throw new DescriptorError(call, 'ETIMEDOUT', `${missing} in time`)
-    await pause(LOOK_EVERY_MS)
+    await pause(POLL_INTERVAL_MS)
   }
 }
 

@@ -135,7 +135,7 @@ export class MemoryPools {
     const device = this.deviceAt(locationType, locationId)
     if (!grant && (place.memory === device || place.managed)) throw this.invalid('this access cannot be taken away')
     if (grant) {
-      this.peers.checkWay(device, place.memory)
+      this.peers.checkReachable(device, place.memory)
       place.access.devices |= bitOf(device)
     } else {
       place.access.devices &= ~bitOf(device)
