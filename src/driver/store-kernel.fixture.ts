@@ -1,4 +1,5 @@
-// A kernel for the contract tests: its PTX, and its function on a simulated device, registered in the importing thread.
+// A kernel for the contract tests: its PTX, and its function on a simulated device, registered in the importing
+// thread.
 
 import { registerSimulatedKernel } from './simulated-kernels.js'
 

@@ -1,5 +1,6 @@
-// Limits of a launch on a simulated device, those of an H200 (compute capability 9.0), and occupancy: the number of blocks
-// that one multiprocessor runs at the same time. A simulated kernel uses no registers and no static shared memory.
+// Limits of a launch on a simulated device, those of an H200 (compute capability 9.0), and occupancy: the number of
+// blocks that one multiprocessor runs at the same time. A simulated kernel uses no registers and no static shared
+// memory.
 
 import { KiB } from '../../../base/bytes.js'
 import type { LaunchShape } from '../../driver.js'

@@ -1,4 +1,5 @@
-// Copies and fills: their checks and staging at the call, and their work in stream order. calls/memory-calls.ts uses it.
+// Copies and fills: their checks and staging at the call, and their work in stream order. calls/memory-calls.ts uses
+// it.
 
 import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
