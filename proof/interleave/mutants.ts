@@ -1,4 +1,5 @@
-// Bugs that are planted one at a time, by replacing a place of one file of the project, and which a scenario must notice.
+// Bugs that are planted one at a time, by replacing a place of one file of the project, and which a scenario must
+// notice.
 
 export interface Mutant {
   readonly name: string
