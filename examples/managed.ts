@@ -1,5 +1,6 @@
-// A pool of managed memory, which the driver moves between the host and the device as it is used: with a limit that says
-// so it may hold more than the device has, at the price of moving pages. Where the device has none, the error says so.
+// A pool of managed memory, which the driver moves between host and device as it is used. With a limit above the
+// device's memory it may hold more than the device has; moving pages then takes time. A device without managed memory
+// throws an error that says so.
 // Run: npm run build && node dist/examples/managed.js
 
 import { type CachingPool, formatBytes, MiB, openDevice, PoolError, parseDeviceChoice } from 'cuda-mempool'

@@ -1,6 +1,6 @@
 // Many programs in a row, and what they add up to.
 
-import { kindOf, RULES, type Rule } from './canaries.js'
+import { kindOf, RULES, type Rule } from './mutants.js'
 import { type Kind, type Outcome, runProgram } from './program.js'
 
 export interface Campaign {
@@ -34,6 +34,6 @@ export function runCampaign(kind: Kind, seed: number, programs: number, count: n
 }
 
 /** For each rule, how many programs it takes until its breaking is noticed; null when none of them does. */
-export function runCanaries(seed: number, programs: number, count: number): Map<Rule, Campaign> {
+export function runMutants(seed: number, programs: number, count: number): Map<Rule, Campaign> {
   return new Map(RULES.map(rule => [rule, runCampaign(kindOf(rule), seed, programs, count, rule)]))
 }

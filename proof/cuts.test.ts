@@ -24,19 +24,25 @@ import { SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
+import { ClosablePool } from '../src/pool/closable-pool.js'
+import { AddressLookup } from '../src/pool/shared/address-lookup.js'
+import { BlockOwnership } from '../src/pool/shared/block-ownership.js'
+import { LockedHeaps } from '../src/pool/shared/locked-heaps.js'
 import { RemoteFrees } from '../src/pool/shared/remote-frees.js'
-import { ServerWatch } from '../src/pool/shared/server-watch.js'
+import { ServerClient } from '../src/pool/shared/server-client.js'
+import { ServerLiveness } from '../src/pool/shared/server-liveness.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
+import { SharedReport } from '../src/pool/shared/shared-report.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
 import { ThreadCaches } from '../src/pool/shared/thread-caches.js'
-import { Bell } from '../src/threads/bell.js'
 import { BiasedLock } from '../src/threads/biased-lock.js'
+import { Doorbell } from '../src/threads/doorbell.js'
 import { RequestChannel } from '../src/threads/request-channel.js'
 import { RobustLock } from '../src/threads/robust-lock.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
 import { CUTS, CutPoints, choosePoints } from './cut-points.js'
-import { cutAtEach, type Subject } from './cut-world.js'
+import { cutAtEach, type Subject } from './cut-system.js'
 
 const SEED = Number(process.env['CUTS_SEED'] ?? 1)
 const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 12)
@@ -49,8 +55,14 @@ const BLOCKS = 96
 const ARENA_PART = 64 * KiB
 /** All that a thread runs of a shared pool; the pool server has a thread, and classes, of its own. */
 const CLASSES = [
+  ClosablePool,
   SharedPool,
   SharedBlockPool,
+  BlockOwnership,
+  AddressLookup,
+  LockedHeaps,
+  ServerClient,
+  SharedReport,
   ThreadCache,
   StreamCaches,
   BiasedLock,
@@ -62,18 +74,18 @@ const CLASSES = [
   RecordTable,
   RobustLock,
   RequestChannel,
-  Bell,
-  ServerWatch,
+  Doorbell,
+  ServerLiveness,
 ]
 
-interface World {
+interface System {
   readonly device: Device
   readonly pool: SharedPool
   readonly streams: readonly Stream[]
 }
 
 /** What is done to a block pool, which caches as others do. */
-const BLOCK_PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
+const BLOCK_PROGRAMS: Readonly<Record<string, (system: System) => void>> = {
   'a shorter buffer': ({ pool, streams: [a] }) => pool.allocate(100, a).free(),
   'all blocks': ({ pool, streams: [a] }) => {
     const all = Array.from({ length: BLOCKS }, () => pool.allocate(100, a))
@@ -88,15 +100,15 @@ const BLOCK_PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
 }
 
 const ARENA: Subject<SharedArenaPool> = {
-  classes: [SharedArenaPool, ArenaState, SharedBump, SharedEpochs],
+  classes: [ClosablePool, SharedArenaPool, ArenaState, SharedBump, SharedEpochs],
   open: device => device.createArenaPool({ bytes: 4 * ARENA_PART, shared: true }),
-  prepare: world => {
+  prepare: system => {
     const {
       pool,
       streams: [a, b],
-    } = world
+    } = system
     pool.reset(a)
-    for (const stream of [a, b, b, a]) world.use(pool.allocate(1000, stream))
+    for (const stream of [a, b, b, a]) system.use(pool.allocate(1000, stream))
   },
   programs: {
     'an allocation': ({ pool, streams: [a] }) => pool.allocate(1000, a),
@@ -109,26 +121,26 @@ const ARENA: Subject<SharedArenaPool> = {
     'a reset': ({ pool, streams: [a] }) => pool.reset(a),
     statistics: ({ pool }) => pool.stats(),
   },
-  settle: world => {
+  settle: system => {
     const {
       pool,
       streams: [, b, c],
-    } = world
-    world.useAgain()
-    world.judge(pool.allocate(ARENA_PART, c))
-    world.judge(pool.allocate(ARENA_PART, b))
+    } = system
+    system.useAgain()
+    system.assertSafe(pool.allocate(ARENA_PART, c))
+    system.assertSafe(pool.allocate(ARENA_PART, b))
     const { liveBuffers, liveBytes } = pool.stats()
     assert.ok(liveBuffers >= 2 && liveBytes >= 2 * ARENA_PART && liveBytes <= 4 * ARENA_PART)
     pool.reset(b)
     assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
     assert.equal(pool.availableBytes, 4 * ARENA_PART)
-    world.judge(pool.allocate(4 * ARENA_PART, c))
-    world.forget()
+    system.assertSafe(pool.allocate(4 * ARENA_PART, c))
+    system.forget()
   },
 }
 
 /** What is done to a pool that caches some blocks of 4 KiB for one stream, and then again where it was cut short. */
-const PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
+const PROGRAMS: Readonly<Record<string, (system: System) => void>> = {
   'a hit and its free': ({ pool, streams: [a] }) => pool.allocate(4096, a).free(),
   'a hit of the next class': ({ pool, streams: [a] }) => pool.allocate(3800, a).free(),
   "another stream's block": ({ device, pool, streams: [a, b] }) => {
@@ -153,7 +165,7 @@ const PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
   },
 }
 
-function withPool(work: (world: World) => void): void {
+function withPool(work: (system: System) => void): void {
   const driver = new SimulatedDriver({ capacityBytes: LIMIT })
   const device = openDevice(driver)
   const pool = device.createPool({ shared: true, maxPoolBytes: LIMIT })
@@ -170,7 +182,7 @@ function withPool(work: (world: World) => void): void {
   assert.equal(driver.usedBytes(), 0)
 }
 
-function withBlocks(work: (world: World) => void): void {
+function withBlocks(work: (system: System) => void): void {
   const driver = new SimulatedDriver({ capacityBytes: LIMIT })
   const device = openDevice(driver)
   const pool = device.createBlockPool({ blockBytes: 64 * KiB, count: BLOCKS / 3, maxCount: BLOCKS, shared: true })
@@ -228,10 +240,10 @@ describe(`calls on shared pools that are cut short (CUTS_SEED=${SEED} CUTS_ROUND
       ['block pool', BLOCK_PROGRAMS, withBlocks],
     ] as const) {
       it(`${cut} leaves a shared ${kind} whole, where any method begins`, () => {
-        withEach(world => {
+        withEach(system => {
           const points = new CutPoints(CLASSES, cut)
           try {
-            for (const [name, program] of Object.entries(programs)) cutProgramAtEach(points, name, program, world)
+            for (const [name, program] of Object.entries(programs)) cutProgramAtEach(points, name, program, system)
           } finally {
             points.restore()
           }
@@ -246,20 +258,20 @@ describe(`calls on shared pools that are cut short (CUTS_SEED=${SEED} CUTS_ROUND
 })
 
 /** Cuts a program short at each point, and runs it again each time. How often it looks for an answer differs from run to run. */
-function cutProgramAtEach(points: CutPoints, name: string, program: (world: World) => void, world: World): void {
-  const { pool, streams } = world
+function cutProgramAtEach(points: CutPoints, name: string, program: (system: System) => void, system: System): void {
+  const { pool, streams } = system
   const prepare = () => {
     const held = Array.from({ length: CACHED }, () => pool.allocate(4096, streams[0]))
     for (const buffer of held) buffer.free()
   }
   prepare()
-  const count = points.count(() => program(world))
+  const count = points.count(() => program(system))
   for (const nth of choosePoints(count, MOST_POINTS, SEED)) {
     prepare()
-    points.run(nth, () => program(world))
+    points.run(nth, () => program(system))
     try {
       settle(pool)
-      program(world)
+      program(system)
     } catch (error) {
       throw new Error(`${name} was cut short where method ${nth} begins`, { cause: error })
     }

@@ -51,7 +51,7 @@ const enum Place {
   Attached,
 }
 
-/** bits of a cell, few enough that a small world has several cells */
+/** bits of a cell, few enough that a small system has several cells */
 const MAP_BITS = 2
 const FULL = (1 << MAP_BITS) - 1
 const SET_BITS = 2

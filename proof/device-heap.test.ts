@@ -152,7 +152,7 @@ const SMALLEST: Record<string, Omit<Program, 'preemptions'>> = {
   },
 }
 
-/** A run of a program: judged when the threads have ended, and again when all that is left has been freed. */
+/** A run of a program: checked when the threads have ended, and again when all that is left has been freed. */
 function runOf(
   { size, begun = 0, freed = 0, threads }: Omit<Program, 'preemptions'>,
   rule: DeviceRule | null = null,

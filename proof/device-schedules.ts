@@ -4,7 +4,7 @@
 import { Random } from '../src/base/random.js'
 import type { Steps } from './device-atomics.js'
 
-/** A world made afresh: its threads, and what must hold when all have ended. Both throw where something is wrong. */
+/** A system made afresh: its threads, and what must hold when all have ended. Both throw where something is wrong. */
 export interface ModelRun {
   readonly threads: readonly Steps<void>[]
   check(): void

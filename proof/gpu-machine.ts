@@ -1,12 +1,12 @@
-// Any device, judged by contents alone: every word of a buffer is stamped and compared by kernels in stream order, and
+// Any device, checked by contents alone: every word of a buffer is stamped and compared by kernels in stream order, and
 // streams are kept busy by kernels that spin, so that what is handed out too early is written while it is still read.
 
 import type { Device, DeviceBuffer } from '../src/index.js'
 import type { Kernel } from '../src/kernel/kernel.js'
 import { Event } from '../src/order/event.js'
-import { WAIT_FOR_GATE } from '../src/order/gpu-fixture.suite.js'
+import { WAIT_FOR_GATE } from '../src/order/gpu.fixture.js'
 import { Stream } from '../src/order/stream.js'
-import { STAMPS } from '../src/pool/gpu-device.suite.js'
+import { STAMPS } from '../src/pool/gpu-device.fixture.js'
 import type { Machine } from './machine.js'
 import { UserOrder, type UserPoint } from './user-order.js'
 

@@ -9,7 +9,7 @@ import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import { LAST_GENERATION, State } from '../src/heap/records.js'
 import { openDevice, type PoolOptions, type Stream } from '../src/index.js'
 import { Event } from '../src/order/event.js'
-import { assertConsistent, TestDevice, twoDevices } from '../src/pool/pool-fixture.suite.js'
+import { assertConsistent, TestDevice, twoDevices } from '../src/pool/pool.fixture.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   function setUp(options: PoolOptions = {}) {

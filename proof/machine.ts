@@ -2,7 +2,7 @@ import type { FaultRule } from '../src/driver/simulated/index.js'
 import type { Device, DeviceBuffer, Event, Stream } from '../src/index.js'
 import type { CachingPool } from '../src/pool/caching/caching-pool.js'
 
-/** What programs run on: a device, kernels that mark memory, an opinion on what comes before what, and a judge of grants. */
+/** What programs run on: a device, kernels that mark memory, an opinion on what comes before what, and an oracle for grants. */
 export interface Machine<Point> {
   readonly device: Device
   /** another device, whose streams can use the memory of this one */

@@ -1,5 +1,5 @@
 // The simulated driver, and a witness of each call that has succeeded: the order of work (call-order.ts), the memory that work uses
-// (judge.ts), and what was made and not given back. Long because the driver has many calls; each is one line of book-keeping.
+// (oracle.ts), and what was made and not given back. Long because the driver has many calls; each is one line of book-keeping.
 //
 // Kernels of the proof say what they use by their first two arguments: an address, and a number of 32-bit words.
 
@@ -7,15 +7,15 @@ import { CudaError } from '../src/base/errors.js'
 import { RESULT } from '../src/driver/constants.js'
 import type { KernelArguments, LaunchShape } from '../src/driver/driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import type { ThreadState } from '../src/driver/simulated/remote/thread-state.js'
+import type { ThreadState } from '../src/driver/simulated/thread-state.js'
 import { CallOrder, type CapturedWork, type Point, pointOf, type Queue } from './call-order.js'
-import { Judge } from './judge.js'
+import { Oracle } from './oracle.js'
 
 type Kind = 'streams' | 'events' | 'graphs' | 'allocations' | 'addresses' | 'handles' | 'mappings' | 'pinned ranges'
 
 export class ObservedDriver extends SimulatedDriver {
   readonly order = new CallOrder()
-  readonly judge = new Judge(this.order)
+  readonly oracle = new Oracle(this.order)
   /** how many of each kind there are */
   private readonly made = new Map<Kind, number>()
   /** whose calls these are; null for the thread that made the driver */
@@ -162,7 +162,7 @@ export class ObservedDriver extends SimulatedDriver {
 
   override cuGraphLaunch(executable: number, stream: number): void {
     super.cuGraphLaunch(executable, stream)
-    this.judge.launched(this.executables.get(executable)!, this.order.submit(this.queueOf(stream)))
+    this.oracle.launched(this.executables.get(executable)!, this.order.submit(this.queueOf(stream)))
   }
 
   override cuGraphExecDestroy(executable: number): void {
@@ -195,19 +195,19 @@ export class ObservedDriver extends SimulatedDriver {
   override cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
     super.cuMemcpyHtoDAsync(target, source, stream)
     const point = this.work(stream, target, source.byteLength)
-    this.judge.used(...this.spanOf(source), point)
+    this.oracle.used(...this.spanOf(source), point)
   }
 
   override cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
     super.cuMemcpyDtoHAsync(target, source, stream)
     const point = this.work(stream, source, target.byteLength)
-    this.judge.used(...this.spanOf(target), point)
+    this.oracle.used(...this.spanOf(target), point)
   }
 
   override cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
     super.cuMemcpyDtoDAsync(target, source, bytes, stream)
     const point = this.work(stream, target, bytes)
-    this.judge.used(source, source + bytes, point)
+    this.oracle.used(source, source + bytes, point)
   }
 
   // Memory
@@ -221,7 +221,7 @@ export class ObservedDriver extends SimulatedDriver {
 
   override cuMemFree(ptr: number): void {
     super.cuMemFree(ptr)
-    this.judge.leave(ptr, ptr + this.bytesAt.get(ptr)!)
+    this.oracle.leave(ptr, ptr + this.bytesAt.get(ptr)!)
     this.bytesAt.delete(ptr)
     this.count('allocations', -1)
   }
@@ -256,7 +256,7 @@ export class ObservedDriver extends SimulatedDriver {
 
   override cuMemUnmap(ptr: number, bytes: number): void {
     super.cuMemUnmap(ptr, bytes)
-    this.judge.leave(ptr, ptr + bytes)
+    this.oracle.leave(ptr, ptr + bytes)
     for (let at = ptr; at < ptr + bytes; ) {
       const mapping = this.mapped.get(at)!
       this.mapped.delete(at)
@@ -273,7 +273,7 @@ export class ObservedDriver extends SimulatedDriver {
   override cuMemHostUnregister(host: ArrayBufferView): void {
     const [start, end] = this.spanOf(host)
     super.cuMemHostUnregister(host)
-    this.judge.leave(start, end)
+    this.oracle.leave(start, end)
     this.count('pinned ranges', -1)
   }
 
@@ -283,7 +283,7 @@ export class ObservedDriver extends SimulatedDriver {
 
   private work(stream: number, start: number, bytes: number): Point {
     const point = this.order.submit(this.queueOf(stream))
-    this.judge.used(start, start + bytes, point)
+    this.oracle.used(start, start + bytes, point)
     return point
   }
 

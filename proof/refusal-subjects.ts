@@ -13,7 +13,7 @@ import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { CachingPool } from '../src/pool/caching/caching-pool.js'
 import type { HostBuffer } from '../src/pool/host/host-buffer.js'
 import type { GrowableBuffer } from '../src/pool/mapped/growable-buffer.js'
-import type { TestDevice } from '../src/pool/pool-fixture.suite.js'
+import type { TestDevice } from '../src/pool/pool.fixture.js'
 
 type AnyBuffer = DeviceBuffer | HostBuffer
 

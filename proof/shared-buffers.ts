@@ -1,5 +1,5 @@
 // The buffers of threads that share a pool, and what a careful user does with them: before a buffer is freed, every use is announced
-// or put before. Each grant and each free is judged by the exact order.
+// or put before. Each grant and each free is checked against the exact order.
 
 import assert from 'node:assert/strict'
 import { PoolError } from '../src/base/errors.js'
@@ -9,7 +9,7 @@ import { SharedArenaPool } from '../src/pool/arena/shared-arena-pool.js'
 import { DeviceBuffer } from '../src/pool/buffer.js'
 import { HostBuffer } from '../src/pool/host/host-buffer.js'
 import type { PoolStats } from '../src/pool/pool.js'
-import type { TransferredBuffer } from '../src/pool/transferred.js'
+import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
 import type { Point } from './call-order.js'
 import type { ObservedDriver } from './observed-driver.js'
 import type { Of } from './shared-operation.js'
@@ -76,7 +76,7 @@ export class SharedBuffers {
     if (!own) this.allocations++
     const ptr = addressOf(buffer)
     const queue = isHost ? null : thread.queueOf(view)
-    this.driver.judge.grant(ptr, ptr + Math.ceil(bytes / UNIT_BYTES) * UNIT_BYTES, queue)
+    this.driver.oracle.grant(ptr, ptr + Math.ceil(bytes / UNIT_BYTES) * UNIT_BYTES, queue)
     // An event that was recorded before does not cover what the pool has made the stream wait for.
     const point = thread.pointOf(view)
     const granted = isHost ? null : { ...point, position: point.position + 0.5 }
@@ -133,7 +133,7 @@ export class SharedBuffers {
       else if (!this.streams.isBefore(this.streams.endOf(mine), thread, on)) on = null
     }
     this.settle(held, on ?? mine, announce)
-    this.driver.judge.free(ptr)
+    this.driver.oracle.free(ptr)
     try {
       if (byAddress && on === null && buffer instanceof DeviceBuffer) {
         const pool = own ? thread.own! : thread.front!
@@ -142,7 +142,7 @@ export class SharedBuffers {
       } else buffer.free(on ?? undefined)
       this.held.delete(name)
     } finally {
-      if (!buffer.freed) this.driver.judge.takeBack(ptr)
+      if (!buffer.freed) this.driver.oracle.takeBack(ptr)
       else this.held.delete(name)
     }
     assert.throws(() => buffer.free(), PoolError)
@@ -231,7 +231,7 @@ export class SharedBuffers {
 
   /** A buffer is freed, by whichever call comes next. */
   private forget(name: number): void {
-    this.driver.judge.free(this.held.get(name)!.ptr)
+    this.driver.oracle.free(this.held.get(name)!.ptr)
     this.held.delete(name)
   }
 

@@ -3,7 +3,7 @@
 import { CU_STREAM_LEGACY_DEFAULT } from '../src/driver/constants.js'
 import { Context } from '../src/driver/context.js'
 import type { Driver } from '../src/driver/driver.js'
-import { ThreadState } from '../src/driver/simulated/remote/thread-state.js'
+import { ThreadState } from '../src/driver/simulated/thread-state.js'
 import { borrowed } from '../src/order/borrowed.js'
 import { Clocks } from '../src/order/clocks.js'
 import { Event } from '../src/order/event.js'

@@ -1,6 +1,6 @@
 // Delta debugging: takes out of a failing program whatever it fails without.
 
-import type { Rule } from './canaries.js'
+import type { Rule } from './mutants.js'
 import { describeOperation } from './operation.js'
 import { type Outcome, replayProgram } from './program.js'
 

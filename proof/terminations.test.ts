@@ -18,7 +18,7 @@ import type { SharedPool } from '../src/pool/shared/shared-pool.js'
 import type { SharedState } from '../src/pool/shared/shared-state.js'
 import { ThreadRegistry } from '../src/threads/thread-registry.js'
 import { replacePrivate } from './replace-method.js'
-import { type TerminationWork, Told } from './termination-thread.js'
+import { type TerminationWork, Told } from './termination.worker.js'
 
 type Kept = Pick<SharedPool, 'threads' | 'reclaim' | 'check' | 'stats' | 'processDeferred' | 'trimTo' | 'close'>
 
@@ -37,7 +37,7 @@ async function start(
   word = new Int32Array(new SharedArrayBuffer(4)),
 ): Promise<{ worker: Worker; number: number }> {
   const terminationWork = { shared, gate: gate.share(), word, ...work }
-  const worker = new Worker(new URL('./termination-thread.js', import.meta.url), { workerData: { terminationWork } })
+  const worker = new Worker(new URL('./termination.worker.js', import.meta.url), { workerData: { terminationWork } })
   workers.push(worker)
   const [number] = await once(worker, 'message')
   return { worker, number }

@@ -1,4 +1,4 @@
-// What the user of a device without a judge knows of the order of work: only what the program itself has recorded, waited
+// What the user of a device without an oracle knows of the order of work: only what the program itself has recorded, waited
 // for, or been told. That the library may know more, and may have added waits, is nothing to rely on.
 
 import type { Event, Stream } from '../src/index.js'

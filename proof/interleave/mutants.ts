@@ -117,6 +117,8 @@ const BUMP = 'src/heap/shared-bump.ts'
 const SLOTS = 'src/order/stream-slots.ts'
 const REMOTE_FREES = 'src/pool/shared/remote-frees.ts'
 const POOL = 'src/pool/shared/shared-pool.ts'
+const OWNERSHIP = 'src/pool/shared/block-ownership.ts'
+const CLIENT = 'src/pool/shared/server-client.ts'
 const CACHE = 'src/pool/shared/thread-cache.ts'
 const STACKS = 'src/pool/caching/stream-caches.ts'
 const BIASED_LOCK = 'src/threads/biased-lock.ts'
@@ -286,7 +288,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(CHANNEL, 'every question has its own answer', [
     [
       'a question does not ring',
-      'Atomics.store(words, place, Status.asked)\n    this.bell.ring()',
+      'Atomics.store(words, place, Status.asked)\n    this.doorbell.ring()',
       'Atomics.store(words, place, Status.asked)',
     ],
   ]),
@@ -368,7 +370,7 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(SLOTS, 'two threads claim two slots', [['the lock of the slots is not taken', 'this.lock?.acquire()', '']]),
-  ...inFile(POOL, 'a buffer is adopted by one thread', [
+  ...inFile(OWNERSHIP, 'a buffer is adopted by one thread', [
     [
       'a buffer is adopted without compare-and-swap',
       'if (!this.isKnown(record) || Atomics.compareExchange(words, index, waiting, mine) !== waiting) return false',
@@ -622,7 +624,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(SERVER, DIES, [
     ['a dead thread’s question is kept', 'this.forgetRequest(thread)\n        this.bury', 'this.bury'],
   ]),
-  ...inFile(POOL, CUT_DOOR, [
+  ...inFile(CLIENT, CUT_DOOR, [
     [
       'a thread whose call was cut short stays inside its biased lock',
       'state.caches.biasedLock.leave()\n    state.lock',
@@ -646,7 +648,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(SERVER, NAMES, [
     ['a thread is reclaimed under the name of an earlier one', 'registry.nameOf(thread) !== name || ', ''],
   ]),
-  ...inFile(POOL, CUT, [
+  ...inFile(CLIENT, CUT, [
     ['a call that was cut short keeps the lock', 'state.lock.dropStale()\n', '\n'],
     [
       'the late answer to a call that was cut short is taken for the next one',

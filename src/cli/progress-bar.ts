@@ -1,4 +1,4 @@
-// A bar on the last line of stderr for work that takes longer than a second. Writing to a terminal is synchronous, so it
+// A bar on the last line of stderr for work of more than a second. Writes to a terminal are synchronous, so the bar
 // moves while the work keeps Node busy.
 
 const PATIENCE_MS = 1000
@@ -21,7 +21,7 @@ export class ProgressBar {
     this.start = now()
   }
 
-  /** `fraction` from 0 to 1 of `what` is done. */
+  /** Draws the bar, if it is due: the share `fraction` (0 to 1) of `what` is done. */
   update(fraction: number, what: string): void {
     if (!this.visible) return
     const now = this.now()
@@ -33,7 +33,7 @@ export class ProgressBar {
     this.screen.write(ERASE_LINE + line.slice(0, (this.screen.columns || 80) - 1))
   }
 
-  /** Removes the bar, before anything else is written. */
+  /** Removes the bar; call it before other output. */
   clear(): void {
     if (this.drawnAt !== -Infinity) this.screen.write(ERASE_LINE)
     this.drawnAt = -Infinity

@@ -1,4 +1,4 @@
-// Several clocks over one order, in this thread. With threads of their own: shared-order-threads.test.ts.
+// Several clocks over one order, in this thread. `test/device-threads.test.ts` has real threads.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -7,7 +7,7 @@ import { Context } from '../driver/context.js'
 import { MOST_WORKERS } from '../threads/thread-registry.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { TestOrder } from './order-fixture.suite.js'
+import { TestOrder } from './order.fixture.js'
 import type { SharedOrder } from './shared-order.js'
 import { Stream } from './stream.js'
 
@@ -22,7 +22,7 @@ function setUp() {
 const borrow = (clocks: Clocks, stream: Stream) => Stream.borrow(clocks, structuredClone(stream.share()))!
 
 describe('shared order', () => {
-  it('is attached in the place of a dead thread where the registry is full, and the streams of that thread are ended', () => {
+  it('a thread attaches in the place of a dead one if the registry is full, and ends its streams', () => {
     const { order, clocks } = setUp()
     const attach = () => new Clocks(Context.open(order.driver, 0), clocks.share())
     const others = Array.from({ length: MOST_WORKERS - 2 }, attach)
@@ -31,7 +31,7 @@ describe('shared order', () => {
     const stream = Stream.create(others[9])
     const { slot, handle } = stream
     others[9].mark(slot)
-    others[9].slots.pin(clocks.slots.ownedBy(handle)) // it died while it called the driver
+    others[9].slots.pin(clocks.slots.ownedBy(handle)) // the thread died while it called the driver
     clocks.slots['registry'].bury(me)
     order.driver.failCall({ call: 'cuEventRecord' })
     order.driver.failCall({ call: 'cuCtxSynchronize' })
@@ -46,7 +46,7 @@ describe('shared order', () => {
     assert.throws(attach, { name: 'PoolError', message: /64 threads/ })
   })
 
-  it('a free that came too late to see the last tick of a closed stream is covered by a wait for all of it', () => {
+  it("a wait for a closed stream covers a free that came too late to see the stream's last tick", () => {
     const { clocks, there, here } = setUp()
     const lent = borrow(there, here)
     const { slot } = lent
@@ -58,7 +58,7 @@ describe('shared order', () => {
     assert.ok(there.waited[slot] >= late, `waited up to ${there.waited[slot]}, the free is ${late}`)
   })
 
-  it('a free that came too late is covered, too, where the stream of a dead thread could not be marked', () => {
+  it('a late free on a dead thread’s stream is covered although the stream could not be marked', () => {
     const { order, clocks, there } = setUp()
     const { slot } = Stream.create(there)
     clocks.slots['registry'].bury(there.slots.me)
@@ -69,7 +69,7 @@ describe('shared order', () => {
     assert.ok(clocks.completed[slot] >= late, `complete up to ${clocks.completed[slot]}, the free is ${late}`)
   })
 
-  it('what waits for a closed stream is complete when a stream that only its own thread can mark has the slot', () => {
+  it('a wait for a closed stream completes while its slot has a stream that only its own thread can mark', () => {
     const { clocks, there, here } = setUp()
     const { slot } = here
     clocks.mark(slot)
@@ -84,7 +84,7 @@ describe('shared order', () => {
     assert.ok(there.waited[slot] >= late, `waited up to ${there.waited[slot]}, the free is ${late}`)
   })
 
-  it('a stream is marked, asked and waited for by any thread', () => {
+  it('any thread can mark, poll and wait for a stream', () => {
     const { order, clocks, there, here, hold } = setUp()
     const other = Stream.create(there)
     assert.notEqual(other.slot, here.slot)
@@ -107,7 +107,7 @@ describe('shared order', () => {
     assert.equal(order.driver.cuStreamQuery(here.handle), true)
   })
 
-  it('ticks of another thread are covered by a fresh mark', () => {
+  it('a fresh mark covers ticks of another thread', () => {
     const { clocks, there, here, hold } = setUp()
     const first = there.mark(here.slot)
     const release = hold()
@@ -120,7 +120,7 @@ describe('shared order', () => {
     assert.equal(clocks.watched(here.slot).length, 0, 'no mark is watched that another thread saw complete')
   })
 
-  it('the last mark of a closed stream is found by all, with what it came after', () => {
+  it('every thread finds the last mark of a closed stream, with its vector time', () => {
     for (const look of [
       (there: Clocks, slot: number, stamp: number) => there.waitFor(slot, stamp),
       (there: Clocks, slot: number) => there.waitForAll(slot),
@@ -146,7 +146,7 @@ describe('shared order', () => {
     }
   })
 
-  it('a free that came too late to see the last tick is covered by it, and not the first of the next stream', () => {
+  it('the last mark covers a free that came too late to see it, and the stamps of the next stream begin above', () => {
     const { clocks, there, here, hold } = setUp()
     hold()
     const { slot } = here
@@ -159,7 +159,7 @@ describe('shared order', () => {
     assert.ok(there.marked[slot] + 1 > late && there.completed[slot] < there.marked[slot] + 1)
   })
 
-  it('a slot is free for all when its work is done, and knows nothing then', () => {
+  it('a slot is free for every thread when its work is done, and knows nothing then', () => {
     const { order, clocks, there, here } = setUp()
     const before = order.createStream()
     const event = new Event(order.context)
@@ -178,7 +178,7 @@ describe('shared order', () => {
     Stream.create(there)
   })
 
-  it('a close that was cut short can be done again, and holds up no call of its thread', () => {
+  it('a close that was cut short can be repeated, and blocks no call of its thread', () => {
     const { order, clocks, there } = setUp()
     const stream = Stream.create(there)
     const { slot, handle } = stream
@@ -198,10 +198,10 @@ describe('shared order', () => {
     assert.throws(() => order.driver.cuStreamQuery(handle), /no such stream/)
   })
 
-  it('a dead thread’s stream whose end was cut short in a living thread is ended with that', () => {
+  it('a dead thread’s stream, whose end was cut short in a living thread, ends with that thread', () => {
     const { order, clocks, there } = setUp()
     const [stream, captured] = [Stream.create(there), Stream.create(there)]
-    there.suspend(captured)
+    there.registry.suspend(captured)
     const { me } = there.slots
     const heir = new Clocks(Context.open(order.driver, 0), clocks.share())
     clocks.slots['registry'].bury(me)
@@ -215,7 +215,7 @@ describe('shared order', () => {
     assert.throws(() => order.driver.cuStreamQuery(stream.handle), /no such stream/)
   })
 
-  it('a tick for a stream that never came, because its thread died, leaves no free without a mark', () => {
+  it('a free is covered although a dead thread ticked the clock for a stream that never came', () => {
     const { clocks, there, here } = setUp()
     const { slot } = here
     here.close()
@@ -229,7 +229,7 @@ describe('shared order', () => {
     assert.ok(clocks.completed[slot] >= late, `complete up to ${clocks.completed[slot]}, the free is ${late}`)
   })
 
-  it('a stream is lent by a descriptor, and refuses after its owner has closed it', () => {
+  it('a stream is lent by a descriptor, and refuses calls after its owner has closed it', () => {
     const { order, clocks, there, here, hold } = setUp()
     const lent = borrow(there, here)
     assert.deepEqual([lent.handle, lent.slot, lent.owned, lent.closed], [here.handle, here.slot, false, false])
@@ -259,7 +259,7 @@ describe('shared order', () => {
     assert.equal(clocks.streamOf(next.slot), next)
   })
 
-  it('what was submitted to a lent stream before it is closed is covered by a mark to come', () => {
+  it('a mark to come covers work submitted to a lent stream before its close', () => {
     for (const end of [() => {}, (owned: Stream) => owned.close(), (owned: Stream) => owned.beginCapture()]) {
       const { there, here, hold } = setUp()
       const lent = borrow(there, here)
@@ -276,7 +276,7 @@ describe('shared order', () => {
     }
   })
 
-  it('the per-thread default stream gets marks of its own thread only, and is not lent', () => {
+  it('the per-thread default stream gets marks of its own thread only, and cannot be lent', () => {
     const { order, clocks, there } = setUp()
     const perThread = new Stream(clocks, CU_STREAM_PER_THREAD, false)
     const { slot } = perThread
@@ -291,7 +291,7 @@ describe('shared order', () => {
     assert.equal(there.completed[slot], clocks.marked[slot])
   })
 
-  it('all work is waited for where a dead thread used its per-thread default stream', () => {
+  it('a dead thread’s use of its per-thread default stream makes others wait for all work', () => {
     const { order, clocks, there } = setUp()
     const perThread = new Stream(there, CU_STREAM_PER_THREAD, false)
     order.hold(perThread)
@@ -304,7 +304,7 @@ describe('shared order', () => {
     assert.equal(order.driver.cuStreamQuery(CU_STREAM_PER_THREAD), true)
   })
 
-  it('a stream that another thread is about to end is covered by a mark to come', () => {
+  it('a mark to come covers a stream that another thread is about to end', () => {
     const { clocks, there, here } = setUp()
     const { slot } = here
     const before = there.marked[slot]
@@ -315,7 +315,7 @@ describe('shared order', () => {
     assert.deepEqual([there.covering(slot), there.coveringSoon(slot)], [before + 1, before + 1])
   })
 
-  it('a last mark that is watched gives its place to no other, since its event is every thread’s', () => {
+  it('a watched last mark is never replaced, since its event belongs to every thread', () => {
     const { order, clocks, there, here, hold } = setUp()
     const { slot } = here
     hold()
@@ -332,7 +332,7 @@ describe('shared order', () => {
     assert.equal(order.calls('cuEventDestroy'), order.calls('cuEventCreate'))
   })
 
-  it('a captured stream is not lent, takes no marks of others, and refuses where it was lent', () => {
+  it('a captured stream cannot be lent, takes no marks of other threads, and refuses calls where it was lent', () => {
     const { order, clocks, there, here, hold } = setUp()
     const lent = borrow(there, here)
     const other = Stream.create(there)
@@ -355,7 +355,7 @@ describe('shared order', () => {
     assert.equal(there.mark(here.slot), clocks.marked[here.slot])
   })
 
-  it('a free that came too late to see the last tick before a capture is covered by it, and no work after the capture', () => {
+  it('the last mark before a capture covers a free that came too late to see it, and no work after the capture', () => {
     const { clocks, there, here, hold } = setUp()
     const other = Stream.create(there)
     const release = hold()
@@ -370,7 +370,7 @@ describe('shared order', () => {
     assert.ok(clocks.marked[here.slot] + 1 > late && there.completed[here.slot] < clocks.marked[here.slot] + 1)
   })
 
-  it('an event is handed over with what it covers', () => {
+  it('an event is handed over with its vector time', () => {
     const { order, there, here, hold } = setUp()
     const event = new Event(order.context)
     assert.throws(() => event.transfer(), { name: 'PoolError', message: /never recorded/ })
@@ -395,7 +395,7 @@ describe('shared order', () => {
     assert.equal(order.calls('cuEventDestroy'), destroyed + 1)
   })
 
-  it('all work is waited for by either, and each closes its own', () => {
+  it('either thread can wait for all work, and each closes its own part', () => {
     const { order, clocks, there, here, hold } = setUp()
     const other = Stream.create(there)
     order.hold(other)
@@ -414,7 +414,7 @@ describe('shared order', () => {
     assert.equal(order.calls('cuEventCreate'), order.calls('cuEventDestroy'))
   })
 
-  it('what is no order, or one of another version, is refused', () => {
+  it('anything else than an order, and an order of another version, is refused', () => {
     const { order, clocks } = setUp()
     for (const wrong of [1, {}, { version: 1, buffer: new ArrayBuffer(8) }]) {
       assert.throws(() => new Clocks(order.context, wrong as SharedOrder), { name: 'TypeError' })

@@ -1,7 +1,7 @@
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
-import type { TransferredBuffer } from './transferred.js'
+import type { TransferredBuffer } from './transferred-buffer.js'
 
 /** Whom a buffer is given back to: the pool, or outermost wrapper, that handed it out. */
 export interface BufferOwner {

@@ -7,7 +7,7 @@ import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
 import type { Pool } from './pool.js'
-import type { TransferredBuffer } from './transferred.js'
+import type { TransferredBuffer } from './transferred-buffer.js'
 
 /**
  * Device memory from a pool. Copies run in the stream that the buffer was allocated on. Freed by `free()` or at the end

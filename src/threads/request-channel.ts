@@ -1,11 +1,11 @@
 // Requests of many threads to one, which answers them one after another: a place in shared memory for each thread that
-// asks, and a bell for the thread that answers. No event loop is needed. Messages are JSON, since requests are rare.
+// asks, and a doorbell for the thread that answers. No event loop is needed. Messages are JSON, since requests are rare.
 //
 // A call that asks can be cut short while its request is under way: by the timeout of a vm script, or for want of stack. The
 // next call of that thread takes the late answer first, and so never gets it for its own.
 
-import type { Bell } from './bell.js'
 import { type CarriedError, carry, uncarry } from './carried-error.js'
+import type { Doorbell } from './doorbell.js'
 
 const enum Status {
   idle,
@@ -35,10 +35,10 @@ export class RequestChannel {
   /** threads whose requests were kept, in the thread that answers */
   private readonly kept = new Set<number>()
 
-  /** `words` are the channel's alone. Place 0 has the reason why no request is answered any more. The bell wakes the thread that answers. */
+  /** `words` are the channel's alone. Place 0 has the reason why no request is answered any more. The doorbell wakes the thread that answers. */
   constructor(
     private readonly words: Int32Array,
-    readonly bell: Bell,
+    readonly doorbell: Doorbell,
   ) {}
 
   /**
@@ -51,7 +51,7 @@ export class RequestChannel {
     const place = me * PLACE_WORDS
     this.write(place, question)
     Atomics.store(words, place, Status.asked)
-    this.bell.ring()
+    this.doorbell.ring()
     const answer = this.await(place, meanwhile)
     if ('error' in answer) throw uncarry(answer.error)
     return answer.value
@@ -64,7 +64,7 @@ export class RequestChannel {
 
   /** Waits for that answer as `ask` does; null where answering threw. */
   takeLate(me: number, meanwhile: (slept: boolean) => Error | null): unknown {
-    this.bell.ring() // the call may have been cut short before it rang
+    this.doorbell.ring() // the call may have been cut short before it rang
     const answer = this.await(me * PLACE_WORDS, meanwhile)
     return 'error' in answer ? null : answer.value
   }

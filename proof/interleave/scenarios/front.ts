@@ -5,7 +5,7 @@ import { assert } from '../../../src/base/assert.js'
 import { Double, Word } from '../../../src/heap/records.js'
 import { CLASSES } from '../../../src/heap/size-classes.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
-import type { TransferredBuffer } from '../../../src/pool/transferred.js'
+import type { TransferredBuffer } from '../../../src/pool/transferred-buffer.js'
 import { type Cast, pause, type Scenario } from '../stage.js'
 import { BYTES, checkAll, servedPool } from './shared-pool.js'
 

@@ -3,7 +3,7 @@
 import { Double, Word } from '../../../src/heap/records.js'
 import { CLASSES } from '../../../src/heap/size-classes.js'
 import type { SharedPool } from '../../../src/pool/shared/shared-pool.js'
-import type { TransferredBuffer } from '../../../src/pool/transferred.js'
+import type { TransferredBuffer } from '../../../src/pool/transferred-buffer.js'
 import { type Cast, isOverNow, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 import { BYTES, checkAll, servedPool } from './shared-pool.js'
 

@@ -12,15 +12,15 @@ import { type Context, unreachable } from '../../driver/context.js'
 import { Bump, type Span } from '../../heap/bump.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
-import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
+import { checkIsStream, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import type { CloseReport } from '../caching/caching-pool.js'
 import { choice } from '../caching/options.js'
+import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { shortageOf } from '../out-of-memory.js'
-import { Pool, type PoolStats } from '../pool.js'
+import type { PoolStats } from '../pool.js'
 import { ArenaAllocation, type LaneArena } from './arena-allocation.js'
 import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
 import { Epochs } from './epochs.js'
@@ -59,9 +59,7 @@ export class ArenaMark {
   ) {}
 }
 
-/** Memory that is handed out by moving a pointer, and given back all at once by `reset` or `rewind`. */
-export class ArenaPool extends Pool implements LaneArena, Disposable {
-  readonly context: Context
+export class ArenaPool extends ClosablePool implements LaneArena {
   /** most bytes that it can have, grown or not */
   readonly limitBytes: number
   private readonly memory: ArenaMemory
@@ -76,18 +74,12 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
   private resets = 0
   private growths = 0
   private peakReservedBytes: number
-  private accepting = true
-  private givenBack = false
+  protected readonly staleReason = 'the buffer was already freed, or the arena reset or rewound since'
 
   /** Made by the device: `device.createArenaPool(options)`. */
-  constructor(
-    private readonly clocks: Clocks,
-    readonly defaultStream: Stream,
-    options: ArenaOptions,
-  ) {
-    super()
+  constructor(clocks: Clocks, defaultStream: Stream, options: ArenaOptions) {
+    super(clocks, defaultStream)
     const { bytes, maxBytes } = parseArenaOptions(options)
-    this.context = clocks.context
     this.memory = openArenaMemory(this.context, bytes, maxBytes)
     this.limitBytes = maxBytes
     this.peakReservedBytes = this.memory.reservedBytes
@@ -185,7 +177,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
 
   /** Bytes not allocated, counting those it may still grow by: the largest block that could be had now. */
   get availableBytes(): number {
-    return this.accepting ? (this.lastUnit - this.bump.top) * UNIT_BYTES : 0
+    return this.isAccepting ? (this.lastUnit - this.bump.top) * UNIT_BYTES : 0
   }
 
   stats(): PoolStats {
@@ -198,7 +190,7 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
       peakReservedBytes: Math.max(this.peakReservedBytes, memory.reservedBytes),
       cachedBytes: 0,
       pendingBytes: 0,
-      largestFreeBytes: this.accepting ? (this.committedUnit - bump.top) * UNIT_BYTES : 0,
+      largestFreeBytes: this.isAccepting ? (this.committedUnit - bump.top) * UNIT_BYTES : 0,
       limitBytes: this.limitBytes,
       liveBuffers: bump.liveBlocks,
       allocations: bump.allocations,
@@ -217,17 +209,11 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     assert(this.memory.reservedBytes >= this.memory.committedBytes, 'memory that can be used is held')
   }
 
-  /** True after `close`. */
-  get closed(): boolean {
-    return this.givenBack
-  }
-
-  /** Waits for pending work, gives the memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
     if (!this.givenBack) this.clocks.finishWork()
     const report = { lostBuffers: this.bump.liveBlocks, lostBytes: this.bump.requestedBytes }
     this.bump.limit = this.firstUnit
-    this.accepting = false
+    this.acceptedClocks = null
     this.bump.dropTo(0)
     if (!this.givenBack) {
       this.epochs.finishPeers()
@@ -236,11 +222,6 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
       this.givenBack = true
     }
     return report
-  }
-
-  /** The same as `close()`. */
-  [Symbol.dispose](): void {
-    this.close()
   }
 
   addressOfEntry(entry: number): number {
@@ -352,22 +333,6 @@ export class ArenaPool extends Pool implements LaneArena, Disposable {
     if (this.endOf(units, alignment) <= this.lastUnit)
       return 'the device itself is full: free memory, here or elsewhere'
     return `the arena has ${formatBytes(this.availableBytes)} of ${limit} left: reset it, make it larger`
-  }
-
-  private checkOpen(call: string): void {
-    if (!this.accepting) throw new PoolError(`${call}: the pool is closed; create another`)
-  }
-
-  private checkStream(call: string, stream: Stream): void {
-    this.checkOpen(call)
-    checkStreamOf(call, stream, this.clocks)
-    stream.checkOpen(call)
-  }
-
-  /** @internal */
-  refuseStale(call: string): never {
-    if (!this.accepting) throw new PoolError(`${call}: the buffer's pool is closed`)
-    throw new PoolError(`${call}: the buffer was already freed, or the arena reset or rewound since`)
   }
 }
 

@@ -4,7 +4,7 @@
 // A call that is cut short can only make streams wait more often.
 
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import type { Stream } from '../../order/stream.js'
+import { openStreams, type Stream } from '../../order/stream.js'
 
 export class Epochs {
   /** times that a stream was made to wait for another */
@@ -64,7 +64,7 @@ export class Epochs {
   /** The stream that nothing needs to wait for: the only one that uses the memory; null when there is no such. */
   get only(): Stream | null {
     const [slot] = this.users
-    return this.users.size === 1 ? this.clocks.streams[slot] : null
+    return this.users.size === 1 ? openStreams(this.clocks)[slot] : null
   }
 
   /** Work submitted to `stream` from now on starts after all that `stamp` of a slot covers. Nothing waits on the host. */

@@ -13,11 +13,11 @@ import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import type { CloseReport } from '../caching/caching-pool.js'
+import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { shortageOf } from '../out-of-memory.js'
-import { Pool, type PoolStats } from '../pool.js'
+import type { PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
-import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred.js'
+import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { openArenaMemory } from './arena-memory.js'
 import { type ArenaOptions, alignUnitsOf, parseArenaOptions, unitsOf } from './arena-pool.js'
 import { ArenaState, newArenaState, ownerOf, type SharedArenaState, Tally, UNDERWAY } from './shared-arena-state.js'
@@ -54,31 +54,28 @@ export function newSharedArena<D>(clocks: Clocks, options: ArenaOptions, device:
  * one thread of several knows. All must be done with their buffers before one resets, or the device's work runs over memory
  * that others have; what they use of them afterwards is refused.
  */
-export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Disposable {
-  readonly context: Context
+export class SharedArenaPool<D = unknown> extends ClosablePool implements RecordPool {
   /** bytes that it has */
   readonly limitBytes: number
   private readonly state: ArenaState
   private readonly joined: Int32Array
-  /** the clocks of the streams to allocate for; null once closed */
-  private acceptedClocks: Clocks | null
+  protected readonly staleReason =
+    'the buffer was already freed, or handed to another thread, or some thread has reset the arena since'
 
   /** Made by the device: `device.createArenaPool({ shared: true, … })`, and in other threads `attachPool(shared)`. */
   constructor(
-    private readonly clocks: Clocks,
-    readonly defaultStream: Stream,
+    clocks: Clocks,
+    defaultStream: Stream,
     private readonly descriptor: SharedArenaState<D>,
     /** made the arena, and so may close it for all */
     private readonly creator: boolean,
     /** what the thread does each millisecond while it waits for another one's reset */
     private readonly meanwhile: () => void,
   ) {
-    super()
-    this.context = clocks.context
+    super(clocks, defaultStream)
     this.limitBytes = (descriptor.lastUnit - descriptor.firstUnit) * UNIT_BYTES
     this.state = new ArenaState(descriptor, clocks)
     this.joined = this.state.epochs.known.joined
-    this.acceptedClocks = clocks
   }
 
   /** The arena's number of this thread. */
@@ -154,20 +151,6 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     tally[Tally.insertedWaits] = epochs.insertedWaits
   }
 
-  /** Refused: see the class. */
-  mark(): never {
-    throw new PoolError(
-      'mark: threads share the arena, and none knows its height; reset it, or use an arena of this thread',
-    )
-  }
-
-  /** Refused: see the class. */
-  rewind(): never {
-    throw new PoolError(
-      'rewind: threads share the arena, and none knows its height; reset it, or use an arena of this thread',
-    )
-  }
-
   /** Bytes not allocated: the largest block that could be had now. */
   get availableBytes(): number {
     return this.closed ? 0 : (this.descriptor.lastUnit - this.state.bump.top) * UNIT_BYTES
@@ -196,9 +179,8 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     }
   }
 
-  /** True after `close` in this thread. */
-  get closed(): boolean {
-    return this.acceptedClocks === null
+  override get closed(): boolean {
+    return !this.isAccepting
   }
 
   /**
@@ -241,11 +223,6 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     throw new PoolError(
       `close: the pool is in use by ${others.length} other threads (${others.join(', ')}); close it there first, or end them`,
     )
-  }
-
-  /** The same as `close()`. */
-  [Symbol.dispose](): void {
-    this.close()
   }
 
   /**
@@ -414,22 +391,11 @@ export class SharedArenaPool<D = unknown> extends Pool implements RecordPool, Di
     return shortageOf(bytes, this.stats(), freeBytes, remedy)
   }
 
-  private checkOpen(call: string): void {
-    if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
-  }
-
-  private checkStream(call: string, stream: Stream): void {
+  protected override checkStream(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
     stream.checkShareable(call)
     stream.checkOpen(call)
-  }
-
-  private refuseStale(call: string): never {
-    if (this.closed) throw new PoolError(`${call}: the buffer's pool is closed`)
-    throw new PoolError(
-      `${call}: the buffer was already freed, or handed to another thread, or some thread has reset the arena since`,
-    )
   }
 }
 

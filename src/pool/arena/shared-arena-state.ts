@@ -11,8 +11,9 @@ import { Region } from '../../base/region.js'
 import { BUMP_WORDS, SharedBump } from '../../heap/shared-bump.js'
 import type { Clocks } from '../../order/clocks.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
+import { closedError } from '../closable-pool.js'
 import { COUNT_LINE, checkDescriptor, LAYOUT_VERSION } from '../shared/shared-state.js'
-import { newPoolNumber } from '../transferred.js'
+import { newPoolNumber } from '../transferred-buffer.js'
 import { epochsIn, SharedEpochs } from './shared-epochs.js'
 
 /** What each thread counts; all but the last two of the epoch in which it counted last. Whoever frees a buffer may be another thread. */
@@ -52,7 +53,7 @@ export function checkArenaState(call: string, state: SharedArenaState): void {
   const isState = [firstUnit, lastUnit, base].every(Number.isInteger) && typeof device === 'object'
   checkDescriptor(call, state, isState)
   const [closed] = new Region(state.buffer).int32(1)
-  if (closed !== 0) throw new PoolError(`${call}: the pool is closed; make another`)
+  if (closed !== 0) throw closedError(call)
 }
 
 /** The state of a new arena; unit 0 is at `base`. */
@@ -127,7 +128,7 @@ export class ArenaState {
     this.closed = parts.closed
     if (Atomics.load(this.closed, 0) !== 0) {
       this.registry.forget(this.thread)
-      throw new PoolError('attachPool: the pool is closed; make another')
+      throw closedError('attachPool')
     }
     this.threadIds = parts.threadIds
     this.threadIds[this.thread] = threadId

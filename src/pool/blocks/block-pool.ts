@@ -5,21 +5,21 @@
 
 import { assert } from '../../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
-import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
+import type { OutOfMemoryError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
+import { checkIsStream, type Stream } from '../../order/stream.js'
 import { type AccessLocation, changePlainAccess, checkUser, type PoolAccess, peerOf } from '../access.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import type { CloseReport } from '../caching/caching-pool.js'
 import { Deferred } from '../caching/deferred.js'
 import { choice } from '../caching/options.js'
+import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { noRoomToBegin, shortageOf } from '../out-of-memory.js'
-import { Pool, type PoolStats } from '../pool.js'
+import type { PoolStats } from '../pool.js'
 import { BlockRings, Tag } from './block-rings.js'
 import { type FixedBlock, type FixedBlockOwner, type Ring, State } from './fixed-block.js'
 import { Slabs } from './slabs.js'
@@ -43,9 +43,7 @@ export interface BlockOptions {
   readonly shared?: boolean
 }
 
-/** Buffers of one size, out of slabs. */
-export class BlockPool extends Pool implements FixedBlockOwner, Disposable {
-  readonly context: Context
+export class BlockPool extends ClosablePool implements FixedBlockOwner {
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number
   /** most blocks that the pool may come to have */
@@ -62,22 +60,15 @@ export class BlockPool extends Pool implements FixedBlockOwner, Disposable {
   private readonly awaited = new Float64Array(MOST_STREAMS)
   /** the stamps of frees less one */
   private readonly marked: Float64Array
-  /** the clocks that a stream must have; null once closed */
-  private acceptedClocks: Clocks | null
   private misses = 0
   private growths = 0
   private peakReservedBytes = 0
-  private givenBack = false
+  protected readonly staleReason = 'the buffer was already freed; keep no reference to it after free()'
 
   /** Made by the device: `device.createBlockPool(options)`. */
-  constructor(
-    private readonly clocks: Clocks,
-    readonly defaultStream: Stream,
-    options: BlockOptions,
-  ) {
-    super()
+  constructor(clocks: Clocks, defaultStream: Stream, options: BlockOptions) {
+    super(clocks, defaultStream)
     const { blockBytes, count, maxCount } = parseBlockOptions(options)
-    this.context = clocks.context
     this.blockBytes = blockBytes
     this.maxCount = maxCount
     this.slabCount = count
@@ -87,7 +78,6 @@ export class BlockPool extends Pool implements FixedBlockOwner, Disposable {
     this.slabs = new Slabs(this.context, blockBytes, this.alignment)
     this.deferred = new Deferred(clocks, clocks.completed, false)
     this.marked = clocks.marked
-    this.acceptedClocks = clocks
     if (!this.addSlab(count)) throw noRoomToBegin('createBlockPool', count * blockBytes, this.context)
   }
 
@@ -184,12 +174,6 @@ export class BlockPool extends Pool implements FixedBlockOwner, Disposable {
     )
   }
 
-  /** True after `close`. */
-  get closed(): boolean {
-    return this.givenBack
-  }
-
-  /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
     if (!this.givenBack) this.clocks.finishWork()
     const report = { lostBuffers: this.blocks.live, lostBytes: this.requestedBytes }
@@ -204,12 +188,6 @@ export class BlockPool extends Pool implements FixedBlockOwner, Disposable {
     return report
   }
 
-  /** The same as `close()`. */
-  [Symbol.dispose](): void {
-    this.close()
-  }
-
-  /** @internal */
   addressOfBlock(record: number): number {
     return this.slabs.addresses[record]
   }
@@ -350,22 +328,6 @@ export class BlockPool extends Pool implements FixedBlockOwner, Disposable {
 
   private outOfMemory(bytes: number): OutOfMemoryError {
     return noBlock(bytes, this, this.stats())
-  }
-
-  private checkOpen(call: string): void {
-    if (this.acceptedClocks === null) throw new PoolError(`${call}: the pool is closed; create another`)
-  }
-
-  private checkStream(call: string, stream: Stream): void {
-    this.checkOpen(call)
-    checkStreamOf(call, stream, this.clocks)
-    stream.checkOpen(call)
-  }
-
-  /** @internal */
-  refuseStale(call: string): never {
-    if (this.acceptedClocks === null) throw new PoolError(`${call}: the buffer's pool is closed`)
-    throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }
 }
 

@@ -4,7 +4,7 @@ import { openProcessBarrier } from '../../threads/process-barrier.js'
 import { granulesOfRange } from '../backing/virtual-backing.js'
 import { decideBacking } from '../caching/choose-backing.js'
 import { type PoolConfig, type PoolOptions, parsePoolOptions } from '../caching/options.js'
-import { newPoolNumber } from '../transferred.js'
+import { newPoolNumber } from '../transferred-buffer.js'
 import { LAYOUT_VERSION, MOST_RANGES, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
 
 /** What makes a caching pool one that threads share. */
@@ -24,7 +24,7 @@ export function newSharedPool<D>(
   return newState('caching', clocks, config, deviceBytes, device)
 }
 
-/** The same of any pool that stands on one. Its bell is its own, unless its pool server has others to look after. */
+/** The same of any pool that stands on one. Its doorbell is its own, unless its pool server has others to look after. */
 export function newState<D, K extends SharedPoolState['kind']>(
   kind: K,
   clocks: Clocks,
@@ -36,9 +36,9 @@ export function newState<D, K extends SharedPoolState['kind']>(
   const config = decideBacking(clocks.context, wanted)
   const room = roomFor(clocks, config, deviceBytes)
   const buffer = new SharedArrayBuffer(sharedStateBytes(room))
-  const bell = new SharedArrayBuffer(4)
+  const doorbell = new SharedArrayBuffer(4)
   const identity = { kind, version: LAYOUT_VERSION, process: process.pid, number: newPoolNumber() }
-  return { ...identity, room, config, buffer, bell, device }
+  return { ...identity, room, config, buffer, doorbell, device }
 }
 
 function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {

@@ -12,7 +12,7 @@ import { NOBODY, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import { openEnd } from '../../threads/channel-end.js'
+import { openChannel } from '../../threads/broadcast-channel.js'
 import { LATER } from '../../threads/request-channel.js'
 import { ThreadRegistry } from '../../threads/thread-registry.js'
 import { PinnedSegments } from '../backing/pinned-segments.js'
@@ -21,9 +21,9 @@ import { CentralHeap } from '../caching/central-heap.js'
 import type { Use, User } from '../caching/deferred.js'
 import type { PoolConfig } from '../caching/options.js'
 import type { Waiting } from '../caching/waiting.js'
-import { type Result, SetAside } from './set-aside.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 import type { UnlockedDriver } from './unlocked-driver.js'
+import { type Result, WaitingRequests } from './waiting-requests.js'
 
 /** What a thread can ask of the pool server. */
 export type Question =
@@ -77,7 +77,7 @@ export class PoolServer {
   private readonly aheadUnits: number
   /** dead threads that still hold buffers, and nothing else */
   private readonly buried = new Set<number>()
-  private readonly setAside: SetAside<Question>
+  private readonly waitingRequests: WaitingRequests<Question>
   /** the memory was given back */
   closed = false
   private sweptAt = 0
@@ -95,7 +95,7 @@ export class PoolServer {
     private readonly onClose: () => void = () => {},
   ) {
     state.caches.biasedLock.prepare()
-    this.setAside = new SetAside(clocks)
+    this.waitingRequests = new WaitingRequests(clocks)
     this.central = this.within(() => new CentralHeap(state.records, state.caches, clocks, config, state.memory))
     const most = Math.min(MOST_AHEAD_BYTES, this.central.backing.limitBytes * AHEAD_SHARE)
     const { stepBytes } = this.central.backing
@@ -119,27 +119,27 @@ export class PoolServer {
     else this.unlessRefused(() => this.buryDead()) // those that another thread has noticed
     if (this.central.wantsMarks) this.unlessRefused(() => this.within(() => this.central.placeMarks()))
     const { channel, registry, thread } = this.state
-    for (const asker of this.setAside.askers) channel.reply(asker, () => this.goOn(asker))
+    for (const asker of this.waitingRequests.askers) channel.reply(asker, () => this.goOn(asker))
     const requests = channel.answer((question, asker) => this.begin(question as Question, asker))
     if (this.closed) registry.forget(thread)
     return requests
   }
 
-  /** How long the pool may be left alone, in milliseconds, unless the bell rings. */
+  /** How long the pool may be left alone, in milliseconds, unless the doorbell rings. */
   restMs(now: number): number {
     if (this.closed) return 0
-    if (!this.setAside.isEmpty) return POLL_MS
+    if (!this.waitingRequests.isEmpty) return POLL_MS
     // The death of the thread that made the pool is the pool server's as well.
     const isWatching = this.sweepMs === SWEEP_MS || this.state.registry.living > SERVER_AND_MAKER
     return isWatching ? Math.max(0, this.sweptAt + this.sweepMs - now) : Infinity
   }
 
   private begin(question: Question, asker: number): unknown {
-    return answerOf(this.within(() => this.setAside.begin(asker, question, this.reply(question, asker))))
+    return answerOf(this.within(() => this.waitingRequests.begin(asker, question, this.reply(question, asker))))
   }
 
   private goOn(asker: number): unknown {
-    return this.setAside.isReady(asker) ? answerOf(this.within(() => this.setAside.resume(asker))) : LATER
+    return this.waitingRequests.isReady(asker) ? answerOf(this.within(() => this.waitingRequests.resume(asker))) : LATER
   }
 
   /** Work that no thread has asked for: where the driver refuses a call, or a capture forbids one, the next round tries again. A lost device is the end. */
@@ -181,7 +181,7 @@ export class PoolServer {
 
   private forgetRequest(thread: number): void {
     this.state.channel.forget(thread)
-    this.setAside.forget(thread)
+    this.waitingRequests.forget(thread)
   }
 
   private forget(thread: number): void {
@@ -242,7 +242,7 @@ export class PoolServer {
     if (taken === 0) return 0
     const record = this.state.handOver(taken, asker)
     // Another thread is likely to need memory, too, and would have to come here for it.
-    if (this.central.growths > growths && this.aheadUnits > units && this.setAside.before(asker) === null) {
+    if (this.central.growths > growths && this.aheadUnits > units && this.waitingRequests.before(asker) === null) {
       this.unlessRefused(() => this.central.growAhead(this.state.memory.heapFor(units), this.aheadUnits))
     }
     return record
@@ -250,7 +250,7 @@ export class PoolServer {
 
   /** Whether new memory for so many units might be what the oldest request that waits needs: that comes first. */
   private isInTheWay(units: number, asker: number): boolean {
-    const oldest = this.setAside.before(asker)
+    const oldest = this.waitingRequests.before(asker)
     if (oldest?.ask !== 'allocate') return false
     return !this.central.couldServe(oldest, units) && this.central.couldServe(oldest, 0)
   }
@@ -278,7 +278,7 @@ export class PoolServer {
 
   /** Sends the pinned memory of a host pool to another thread. */
   private sendMemory(channel: string): void {
-    const end = openEnd(channel)
+    const end = openChannel(channel)
     end.postMessage(this.pinned.all())
     end.close()
   }

@@ -12,12 +12,13 @@ import { Region } from '../../base/region.js'
 import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { rebuild } from '../../heap/rebuild.js'
 import { RecordTable, State, Word } from '../../heap/records.js'
-import { Bell } from '../../threads/bell.js'
+import { Doorbell } from '../../threads/doorbell.js'
 import { channelWords, RequestChannel } from '../../threads/request-channel.js'
 import { RobustLock } from '../../threads/robust-lock.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { FreeMemory } from '../caching/free-memory.js'
 import type { PoolConfig } from '../caching/options.js'
+import { closedError } from '../closable-pool.js'
 import { ThreadCaches } from './thread-caches.js'
 
 /** Grows with each change of what lies where. */
@@ -67,8 +68,8 @@ export interface SharedPoolState<D = unknown> {
   readonly room: SharedRoom
   readonly config: PoolConfig
   readonly buffer: SharedArrayBuffer
-  /** of a Bell, which wakes the thread of the pool server */
-  readonly bell: SharedArrayBuffer
+  /** of a Doorbell, which wakes the thread of the pool server */
+  readonly doorbell: SharedArrayBuffer
   readonly device: D
 }
 
@@ -86,17 +87,20 @@ export function checkDescriptor(call: string, state: unknown, isState: boolean):
     throw new PoolError(`${call}: ${fact}; use one version of the package in all threads`)
   }
   if (owner !== process.pid) {
-    throw new PoolError(`${call}: the pool belongs to another process; share memory with that by createSharedBuffer`)
+    throw new PoolError(
+      `${call}: the pool belongs to another process; share memory with that by createInterprocessBuffer`,
+    )
   }
 }
 
 /** The same, and a closed pool. */
 export function checkPoolState(call: string, state: unknown): void {
-  const { config, device, room, bell } = (state ?? {}) as Partial<SharedPoolState>
-  const isState = [config, device, room].every(part => typeof part === 'object') && bell instanceof SharedArrayBuffer
+  const { config, device, room, doorbell } = (state ?? {}) as Partial<SharedPoolState>
+  const isState =
+    [config, device, room].every(part => typeof part === 'object') && doorbell instanceof SharedArrayBuffer
   checkDescriptor(call, state, isState)
   const { figures } = layOut(Region.ofPages(state.buffer), room!)
-  if (figures[Figure.server] === CLOSED) throw new PoolError(`${call}: the pool is closed; make another`)
+  if (figures[Figure.server] === CLOSED) throw closedError(call)
 }
 
 /** Bytes of the state of a pool. */
@@ -111,14 +115,14 @@ function layOut(
   region: Region,
   { ranges, granules, granuleUnits, isFenced }: SharedRoom,
   seen: Float64Array = new Float64Array(0),
-  bell = new Bell(),
+  doorbell = new Doorbell(),
 ) {
   const lockWords = region.int32(1)
   const registry = new ThreadRegistry(region.int32(REGISTRY_WORDS), 0)
   const threadIds = region.int32(MOST_WORKERS + 1)
   const figures = region.float64(Figure.count)
   const bases = region.float64(ranges)
-  const channel = new RequestChannel(region.int32(channelWords(MOST_WORKERS)), bell)
+  const channel = new RequestChannel(region.int32(channelWords(MOST_WORKERS)), doorbell)
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
   const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
   const caches = new ThreadCaches(records, region, registry, isFenced)
@@ -150,11 +154,11 @@ export class SharedState {
    * the clocks; `meanwhile` runs every millisecond while the pool server clears up behind the dead.
    */
   constructor(
-    { buffer, room, bell }: Pick<SharedPoolState, 'buffer' | 'room' | 'bell'>,
+    { buffer, room, doorbell }: Pick<SharedPoolState, 'buffer' | 'room' | 'doorbell'>,
     seen: Float64Array,
     meanwhile = () => {},
   ) {
-    const { lockWords, ...parts } = layOut(Region.ofPages(buffer), room, seen, new Bell(bell))
+    const { lockWords, ...parts } = layOut(Region.ofPages(buffer), room, seen, new Doorbell(doorbell))
     this.registry = parts.registry
     this.threadIds = parts.threadIds
     this.figures = parts.figures
@@ -172,10 +176,10 @@ export class SharedState {
     // Under the lock: either the pool server that is about to close has seen this thread, or this thread sees that it has closed.
     const isClosed = this.locked(() => this.figures[Figure.server]) === CLOSED
     const { failure } = this.channel
-    this.channel.bell.ring() // a pool server that had nobody to look after sleeps
+    this.channel.doorbell.ring() // a pool server that had nobody to look after sleeps
     if (!isClosed && failure === null) return
     this.registry.forget(this.thread)
-    throw failure ?? new PoolError('attachPool: the pool is closed; make another')
+    throw failure ?? closedError('attachPool')
   }
 
   /** A number that the pool server gives away once it has cleared up behind a dead thread; the dead that still hold buffers keep theirs. */
@@ -183,7 +187,7 @@ export class SharedState {
     const dead = this.registry.lookAtAll().length
     const patience = new Int32Array(new SharedArrayBuffer(4))
     for (let waits = 0; dead > 0 && waits < MOST_WAITS; waits++) {
-      this.channel.bell.ring()
+      this.channel.doorbell.ring()
       meanwhile()
       const thread = this.registry.enter()
       if (thread !== 0) return thread

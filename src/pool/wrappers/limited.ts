@@ -5,20 +5,23 @@ import { overLimit } from '../out-of-memory.js'
 import type { Pool, PoolStats } from '../pool.js'
 import { Wrapper } from './wrapper.js'
 
-/** `upstream` with a bound on the bytes handed out at a time, as asked for. Throws RangeError for a bad bound. */
+/**
+ * Wraps `upstream` with a limit on the requested bytes of live buffers. Throws RangeError unless `limitBytes` is a
+ * whole number of bytes or Infinity.
+ */
 export function limited(upstream: Pool, limitBytes: number): LimitedPool {
   if (limitBytes !== Infinity) checkByteCount(limitBytes, 'limited: limitBytes')
   return new LimitedPool(upstream, limitBytes)
 }
 
-/** Made by `limited`. */
+/** A pool with a limit on the bytes handed out; beyond it, allocations fail as out of memory. Made by `limited()`. */
 export class LimitedPool extends Wrapper {
-  /** handed out now, as asked for */
+  /** requested bytes of the live buffers */
   handedOutBytes = 0
 
   constructor(
     upstream: Pool,
-    /** most bytes that may be held through it */
+    /** the most requested bytes that may be live at a time */
     readonly limitBytes: number,
   ) {
     super(upstream)
@@ -41,7 +44,7 @@ export class LimitedPool extends Wrapper {
     this.handedOutBytes -= bytes
   }
 
-  /** The counters of the upstream pool, with `limitBytes` of this wrapper. */
+  /** The upstream's counters, with this pool's limit. */
   override stats(): PoolStats {
     return { ...super.stats(), limitBytes: this.limitBytes }
   }

@@ -1,13 +1,13 @@
-// The simulated driver of another thread, as this one calls it: every call goes there and waits for its answer. Shared host
-// memory goes by reference; other host memory is copied there, or back, with its call. So nothing asynchronous can reach
-// that, and it cannot be registered: as with pageable memory, a copy is over when its call returns.
+// The simulated driver of another thread: each call is sent to that thread and waits for its answer. shared-driver.ts opens it.
+// Shared host memory is passed by reference. Other host memory is copied with the call, so no asynchronous copy reaches it:
+// it cannot be registered, and a copy has completed when its call returns, as with pageable memory.
 
 import { randomUUID } from 'node:crypto'
 import type { BroadcastChannel } from 'node:worker_threads'
 import { CudaError, DeviceLostError, PoolError } from '../../../base/errors.js'
 import { checkStack } from '../../../base/stack.js'
+import { openChannel, take } from '../../../threads/broadcast-channel.js'
 import { uncarry } from '../../../threads/carried-error.js'
-import { openEnd, take } from '../../../threads/channel-end.js'
 import { hasEnded, markOfThread } from '../../../threads/os-thread.js'
 import { RESULT } from '../../constants.js'
 import type { Driver } from '../../driver.js'
@@ -18,7 +18,7 @@ import { hostAddress } from '../memory/host-address.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 import type { Answer, Call, Hello } from './call-channel.js'
 
-/** What the simulated driver alone has, and another thread can ask for too. */
+/** Members of SimulatedDriver beside the contract that other threads can call. */
 const FOR_TESTS = [
   'failCall',
   'clearFaults',
@@ -34,12 +34,14 @@ export type RemoteDriver = Driver & Pick<SimulatedDriver, (typeof FOR_TESTS)[num
 
 type Forward = (...args: readonly unknown[]) => unknown
 
+/** interval for checks that the owning thread lives */
 const LOOK_AGAIN_MS = 100
+/** interval for answering calls to this thread's own drivers while it waits */
 const SERVE_AGAIN_MS = 1
 const WORD_BYTES = 4
 const OWNER_ENDED = 'the thread that opened the simulated driver has ended: keep it while others use the device'
 
-/** `name` is what the driver is served under, `owner` the mark of the thread that serves it. */
+/** Connects to the driver served under `name` by the thread with the mark `owner`. */
 export function openRemote(name: string, owner: string, origin: string): RemoteDriver {
   const line = new Line(name, owner)
   const names: readonly string[] = [...(Object.keys(COST_US) as CallName[]), ...FOR_TESTS]
@@ -58,7 +60,7 @@ export function openRemote(name: string, owner: string, origin: string): RemoteD
   }) as unknown as RemoteDriver
 }
 
-/** The calls that write to host memory at once, or when it is shared perhaps later. */
+/** Copies to the host: into memory of this thread with the answer, or into shared memory when the copy runs. */
 function writersOf(line: Line): Partial<Driver> {
   const write = (member: CallName, target: ArrayBufferView, args: readonly unknown[]) => {
     if (target.buffer instanceof SharedArrayBuffer) line.call({ member, args: [target, ...args] })
@@ -70,7 +72,7 @@ function writersOf(line: Line): Partial<Driver> {
   }
 }
 
-/** An argument as it is sent: a clone of a view would take all of its buffer along. */
+/** An argument as it is sent. A view of a larger buffer is copied first, because a clone would include the whole buffer. */
 function outgoing(value: unknown): unknown {
   if (ArrayBuffer.isView(value)) {
     const isWhole = value.byteLength === value.buffer.byteLength
@@ -80,8 +82,10 @@ function outgoing(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, outgoing(inner)]))
 }
 
+/** Members that are not driver functions. */
 class RemoteMembers implements Pick<Driver, 'simulated' | 'origin' | 'calls' | 'hostAddress'> {
   readonly simulated = true
+  /** by buffer: its address in the owning thread */
   private readonly places = new WeakMap<SharedArrayBuffer, number>()
 
   constructor(
@@ -101,7 +105,7 @@ class RemoteMembers implements Pick<Driver, 'simulated' | 'origin' | 'calls' | '
     return this.line.call({ member: 'clockSeconds', args: [] }) as number
   }
 
-  /** The same in every thread for shared memory that is registered. */
+  /** For registered shared memory, the same address in every thread. */
   hostAddress(host: ArrayBufferView): number {
     const { buffer } = host
     if (!(buffer instanceof SharedArrayBuffer)) return hostAddress(host)
@@ -114,7 +118,7 @@ class RemoteMembers implements Pick<Driver, 'simulated' | 'origin' | 'calls' | '
   }
 }
 
-/** The way to the other thread. */
+/** The connection to the owning thread. */
 class Line {
   private readonly answered = new Int32Array(new SharedArrayBuffer(WORD_BYTES))
   private readonly end: BroadcastChannel
@@ -126,8 +130,8 @@ class Line {
     private readonly owner: string,
   ) {
     const channel = `${name} ${randomUUID()}`
-    this.end = openEnd(channel)
-    const reception = openEnd(name)
+    this.end = openChannel(channel)
+    const reception = openChannel(name)
     const hello: Hello = { channel, mark: markOfThread(), answered: this.answered }
     reception.postMessage(hello)
     reception.close()
@@ -136,7 +140,7 @@ class Line {
     throw new PoolError(`connectDriver: ${OWNER_ENDED}`)
   }
 
-  /** The result of a call; what the other thread has written for it goes to `target`. */
+  /** The result of a call; bytes that the other thread returns for the host are copied to `target`. */
   call(call: Omit<Call, 'number'>, target?: Uint8Array): unknown {
     checkStack()
     const number = ++this.calls
@@ -152,7 +156,7 @@ class Line {
     return answer.result
   }
 
-  /** What the other thread answers; null when it has ended. */
+  /** The answer of the other thread; null if the thread has ended. */
   private answerTo(number: number): Answer | null {
     for (;;) {
       const answer = take<Answer>(this.end)
@@ -161,7 +165,7 @@ class Line {
     }
   }
 
-  /** Waits for the other thread, however long it is busy, and serves others meanwhile; false when it has ended. */
+  /** Waits for the other thread without a time limit, and answers calls to this thread meanwhile. False if it has ended. */
   private wait(): boolean {
     const patience = servesOthers() ? SERVE_AGAIN_MS : LOOK_AGAIN_MS
     let waited = 0
