@@ -1,4 +1,5 @@
-// Bugs that are planted one at a time, by replacing a place of one file of the project, and which a scenario must notice.
+// Bugs that are planted one at a time, by replacing a place of one file of the project, and which a scenario must
+// notice.
 
 export interface Mutant {
   readonly name: string
@@ -117,6 +118,8 @@ const BUMP = 'src/heap/shared-bump.ts'
 const SLOTS = 'src/order/stream-slots.ts'
 const REMOTE_FREES = 'src/pool/shared/remote-frees.ts'
 const POOL = 'src/pool/shared/shared-pool.ts'
+const OWNERSHIP = 'src/pool/shared/block-ownership.ts'
+const CLIENT = 'src/pool/shared/server-client.ts'
 const CACHE = 'src/pool/shared/thread-cache.ts'
 const STACKS = 'src/pool/caching/stream-caches.ts'
 const BIASED_LOCK = 'src/threads/biased-lock.ts'
@@ -286,7 +289,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(CHANNEL, 'every question has its own answer', [
     [
       'a question does not ring',
-      'Atomics.store(words, place, Status.asked)\n    this.bell.ring()',
+      'Atomics.store(words, place, Status.asked)\n    this.doorbell.ring()',
       'Atomics.store(words, place, Status.asked)',
     ],
   ]),
@@ -368,7 +371,7 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(SLOTS, 'two threads claim two slots', [['the lock of the slots is not taken', 'this.lock?.acquire()', '']]),
-  ...inFile(POOL, 'a buffer is adopted by one thread', [
+  ...inFile(OWNERSHIP, 'a buffer is adopted by one thread', [
     [
       'a buffer is adopted without compare-and-swap',
       'if (!this.isKnown(record) || Atomics.compareExchange(words, index, waiting, mine) !== waiting) return false',
@@ -410,7 +413,7 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a thread does not look at what was sent to the one before it',
-      'this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - BATCHS) | 0',
+      'this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - BATCHES) | 0',
       'this.oldest = Atomics.load(this.begun, thread * LINE_WORDS)',
     ],
     [
@@ -556,8 +559,8 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a thread begins inside where the one of its number has died',
-      'Atomics.store(this.words, this.index, 0) // another',
-      '// another',
+      'Atomics.store(this.words, this.index, 0) // an earlier',
+      '// an earlier',
     ],
   ]),
   ...inFile(BIASED_LOCK, FRONT, [
@@ -599,7 +602,11 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(SERVER, DIES, [
-    ['announced uses stay with what is given back late', 'this.central.deferred.takeUses(record) // which', '// which'],
+    [
+      'announced uses stay with what is given back late',
+      'this.central.deferred.takeUses(record) // covered',
+      '// covered',
+    ],
   ]),
   ...inFile(STATE, DIES, [
     ['nothing is counted again after a takeover', 'this.caches.recount()\n', '\n'],
@@ -622,7 +629,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(SERVER, DIES, [
     ['a dead thread’s question is kept', 'this.forgetRequest(thread)\n        this.bury', 'this.bury'],
   ]),
-  ...inFile(POOL, CUT_DOOR, [
+  ...inFile(CLIENT, CUT_DOOR, [
     [
       'a thread whose call was cut short stays inside its biased lock',
       'state.caches.biasedLock.leave()\n    state.lock',
@@ -632,8 +639,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(SERVER, GROWS, [
     [
       'figures are published after the lock is left',
-      'this.storeRelease()\n          this.state.release()',
-      'this.state.release()\n          this.storeRelease()',
+      'this.publishFigures()\n          this.state.release()',
+      'this.state.release()\n          this.publishFigures()',
     ],
   ]),
   ...inFile(SERVER, COMES, [
@@ -646,7 +653,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(SERVER, NAMES, [
     ['a thread is reclaimed under the name of an earlier one', 'registry.nameOf(thread) !== name || ', ''],
   ]),
-  ...inFile(POOL, CUT, [
+  ...inFile(CLIENT, CUT, [
     ['a call that was cut short keeps the lock', 'state.lock.dropStale()\n', '\n'],
     [
       'the late answer to a call that was cut short is taken for the next one',

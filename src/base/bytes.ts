@@ -1,8 +1,12 @@
 // Byte counts: units, text for people, parsing of options, and checks of arguments.
 
+/** 2^10 bytes. */
 export const KiB = 1024
+/** 2^20 bytes. */
 export const MiB = 1024 * KiB
+/** 2^30 bytes. */
 export const GiB = 1024 * MiB
+/** 2^40 bytes. */
 export const TiB = 1024 * GiB
 
 const UNITS: readonly [string, number][] = [

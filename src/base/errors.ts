@@ -12,6 +12,7 @@ export type Fault = 'outOfBounds' | 'useAfterFree' | 'useBeforeAllocation' | 'fr
 
 /** The calls of the program that led to a fault: `function (file:line:column)`, or a note if not known. */
 export interface FaultSites {
+  /** where the buffer was allocated */
   readonly allocatedAt: string
   /** the use by a kernel, copy or fill; missing if the fault has no such call */
   readonly usedAt?: string

@@ -3,8 +3,8 @@
 // context, or that is undefined on a real driver, is tested with the simulated driver alone.
 
 import { describe } from 'node:test'
+import { DriverFixture } from './contract/contract.fixture.js'
 import { deviceSuite } from './contract/devices.suite.js'
-import { DriverFixture } from './contract/fixture.suite.js'
 import { graphSuite } from './contract/graphs.suite.js'
 import { kernelSuite } from './contract/kernels.suite.js'
 import { memorySuite } from './contract/memory.suite.js'

@@ -36,6 +36,7 @@ export interface MemPoolProperties {
 
 /** All functions of the CUDA driver that this library calls. */
 export interface Driver {
+  /** true if no GPU is behind it */
   readonly simulated: boolean
   /** for people: the path of the opened library, or the simulation and its seed */
   readonly origin: string

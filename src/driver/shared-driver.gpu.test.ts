@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { CU_STREAM_NON_BLOCKING } from './constants.js'
-import { inThread } from './driver-threads.suite.js'
-import { openFirst } from './native/gpu-fixture.suite.js'
+import { inThread } from './driver-threads.worker.js'
+import { openFirst } from './native/gpu.fixture.js'
 import type { NativeDriver } from './native/native-driver.js'
 import { shareDriver } from './shared-driver.js'
 

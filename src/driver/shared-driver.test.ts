@@ -14,12 +14,12 @@ import {
   CU_STREAM_PER_THREAD,
   RESULT,
 } from './constants.js'
-import { refuses } from './contract/refuses.suite.js'
+import { refuses } from './contract/refuses.fixture.js'
 import type { Driver } from './driver.js'
-import { inThread, OwnerThread } from './driver-threads.suite.js'
+import { inThread, OwnerThread } from './driver-threads.worker.js'
 import { serveWaiting } from './served-drivers.js'
 import { connectDriver, type SharedDriver, shareDriver } from './shared-driver.js'
-import { openSimulated } from './simulated/opened.suite.js'
+import { openSimulated } from './simulated/opened.fixture.js'
 
 const eager = { progress: 'eager' } as const
 
@@ -181,6 +181,6 @@ test('a device is lost when the thread of its driver has ended', { skip }, async
 })
 
 test('a shared driver does not keep its process alive', () => {
-  const program = fileURLToPath(new URL('./shared-driver-program.suite.js', import.meta.url))
+  const program = fileURLToPath(new URL('./shared-driver-program.fixture.js', import.meta.url))
   assert.equal(execFileSync(process.execPath, [program], { timeout: 20_000, encoding: 'utf8' }), 'done\n')
 })

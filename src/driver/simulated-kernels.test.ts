@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { RESULT } from './constants.js'
-import { refuses } from './contract/refuses.suite.js'
-import { openSimulated } from './simulated/opened.suite.js'
+import { refuses } from './contract/refuses.fixture.js'
+import { openSimulated } from './simulated/opened.fixture.js'
 import { parsePtxEntries, registerSimulatedKernel, threadCount } from './simulated-kernels.js'
 
 const PTX = `

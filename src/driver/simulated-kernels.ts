@@ -11,8 +11,11 @@ export type { DeviceMemory }
 
 /** The argument of a simulated kernel: the shape of the launch, its arguments, and the memory of the device. */
 export interface SimulatedLaunch {
+  /** blocks in the grid and threads in a block */
   readonly shape: LaunchShape
+  /** the arguments of the launch */
   readonly args: LaunchArguments
+  /** the memory of the device */
   readonly memory: DeviceMemory
 }
 
@@ -59,22 +62,22 @@ export class LaunchArguments {
     return Number(this.view.getBigUint64(this.offsetOf(index), true))
   }
 
-  /** a C `int` */
+  /** An argument that is a signed number of 4 bytes. */
   int32(index: number): number {
     return this.view.getInt32(this.offsetOf(index), true)
   }
 
-  /** a C `unsigned int` */
+  /** An argument that is an unsigned number of 4 bytes. */
   uint32(index: number): number {
     return this.view.getUint32(this.offsetOf(index), true)
   }
 
-  /** a C `float` */
+  /** An argument that is a float of 4 bytes. */
   float32(index: number): number {
     return this.view.getFloat32(this.offsetOf(index), true)
   }
 
-  /** a C `double` */
+  /** An argument that is a float of 8 bytes. */
   float64(index: number): number {
     return this.view.getFloat64(this.offsetOf(index), true)
   }

@@ -10,8 +10,8 @@ import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { DescriptorError } from '../base/errors.js'
+import { receiveDescriptor, sendDescriptor } from './descriptors.fixture.js'
 import { acceptDescriptor, closeDescriptor, MOST_MESSAGE_BYTES, offerDescriptor } from './descriptors.js'
-import { receiveDescriptor, sendDescriptor } from './descriptors.suite.js'
 import { openSystem, UnixSocket } from './unix-socket.js'
 
 const SCRIPT = fileURLToPath(import.meta.url)

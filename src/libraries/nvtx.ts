@@ -156,6 +156,7 @@ export class NvtxRange implements Disposable {
     this.stop = null
   }
 
+  /** The same as `end()`. */
   [Symbol.dispose](): void {
     this.end()
   }

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Bell } from './bell.js'
+import { Doorbell } from './doorbell.js'
 import { channelWords, LATER, RequestChannel } from './request-channel.js'
 
-const newChannel = () => new RequestChannel(new Int32Array(new SharedArrayBuffer(channelWords(2) * 4)), new Bell())
+const newChannel = () => new RequestChannel(new Int32Array(new SharedArrayBuffer(channelWords(2) * 4)), new Doorbell())
 const double = (question: unknown) => (question as number) * 2
 const cutShort = () => {
   throw new RangeError('Maximum call stack size exceeded')

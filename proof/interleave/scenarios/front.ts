@@ -1,11 +1,11 @@
-// One thread that allocates and frees out of its own stacks, another one that takes blocks away as the pool server does, and a third
-// one that gets those blocks out of the heap.
+// One thread that allocates and frees out of its own stacks, another one that takes blocks away as the pool server
+// does, and a third one that gets those blocks out of the heap.
 
 import { assert } from '../../../src/base/assert.js'
 import { Double, Word } from '../../../src/heap/records.js'
 import { CLASSES } from '../../../src/heap/size-classes.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
-import type { TransferredBuffer } from '../../../src/pool/transferred.js'
+import type { TransferredBuffer } from '../../../src/pool/transferred-buffer.js'
 import { type Cast, pause, type Scenario } from '../stage.js'
 import { BYTES, checkAll, servedPool } from './shared-pool.js'
 

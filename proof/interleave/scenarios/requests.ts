@@ -1,11 +1,11 @@
 import { assert } from '../../../src/base/assert.js'
-import { Bell } from '../../../src/threads/bell.js'
+import { Doorbell } from '../../../src/threads/doorbell.js'
 import { channelWords, RequestChannel } from '../../../src/threads/request-channel.js'
 import { type Cast, mayBeCut, type Scenario } from '../stage.js'
 
 /** A thread that answers, and some that ask as numbers from 1; all may be cut short when they ask first. */
 function askers(count: number, turns: number, isCut: boolean): Cast {
-  const channel = new RequestChannel(new Int32Array(new SharedArrayBuffer(channelWords(count) * 4)), new Bell())
+  const channel = new RequestChannel(new Int32Array(new SharedArrayBuffer(channelWords(count) * 4)), new Doorbell())
   let asking = count
   const ask = (me: number, turn: number) => {
     if (channel.isLate(me)) channel.takeLate(me, () => null)
@@ -16,13 +16,13 @@ function askers(count: number, turns: number, isCut: boolean): Cast {
     if (isCut) mayBeCut(() => ask(me, 0))
     for (let turn = 1; turn <= turns; turn++) ask(me, turn)
     asking--
-    channel.bell.ring()
+    channel.doorbell.ring()
   }
   const answer = () => {
     for (;;) {
-      const { rings } = channel.bell
+      const { rings } = channel.doorbell
       if (asking === 0) return
-      if (channel.answer(question => ({ to: question })) === 0) channel.bell.sleep(rings, Infinity)
+      if (channel.answer(question => ({ to: question })) === 0) channel.doorbell.sleep(rings, Infinity)
     }
   }
   return { threads: [answer, ...Array.from({ length: count }, (_, index) => () => askAll(index + 1))] }

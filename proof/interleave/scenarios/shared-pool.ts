@@ -9,11 +9,11 @@ import type { DeviceBuffer } from '../../../src/pool/buffer.js'
 import { seenBy } from '../../../src/pool/caching/central-heap.js'
 import { newSharedPool } from '../../../src/pool/shared/new-shared-pool.js'
 import { PoolServer } from '../../../src/pool/shared/pool-server.js'
-import { PoolServers } from '../../../src/pool/shared/pool-servers.js'
+import { PoolServerGroup } from '../../../src/pool/shared/pool-server-group.js'
 import { SharedPool } from '../../../src/pool/shared/shared-pool.js'
 import { SharedState } from '../../../src/pool/shared/shared-state.js'
 import { UnlockedDriver } from '../../../src/pool/shared/unlocked-driver.js'
-import { Bell } from '../../../src/threads/bell.js'
+import { Doorbell } from '../../../src/threads/doorbell.js'
 import type { Scenario } from '../stage.js'
 
 export const BYTES = 1000
@@ -54,13 +54,13 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
     newState: () => new SharedState(shared, seenBy(keeps, shared.config)),
     newServer,
     keep: () => {
-      const bell = new Bell(shared.bell)
-      const servers = new PoolServers(() => {})
+      const doorbell = new Doorbell(shared.doorbell)
+      const servers = new PoolServerGroup(() => {})
       servers.add(newServer())
       while (servers.count > 0) {
-        const { rings } = bell
+        const { rings } = doorbell
         const restMs = servers.serve()
-        if (restMs > 0 && servers.count > 0) bell.sleep(rings, restMs)
+        if (restMs > 0 && servers.count > 0) doorbell.sleep(rings, restMs)
       }
     },
     take: (buffer: DeviceBuffer, thread: number) => {
@@ -76,8 +76,8 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
 }
 
 /**
- * The same with so many buffers of the pool's creator, and with a pool server that runs in the creator's thread while the creator
- * waits for it, unless `serving` says that a thread of the scenario runs the pool server.
+ * The same with so many buffers of the pool's creator, and with a pool server that runs in the creator's thread while
+ * the creator waits for it, unless `serving` says that a thread of the scenario runs the pool server.
  */
 export function servedPool(count: number, settings: Settings = {}) {
   const made = newPool(settings)

@@ -11,8 +11,8 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver } from '../driver.js'
-import type { DriverFixture } from './fixture.suite.js'
-import { refuses } from './refuses.suite.js'
+import type { DriverFixture } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 export function graphSuite(fixture: DriverFixture): void {
   const { allocate, createEvent, createStream, later, read } = fixture

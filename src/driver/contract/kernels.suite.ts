@@ -5,9 +5,9 @@ import { beforeEach, describe, it } from 'node:test'
 import { KiB } from '../../base/bytes.js'
 import { DEVICE_ATTRIBUTE, FUNCTION_ATTRIBUTE, RESULT } from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape } from '../driver.js'
-import { STORE_PTX } from '../store-kernel.suite.js'
-import type { DriverFixture } from './fixture.suite.js'
-import { refuses } from './refuses.suite.js'
+import { STORE_PTX } from '../store-kernel.fixture.js'
+import type { DriverFixture } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 const {
   CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,

@@ -11,8 +11,8 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver } from '../driver.js'
-import { type DriverFixture, sequence } from './fixture.suite.js'
-import { refuses } from './refuses.suite.js'
+import { type DriverFixture, sequence } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 const { CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY } = DEVICE_ATTRIBUTE
 

@@ -16,8 +16,8 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver, MemPoolProperties } from '../driver.js'
-import { type DriverFixture, sequence } from './fixture.suite.js'
-import { refuses } from './refuses.suite.js'
+import { type DriverFixture, sequence } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 const {
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,

@@ -5,7 +5,7 @@ import { beforeEach, describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CU_EVENT_DISABLE_TIMING, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING } from '../constants.js'
 import type { Driver } from '../driver.js'
-import type { DriverFixture } from './fixture.suite.js'
+import type { DriverFixture } from './contract.fixture.js'
 
 export function streamSuite(fixture: DriverFixture): void {
   const { allocate, createEvent, createStream, newHost, read, register } = fixture

@@ -10,8 +10,8 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { CudaError } from '../../base/errors.js'
+import { receiveDescriptor, sendDescriptor } from '../../libraries/descriptors.fixture.js'
 import { closeDescriptor } from '../../libraries/descriptors.js'
-import { receiveDescriptor, sendDescriptor } from '../../libraries/descriptors.suite.js'
 import {
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
   CU_MEM_HANDLE_TYPE_NONE,
@@ -19,7 +19,7 @@ import {
   CU_MEM_LOCATION_TYPE_DEVICE,
   DEVICE_ATTRIBUTE,
 } from '../constants.js'
-import { isFilled, MiB, openFirst, PINNED, refused } from './gpu-fixture.suite.js'
+import { isFilled, MiB, openFirst, PINNED, refused } from './gpu.fixture.js'
 import type { NativeDriver } from './native-driver.js'
 
 const FILE = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR

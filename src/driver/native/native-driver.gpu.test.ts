@@ -19,7 +19,7 @@ import {
   RESULT,
 } from '../constants.js'
 import { driverSuite } from '../driver.suite.js'
-import { contents, isFilled, KiB, MiB, openFirst, PINNED, refused } from './gpu-fixture.suite.js'
+import { contents, isFilled, KiB, MiB, openFirst, PINNED, refused } from './gpu.fixture.js'
 import { NativeDriver } from './native-driver.js'
 
 const SCALE_PTX = `

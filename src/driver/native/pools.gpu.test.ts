@@ -14,7 +14,7 @@ import {
   POOL_ATTRIBUTE,
   RESULT,
 } from '../constants.js'
-import { isFilled, MiB, openFirst, PINNED, refused } from './gpu-fixture.suite.js'
+import { isFilled, MiB, openFirst, PINNED, refused } from './gpu.fixture.js'
 import type { NativeDriver } from './native-driver.js'
 
 /** Results for a pool in host memory if the system forbids processes to place memory. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
 import { COST_US, costOfMappingUs, costUs } from './cost-model.js'
-import { openSimulated } from './opened.suite.js'
+import { openSimulated } from './opened.fixture.js'
 import type { SimulatedDriver } from './simulated-driver.js'
 
 const near = (actual: number, expected: number) =>

@@ -17,7 +17,8 @@ import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
-import { Pool, type PoolStats } from '../pool.js'
+import { ClosablePool, type CloseReport } from '../closable-pool.js'
+import type { PoolStats } from '../pool.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, slackOf } from './block.js'
@@ -50,7 +51,9 @@ assert(Number(Tag.last) === LAST_GENERATION * 8, 'the last tag is one of the las
 
 /** A live block, for people: where memory is held. */
 export interface LiveBlock {
+  /** its address */
   readonly ptr: number
+  /** bytes that were asked for */
   readonly byteLength: number
   /** bytes of the block that serves it */
   readonly blockBytes: number
@@ -58,17 +61,12 @@ export interface LiveBlock {
   readonly stream: number | null
 }
 
-/** What `close` found. */
-export interface CloseReport {
-  /** buffers that were still held; they are invalid from now on */
-  readonly lostBuffers: number
-  readonly lostBytes: number
-}
-
-export class CachingPool extends Pool implements BlockOwner, Disposable {
-  readonly context: Context
+export class CachingPool extends ClosablePool implements BlockOwner {
+  declare readonly clocks: Clocks
   readonly servesCaptures: boolean = true
+  /** @internal */
   readonly records = new RecordTable()
+  /** @internal */
   readonly central: CentralHeap
   /** the blocks that are handed out, and those that are cached */
   readonly caches: StreamCaches
@@ -79,23 +77,20 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   private readonly smallMask: number
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
-  /** those of the streams to allocate for; null once closed */
-  private acceptedClocks: Clocks | null
   private allocations = 0
   /** allocations that the stream caches could not serve */
   cacheMisses = 0
-  private givenBack = false
+  protected readonly staleReason = 'the buffer was already freed; keep no reference to it after free()'
   /** found set by another call: the one that set it was cut short */
   private isBusy = false
 
   /** Made by the device: `device.createPool(options)`. */
   constructor(
-    readonly clocks: Clocks,
-    readonly defaultStream: Stream,
+    clocks: Clocks,
+    defaultStream: Stream,
     readonly config: PoolConfig,
   ) {
-    super()
-    this.context = clocks.context
+    super(clocks, defaultStream)
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     const mostUnits = Math.min(config.limitBytes, deviceBytes) / UNIT_BYTES
     this.caches = new StreamCaches(this.records, Math.floor(mostUnits * CACHE_SHARE), this)
@@ -103,7 +98,6 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
-    this.acceptedClocks = clocks
   }
 
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
@@ -216,7 +210,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   }
 
   stats(): PoolStats {
-    const open = !this.isClosed
+    const open = this.isAccepting
     const { allocations } = this
     const { blocks, slackBytes } = this.caches.cached()
     const liveBuffers = this.caches.handedBlocks - blocks
@@ -308,12 +302,6 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     assert(units.buffers === stats.liveBuffers, 'live buffers add up to the counters')
   }
 
-  /** True after `close`. */
-  get closed(): boolean {
-    return this.givenBack
-  }
-
-  /** Waits for pending work, gives all memory back and invalidates what is still held; says how much that was. A second close does nothing. */
   close(): CloseReport {
     if (!this.givenBack) this.clocks.finishWork()
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
@@ -328,10 +316,6 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
       this.givenBack = true
     }
     return { lostBuffers, lostBytes }
-  }
-
-  [Symbol.dispose](): void {
-    this.close()
   }
 
   announceUse(block: Block, stream: Stream): void {
@@ -549,10 +533,6 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     return blockUnits(bytes, this.config)
   }
 
-  private get isClosed(): boolean {
-    return this.acceptedClocks === null
-  }
-
   /** `blockBytes` is what was asked of the heaps for a buffer of `bytes`. */
   protected outOfMemory(bytes: number, blockBytes = bytes): OutOfMemoryError {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
@@ -569,10 +549,6 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     })
   }
 
-  protected checkOpen(call: string): void {
-    if (this.isClosed) throw new PoolError(`${call}: the pool is closed; create another`)
-  }
-
   private checkCapturable(call: string, stream: Stream): void {
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
@@ -584,11 +560,6 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     checkStreamOf(call, stream, this.clocks)
     stream.checkOpen(call)
     throw new PoolError(`${call}: the stream cannot be used`)
-  }
-
-  refuseStale(call: string): never {
-    if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
-    throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }
 }
 

@@ -9,7 +9,7 @@ import { Context } from '../../driver/context.js'
 import { ThreadState } from '../../driver/simulated/thread-state.js'
 import { Clocks } from '../../order/clocks.js'
 import { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 
 interface AnyPool {
   allocate(bytes: number): { free(): void; freed: boolean }

@@ -9,6 +9,7 @@ import type { Extent } from './extent.js'
 /** The constructor of a typed array of numbers. */
 export interface NumberArrayConstructor<T extends NumberArray> {
   new (count: number): T
+  /** bytes of an element */
   readonly BYTES_PER_ELEMENT: number
 }
 

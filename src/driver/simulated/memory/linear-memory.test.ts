@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB, TiB } from '../../../base/bytes.js'
 import { CU_MEM_ATTACH_GLOBAL, CU_STREAM_NON_BLOCKING, DEVICE_ATTRIBUTE, RESULT } from '../../constants.js'
-import { refuses } from '../../contract/refuses.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
+import { openSimulated } from '../opened.fixture.js'
 
 test('all devices have access to managed memory, which takes no device memory', () => {
   const driver = openSimulated({ devices: 2, capacityBytes: MiB, progress: 'eager', peerAccess: false })

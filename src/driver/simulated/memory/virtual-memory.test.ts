@@ -4,8 +4,8 @@ import { GiB, KiB, MiB } from '../../../base/bytes.js'
 import { CudaError, DeviceLostError } from '../../../base/errors.js'
 import { Random } from '../../../base/random.js'
 import { DEVICE_ATTRIBUTE, RESULT } from '../../constants.js'
-import { refuses } from '../../contract/refuses.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
+import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 
 const GRANULE = 2 * MiB

@@ -6,8 +6,8 @@ import { randomUUID } from 'node:crypto'
 import type { BroadcastChannel } from 'node:worker_threads'
 import { CudaError, DeviceLostError, PoolError } from '../../../base/errors.js'
 import { checkStack } from '../../../base/stack.js'
+import { openChannel, take } from '../../../threads/broadcast-channel.js'
 import { uncarry } from '../../../threads/carried-error.js'
-import { openEnd, take } from '../../../threads/channel-end.js'
 import { hasEnded, markOfThread } from '../../../threads/os-thread.js'
 import { RESULT } from '../../constants.js'
 import type { Driver } from '../../driver.js'
@@ -133,8 +133,8 @@ class Connection {
     private readonly owner: string,
   ) {
     const channel = `${name} ${randomUUID()}`
-    this.end = openEnd(channel)
-    const reception = openEnd(name)
+    this.end = openChannel(channel)
+    const reception = openChannel(name)
     const hello: Hello = { channel, mark: markOfThread(), answered: this.answered }
     reception.postMessage(hello)
     reception.close()

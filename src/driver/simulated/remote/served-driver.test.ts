@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { markOfThread } from '../../../threads/os-thread.js'
-import { inThread } from '../../driver-threads.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { inThread } from '../../driver-threads.worker.js'
+import { openSimulated } from '../opened.fixture.js'
 import { serve } from './served-driver.js'
 
 const skip = markOfThread() === '' && 'this system does not tell which threads have ended'

@@ -2,8 +2,8 @@
 // while this thread waits (served-drivers.ts). shared-driver.ts starts it.
 
 import type { BroadcastChannel } from 'node:worker_threads'
+import { listen, openChannel, take } from '../../../threads/broadcast-channel.js'
 import { carry } from '../../../threads/carried-error.js'
-import { listen, openEnd, take } from '../../../threads/channel-end.js'
 import { hasEnded } from '../../../threads/os-thread.js'
 import { addServed } from '../../served-drivers.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
@@ -34,7 +34,7 @@ export class ServedDriver {
     private readonly driver: SimulatedDriver,
     name: string,
   ) {
-    this.reception = openEnd(name)
+    this.reception = openChannel(name)
     listen<Hello>(this.reception, hello => this.admit(hello))
   }
 
@@ -60,7 +60,7 @@ export class ServedDriver {
 
   private admit({ channel, mark, answered }: Hello): void {
     for (const caller of this.callers) if (hasEnded(caller.mark)) this.dismiss(caller)
-    const caller = { end: openEnd(channel), mark, answered, thread: new ThreadState() }
+    const caller = { end: openChannel(channel), mark, answered, thread: new ThreadState() }
     listen<Call>(caller.end, call => this.answer(caller, call))
     this.callers.add(caller)
     wake(answered)

@@ -10,8 +10,8 @@ import {
   CU_STREAM_NON_BLOCKING,
   RESULT,
 } from '../../constants.js'
-import { refuses } from '../../contract/refuses.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
+import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 import { ThreadState } from '../thread-state.js'
 

@@ -38,13 +38,15 @@ export interface StreamCapture {
 
 /** The work submitted to a stream up to some moment; for a captured stream, the recorded work. */
 export interface WorkPoint {
+  /** @internal */
   readonly queue: StreamQueue
-  /** the last position submitted to the stream */
+  /** index of the work in its stream's queue */
   readonly position: number
   /** counts work points and context-wide waits of the driver */
   readonly moment: number
-  /** the capture that the stream took part in, and its latest nodes there */
+  /** @internal */
   readonly capture: StreamCapture | null
+  /** @internal */
   readonly tails: readonly CapturedNode[]
 }
 

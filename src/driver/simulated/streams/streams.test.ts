@@ -3,8 +3,8 @@ import { test } from 'node:test'
 import { GiB, MiB } from '../../../base/bytes.js'
 import { DeviceLostError } from '../../../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, RESULT } from '../../constants.js'
-import { refuses } from '../../contract/refuses.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
+import { openSimulated } from '../opened.fixture.js'
 import { SimulatedDriver } from '../simulated-driver.js'
 
 const eager = { progress: 'eager' } as const

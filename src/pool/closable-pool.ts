@@ -1,0 +1,74 @@
+// The base of pools that are closed as a whole and notice stale buffers.
+
+import { PoolError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
+import type { Clocks } from '../order/clocks.js'
+import { checkStreamOf, type Stream } from '../order/stream.js'
+import { Pool } from './pool.js'
+
+/** The report of `close`. */
+export interface CloseReport {
+  /** buffers that were still held; they are invalid from now on */
+  readonly lostBuffers: number
+  readonly lostBytes: number
+}
+
+/** The error for a call on a closed pool. */
+export function closedError(call: string): PoolError {
+  return new PoolError(`${call}: the pool is closed; create another`)
+}
+
+export abstract class ClosablePool extends Pool implements Disposable {
+  readonly context: Context
+  /** the clocks of the streams to allocate for; null as soon as `close` invalidates the buffers */
+  protected acceptedClocks: Clocks | null
+  /** the device has the memory back */
+  protected givenBack = false
+  /** why a buffer of an open pool is stale */
+  protected abstract readonly staleReason: string
+
+  constructor(
+    protected readonly clocks: Clocks,
+    readonly defaultStream: Stream,
+  ) {
+    super()
+    this.context = clocks.context
+    this.acceptedClocks = clocks
+  }
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.givenBack
+  }
+
+  /**
+   * Waits for pending work, gives all memory back and invalidates buffers still held; returns how many. A second
+   * close does nothing.
+   */
+  abstract close(): CloseReport
+
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  /** False as soon as `close` invalidates the buffers. */
+  protected get isAccepting(): boolean {
+    return this.acceptedClocks !== null
+  }
+
+  protected checkOpen(call: string): void {
+    if (!this.isAccepting) throw closedError(call)
+  }
+
+  /** Refuses a stream of another device, and one that takes no work. */
+  protected checkStream(call: string, stream: Stream): void {
+    this.checkOpen(call)
+    checkStreamOf(call, stream, this.clocks)
+    stream.checkOpen(call)
+  }
+
+  refuseStale(call: string): never {
+    if (!this.isAccepting) throw new PoolError(`${call}: the buffer's pool is closed`)
+    throw new PoolError(`${call}: ${this.staleReason}`)
+  }
+}

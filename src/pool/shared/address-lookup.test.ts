@@ -1,0 +1,62 @@
+// Frees by address in a shared pool.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../../base/bytes.js'
+import { TestDevice } from '../pool.fixture.js'
+
+describe('a pool that threads share, by address', () => {
+  it('frees a block of a closed stream by address when a captured stream has its slot', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedPool()
+    const stream = device.createStream()
+    const { ptr } = pool.allocate(1 * MiB, stream)
+    stream.close()
+    const next = device.createStream()
+    assert.equal(next.slot, stream.lastSlot)
+    next.beginCapture()
+    pool.deallocate(ptr)
+    assert.equal(pool.stats().liveBuffers, 0)
+    next.abortCapture()
+    pool.check()
+  })
+
+  it('frees by address the block that begins there, and no other', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const [own, foreign] = [pool.allocate(1000), other.allocate(1000)]
+    for (const ptr of [foreign.ptr, own.ptr + 256, 1, -1, Number.NaN])
+      assert.throws(() => pool.deallocate(ptr), { name: 'PoolError', message: /not the start of a live buffer/ })
+    pool.deallocate(own.ptr)
+    assert.equal(own.freed, true)
+    const adopted = pool.adopt(foreign.transfer())
+    pool.deallocate(adopted.ptr)
+    assert.equal(pool.stats().liveBuffers, 0)
+    pool.check()
+  })
+
+  it('frees by address when the first lookup misses the block', () => {
+    const { pool } = new TestDevice().createSharedPool()
+    const { ptr } = pool.allocate(1000)
+    const addresses = pool['addresses']
+    const rangeAt = addresses['rangeAt'].bind(addresses)
+    let looks = 0
+    // As where the first record of the range changes between the two loads that look for it.
+    addresses['rangeAt'] = address => (looks++ === 0 ? -1 : rangeAt(address))
+    pool.deallocate(ptr)
+    assert.equal(looks, 2)
+    assert.equal(pool.stats().liveBuffers, 0)
+    pool.check()
+  })
+
+  it('frees a buffer of a closed stream by address', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedPool()
+    const stream = device.createStream()
+    const { ptr } = pool.allocate(1000, stream)
+    stream.close()
+    pool.deallocate(ptr)
+    assert.equal(pool.stats().liveBuffers, 0)
+    pool.check()
+  })
+})

@@ -1,0 +1,79 @@
+// The heaps of a shared pool, as a thread uses them under the lock when its own cache has no block, or no room.
+
+import { Word } from '../../heap/records.js'
+import { classOf } from '../../heap/size-classes.js'
+import type { Clocks } from '../../order/clocks.js'
+import { SMALL_CLASSES } from '../backing/backing.js'
+import { CrossStreamReuse } from '../caching/cross-stream.js'
+import type { SharedState } from './shared-state.js'
+import type { ThreadCache } from './thread-cache.js'
+
+/** Large blocks given back to the heaps, by all threads, after which the pool server is woken to place marks. */
+const FREES_PER_RING = 32
+
+export class LockedHeaps {
+  private readonly crossStream: CrossStreamReuse
+
+  constructor(
+    private readonly state: SharedState,
+    private readonly cache: ThreadCache,
+    clocks: Clocks,
+    /** by stream slot: the latest stamp that the host has seen complete; see `seenBy` */
+    seen: Float64Array,
+    deterministic: boolean,
+  ) {
+    const { records, caches } = state
+    this.crossStream = new CrossStreamReuse(records, caches, clocks, seen, deterministic, () => {})
+  }
+
+  /** The record of a block that is this thread's and live, and that the stream of `slot` may use; 0 for none. */
+  take(units: number, alignUnits: number, slot: number): number {
+    const { state } = this
+    this.cache.mend()
+    state.acquire()
+    let record: number
+    try {
+      record = this.takeLocked(units, alignUnits, slot)
+    } catch (error) {
+      state.releaseBroken()
+      throw error
+    }
+    state.release()
+    return record
+  }
+
+  private takeLocked(units: number, alignUnits: number, slot: number): number {
+    const { state, crossStream, cache } = this
+    const { memory, caches } = state
+    const { words } = state.records
+    const heap = memory.heapFor(units)
+    cache.look()
+    cache.emptyQueue()
+    if (!state.hasRecords) return 0
+    let record = heap.allocate(units, alignUnits, slot + 1)
+    // The pool server would take a hundred times as long for this.
+    if (record === 0 && heap === memory.small && cache.breakLarger(units, slot, SMALL_CLASSES)) {
+      record = heap.allocate(units, alignUnits, slot + 1)
+    }
+    if (record === 0) {
+      crossStream.look(slot)
+      record = crossStream.takeFree(heap, units, alignUnits)
+    }
+    if (record === 0) return 0
+    caches.handOut(slot, record)
+    words[(record << 4) | Word.key] = slot + 1
+    words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
+    return state.handOver(record, state.thread)
+  }
+
+  /** Frees a block of this thread, which other work may use after stamp `stamp` of a stream slot. */
+  giveBack(record: number, slot: number, stamp: number): void {
+    const { state } = this
+    state.locked(() => {
+      this.cache.look()
+      state.caches.handBack(record)
+      state.memory.giveToHeap(record, slot, stamp)
+    })
+    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.channel.doorbell.ring()
+  }
+}

@@ -1,0 +1,59 @@
+// How a thread asks the pool server. A call that asks can be cut short before it has the answer. The next call of the thread takes
+// that answer first, and undoes what it granted.
+
+import { checkStack } from '../../base/stack.js'
+import type { Clocks } from '../../order/clocks.js'
+import type { LockedHeaps } from './locked-heaps.js'
+import type { Question } from './pool-server.js'
+import { ServerLiveness } from './server-liveness.js'
+import { Figure, type SharedState } from './shared-state.js'
+
+export class ServerClient {
+  /** the last request */
+  private asked: Question | null = null
+
+  constructor(
+    private readonly state: SharedState,
+    private readonly clocks: Clocks,
+    private readonly heaps: LockedHeaps,
+    /** runs each millisecond while the thread waits */
+    private readonly meanwhile: () => void,
+  ) {}
+
+  /** Returns the answer; throws what the pool server threw, or PoolError when it has ended. */
+  ask(question: Question): unknown {
+    const { state } = this
+    checkStack()
+    // Where an earlier call was cut short, this thread may still hold what the pool server needs.
+    state.caches.biasedLock.leave()
+    state.lock.dropStale()
+    this.clocks.slots.dropStale()
+    const server = new ServerLiveness(state, question, this.meanwhile)
+    const meanwhile = (slept: boolean) => server.look(slept)
+    if (state.channel.isLate(state.thread)) {
+      const answer = state.channel.takeLate(state.thread, meanwhile)
+      const { asked } = this
+      if ((asked?.ask === 'close' || asked?.ask === 'leave') && answer !== null) return answer
+      if (asked?.ask === 'allocate') this.giveBackUnseen(answer as number, asked.slot)
+    }
+    this.asked = question
+    return state.channel.ask(state.thread, question, meanwhile)
+  }
+
+  /** Whether the call that asked last was cut short before it had its answer. */
+  get mayStillBeHeard(): boolean {
+    return this.state.channel.isLate(this.state.thread)
+  }
+
+  /** Frees a block that the pool server handed to a call which was cut short: no buffer of it was made. */
+  private giveBackUnseen(record: number, slot: number): void {
+    if (record !== 0) this.heaps.giveBack(record, slot, this.clocks.coveringSoon(slot))
+  }
+
+  /** Whether the pool server has ended, by itself or with the thread that made the pool. Then no memory is given back any more. */
+  get isLost(): boolean {
+    const { figures, registry, channel } = this.state
+    const server = figures[Figure.server]
+    return server > 0 && (channel.failure !== null || registry.look(server))
+  }
+}

@@ -1,0 +1,111 @@
+// Statistics and lists of a shared pool, over all of its threads. Nothing stops them meanwhile: each block is counted as it is found.
+
+import { NOBODY, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
+import { Double, Word } from '../../heap/records.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Clocks } from '../../order/clocks.js'
+import { MOST_WORKERS } from '../../threads/thread-registry.js'
+import type { LiveBlock } from '../caching/caching-pool.js'
+import type { PoolStats } from '../pool.js'
+import { COUNT_LINE, Figure, type SharedState } from './shared-state.js'
+
+/** Counters of a thread. */
+export const enum Count {
+  allocations,
+  misses,
+}
+
+/** One thread that uses a pool, or that ended without closing it there. */
+export interface PoolThread {
+  /** the pool's number of this thread, for `reclaim` */
+  readonly thread: number
+  /** the number that `worker_threads` gave it; -1 for the pool server */
+  readonly threadId: number
+  readonly alive: boolean
+  readonly liveBuffers: number
+  readonly liveBytes: number
+}
+
+export interface SharedLiveBlock extends LiveBlock {
+  /** the pool's number of the thread that holds it; 0 while it is on its way between threads */
+  readonly thread: number
+}
+
+export class SharedReport {
+  constructor(
+    private readonly state: SharedState,
+    private readonly clocks: Clocks,
+    private readonly limitBytes: number,
+  ) {}
+
+  stats(isOpen: boolean): PoolStats {
+    const { caches, memory, figures } = this.state
+    const { liveBlocks, liveUnits, requestedBytes, cachedUnits } = caches.sums()
+    const allocations = this.sum(Count.allocations)
+    return {
+      liveBytes: liveUnits * UNIT_BYTES,
+      peakLiveBytes: Math.max(caches.peakUnits, liveUnits) * UNIT_BYTES,
+      requestedBytes,
+      reservedBytes: figures[Figure.reservedBytes],
+      peakReservedBytes: figures[Figure.peakReservedBytes],
+      cachedBytes: cachedUnits * UNIT_BYTES,
+      pendingBytes: isOpen ? memory.pendingUnits * UNIT_BYTES + figures[Figure.deferredBytes] : 0,
+      largestFreeBytes: isOpen ? memory.largestFreeUnits * UNIT_BYTES : 0,
+      limitBytes: this.limitBytes,
+      liveBuffers: liveBlocks,
+      allocations,
+      frees: Math.max(0, allocations - liveBlocks), // a thread counts a buffer just after it has it
+      cacheMisses: this.sum(Count.misses),
+      growths: figures[Figure.growths],
+      insertedWaits: figures[Figure.insertedWaits],
+    }
+  }
+
+  private sum(count: Count): number {
+    return this.state.counts.reduce((all, one, index) => (index % COUNT_LINE === count ? all + one : all), 0)
+  }
+
+  live(): SharedLiveBlock[] {
+    const { records, registry, bases } = this.state
+    const { words, doubles } = records
+    const blocks: SharedLiveBlock[] = []
+    for (let record = records.first; record < records.used; record++) {
+      const base = record << 4
+      const ownerWord = words[base | Word.owner]
+      if (!records.isLive(record) || phaseOf(ownerWord) !== Phase.live) continue
+      const worker = workerOf(ownerWord)
+      blocks.push({
+        ptr: bases[words[base | Word.range]] + words[base | Word.offset] * UNIT_BYTES,
+        byteLength: doubles[(record << 3) | Double.requested],
+        blockBytes: words[base | Word.units] * UNIT_BYTES,
+        stream: this.handleOf(words[base | Word.key] - 1),
+        thread: worker === NOBODY ? NOBODY : registry.nameOf(worker),
+      })
+    }
+    return blocks
+  }
+
+  private handleOf(slot: number): number | null {
+    return this.clocks.isOpen(slot) ? this.clocks.handles[slot] : null
+  }
+
+  threads(): PoolThread[] {
+    const { registry, threadIds, figures } = this.state
+    const live = this.live()
+    const threads: PoolThread[] = []
+    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
+      const alive = registry.isAlive(thread) && !registry.look(thread)
+      if (!alive && !registry.isDead(thread)) continue
+      const name = registry.nameOf(thread)
+      const held = live.filter(block => block.thread === name)
+      threads.push({
+        thread: name,
+        threadId: thread === figures[Figure.server] ? -1 : threadIds[thread],
+        alive,
+        liveBuffers: held.length,
+        liveBytes: held.reduce((sum, block) => sum + block.blockBytes, 0),
+      })
+    }
+    return threads
+  }
+}
