@@ -34,10 +34,7 @@ export function parseBytes(text: string): number {
   return bytes
 }
 
-/**
- * Throws unless `bytes` is a whole number from 1 to 2^53 - 1: TypeError for other types, RangeError for other
- * numbers.
- */
+/** Throws TypeError or RangeError unless `bytes` is a whole number from 1 to 2^53 - 1. */
 export function checkByteCount(bytes: unknown, argument: string): asserts bytes is number {
   if (typeof bytes !== 'number') throw new TypeError(`${argument} must be a number of bytes, not ${describe(bytes)}`)
   if (!Number.isSafeInteger(bytes) || bytes <= 0) {

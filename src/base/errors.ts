@@ -10,10 +10,7 @@ export class PoolError extends Error {
 /** The kinds of mistakes that a pool in debug mode detects. */
 export type Fault = 'outOfBounds' | 'useAfterFree' | 'useBeforeAllocation' | 'freeBeforeUse' | 'writeAfterFree'
 
-/**
- * The calls of the program that led to a fault, as `function (file:line:column)`, or a note that the site is not
- * known.
- */
+/** The calls of the program that led to a fault: `function (file:line:column)`, or a note if not known. */
 export interface FaultSites {
   /** where the buffer was allocated */
   readonly allocatedAt: string

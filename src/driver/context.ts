@@ -5,9 +5,7 @@ import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { RESULT } from './constants.js'
 import type { Driver } from './driver.js'
 
-/**
- * The context that this thread made current last. A needless cuCtxSetCurrent can cost more than the call after it.
- */
+/** The latest context made current here: a needless cuCtxSetCurrent can cost more than the next call. */
 let current: Context | null = null
 
 /** The primary context of one device. The streams, memory and modules of the device belong to it. */
@@ -123,9 +121,7 @@ export class Context {
     )
   }
 
-  /**
-   * Gives work of this context access to linear memory (cuMemAlloc) of `owner`, present and future. Once is enough.
-   */
+  /** Gives work of this context access to linear memory (cuMemAlloc) of `owner`, present and future. */
   enablePeerAccess(owner: Context): void {
     this.checkCanAccess('enablePeerAccess', owner)
     if (this.hasPeerAccess(owner)) return

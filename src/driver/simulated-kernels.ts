@@ -42,10 +42,7 @@ export function threadCount(shape: LaunchShape): number {
   return [...shape.grid, ...shape.block].reduce((product, size) => product * size, 1)
 }
 
-/**
- * The arguments of one launch, copied at the launch as CUDA does. Reads throw RangeError for an index without
- * argument.
- */
+/** The arguments of one launch, copied at the launch as CUDA does. A missing argument throws RangeError. */
 export class LaunchArguments {
   private readonly view: DataView
   private readonly offsets: readonly number[]

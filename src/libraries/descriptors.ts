@@ -150,10 +150,7 @@ function accepted({ bytes, descriptor }: Packet, sender: UnixSocket): ReceivedDe
   }
 }
 
-/**
- * Refuses a process of another user. The mode of the file excludes all users but the superuser; the socket knows its
- * user.
- */
+/** Refuses a process of another user: the superuser can open the file too, and the socket knows its user. */
 function checkUser(peer: UnixSocket, path: string): void {
   const [user, own] = [peer.peerUser(), process.geteuid!()]
   if (user === own) return

@@ -152,10 +152,7 @@ export const COST_US: Readonly<Record<CallName, Cost>> = {
   cuGraphExecDestroy: NOMINAL_US,
 }
 
-/**
- * cuMemSetAccess and cuMemUnmap cost this much or more for each mapping, if the range has several (measured: 512 x 2
- * MiB).
- */
+/** The least cost of each mapping in a call on several mappings; measured with 512 mappings of 2 MiB. */
 export const LEAST_US_OF_MANY = { cuMemSetAccess: 20.7, cuMemUnmap: 13.2 } as const
 
 /** The cost of one call for `bytes`, in microseconds. */

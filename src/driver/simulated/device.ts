@@ -1,5 +1,4 @@
-// Physical memory of simulated devices and of the host: an amount, without addresses (memory/address-space.ts has
-// those).
+// Physical memory of simulated devices and of the host: amounts. Addresses are in memory/address-space.ts.
 
 import { Random } from '../../base/random.js'
 import { Contents } from './memory/contents.js'

@@ -55,10 +55,7 @@ export class SimulatedDriver extends KernelCalls implements Driver {
     this.passedSeconds += seconds
   }
 
-  /**
-   * Makes a driver call fail without an effect, once or from then on. Rules add up; a bad rule throws TypeError or
-   * RangeError.
-   */
+  /** Makes driver calls fail without an effect; rules add up. A bad rule throws TypeError or RangeError. */
   failCall(rule: FaultRule): void {
     this.interceptor.rules.add(rule)
   }

@@ -68,10 +68,7 @@ export class DeviceMemory {
     )
   }
 
-  /**
-   * Repeats the 32-bit `word` over `bytes` from `address` on, a multiple of 4. A byte fill repeats the byte in the
-   * word.
-   */
+  /** Repeats the 32-bit `word` over `bytes` from `address` on, a multiple of 4. */
   fill(address: number, bytes: number, word: number): void {
     this.eachPiece(address, bytes, (contents, offset, count) => contents.fill(offset, count, word))
   }

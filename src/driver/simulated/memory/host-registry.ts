@@ -71,10 +71,7 @@ export class HostRegistry {
     return this.ranges.get(this.known(host.buffer))?.find(range => range.start <= start && end <= range.end)
   }
 
-  /**
-   * The buffer under which this memory is registered, or `buffer`. Shared memory has a different buffer in each
-   * thread.
-   */
+  /** The buffer under which this memory is registered, or `buffer`: each thread has its own buffer object. */
   private known(buffer: ArrayBufferLike): ArrayBufferLike {
     if (!(buffer instanceof SharedArrayBuffer) || this.ranges.has(buffer)) return buffer
     for (const other of this.ranges.keys()) {

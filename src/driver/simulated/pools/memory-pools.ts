@@ -118,10 +118,7 @@ export class MemoryPools {
     return has ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE
   }
 
-  /**
-   * Access of a pool's own device cannot be removed, nor access of the host to host memory, nor any access to managed
-   * memory.
-   */
+  /** Cannot remove access of the own device, of the host to host memory, or of any device to managed memory. */
   setAccess(handle: number, locationType: number, locationId: number, flags: number): void {
     const { place } = this.get(handle)
     const grant = flags === CU_MEM_ACCESS_FLAGS_PROT_READWRITE

@@ -75,10 +75,7 @@ function writersOf(connection: Connection): Partial<Driver> {
   }
 }
 
-/**
- * An argument as it is sent. A view of a larger buffer is copied first, because a clone would include the whole
- * buffer.
- */
+/** An argument as it is sent. Parts of buffers are copied: a clone of a view would include the whole buffer. */
 function outgoing(value: unknown): unknown {
   if (ArrayBuffer.isView(value)) {
     const isWhole = value.byteLength === value.buffer.byteLength
@@ -171,10 +168,7 @@ class Connection {
     }
   }
 
-  /**
-   * Waits for the other thread without a time limit, and answers calls to this thread meanwhile. False if it has
-   * ended.
-   */
+  /** Waits for the other thread, and answers calls to this thread meanwhile. False if the other has ended. */
   private wait(): boolean {
     const intervalMs = servesOthers() ? SERVE_INTERVAL_MS : LIVENESS_CHECK_MS
     let waited = 0

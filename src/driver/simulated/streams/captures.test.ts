@@ -1,5 +1,4 @@
-// Captures in the simulation: result codes and orders of work that a real driver does not show, or that may differ
-// there.
+// Captures: result codes and orders of work in the simulation, which may differ on a real driver.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

@@ -22,10 +22,7 @@ export class Scheduler {
   /** null runs all work as soon as it may run */
   constructor(private readonly random: Random | null) {}
 
-  /**
-   * Submits an operation, or a mark if `effect` is null; returns its position. A captured stream records the
-   * operation.
-   */
+  /** Submits an operation, or a mark without effect; returns its position. A captured stream records it. */
   submit(queue: StreamQueue, effect: (() => void) | null): number {
     if (queue.capture !== null && effect !== null) {
       const node = { effect, after: queue.tails }
@@ -94,8 +91,7 @@ export class Scheduler {
     return queue.completed === queue.submitted
   }
 
-  // The legacy stream waits for all earlier work of the blocking streams, and blocking streams for work of the legacy
-  // stream.
+  // The legacy stream waits for earlier work of all blocking streams, and they for its work.
   private orderByDefaultStream(queue: StreamQueue): void {
     if (queue.kind === 'non-blocking') return
     const group = queue.group

@@ -99,10 +99,7 @@ export class StreamGroup {
   }
 }
 
-/**
- * The work submitted to one stream, by position; the scheduler has the rules. Entries are a ring, which allocates
- * nothing.
- */
+/** The work submitted to one stream; the scheduler has the rules. Entries are a ring, which allocates nothing. */
 export class StreamQueue {
   /** the last submitted position, and the last completed position */
   submitted = 0
