@@ -3,7 +3,6 @@ import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
-import type { Pool } from './pool.js'
 
 /** The typed arrays of JavaScript that device memory can be viewed as. */
 export type TypedArray =
@@ -44,7 +43,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
 
   /** Called as `pool.allocateArray(Float32Array, count, stream)`; errors are in the name of `call`. */
   static allocate<C extends TypedArrayConstructor>(
-    pool: Pick<Pool, 'allocate'>,
+    pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
     type: C,
     count: number,
     stream?: Stream,

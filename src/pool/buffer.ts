@@ -6,7 +6,6 @@ import type { Driver } from '../driver/driver.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
-import type { Pool } from './pool.js'
 import type { TransferredBuffer } from './transferred-buffer.js'
 
 /**
@@ -222,7 +221,7 @@ export class DeviceBuffer implements Disposable {
   }
 
   /** Throws unless `pool` handed the buffer out. */
-  checkPool(pool: Pool): void {
+  checkPool(pool: BufferOwner): void {
     if (this.pool !== pool) throw new PoolError('free: the buffer came from another pool; use buffer.free()')
   }
 
