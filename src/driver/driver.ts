@@ -168,7 +168,7 @@ export interface Driver {
   cuLaunchCooperativeKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void
   cuFuncGetAttribute(attribute: number, kernel: number): number
   cuFuncSetAttribute(kernel: number, attribute: number, value: number): void
-  /** number of blocks with `blockThreads` threads that one multiprocessor runs at the same time */
+  /** blocks of `blockThreads` threads that a multiprocessor can run at the same time */
   cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel: number, blockThreads: number, sharedBytes: number): number
   /** the block size with the highest occupancy, and the number of such blocks that fill the device */
   cuOccupancyMaxPotentialBlockSize(kernel: number, sharedBytes: number): { blocks: number; blockThreads: number }

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { CudaError, DeviceLostError } from '../../base/errors.js'
 import { POOL_ATTRIBUTE, RESULT } from '../constants.js'
-import { BASE, FakeLibrary } from './fake-library.suite.js'
+import { BASE, FakeLibrary } from './fake-library.fixture.js'
 import type { DriverFunction } from './library.js'
 import { NativeDriver } from './native-driver.js'
 

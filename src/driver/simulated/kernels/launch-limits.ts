@@ -37,7 +37,7 @@ export function launchExcess(shape: LaunchShape, mostSharedBytes: number): strin
   return null
 }
 
-/** The number of blocks with `blockThreads` threads that one multiprocessor runs at the same time. */
+/** Blocks of `blockThreads` threads that a multiprocessor can run at the same time. */
 export function blocksPerMultiprocessor(blockThreads: number, sharedBytes: number): number {
   const threads = Math.ceil(blockThreads / WARP) * WARP
   const byThreads = Math.floor(THREADS_PER_MULTIPROCESSOR / threads)

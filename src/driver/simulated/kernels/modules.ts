@@ -129,7 +129,7 @@ export class Modules {
     loaded.mostSharedBytes = value
   }
 
-  /** The number of blocks that one multiprocessor runs at the same time. */
+  /** Blocks that a multiprocessor can run at the same time. */
   occupancy(context: SimulatedContext, handle: number, blockThreads: number, sharedBytes: number): number {
     this.loaded(context, handle)
     if (!(blockThreads >= 1 && sharedBytes >= 0)) {
