@@ -1,4 +1,4 @@
-// A stack with a list of its blocks beside it, for the tests of both.
+// A stack beside a list of its blocks, for the tests of the stack.
 
 import assert from 'node:assert/strict'
 import { Bump, type Span } from './bump.js'
@@ -16,11 +16,11 @@ export interface Block {
 export interface Mark {
   readonly entry: number
   readonly span: Span
-  /** the blocks below it */
+  /** the entries below it */
   readonly blocks: readonly Block[]
 }
 
-/** A stack beside a list of its blocks, which are compared after each step; every handle and mark ever made is kept. */
+/** Compares the stack with the list after each step. It keeps every handle and mark ever made. */
 export class Shadowed {
   readonly bump: Bump
   blocks: Block[] = []
@@ -35,7 +35,7 @@ export class Shadowed {
     this.bump = new Bump(start, limit)
   }
 
-  /** Whether there was room. */
+  /** Takes a block if there is room; returns whether there was. */
   take(bytes: number, alignUnits = 1): boolean {
     const { bump } = this
     const units = Math.ceil(bytes / UNIT_BYTES)
@@ -66,7 +66,7 @@ export class Shadowed {
     this.marks.push({ entry: last, span: this.bump.spanOf(last), blocks: [...this.blocks] })
   }
 
-  /** Drops to a mark if it still holds, and says whether it did. */
+  /** Drops to a mark if the mark still holds; returns whether it did. */
   rewind(mark: Mark): boolean {
     const { bump } = this
     const holds = mark.entry <= mark.span.last

@@ -8,7 +8,7 @@ import { Shadowed } from './bump.fixture.js'
 const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
 
-test(`random programs against a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} HEAP_FUZZ_STEPS=${STEPS})`, () => {
+test(`random programs agree with a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} HEAP_FUZZ_STEPS=${STEPS})`, () => {
   const random = new Random(SEED)
   const PROGRAM_STEPS = 400
   const counts = { took: 0, full: 0, freed: 0, rewound: 0, refused: 0, dropped: 0 }

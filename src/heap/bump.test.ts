@@ -61,7 +61,7 @@ test('the stack takes more entries than it had room for at first', () => {
   stack.checkSum()
 })
 
-test('every sequence of six operations over eight units', () => {
+test('every sequence of six operations over eight units agrees with a list of blocks', () => {
   const FIXED = 5
   let sequences = 0
   const play = (choices: readonly number[]): number => {

@@ -10,7 +10,7 @@ export function newHeap(units: number, state: 'free' | 'absent' = 'free'): Segre
   return heap
 }
 
-/** Allocates as the pool does: the record comes back without a state, and gets one. */
+/** Allocates as the pool does, which sets the state of the record. */
 export function take(heap: SegregatedFit, units: number, key = 0, alignUnits = 1): number {
   const record = heap.allocate(units, alignUnits, key)
   if (record !== 0) heap.records.setState(record, State.live)
@@ -19,7 +19,7 @@ export function take(heap: SegregatedFit, units: number, key = 0, alignUnits = 1
 export const offsetOf = (heap: SegregatedFit, record: number) => heap.records.words[record * Stride.words + Word.offset]
 export const unitsOf = (heap: SegregatedFit, record: number) => heap.records.words[record * Stride.words + Word.units]
 
-/** Everything came back when the whole range can be had in one piece. */
+/** Asserts that all blocks came back: the whole range can be allocated as one. */
 export function assertPristine(heap: SegregatedFit): void {
   heap.check()
   const whole = take(heap, heap.totalUnits)
@@ -29,12 +29,12 @@ export function assertPristine(heap: SegregatedFit): void {
   assert.equal(heap.records.inUse, 1)
 }
 
-/** Blocks of one key are admitted, besides those that depend on nothing. */
+/** Admits blocks of one key, and blocks without a dependency. */
 export function only(key: number): Float64Array {
   return new Float64Array(key + 1).fill(Infinity, key)
 }
 
-/** Gives memory to the granules of the best run and takes it. */
+/** Gives memory to the granules of the best run, and takes the run. */
 export function map(heap: SegregatedFit, units: number, key: number, granuleUnits: number): number {
   const run = heap.findRun(units, only(key), granuleUnits)
   if (run === null) return 0

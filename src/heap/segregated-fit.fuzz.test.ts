@@ -10,7 +10,7 @@ import type { SegregatedFit } from './segregated-fit.js'
 const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
 
-test(`random programs against a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} HEAP_FUZZ_STEPS=${STEPS})`, () => {
+test(`random programs agree with a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} HEAP_FUZZ_STEPS=${STEPS})`, () => {
   const random = new Random(SEED)
   const GRANULE = 64
   const RANGE_UNITS = 4096
@@ -74,7 +74,7 @@ test(`random programs against a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} 
   for (const [what, count] of Object.entries(counts)) assert.ok(count > 10, `${what}: ${count}`)
 })
 
-/** Takes the memory of one whole idle granule away, as recycling does. */
+/** Takes the memory of one idle granule away, as recycling does. */
 function unmapOne(heap: SegregatedFit, mapped: Uint8Array, granuleUnits: number): number {
   for (let sizeClass = heap.nextClass(0, 0); sizeClass !== -1; sizeClass = heap.nextClass(0, sizeClass + 1)) {
     for (let block = heap.head(0, sizeClass); block !== 0; block = heap.records.words[block * Stride.words + 6]) {

@@ -148,7 +148,7 @@ test('a spent record gives its block to another record', () => {
   heap.check()
 })
 
-test('every sequence of six operations over eight units', () => {
+test('every sequence of six operations over eight units keeps the heap whole', () => {
   const sequences = { count: 0 }
   const play = (choices: readonly number[]): number => {
     const heap = newHeap(8)

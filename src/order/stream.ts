@@ -13,9 +13,9 @@ import { relaxed } from './relaxed.js'
 export interface SharedStream {
   /** identifies the stream's device among those of the process */
   readonly device: number
-  /** its index among the streams of the device */
+  /** index of the stream among the device's open streams */
   readonly slot: number
-  /** which use of the slot it is */
+  /** counts the streams that had the slot, one after another */
   readonly generation: number
 }
 
