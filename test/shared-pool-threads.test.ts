@@ -58,7 +58,7 @@ const handed = { name: 'PoolError', message: /already freed, or handed to anothe
 const notOnItsWay = { name: 'PoolError', message: /adopt: the buffer is not on its way to another thread/ }
 
 describe('a pool in several threads', () => {
-  it('is refused to who has no descriptor of an open pool of this process and version', async () => {
+  it('is refused without a descriptor of an open pool of this process and version', async () => {
     const { device, pool } = open()
     const shared = pool.share()
     const thread = new PoolThread()
@@ -222,7 +222,7 @@ describe('a pool in several threads', () => {
     })
   }
 
-  it('tells a thread for which there is no memory why', async () => {
+  it('gives a refused thread an OutOfMemoryError with the figures', async () => {
     const { pool } = open()
     const { thread } = await PoolThread.attach(pool.share())
     const mine = pool.allocate(24 * MiB)

@@ -39,7 +39,7 @@ export const tasks = {
     for (let index = 0; index < count; index++) held.push(pool.allocate(bytes, stream))
   },
 
-  /** Puts so many blocks back among its own. */
+  /** Fills its cache with `count` blocks. */
   cache(bytes: number, count: number): void {
     const buffers = Array.from({ length: count }, () => pool.allocate(bytes, stream))
     for (const buffer of buffers) buffer.free()
