@@ -195,19 +195,27 @@ describe('tables', () => {
   }
   const names = (cell: string) => [...cell.matchAll(/`(\w+)`/g)].map(match => match[1])
 
-  test('list every pool option', () => {
+  /** The names that the error for an unknown option lists. */
+  const optionsOf = (parse: () => unknown) => {
     let message = ''
     try {
-      parsePoolOptions({ none: 1 } as object, 1)
+      parse()
     } catch (error) {
       message = (error as Error).message
     }
-    const options = /the options are (.*)$/.exec(message)![1].split(', ')
+    return /the options are (.*)$/.exec(message)![1].split(', ').sort()
+  }
+
+  test('list every pool option, and every option of the simulated driver', () => {
+    const listed = (document: string, heading: string) => rows(document, heading).flatMap(row => names(row[0]))
+    const unknown = { none: 1 } as object
     assert.deepEqual(
-      rows('docs/pools.md', 'Pool options')
-        .map(row => names(row[0])[0])
-        .sort(),
-      options.sort(),
+      listed('docs/pools.md', 'Pool options').sort(),
+      optionsOf(() => parsePoolOptions(unknown, 1)),
+    )
+    assert.deepEqual(
+      listed('docs/simulated-device.md', 'Options of `SimulatedDriver`').sort(),
+      optionsOf(() => new SimulatedDriver(unknown)),
     )
   })
 

@@ -12,11 +12,23 @@ const TAGS = ['unit', 'gpu', 'fuzz', 'storm']
 /** Longer runs than the tests' own. The environment's own variables win. */
 const LENGTHS: Readonly<Record<string, Record<string, string>>> = {
   smoke: {
-    ...{ HEAP_FUZZ_SEED: '2', HEAP_FUZZ_STEPS: '200000', POOL_FUZZ_SEED: '2', POOL_FUZZ_STEPS: '6000' },
-    ...{ ORDER_FUZZ_SEED: '11', ORDER_FUZZ_STEPS: '8000', REFUSALS_SEED: '2', REFUSALS_STEPS: '60' },
-    ...{ PROOF_SEED: '1001', PROOF_PROGRAMS: '500', PROOF_SHARED_PROGRAMS: '200' },
-    ...{ STORM_SEED: '2', STORM_TERMINATIONS: '24', DEVICE_SEED: '2', DEVICE_TERMINATIONS: '48' },
-    ...{ LOCK_SEED: '2', LOCK_TERMINATIONS: '60' },
+    HEAP_FUZZ_SEED: '2',
+    HEAP_FUZZ_STEPS: '200000',
+    POOL_FUZZ_SEED: '2',
+    POOL_FUZZ_STEPS: '6000',
+    ORDER_FUZZ_SEED: '11',
+    ORDER_FUZZ_STEPS: '8000',
+    REFUSALS_SEED: '2',
+    REFUSALS_STEPS: '60',
+    PROOF_SEED: '1001',
+    PROOF_PROGRAMS: '500',
+    PROOF_SHARED_PROGRAMS: '200',
+    STORM_SEED: '2',
+    STORM_TERMINATIONS: '24',
+    DEVICE_SEED: '2',
+    DEVICE_TERMINATIONS: '48',
+    LOCK_SEED: '2',
+    LOCK_TERMINATIONS: '60',
   },
   long: { STORM_TERMINATIONS: '3000' },
 }

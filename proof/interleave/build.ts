@@ -35,7 +35,7 @@ const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = 
   ['src/threads/biased-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
   ['src/threads/biased-lock.ts', /const MOST_WAITS = \d+/, 'const MOST_WAITS = 1'],
   ['src/threads/thread-registry.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
-  ['src/pool/shared/remote-frees.ts', /const BATCHS = \d+/, 'const BATCHS = 2'],
+  ['src/pool/shared/remote-frees.ts', /const BATCHES = \d+/, 'const BATCHES = 2'],
   ['src/heap/records.ts', /const PAGE_SHIFT = \d+/, 'const PAGE_SHIFT = 4'],
   ['src/order/vector-clocks.ts', /const MOST_STREAMS = \d+/, 'const MOST_STREAMS = 8'],
   ['src/pool/caching/stream-caches.ts', /\bknown = 6/, 'known = 3'],

@@ -1,6 +1,7 @@
-// Kernels of the simulated device: TypeScript functions that programs register under the names of PTX entries. kernel/, trace/
-// and cli/ register theirs here; simulated/kernels/ launches them. A simulated device reads from PTX only the names and
-// parameter counts of its entries. A function runs once a launch and loops over the threads itself.
+// Kernels of the simulated device: TypeScript functions that programs register under the names of PTX entries.
+// kernel/, trace/ and cli/ register theirs here; simulated/kernels/ launches them. A simulated device reads from PTX
+// only the names and parameter counts of its entries. A function runs once a launch and loops over the threads
+// itself.
 
 import { describe } from '../base/bytes.js'
 import type { KernelArguments, LaunchShape } from './driver.js'
@@ -10,8 +11,11 @@ export type { DeviceMemory }
 
 /** The argument of a simulated kernel: the shape of the launch, its arguments, and the memory of the device. */
 export interface SimulatedLaunch {
+  /** blocks in the grid and threads in a block */
   readonly shape: LaunchShape
+  /** the arguments of the launch */
   readonly args: LaunchArguments
+  /** the memory of the device */
   readonly memory: DeviceMemory
 }
 
@@ -38,7 +42,7 @@ export function threadCount(shape: LaunchShape): number {
   return [...shape.grid, ...shape.block].reduce((product, size) => product * size, 1)
 }
 
-/** The arguments of one launch, copied at the launch as CUDA does. Reads throw RangeError for an index without argument. */
+/** The arguments of one launch, copied at the launch as CUDA does. A missing argument throws RangeError. */
 export class LaunchArguments {
   private readonly view: DataView
   private readonly offsets: readonly number[]
@@ -53,23 +57,27 @@ export class LaunchArguments {
     return this.offsets.length
   }
 
-  /** a device pointer or another unsigned 64-bit value below 2^53 */
+  /** a device pointer, or another unsigned 64-bit value below 2^53 */
   pointer(index: number): number {
     return Number(this.view.getBigUint64(this.offsetOf(index), true))
   }
 
+  /** An argument that is a signed number of 4 bytes. */
   int32(index: number): number {
     return this.view.getInt32(this.offsetOf(index), true)
   }
 
+  /** An argument that is an unsigned number of 4 bytes. */
   uint32(index: number): number {
     return this.view.getUint32(this.offsetOf(index), true)
   }
 
+  /** An argument that is a float of 4 bytes. */
   float32(index: number): number {
     return this.view.getFloat32(this.offsetOf(index), true)
   }
 
+  /** An argument that is a float of 8 bytes. */
   float64(index: number): number {
     return this.view.getFloat64(this.offsetOf(index), true)
   }

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { Shadowed } from './bump.fixture.js'
 import { Bump } from './bump.js'
 
-test('blocks follow each other, and what does not fit changes nothing', () => {
+test('blocks follow each other, and a block that does not fit changes nothing', () => {
   const stack = new Shadowed(3, 13)
   for (const [bytes, fits] of [
     [1, true],
@@ -54,7 +54,7 @@ test('the limit can rise', () => {
   bump.check()
 })
 
-test('more entries than there was room for at first', () => {
+test('the stack takes more entries than it had room for at first', () => {
   const stack = new Shadowed(0, 10_000)
   for (let count = 0; count < 5000; count++) assert.equal(stack.take(1 + (count % 300), count % 7 === 0 ? 2 : 1), true)
   stack.check()

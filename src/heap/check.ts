@@ -3,7 +3,7 @@ import type { Ranges } from './ranges.js'
 import { Double, type RecordTable, State, Stride, Word } from './records.js'
 import { classOf } from './size-classes.js'
 
-/** The views of a heap that a check compares. Their meaning is in `SegregatedFit`. */
+/** The part of `SegregatedFit` that a check compares. */
 export interface CheckedHeap {
   readonly records: RecordTable
   readonly firstRecords: Ranges
@@ -17,7 +17,7 @@ export interface CheckedHeap {
   head(key: number, sizeClass: number): number
 }
 
-/** Asserts that the chains in address order, the bins, the bitmaps and the counters of a heap tell one story. */
+/** Asserts that the chains in address order, the bins, the bitmaps and the counters of a heap agree. */
 export function checkHeap(heap: CheckedHeap): void {
   const { words } = heap.records
   const inChains = { free: 0, absent: 0, total: 0, freeBlocks: 0, holes: 0 }

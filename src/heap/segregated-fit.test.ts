@@ -19,7 +19,7 @@ test('a freed block is taken again at the lowest address, and neighbours merge',
   assertPristine(heap)
 })
 
-test('two freed quarters serve a half, not a half and one', () => {
+test('two freed quarters serve a half, but not a half and one', () => {
   const heap = newHeap(4096)
   const quarters = [take(heap, 1024), take(heap, 1024), take(heap, 1024), take(heap, 1024)]
   assert.equal(take(heap, 1), 0)
@@ -32,7 +32,7 @@ test('two freed quarters serve a half, not a half and one', () => {
   assertPristine(heap)
 })
 
-test('no false out of memory: the only fitting block lies deep in the bin of the request', () => {
+test("a search goes deep into the request's bin before it declares a miss", () => {
   const heap = newHeap(1 << 20)
   const sizes = [1055, ...Array.from({ length: 40 }, (_, index) => 1024 + (index % 30))]
   const blocks: number[] = []
@@ -88,7 +88,7 @@ test('a block that depends on nothing takes over the dependency of its neighbour
   assert.equal(take(heap, 1, 1), 0)
 })
 
-test('aligned blocks', () => {
+test('aligned blocks begin at a multiple of their alignment', () => {
   const heap = newHeap(8192)
   take(heap, 3)
   const aligned = take(heap, 5, 0, 1024)
@@ -126,7 +126,7 @@ test('a run ends with a free block when that needs less memory', () => {
   heap.free(low, 0, 0)
 })
 
-test('new memory beside a block of another stream is not lost to it', () => {
+test("new memory beside another stream's block stays usable for its stream", () => {
   const heap = newHeap(100, 'absent')
   const block = map(heap, 10, 1, 10)
   heap.free(block, 1, 1)
@@ -134,7 +134,7 @@ test('new memory beside a block of another stream is not lost to it', () => {
   heap.check()
 })
 
-test('a spent record gives its block to another', () => {
+test('a spent record gives its block to another record', () => {
   const heap = newHeap(10)
   const block = take(heap, 4)
   const { words } = heap.records

@@ -1,7 +1,9 @@
-// A capture: what is submitted to its streams is recorded by the driver instead of run. It has clocks of its own,
-// which tick for events that are recorded on captured streams: which work of the graph comes before which. For the
-// clocks of the device a captured stream is like a closed one: a last mark, placed before, covers all that was
-// submitted to it, and it gets no further one before the capture ends.
+// During a capture the driver records the work of its streams instead of running it. A capture has clocks of its own,
+// which tick for events that are recorded on captured streams. They follow which work of the graph comes before
+// which.
+//
+// For the clocks of the device a captured stream is like a closed one: a last mark covers everything submitted before
+// the capture, and the stream gets no further mark until the capture ends.
 
 import { describe } from '../base/bytes.js'
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
@@ -26,12 +28,13 @@ const MODES = {
 } as const
 
 /**
- * Whose calls the driver refuses while a stream is captured, if they might break the capture, such as cuMemAlloc:
- * those of every thread ('global'), of this thread, or of none. The calls of this library are never among them.
+ * While a stream is captured, the driver refuses calls that might break the capture, such as cuMemAlloc: calls of
+ * every thread ('global'), of this thread only ('threadLocal'), or none ('relaxed'). It never refuses the calls of
+ * this library.
  */
 export type CaptureMode = keyof typeof MODES
 
-/** What a capture uses of a stream, which is a `Stream`. */
+/** The part of `Stream` that captures use. */
 export interface CapturableStream extends OrderedStream {
   readonly clocks: Clocks
   /** the capture that the stream is part of */
@@ -44,22 +47,22 @@ export interface CapturableStream extends OrderedStream {
 }
 
 export class Capture extends VectorClocks implements OpenCapture {
-  /** true once its streams run their work again */
+  /** true once the streams run their work again */
   ended = false
-  /** what pools keep for it */
+  /** the memory that pools keep for the capture */
   readonly holdings = new Set<Holding>()
   private readonly streams = new Set<CapturableStream>()
   blocksDefault = false
 
   private constructor(
     readonly origin: CapturableStream,
-    /** begun and ended by another library */
+    /** another library begins and ends the capture */
     private readonly announced: boolean,
   ) {
     super()
   }
 
-  /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for a mode that is none. */
+  /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for an unknown mode. */
   static begin(stream: CapturableStream, mode: CaptureMode): void {
     if (!Object.hasOwn(MODES, mode)) {
       throw new TypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
@@ -76,7 +79,7 @@ export class Capture extends VectorClocks implements OpenCapture {
     new Capture(stream, true).start(() => {})
   }
 
-  /** `stream` is about to be made to wait for captured work, and so becomes part of the capture. */
+  /** `stream` is about to wait for captured work, and so becomes part of the capture. */
   join(stream: CapturableStream): void {
     if (stream.handle === CU_STREAM_LEGACY_DEFAULT) {
       throw new PoolError('wait: the default stream cannot be captured; create another one for captured work')
@@ -90,7 +93,7 @@ export class Capture extends VectorClocks implements OpenCapture {
     for (const observer of stream.clocks.captureObservers) observer.joined(stream)
   }
 
-  /** The wait of `join` was refused. */
+  /** Undoes `join` after the driver refused the wait. */
   leave(stream: CapturableStream): void {
     this.streams.delete(stream)
     stream.capture = null
@@ -98,8 +101,8 @@ export class Capture extends VectorClocks implements OpenCapture {
   }
 
   /**
-   * Ends it on the stream where it began; throws what the driver throws, for example where a stream was not joined
-   * again.
+   * Ends the capture on the stream where it began. Throws the driver's CudaError, for example if a stream was not
+   * joined again.
    */
   end(): Graph {
     const { clocks } = this.origin
@@ -119,7 +122,8 @@ export class Capture extends VectorClocks implements OpenCapture {
   }
 
   /**
-   * Ends it without a graph. Throws CudaError where the driver refuses that, and goes on: it can be ended once more.
+   * Ends the capture without a graph. Throws CudaError if the driver refuses; the capture then goes on, and can be
+   * aborted again.
    */
   abort(): void {
     if (this.ended) return
@@ -128,7 +132,7 @@ export class Capture extends VectorClocks implements OpenCapture {
       try {
         graph = this.endOnDriver()
       } catch (error) {
-        if (this.ended) return // it was broken before
+        if (this.ended) return // a call had broken the capture
         throw error
       }
       this.origin.context.discard(driver => driver.cuGraphDestroy(graph))
@@ -136,7 +140,7 @@ export class Capture extends VectorClocks implements OpenCapture {
     this.finish(false)
   }
 
-  /** The capture that was announced has ended. */
+  /** The other library has ended the capture that was announced. */
   endAnnounced(): GraphMemory {
     if (!this.announced) {
       throw new PoolError('endCapture: the capture was not announced by a pool; call stream.endCapture()')
@@ -172,7 +176,8 @@ export class Capture extends VectorClocks implements OpenCapture {
     try {
       return context.activate().cuStreamEndCapture(handle)
     } catch (error) {
-      // A refused capture is over, too, unless the call itself was refused: then it can be ended once more.
+      // The driver ends a capture even if it refuses the graph. Only if it refused the call itself does the capture
+      // go on.
       if (!this.isCapturing()) this.finish(false)
       throw error
     }

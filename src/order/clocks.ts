@@ -1,13 +1,12 @@
-// What a thread knows of the order of work on a device: `Clocks` is what pools and streams call. Its parts:
+// `Clocks` is what a thread knows of the order of work on a device, and what pools and streams call. Its parts:
 //
-// - vector-clocks.ts: vector clocks and their two rules, by numbers alone
+// - vector-clocks.ts: vector clocks and their two rules, as arithmetic
 // - stream-clocks.ts: the clocks of a device's streams, in memory that threads share (shared-order.ts)
-// - stream-slots.ts: which slots have an open stream, of which thread
+// - stream-slots.ts: the lives, owners and pins of slots
 // - mark-watcher.ts: the events that this thread records, polls and waits for
 // - stream-registry.ts: this thread's streams, and the end of dead threads' streams
 //
-// The host knows by `completed` which marks are complete. The order among streams, and towards other devices, is
-// followed here.
+// This file orders streams with each other and with streams of other devices.
 
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { FATAL_RESULTS } from '../driver/constants.js'
@@ -23,7 +22,10 @@ export { type Mark, MOST_STREAMS, type VectorTime }
 
 /** A capture that is under way. */
 export interface OpenCapture {
-  /** A captured stream is ordered with the legacy default stream: any work for that would break the capture. */
+  /**
+   * A captured stream is ordered with the legacy default stream: any work for the default stream would break the
+   * capture.
+   */
   readonly blocksDefault: boolean
   abort(): void
 }
@@ -33,7 +35,7 @@ export interface OpenGraph {
   close(): void
 }
 
-/** Is told of each stream of this thread that becomes part of a capture. */
+/** Follows the captures of a thread. */
 export interface CaptureObserver {
   joined(stream: OrderedStream): void
 }
@@ -48,7 +50,7 @@ export class Clocks extends StreamClocks {
   readonly graphs = new Set<OpenGraph>()
   readonly captureObservers = new Set<CaptureObserver>()
   /**
-   * by slot: the latest mark that work submitted since may come after by way of another device; that order is not
+   * by slot: work submitted since may come after the marks up to this, by way of another device; that order is not
    * followed
    */
   readonly orderedElsewhere = new Float64Array(MOST_STREAMS)
@@ -56,8 +58,8 @@ export class Clocks extends StreamClocks {
   private readonly sharedOrder: SharedOrder
 
   /**
-   * With the order that another thread shares, attaches to it; else the device has an order of its own. Throws
-   * PoolError where the limit of threads is reached, or the device was closed.
+   * Attaches to the order that another thread shares; without it the device has an order of its own. Throws PoolError
+   * if too many threads are attached, or the device was closed.
    */
   constructor(context: Context, attached: SharedOrder | null = null) {
     const order = attached ?? newOrder()
@@ -76,7 +78,7 @@ export class Clocks extends StreamClocks {
     }
   }
 
-  /** What another thread needs to attach to this order. Ticks take a lock from the first call on. */
+  /** The descriptor with which another thread attaches to this order. Ticks take a lock from the first call on. */
   share(): SharedOrder {
     if (this.slots.me === 0) {
       this.slots.join()
@@ -121,7 +123,7 @@ export class Clocks extends StreamClocks {
     this.watcher.waitFor(slot, stamp)
   }
 
-  /** Whether `stamp` of a stream, which a watched mark covers, is complete; asks the driver if that is not known. */
+  /** Whether `stamp` of a stream is complete; polls the driver if needed. A watched mark covers the stamp. */
   hasCompleted(slot: number, stamp: number): boolean {
     return this.watcher.hasCompleted(slot, stamp)
   }
@@ -235,7 +237,7 @@ export class Clocks extends StreamClocks {
       if (!this.context.released) return ask()
     } catch (error) {
       const isFault = error instanceof CudaError && FATAL_RESULTS.includes(error.code)
-      if (!isFault && !(error instanceof DeviceLostError)) throw error // a fault is told to users of that device
+      if (!isFault && !(error instanceof DeviceLostError)) throw error // users of that device get the fault
     }
     const ended = new Array<number>(slot + 1).fill(0)
     ended[slot] = stamp
@@ -249,11 +251,12 @@ export class Clocks extends StreamClocks {
   }
 
   /**
-   * Waits for all work, or for the marks that this thread watches while other threads go on, and destroys its events.
+   * Waits for all work, and destroys the thread's events. While other threads have the device attached, waits for
+   * this thread's marks only.
    */
   close(): void {
     const driver = this.context.activate()
-    // The wait is also how those who still await something learn that it is done.
+    // The wait also sets `completed` for users that still look there.
     if (this.slots.isAlone) this.synchronize()
     else this.watcher.waitForNewest()
     this.watcher.close()

@@ -1,7 +1,7 @@
-// A GPU with clocks (GPU 0 where no other is named), for the tests that need a real one: opening it throws where
-// there is none. Work is kept pending in two ways. `hold` waits for the test to open a gate, a word of host memory
-// that the kernel reads, so that a test decides what is pending and no time is measured. `spin` lasts for a given
-// time, for tests in which the host itself waits.
+// A GPU with clocks, for tests that need a real one: GPU 0 unless the test names another. Opening it throws if there
+// is no GPU. Work is kept pending in two ways. `hold` waits for the test to open a gate, a word of host memory that
+// the kernel reads, so that a test decides what is pending and measures no time. `spin` lasts for a given time, for
+// tests in which the host itself waits.
 
 import { CU_STREAM_NON_BLOCKING } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
@@ -37,7 +37,7 @@ look:
 `
 
 const GATES = 16 * 1024
-/** A gate that a failed test leaves closed opens by itself. */
+/** A gate that a failed test leaves closed opens after this time. */
 const MOST_HOLD_NS = 5e9
 const DEVICE_MAP = 2
 const ONE_THREAD = { grid: [1, 1, 1], block: [1, 1, 1], sharedBytes: 0 } as const
@@ -72,7 +72,7 @@ export class TestGpu implements Disposable {
     return new Stream(this.clocks, this.context.activate().cuStreamCreate(CU_STREAM_NON_BLOCKING), true)
   }
 
-  /** Lets nothing that is submitted to `stream` from now on run until the returned function is called. */
+  /** Keeps work that is submitted to `stream` from now on from running until the returned function is called. */
   hold(stream: Stream): () => void {
     const gate = this.nextGate++
     if (gate === GATES) throw new RangeError(`a test has ${GATES - 1} gates`)
@@ -80,7 +80,7 @@ export class TestGpu implements Disposable {
     return () => Atomics.store(this.gates, gate, 1)
   }
 
-  /** Keeps `stream` busy for a time. */
+  /** Keeps `stream` busy for that time. */
   spin(stream: Stream, milliseconds: number): void {
     this.launch(stream, 0, Math.round(milliseconds * 1e6))
   }
@@ -100,7 +100,8 @@ export class TestGpu implements Disposable {
   }
 
   /**
-   * Code is loaded when it is first used, which can wait for all that runs: not while a test holds something back.
+   * The first use of code loads it, and loading can wait for all running work. So it happens before a test holds work
+   * back.
    */
   private warmUp(): void {
     const driver = this.context.activate()

@@ -3,7 +3,7 @@ import type { GraphMemory } from './graph-memory.js'
 import type { OrderedStream } from './ordered-stream.js'
 
 /**
- * Captured work that can be launched again and again. The memory that it uses stays where it is until it is closed.
+ * Captured work that can be launched repeatedly. The memory that it uses stays where it is until the graph is closed.
  */
 export class Graph implements OpenGraph, Disposable {
   /** Made by `device.capture(stream, work)` or `stream.endCapture()`. */
@@ -16,8 +16,8 @@ export class Graph implements OpenGraph, Disposable {
   }
 
   /**
-   * Submits all of it to `stream`, of the same device, and returns at once. A launch is work of that stream like any
-   * other, and comes after earlier launches of the same graph. Throws PoolError for a closed graph or pool.
+   * Submits all captured work to `stream`, of the same device, and returns at once. A launch is ordinary work of that
+   * stream, and comes after earlier launches of the same graph. Throws PoolError for a closed graph, pool or stream.
    */
   launch(stream: OrderedStream): void {
     this.memory.note('launch', stream)
@@ -26,8 +26,9 @@ export class Graph implements OpenGraph, Disposable {
   }
 
   /**
-   * Launches already submitted still complete; then the memory goes back to its pools, that of buffers still held
-   * when they are freed. A second close does nothing, nor does one after the device was closed.
+   * Destroys the graph. Launches already submitted still complete, then the memory goes back to its pools; memory of
+   * buffers that are still held goes back when they are freed. A second close does nothing, nor does a close after
+   * the device was closed.
    */
   close(): void {
     const { context } = this.clocks
@@ -38,6 +39,7 @@ export class Graph implements OpenGraph, Disposable {
     this.memory.close()
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -40,7 +40,7 @@ export class MarkWatcher {
 
   constructor(private readonly clocks: StreamClocks) {}
 
-  /** The order is shared from now on: if this thread dies, another one destroys its events. */
+  /** The order is shared from now on: another thread destroys these events if this thread dies. */
   noteEvents(): void {
     const { state, slots } = this.clocks
     for (const { event, isLast } of this.marks.flat()) if (!isLast) noteEvent(state, slots.me, event)
@@ -55,7 +55,7 @@ export class MarkWatcher {
   }
 
   /**
-   * The oldest watched mark of a slot that covers `stamp`, or a new one with `afresh`; null if that much is known
+   * The oldest watched mark of a slot that covers `stamp`, or a new mark with `afresh`; null if that much is known
    * complete.
    */
   find(slot: number, stamp: number, afresh: boolean): Mark | null {
@@ -66,7 +66,7 @@ export class MarkWatcher {
     return index < 0 || index === marks.length ? null : marks[index]
   }
 
-  /** The event of the oldest watched mark that covers `stamp`, after placing a mark if none does. */
+  /** The event of the oldest watched mark that covers `stamp`; places a mark if none covers it. */
   eventCovering(slot: number, stamp: number): number | undefined {
     const covers = (mark: Mark) => mark.stamp >= stamp
     if (!this.marks[slot].some(covers)) this.mark(slot)
@@ -99,7 +99,7 @@ export class MarkWatcher {
     if (mark !== undefined) this.waitForMark(mark)
   }
 
-  /** Whether `stamp` of a stream, which a watched mark covers, is complete; asks the driver if that is not known. */
+  /** Whether `stamp` of a stream is complete; polls the driver if needed. A watched mark covers the stamp. */
   hasCompleted(slot: number, stamp: number): boolean {
     const { completed } = this.clocks
     if (completed[slot] >= stamp) return true
@@ -129,8 +129,8 @@ export class MarkWatcher {
       this.waitForMark(last)
       return
     }
-    // The stream has ended and is complete, and so is everything that it knew. Or only its own thread can mark it:
-    // then the slot's former streams are complete.
+    // Either the stream has ended and is complete, and so is everything that it knew. Or only its own thread can mark
+    // it, and the slot's former streams are complete.
     const vectorTime = this.clocks.vectorTimeOfEnded(slot) ?? this.clocks.vectorTimeOfFormer(slot)
     this.learn(vectorTime, true)
   }
@@ -140,7 +140,7 @@ export class MarkWatcher {
     for (const marks of this.marks) if (marks.length > 0) this.waitForMark(marks[marks.length - 1])
   }
 
-  /** Destroys the thread's events; its marks are complete or lost. */
+  /** Destroys the thread's events. */
   close(): void {
     const { driver } = this.clocks.context
     for (const marks of this.marks) {
@@ -205,7 +205,7 @@ export class MarkWatcher {
       }
       if (last !== null) return
     }
-    this.cover(slot) // it was closed or opened at this moment
+    this.cover(slot) // the stream was closed or opened at this moment
   }
 
   /**
@@ -232,7 +232,7 @@ export class MarkWatcher {
     let passed = 0
     while (passed < marks.length && marks[passed].stamp <= completed[slot]) passed++
     if (passed === 0) return
-    // A call that is cut short here loses an event, and never has one twice.
+    // If this call is cut short here an event is lost, and none is in both lists.
     for (const { event, isLast } of marks.splice(0, passed)) if (!isLast) this.spareEvents.push(event)
   }
 

@@ -1,5 +1,5 @@
 // A simulated device with clocks, for the tests of this folder. Work runs as soon as its dependencies allow, so that
-// a test holds back exactly what it wants to be pending.
+// a test holds back exactly the work that is to stay pending.
 
 import { Context } from '../driver/context.js'
 import type { SimulatedOptions } from '../driver/simulated/options.js'
@@ -12,7 +12,7 @@ export class TestOrder {
   readonly context: Context
   readonly clocks: Clocks
 
-  /** With options a device of its own; with a driver one more of that. */
+  /** With options, opens a driver of its own; with a driver, opens that driver's device once more. */
   constructor(options: SimulatedOptions | SimulatedDriver = {}, ordinal = 0) {
     this.driver = options instanceof SimulatedDriver ? options : new SimulatedDriver({ progress: 'eager', ...options })
     this.driver.cuInit()
@@ -25,8 +25,8 @@ export class TestOrder {
   }
 
   /**
-   * Lets nothing that is submitted to `stream` from now on complete, until the returned function is called or the
-   * host waits.
+   * Keeps work that is submitted to `stream` from now on from completing, until the returned function is called or
+   * the host waits.
    */
   hold(stream: Stream): () => void {
     this.context.activate()
@@ -34,8 +34,21 @@ export class TestOrder {
     return () => this.driver.releaseThrough(stream.handle, ticket)
   }
 
-  /** How often a driver function was called so far. */
+  /** How often a driver function has been called. */
   calls(name: string): number {
     return this.driver.calls.get(name) ?? 0
   }
+}
+
+/** An order, and the clocks of a second thread of the same device. */
+export function twoThreads() {
+  const order = new TestOrder()
+  const here = order.createStream()
+  const there = new Clocks(Context.open(order.driver, 0), order.clocks.share())
+  return { order, clocks: order.clocks, there, here, hold: () => order.hold(here) }
+}
+
+/** The second thread's object for a stream of the first. */
+export function borrow(clocks: Clocks, stream: Stream): Stream {
+  return Stream.borrow(clocks, structuredClone(stream.share()))!
 }

@@ -2,14 +2,14 @@ import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 
 /**
- * What clocks, captures and graphs use of a stream. `Stream` is the one class that implements this. It imports
- * clocks, captures and graphs, so they refer to this interface instead of the class.
+ * The part of `Stream` that clocks, captures and graphs use. `Stream` imports those, so they refer to this interface
+ * instead of the class.
  */
 export interface OrderedStream {
   readonly context: Context
-  /** told when the stream is made to wait for work of another device */
+  /** notes that the stream was made to wait for work of another device */
   readonly clocks: { notePeerWait(): void }
-  /** the driver's */
+  /** the driver's handle */
   readonly handle: number
   /** made by this library and destroyed by `close`; false for an adopted stream */
   readonly owned: boolean
@@ -29,7 +29,7 @@ export interface OrderedStream {
   checkOpen(call: string): void
   /** Throws PoolError, in the name of `call`, if the stream takes no work; a captured stream does. */
   checkUsable(call: string): void
-  /** Takes the stream out of its slot for the time of a capture. */
+  /** Takes the stream out of its slot until `resume`. */
   suspend(): void
   /** Ends `suspend`; a stream that was not suspended stays as it is. */
   resume(): void

@@ -1,5 +1,5 @@
-// Random programs over a few streams and events: whatever the clocks say comes before is asked of the driver, which
-// knows, and hardly anything that does come before may be missed.
+// Random programs over a few streams and events. The driver knows the true order. Whenever the clocks say that one
+// thing comes before another, the driver must agree; and the clocks may miss hardly any order that there is.
 //
 // ORDER_FUZZ_SEED and ORDER_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 
@@ -18,7 +18,7 @@ const STEPS = Number(process.env['ORDER_FUZZ_STEPS'] ?? 4000)
 const POINTS = 24
 const EVENTS = 4
 
-/** Something freed on a stream, with what the driver and the clocks remember of it. */
+/** Something freed on a stream, with the driver's and the clocks' view of it. */
 interface Freed {
   readonly work: WorkPoint
   readonly slot: number
@@ -36,7 +36,7 @@ const CALLS = [
   'cuCtxSynchronize',
 ] as const
 
-/** An event, and the thread that has it. */
+/** An event, and the thread that holds it. */
 interface Held {
   event: Event
   clocks: Clocks
@@ -51,7 +51,7 @@ class Program {
   private readonly clocks: Clocks[]
   private readonly streams: Stream[]
   private readonly events: Held[]
-  /** threads that may take a turn at a call of the driver: all but the one that makes it */
+  /** all threads that may take a turn at a call of the driver; the calling thread may not */
   private others: Clocks[] = []
   private readonly freed: Freed[] = []
   private releases: { stream: Stream; release: () => void }[] = []
@@ -76,14 +76,14 @@ class Program {
     for (let step = 0; step < steps; step++) {
       const dice = this.random.below(100)
       const clocks = this.any(this.clocks)
-      if (dice < 97) this.others = this.clocks.filter(other => other !== clocks) // who ends a stream waits for calls of others
+      if (dice < 97) this.others = this.clocks.filter(other => other !== clocks) // a close waits for others
       this.take(clocks, dice)
       this.others = []
       this.judge()
     }
   }
 
-  /** Before and after a call of the driver another thread does something. */
+  /** Lets another thread act before and after a call of the driver. */
   private interrupt(call: (typeof CALLS)[number]): void {
     const { driver } = this.order
     const original = driver[call].bind(driver) as (...args: number[]) => boolean
@@ -104,7 +104,7 @@ class Program {
     Object.defineProperty(driver, call, { value: interrupted })
   }
 
-  /** A stream as a thread has it. */
+  /** A thread's object for a stream. */
   private view(clocks: Clocks, stream: Stream): Stream {
     if (stream.clocks === clocks) return stream
     const known = streamOf(clocks, stream.slot)
@@ -145,7 +145,7 @@ class Program {
     else this.freed[this.random.below(POINTS)] = freed
   }
 
-  /** What a pool does when it gives a block to another stream. */
+  /** The steps of a pool that gives a block to another stream. */
   private wait(clocks: Clocks, later: Stream): void {
     if (this.freed.length === 0) return
     const { slot, stamp } = this.any(this.freed)

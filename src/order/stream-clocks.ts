@@ -26,7 +26,7 @@ export abstract class StreamClocks extends VectorClocks {
    * stream
    */
   readonly handles: Float64Array
-  /** which slots are open, and which thread owns each */
+  /** lives, owners and pins of the slots */
   readonly slots: StreamSlots
 
   constructor(
@@ -99,7 +99,7 @@ export abstract class StreamClocks extends VectorClocks {
    * that thread has just placed it.
    */
   coveringSoon(slot: number): number {
-    const life = this.state.lives[slot] // read first, since another thread may end the stream before the clock is read
+    const life = this.state.lives[slot] // read first: another thread may end the stream before the clock is read
     return this.marked[slot] + Number(life === Life.open || life === Life.closing)
   }
 

@@ -1,5 +1,5 @@
-// The streams of this thread, by slot, from their opening to the last mark that covers all their work. Streams that a
-// dead thread left open are ended here as well.
+// This thread's streams by slot, from their opening to the last mark, which covers all their work. Streams that a
+// dead thread left open end here as well.
 
 import { CudaError, PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
@@ -39,7 +39,7 @@ export class StreamRegistry {
     return slot
   }
 
-  /** This thread uses the open stream of another thread. */
+  /** This thread uses an open stream of another thread. */
   lend(stream: OrderedStream, slot: number): void {
     this.streams[slot] = stream
   }
@@ -81,7 +81,7 @@ export class StreamRegistry {
     this.vacate(slot)
   }
 
-  /** The stream of a slot was destroyed elsewhere, so that no mark can be placed on it: all work is waited for. */
+  /** The stream of a slot was destroyed elsewhere, so no mark can be placed on it: all work is waited for. */
   abandon(slot: number): void {
     const { slots } = this.clocks
     if (!slots.stop(slot)) throw this.clocks.notOpen('adoptStream')
@@ -137,7 +137,7 @@ export class StreamRegistry {
   checkNoCapture(call: string): void {
     const { slots } = this.clocks
     if (slots.captured() === null) return
-    this.buryStreams() // a dead thread's capture has ended with it
+    this.buryStreams() // the capture of a dead thread has ended with it
     const handle = slots.captured()
     if (handle === null) return
     const fact = `a stream is being captured (${streamName(handle)}), which a wait for all work would break`
@@ -177,14 +177,14 @@ export class StreamRegistry {
     this.clocks.slots.retire(slot)
   }
 
-  /** Ends a stream that this thread has taken over from a dead one. */
+  /** Ends a stream that this thread has taken over from a dead thread. */
   private bury(slot: number, was: Life, dead: number): void {
     const { clocks } = this
     const handle = clocks.handles[slot]
     const isOwned = clocks.state.owned[slot] === 1
     try {
-      // A captured stream has its last mark, and what was captured never runs. This thread has no handle of the dead
-      // thread's own default stream.
+      // A captured stream has its last mark, and captured work never runs. Another thread's per-thread default stream
+      // has no handle here.
       const canMark = handle !== CU_STREAM_PER_THREAD
       if (was !== Life.suspended && !(canMark && this.attempt(() => this.placeLast(slot)))) this.synchronize()
     } catch (error) {

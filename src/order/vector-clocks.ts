@@ -1,12 +1,12 @@
-// Vector clocks over the streams of a device, by numbers alone.
+// Vector clocks over the streams of a device, as arithmetic.
 //
-// A stream's clock ticks at each mark: an event recorded on the stream, or a call that waits for it. A free stamps
-// its block with the first mark that will cover the free, `marked + 1`. Another stream may use the block once that
-// mark is known to come before the stream's next work (`known`).
+// A stream's clock ticks at each mark: an event recorded on the stream, or a call that waits for the stream. A free
+// stamps its block with the first mark that will cover the free, `marked + 1`. Another stream may use the block once
+// that mark is known to come before the stream's next work (`known`), or the host has seen it complete.
 //
-// A mark has a vector time: for each stream, the latest mark that is complete once this mark is. Whoever waits for a
-// mark learns its whole vector time, so order is passed on from stream to stream. Two rules keep this sound. The
-// clock ticks, and the vector time is taken, before the driver is called for a mark. The waiter writes down the
+// A mark has a vector time: for each stream, the latest mark that is complete once this mark is. A wait for a mark
+// teaches the waiter the whole vector time, so order is passed on from stream to stream. Two rules keep this sound.
+// The clock ticks, and the vector time is taken, before the driver is called for a mark. The waiter writes down the
 // vector time after the driver was called. A mistake in timing then costs a reuse and never data.
 
 /** Streams that one device can have open at a time. */
@@ -19,8 +19,8 @@ export const MOST_STREAMS = 64
 export type VectorTime = readonly number[]
 
 /**
- * The marks that come before a stream's next work. A device has such clocks for work that runs, and each capture for
- * its own.
+ * Knows which marks come before the next work of each stream. A device has such clocks for work that runs, each
+ * capture for its own work.
  */
 export class VectorClocks {
   constructor(

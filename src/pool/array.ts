@@ -3,8 +3,8 @@ import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
-import type { Pool } from './pool.js'
 
+/** The typed arrays of JavaScript that device memory can be viewed as. */
 export type TypedArray =
   | Int8Array<ArrayBuffer>
   | Uint8Array<ArrayBuffer>
@@ -18,7 +18,7 @@ export type TypedArray =
   | BigInt64Array<ArrayBuffer>
   | BigUint64Array<ArrayBuffer>
 
-/** `Float32Array` and its like: something that makes a typed array over an array buffer. */
+/** A constructor of typed arrays, such as `Float32Array`. */
 export interface TypedArrayConstructor {
   readonly name: string
   readonly BYTES_PER_ELEMENT: number
@@ -26,9 +26,12 @@ export interface TypedArrayConstructor {
 }
 export type TypedArrayOf<C extends TypedArrayConstructor> = InstanceType<C>
 
-/** Typed elements in device memory: a whole buffer, or, from `subarray`, a view of a part that does not own it. */
+/**
+ * Typed elements in device memory: a whole buffer, or a view of a part, made by `subarray`, which does not own it.
+ */
 export class DeviceArray<T extends TypedArray = TypedArray> implements Disposable {
   private constructor(
+    /** the memory behind the view */
     readonly buffer: DeviceBuffer,
     private readonly type: TypedArrayConstructor,
     /** in bytes from the start of the buffer */
@@ -40,7 +43,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
 
   /** Called as `pool.allocateArray(Float32Array, count, stream)`; errors are in the name of `call`. */
   static allocate<C extends TypedArrayConstructor>(
-    pool: Pick<Pool, 'allocate'>,
+    pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
     type: C,
     count: number,
     stream?: Stream,
@@ -49,10 +52,12 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return new DeviceArray(pool.allocate(byteLengthOf(type, count, call), stream), type, 0, count, true)
   }
 
+  /** Its address on the device. */
   get ptr(): number {
     return this.buffer.ptr + this.byteOffset
   }
 
+  /** @internal */
   get context(): Context {
     return this.buffer.context
   }
@@ -67,15 +72,20 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     this.buffer.noteUse(stream, call)
   }
 
+  /** Its size in bytes. */
   get byteLength(): number {
     return this.length * this.type.BYTES_PER_ELEMENT
   }
 
+  /** The stream that the buffer was allocated on. */
   get stream(): Stream {
     return this.buffer.stream
   }
 
-  /** Elements `begin` to before `end`, counted like Array's: a view of the same memory, stale once the buffer is freed. */
+  /**
+   * A view of the elements from `begin` to before `end`, counted as in `Array.slice`. It is stale once the buffer is
+   * freed.
+   */
   subarray(begin = 0, end = this.length): DeviceArray<T> {
     const from = clamp(begin, this.length)
     const to = Math.max(from, clamp(end, this.length))
@@ -112,7 +122,9 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     this.buffer.fill(value, this.byteOffset, this.byteLength)
   }
 
-  /** Copies all elements of `source`, an array of the same type, to element `offset` on, as `DeviceBuffer.copyFrom`. */
+  /**
+   * Copies all elements of `source`, an array of the same type, from element `offset` on, as `DeviceBuffer.copyFrom`.
+   */
   copyFrom(source: DeviceArray<T>, offset = 0): void {
     if (!(source instanceof DeviceArray) || source.type !== this.type) {
       throw new TypeError(`copyFrom: source must be a DeviceArray of ${this.type.name}`)
@@ -128,6 +140,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     this.buffer.free(stream)
   }
 
+  /** Frees the buffer; does nothing if it was freed already. */
   [Symbol.dispose](): void {
     if (this.owner) this.buffer[Symbol.dispose]()
   }
@@ -149,7 +162,9 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   }
 }
 
-/** The bytes of `count` elements, for an allocation; throws TypeError for what is no typed array, RangeError for the count. */
+/**
+ * The bytes of `count` elements. Throws TypeError unless `type` is a typed array class, RangeError for a bad count.
+ */
 export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 'allocateArray'): number {
   if (typeof type !== 'function' || !(type.BYTES_PER_ELEMENT > 0)) {
     throw new TypeError(`${call}: type must be a typed array class such as Float32Array, not ${describe(type)}`)

@@ -40,6 +40,7 @@ export class RecordedPool extends Wrapper {
     super(upstream)
   }
 
+  /** As of `Pool`, and recorded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     try {
       return this.record(super.allocate(bytes, stream, alignment))
@@ -49,6 +50,7 @@ export class RecordedPool extends Wrapper {
     }
   }
 
+  /** As of `Pool`, and recorded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     const buffer = super.tryAllocate(bytes, stream, alignment)
     if (buffer === null) this.recordFailure(bytes, stream, Number.NaN)

@@ -10,9 +10,14 @@ export const DEFAULT_POLICIES = [
   'power-of-two',
 ] as const
 /**
- * All policies: PyTorch's allocator as recorded and as modelled, our pool, one driver allocation for each buffer, the
- * driver's stream-ordered pool, our pool with sizes of powers of two, and our pool that makes streams wait before it
- * grows.
+ * All policies:
+ * - recorded: PyTorch's allocator, as recorded
+ * - pytorch: a model of PyTorch's allocator
+ * - cuda-mempool: our caching pool
+ * - driver-malloc: one driver allocation for each buffer
+ * - driver-pool: the driver's stream-ordered pool
+ * - power-of-two: our caching pool, with sizes of powers of two
+ * - waiting: our caching pool, which makes streams wait before it grows
  */
 export const POLICIES = [...DEFAULT_POLICIES, 'waiting'] as const
 /** One of `POLICIES`. */
@@ -22,10 +27,13 @@ export type Policy = (typeof POLICIES)[number]
 export interface Percentiles {
   /** median */
   readonly p50: number
+  /** 90th percentile */
   readonly p90: number
+  /** 99th percentile */
   readonly p99: number
   /** 99.9th percentile */
   readonly p999: number
+  /** the longest */
   readonly max: number
 }
 
@@ -35,8 +43,9 @@ export interface Latency extends Percentiles {
   readonly clockNs: number
   /** how many passes were timed */
   readonly runs: number
-  /** calls that the pool's stream caches served, and all other calls; null for a policy without a cache */
+  /** calls that the pool's stream caches served; null for a policy without a cache */
   readonly hits: Percentiles | null
+  /** all other calls; null for a policy without a cache */
   readonly misses: Percentiles | null
 }
 
@@ -56,6 +65,7 @@ export interface ReplayFailure {
 
 /** The replay of one policy; a figure that a policy does not have is null. */
 export interface ReplayRun {
+  /** the policy that was replayed */
   readonly policy: Policy
   /** most requested bytes live at once: no policy can do with less memory */
   readonly peakRequestedBytes: number
@@ -67,13 +77,15 @@ export interface ReplayRun {
   readonly overhead: number | null
   /** 1 − peakGrantedBytes / peakReservedBytes, each peak at its own time */
   readonly externalFragmentation: number | null
-  /** 1 − granted / reserved bytes at the reserved peak, and the mean of this over time */
+  /** 1 − granted / reserved bytes at the reserved peak */
   readonly fragmentationAtPeak: number | null
+  /** the mean of 1 − granted / reserved bytes over time */
   readonly fragmentationMean: number | null
   /** largest free block / all free memory, after the event with the reserved peak */
   readonly contiguity: number | null
   /** allocations that the policy could not serve */
   readonly failures: number
+  /** the first of the failures; null without failures */
   readonly firstFailure: ReplayFailure | null
   /** how often the pool made one stream wait for another stream's memory */
   readonly insertedWaits: number | null
@@ -97,16 +109,25 @@ export interface ReplayRun {
 export interface ReplayReport {
   /** the replayed trace; see `Trace` for its figures */
   readonly trace: {
+    /** its file name */
     readonly file: string
+    /** events that concern memory */
     readonly events: number
+    /** streams that events name */
     readonly streams: number
+    /** from the first event to the last */
     readonly spanSeconds: number
+    /** most requested bytes live at once */
     readonly peakRequestedBytes: number
+    /** most bytes that PyTorch had from the device at once; null if not recorded */
     readonly recordedPeakReservedBytes: number | null
+    /** alloc events */
     readonly allocations: number
   }
+  /** the device that the trace was replayed on */
   readonly device: { readonly name: string; readonly simulated: boolean }
   /** events of a stream after which its modelled work completes, 'never', or null on a GPU, where work is real */
   readonly lag: number | 'never' | null
+  /** one entry for each policy, in the order of the option `policies` */
   readonly runs: readonly ReplayRun[]
 }

@@ -49,6 +49,7 @@ export interface Frame {
 export interface Segment {
   /** device address */
   readonly address: number
+  /** size in bytes */
   readonly bytes: number
   /** index into `streams` */
   readonly stream: number

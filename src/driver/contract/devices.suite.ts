@@ -12,8 +12,8 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver } from '../driver.js'
-import { type DriverFixture, sequence } from './fixture.suite.js'
-import { refuses } from './refuses.suite.js'
+import { type DriverFixture, sequence } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 const {
   CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
@@ -40,7 +40,7 @@ export function deviceSuite(fixture: DriverFixture): void {
   })
 
   describe('devices and contexts', () => {
-    it('says its version and its devices', () => {
+    it('the version and the devices can be queried', () => {
       assert.ok(driver.cuDriverGetVersion() >= 10_020)
       const count = driver.cuDeviceGetCount()
       assert.ok(count >= 1)
@@ -49,7 +49,7 @@ export function deviceSuite(fixture: DriverFixture): void {
       refuses(() => driver.cuDeviceGet(count), 'cuDeviceGet', RESULT.CUDA_ERROR_INVALID_DEVICE)
     })
 
-    it('answers attributes, and refuses an unknown one', () => {
+    it('attributes can be queried, and an unknown attribute is refused', () => {
       assert.equal(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device), 1024)
       assert.ok(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) >= 1)
       assert.ok(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) >= 5)
@@ -70,7 +70,7 @@ export function deviceSuite(fixture: DriverFixture): void {
       )
     })
 
-    it('gives one primary context to all who retain it', () => {
+    it('each retain returns the same primary context', () => {
       assert.equal(driver.cuDevicePrimaryCtxRetain(device), context)
       driver.cuDevicePrimaryCtxRelease(device)
       driver.cuCtxSynchronize()
@@ -97,7 +97,7 @@ export function deviceSuite(fixture: DriverFixture): void {
       return true
     }
 
-    /** Calls that act on the other device, all done before it returns. */
+    /** Runs `act` with the peer's context current, and waits for the work. */
     function onPeer<T>(act: () => T): T {
       driver.cuCtxSetCurrent(peerContext)
       try {
@@ -115,7 +115,7 @@ export function deviceSuite(fixture: DriverFixture): void {
       return ptr
     }
 
-    it('copies between them without access', test => {
+    it('copies between two devices need no peer access', test => {
       if (lacks(test)) return
       const stream = createStream()
       const [here, there, back] = [allocate(MiB), allocateOnPeer(MiB), allocate(MiB)]
@@ -126,7 +126,7 @@ export function deviceSuite(fixture: DriverFixture): void {
       assert.deepEqual(read(back, MiB), sequence(MiB))
     })
 
-    it("gives a context access to another one's memory, once", test => {
+    it('a context gets access to memory of its peer once; a second call is refused', test => {
       if (lacksAccess(test)) return
       const stream = createStream()
       const there = allocateOnPeer(MiB)
@@ -140,7 +140,7 @@ export function deviceSuite(fixture: DriverFixture): void {
       assert.deepEqual(read(here, MiB), new Uint8Array(MiB).fill(6))
     })
 
-    it('gives both access to a mapping, and takes it away from one', test => {
+    it('two devices get access to a mapping, and one of them loses it', test => {
       if (lacksAccess(test)) return
       if (missing(test, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 'virtual memory management')) return
       const granule = driver.cuMemGetAllocationGranularity(device)
@@ -163,7 +163,7 @@ export function deviceSuite(fixture: DriverFixture): void {
       assert.deepEqual(read(base, granule), new Uint8Array(granule).fill(5))
     })
 
-    it('gives the other one access to a pool, and takes it away', test => {
+    it('a peer gets access to a pool, and loses it', test => {
       if (lacksAccess(test)) return
       if (missing(test, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 'memory pools')) return
       const pool = createPool()

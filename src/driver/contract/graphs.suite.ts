@@ -11,8 +11,8 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver } from '../driver.js'
-import type { DriverFixture } from './fixture.suite.js'
-import { refuses } from './refuses.suite.js'
+import type { DriverFixture } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 export function graphSuite(fixture: DriverFixture): void {
   const { allocate, createEvent, createStream, later, read } = fixture
@@ -36,7 +36,7 @@ export function graphSuite(fixture: DriverFixture): void {
       driver.cuStreamWaitEvent(later, event)
     }
 
-    it('record work instead of running it, and run it at each launch', () => {
+    it('a capture records work, and each launch of its graph runs the work', () => {
       const [stream, ptr] = [createStream(), allocate(KiB)]
       driver.cuMemsetD8Async(ptr, 1, KiB, stream)
       driver.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)
@@ -53,7 +53,7 @@ export function graphSuite(fixture: DriverFixture): void {
       }
     })
 
-    it('keep the order of streams that take part by events', () => {
+    it('a graph keeps the order of streams that events have joined', () => {
       const [a, b] = [createStream(), createStream()]
       const [x, y] = [allocate(MiB), allocate(MiB)]
       driver.cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_GLOBAL)
@@ -69,7 +69,7 @@ export function graphSuite(fixture: DriverFixture): void {
       assert.deepEqual(read(x, MiB), new Uint8Array(MiB).fill(2))
     })
 
-    it('are refused where a stream was not joined, and its streams work on', () => {
+    it('a capture with an unjoined stream ends with an error, and its streams work again', () => {
       const [a, b, ptr] = [createStream(), createStream(), allocate(KiB)]
       driver.cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_GLOBAL)
       driver.cuMemsetD8Async(ptr, 1, KiB, a)
@@ -82,7 +82,7 @@ export function graphSuite(fixture: DriverFixture): void {
       assert.deepEqual(read(ptr, KiB), new Uint8Array(KiB).fill(3))
     })
 
-    it('are broken by waits for what is not in them, and by unsafe calls of a thread that is not relaxed', () => {
+    it('waits for other work, and unsafe calls of a thread in global mode, invalidate a capture', () => {
       const outside = createEvent()
       const stream = createStream()
       driver.cuEventRecord(outside, stream)
@@ -103,7 +103,7 @@ export function graphSuite(fixture: DriverFixture): void {
       refuses(() => driver.cuStreamBeginCapture(CU_STREAM_LEGACY_DEFAULT, 0), 'cuStreamBeginCapture')
     })
 
-    it('are not broken by calls of a relaxed thread', () => {
+    it('unsafe calls of a thread in relaxed mode are allowed during a capture', () => {
       const [stream, other, event] = [createStream(), createStream(), createEvent()]
       const ptr = allocate(KiB)
       const before = driver.cuThreadExchangeStreamCaptureMode(CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -121,7 +121,7 @@ export function graphSuite(fixture: DriverFixture): void {
       assert.deepEqual(read(ptr, KiB), new Uint8Array(KiB).fill(9))
     })
 
-    it('know which streams are ordered with the legacy stream', () => {
+    it('the flags of a stream say if it waits for the legacy stream', () => {
       assert.equal(driver.cuStreamGetFlags(createStream()), CU_STREAM_NON_BLOCKING)
       assert.equal(driver.cuStreamGetFlags(createStream(0)), 0)
     })

@@ -6,8 +6,8 @@ import { KiB } from '../../base/bytes.js'
 import { DEVICE_ATTRIBUTE, FUNCTION_ATTRIBUTE, RESULT } from '../constants.js'
 import type { Driver, KernelArguments, LaunchShape } from '../driver.js'
 import { STORE_PTX } from '../store-kernel.fixture.js'
-import type { DriverFixture } from './fixture.suite.js'
-import { refuses } from './refuses.suite.js'
+import type { DriverFixture } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 const {
   CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
@@ -46,7 +46,7 @@ export function kernelSuite(fixture: DriverFixture): void {
       return { bytes: new Uint8Array(new BigUint64Array([BigInt(target), BigInt(value)]).buffer), offsets: [0, 8] }
     }
 
-    it('run in either way, with what was given at the call', () => {
+    it('both launches run with the arguments and the shape at the call', () => {
       const [stream, ptr] = [createStream(), allocate(KiB)]
       const shape = { grid: [1, 1, 1] as [number, number, number], block: [1, 1, 1] as const, sharedBytes: 0 }
       driver.cuLaunchKernel(kernel, shape, stream, storing(ptr, 7))
@@ -55,7 +55,7 @@ export function kernelSuite(fixture: DriverFixture): void {
       assert.deepEqual(new Uint32Array(read(ptr, 8).buffer), new Uint32Array([7, 8]))
     })
 
-    it('together only as many as there is room for', () => {
+    it('a cooperative launch is refused if its blocks do not fit', () => {
       const [stream, ptr] = [createStream(), allocate(KiB)]
       assert.equal(driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, device), 1)
       const multiprocessors = driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)
@@ -72,7 +72,7 @@ export function kernelSuite(fixture: DriverFixture): void {
       assert.equal(blocks, filled * multiprocessors)
     })
 
-    it('are refused beyond the limits that the attributes tell', () => {
+    it('launches beyond the limits in the attributes are refused', () => {
       const [stream, ptr] = [createStream(), allocate(KiB)]
       const limit = (attribute: number) => driver.cuDeviceGetAttribute(attribute, device)
       const invalid = RESULT.CUDA_ERROR_INVALID_VALUE
@@ -90,7 +90,7 @@ export function kernelSuite(fixture: DriverFixture): void {
       refuses(() => driver.cuFuncGetAttribute(999, kernel), 'cuFuncGetAttribute', invalid)
     })
 
-    it('get more shared memory where they ask for it', () => {
+    it('a kernel may use more shared memory after cuFuncSetAttribute', () => {
       const [stream, ptr] = [createStream(), allocate(KiB)]
       const optin = driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device)
       const attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -11,8 +11,8 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver } from '../driver.js'
-import { type DriverFixture, sequence } from './fixture.suite.js'
-import { refuses } from './refuses.suite.js'
+import { type DriverFixture, sequence } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 const { CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY } = DEVICE_ATTRIBUTE
 
@@ -23,8 +23,8 @@ export function memorySuite(fixture: DriverFixture): void {
     driver = fixture.driver
   })
 
-  describe('plain memory', () => {
-    it('gives aligned addresses that do not overlap', () => {
+  describe('linear memory', () => {
+    it('addresses are aligned, and allocations do not overlap', () => {
       const sizes = [1, 255, 512, 4097, MiB, 3 * MiB]
       const blocks = sizes.map(bytes => ({ ptr: allocate(bytes), bytes })).sort((a, b) => a.ptr - b.ptr)
       for (const [i, { ptr, bytes }] of blocks.entries()) {
@@ -34,7 +34,7 @@ export function memorySuite(fixture: DriverFixture): void {
       }
     })
 
-    it('tells how much is free', () => {
+    it('cuMemGetInfo shows allocations and frees', () => {
       const before = driver.cuMemGetInfo()
       assert.ok(before.freeBytes > 0 && before.freeBytes <= before.totalBytes)
       const ptr = driver.cuMemAlloc(256 * MiB)
@@ -44,20 +44,20 @@ export function memorySuite(fixture: DriverFixture): void {
       assert.ok(driver.cuMemGetInfo().freeBytes - during.freeBytes >= 256 * MiB)
     })
 
-    it('refuses no bytes and too many, and works on', () => {
+    it('0 bytes and too many bytes are refused, and later calls work', () => {
       refuses(() => driver.cuMemAlloc(0), 'cuMemAlloc', RESULT.CUDA_ERROR_INVALID_VALUE)
       refuses(() => driver.cuMemAlloc(1024 * TiB), 'cuMemAlloc', RESULT.CUDA_ERROR_OUT_OF_MEMORY)
       allocate(MiB)
     })
 
-    it('refuses a second free and frees null', () => {
+    it('a second free is refused, and a free of null does nothing', () => {
       const ptr = driver.cuMemAlloc(MiB)
       driver.cuMemFree(ptr)
       refuses(() => driver.cuMemFree(ptr), 'cuMemFree', RESULT.CUDA_ERROR_INVALID_VALUE)
       driver.cuMemFree(0)
     })
 
-    it('completes earlier work before a free', () => {
+    it('a free waits for earlier work', () => {
       const stream = createStream()
       const source = driver.cuMemAlloc(64 * MiB)
       const target = allocate(64 * MiB)
@@ -72,7 +72,7 @@ export function memorySuite(fixture: DriverFixture): void {
   })
 
   describe('copies and fills', () => {
-    it('copies to the device and back', () => {
+    it('a copy to the device and back keeps the bytes', () => {
       const data = sequence(100_003)
       const ptr = allocate(data.length)
       driver.cuMemcpyHtoD(ptr, data)
@@ -81,7 +81,7 @@ export function memorySuite(fixture: DriverFixture): void {
       assert.deepEqual(back, data)
     })
 
-    it('copies parts, by addresses inside a block and by views of any type', () => {
+    it('copies take addresses inside a block, and views of any type', () => {
       const ptr = allocate(4096)
       driver.cuMemcpyHtoD(ptr, new Uint8Array(4096))
       driver.cuMemcpyHtoD(ptr + 1001, sequence(10).subarray(3, 7))
@@ -96,7 +96,7 @@ export function memorySuite(fixture: DriverFixture): void {
       assert.equal(back.getFloat64(2008, true), 0)
     })
 
-    it('copies on the device, also between odd addresses', () => {
+    it('copies on the device work between odd addresses', () => {
       const data = sequence(200_000)
       const source = allocate(data.length)
       const target = allocate(data.length)
@@ -108,7 +108,7 @@ export function memorySuite(fixture: DriverFixture): void {
       assert.deepEqual(read(target, data.length), expected)
     })
 
-    it('copies in stream order, from and to pageable memory', () => {
+    it('copies from and to pageable memory run in stream order', () => {
       const stream = createStream()
       const data = sequence(300_000)
       const first = allocate(data.length)
@@ -118,11 +118,11 @@ export function memorySuite(fixture: DriverFixture): void {
       upload.fill(0) // pageable memory was copied aside at the call
       driver.cuMemcpyDtoDAsync(second, first, data.length, stream)
       const back = new Uint8Array(data.length)
-      driver.cuMemcpyDtoHAsync(back, second, stream) // returns when the copy is done
+      driver.cuMemcpyDtoHAsync(back, second, stream) // returns after the copy
       assert.deepEqual(back, data)
     })
 
-    it('copies in stream order, from and to registered memory', () => {
+    it('copies from and to registered memory run in stream order', () => {
       const stream = createStream()
       const data = sequence(MiB)
       const ptr = allocate(MiB)
@@ -139,7 +139,7 @@ export function memorySuite(fixture: DriverFixture): void {
       assert.deepEqual(down, up)
     })
 
-    it('fills with bytes and with words', () => {
+    it('fills repeat bytes and words', () => {
       const stream = createStream()
       const ptr = allocate(MiB)
       driver.cuMemsetD8(ptr, 0x11, MiB)
@@ -158,14 +158,14 @@ export function memorySuite(fixture: DriverFixture): void {
       )
     })
 
-    it('refuses an address that was never allocated', () => {
+    it('copies refuse an address that was never allocated', () => {
       const { CUDA_ERROR_INVALID_VALUE } = RESULT
       refuses(() => driver.cuMemcpyHtoD(4096, new Uint8Array(16)), 'cuMemcpyHtoD', CUDA_ERROR_INVALID_VALUE)
       refuses(() => driver.cuMemcpyDtoH(new Uint8Array(16), 4096), 'cuMemcpyDtoH', CUDA_ERROR_INVALID_VALUE)
       driver.cuCtxSynchronize()
     })
 
-    it('refuses to register memory twice, or to unregister what is not', () => {
+    it('registering memory twice, or unregistering other memory, is refused', () => {
       const host = register(newHost(MiB))
       const { CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED } = RESULT
       refuses(() => driver.cuMemHostRegister(host, 0), 'cuMemHostRegister', CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
@@ -175,7 +175,7 @@ export function memorySuite(fixture: DriverFixture): void {
   })
 
   describe('host memory that the device reaches', () => {
-    it('is read and written under its device address, in stream order', () => {
+    it('registered memory is read and written at its device address, in stream order', () => {
       const stream = createStream()
       const host = newHost(MiB)
       driver.cuMemHostRegister(host, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP)
@@ -196,7 +196,7 @@ export function memorySuite(fixture: DriverFixture): void {
   })
 
   describe('managed memory', () => {
-    it('is copied, filled and freed like any other', test => {
+    it('managed memory is copied, filled and freed like device memory', test => {
       if (missing(test, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 'managed memory')) return
       const stream = createStream()
       const ptr = driver.cuMemAllocManaged(3 * MiB, CU_MEM_ATTACH_GLOBAL)
@@ -211,7 +211,7 @@ export function memorySuite(fixture: DriverFixture): void {
       refuses(() => driver.cuMemFree(ptr), 'cuMemFree', RESULT.CUDA_ERROR_INVALID_VALUE)
     })
 
-    it('refuses no bytes, and flags that say nothing', test => {
+    it('managed allocations of 0 bytes, or without flags, are refused', test => {
       if (missing(test, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 'managed memory')) return
       const { CUDA_ERROR_INVALID_VALUE } = RESULT
       refuses(() => driver.cuMemAllocManaged(0, CU_MEM_ATTACH_GLOBAL), 'cuMemAllocManaged', CUDA_ERROR_INVALID_VALUE)

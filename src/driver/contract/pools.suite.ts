@@ -16,8 +16,8 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver, MemPoolProperties } from '../driver.js'
-import { type DriverFixture, sequence } from './fixture.suite.js'
-import { refuses } from './refuses.suite.js'
+import { type DriverFixture, sequence } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 const {
   CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
@@ -66,7 +66,7 @@ export function poolSuite(fixture: DriverFixture): void {
     const reserved = () => attribute(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     const used = () => attribute(CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
 
-    it('reads a threshold back', test => {
+    it('a release threshold is read as it was set', test => {
       if (lacks(test)) return
       for (const bytes of [1000, 3 * GiB, Infinity, 0]) {
         driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, bytes)
@@ -74,7 +74,7 @@ export function poolSuite(fixture: DriverFixture): void {
       }
     })
 
-    it('allows every kind of reuse, and each can be switched off', test => {
+    it('all kinds of reuse are on, and each can be switched off', test => {
       if (lacks(test)) return
       for (const which of REUSE_ATTRIBUTES) {
         assert.equal(attribute(which), 1)
@@ -85,13 +85,13 @@ export function poolSuite(fixture: DriverFixture): void {
       }
     })
 
-    it('is the current one of its device', test => {
+    it('the default pool is current, and cannot be destroyed', test => {
       if (lacks(test)) return
       assert.equal(driver.cuDeviceGetMemPool(device), pool)
       refuses(() => driver.cuMemPoolDestroy(pool), 'cuMemPoolDestroy')
     })
 
-    it('counts what is used and reserved, and takes steps of 32 MiB', test => {
+    it('the pool counts used and reserved bytes, and reserves 32 MiB at a time', test => {
       if (lacks(test)) return
       const stream = createStream()
       const before = { used: used(), reserved: reserved() }
@@ -103,7 +103,7 @@ export function poolSuite(fixture: DriverFixture): void {
       assert.deepEqual({ used: used(), reserved: reserved() }, before)
     })
 
-    it('accepts nothing but 0 for a high-water mark, and then shows the current value', test => {
+    it('a high-water mark accepts only 0, and then shows the current value', test => {
       if (lacks(test)) return
       const stream = createStream()
       const set = (which: number, value: number) => driver.cuMemPoolSetAttribute(pool, which, value)
@@ -122,7 +122,7 @@ export function poolSuite(fixture: DriverFixture): void {
       refuses(() => set(readOnly, 0), 'cuMemPoolSetAttribute', RESULT.CUDA_ERROR_INVALID_VALUE)
     })
 
-    it('trims only what the host has seen completed', test => {
+    it('a trim releases only memory whose free the host has seen complete', test => {
       if (lacks(test)) return
       driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, Infinity)
       const stream = createStream()
@@ -134,14 +134,14 @@ export function poolSuite(fixture: DriverFixture): void {
       driver.cuMemPoolTrimTo(pool, 0)
       assert.equal(reserved() - before, 256 * MiB)
       driver.cuStreamSynchronize(stream)
-      assert.equal(reserved() - before, 256 * MiB) // the threshold keeps it
+      assert.equal(reserved() - before, 256 * MiB) // the threshold keeps the memory
       driver.cuMemPoolTrimTo(pool, TiB) // less is reserved than that
       assert.equal(reserved() - before, 256 * MiB)
       driver.cuMemPoolTrimTo(pool, 0)
       assert.equal(reserved(), before)
     })
 
-    it('keeps what is live when trimmed', test => {
+    it('a trim keeps live memory', test => {
       if (lacks(test)) return
       const stream = createStream()
       const kept = driver.cuMemAllocAsync(8 * KiB, stream)
@@ -154,7 +154,7 @@ export function poolSuite(fixture: DriverFixture): void {
       assert.deepEqual(read(kept, 8 * KiB), sequence(8 * KiB))
     })
 
-    it('reuses memory in stream order without mixing contents', test => {
+    it('reuse in stream order does not mix contents', test => {
       if (lacks(test)) return
       const [a, b] = [createStream(), createStream()]
       const out = [1, 2, 3, 4, 5, 6].map(() => allocate(4 * MiB))
@@ -168,7 +168,7 @@ export function poolSuite(fixture: DriverFixture): void {
       for (const [i, target] of out.entries()) assert.equal(read(target + 4 * MiB - 1, 1)[0], i)
     })
 
-    it('refuses more than there is, and works on', test => {
+    it('more memory than the device has is refused, and later calls work', test => {
       if (lacks(test)) return
       const stream = createStream()
       refuses(() => driver.cuMemAllocAsync(64 * TiB, stream), 'cuMemAllocAsync', RESULT.CUDA_ERROR_OUT_OF_MEMORY)
@@ -177,13 +177,13 @@ export function poolSuite(fixture: DriverFixture): void {
     })
   })
 
-  describe("driver pools of one's own", () => {
+  describe('created pools', () => {
     const lacks = (test: TestContext) => missing(test, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 'memory pools')
     const get = (pool: number, which: number) => driver.cuMemPoolGetAttribute(pool, which)
     const accessOf = (pool: number) => driver.cuMemPoolGetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, device)
     const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY } = RESULT
 
-    it('has attributes of its own, and counts what is taken from it', test => {
+    it('a created pool has its own attributes, and counts its own allocations', test => {
       if (lacks(test)) return
       const stream = createStream()
       const pool = createPool()
@@ -200,7 +200,7 @@ export function poolSuite(fixture: DriverFixture): void {
       assert.equal(accessOf(pool), CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
     })
 
-    it('keeps to its limit, which is a multiple of 32 MiB', test => {
+    it('a pool keeps its limit, rounded up to a multiple of 32 MiB', test => {
       if (lacks(test)) return
       const stream = createStream()
       const pool = createPool({ maxBytes: MiB })
@@ -214,7 +214,7 @@ export function poolSuite(fixture: DriverFixture): void {
       )
     })
 
-    it('serves cuMemAllocAsync while it is the current one, and hands back to the default one at its end', test => {
+    it('cuMemAllocAsync uses the current pool; the default pool is current after a destroy', test => {
       if (lacks(test)) return
       const stream = createStream()
       const pool = driver.cuMemPoolCreate(localPool())
@@ -229,7 +229,7 @@ export function poolSuite(fixture: DriverFixture): void {
       assert.equal(driver.cuDeviceGetMemPool(device), driver.cuDeviceGetDefaultMemPool(device))
     })
 
-    it('lives on after its end, until its last allocation is freed', test => {
+    it('a destroyed pool lives until its last allocation is freed', test => {
       if (lacks(test)) return
       const stream = createStream()
       const { freeBytes } = driver.cuMemGetInfo()
@@ -243,7 +243,7 @@ export function poolSuite(fixture: DriverFixture): void {
       assert.ok(freeBytes - driver.cuMemGetInfo().freeBytes < 128 * MiB)
     })
 
-    it('is not made of properties that make no sense', test => {
+    it('wrong properties of a pool are refused', test => {
       if (lacks(test)) return
       const wrong: Partial<MemPoolProperties>[] = [
         { allocationType: 0 },
@@ -253,7 +253,7 @@ export function poolSuite(fixture: DriverFixture): void {
       for (const properties of wrong) refuses(() => createPool(properties), 'cuMemPoolCreate')
     })
 
-    it('gives back by a trim what is free, and keeps what is live', test => {
+    it('a trim releases free memory, and keeps live memory', test => {
       if (lacks(test)) return
       const stream = createStream()
       const pool = createPool()
@@ -268,7 +268,7 @@ export function poolSuite(fixture: DriverFixture): void {
       assert.equal(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 8 * KiB)
     })
 
-    it('is exported as a descriptor, and its blocks as 64 bytes, when made for that', test => {
+    it('a pool made for export is exported as a descriptor, and its blocks as 64 bytes', test => {
       if (lacks(test)) return
       const types = driver.cuDeviceGetAttribute(CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, device)
       const POSIX = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -285,7 +285,7 @@ export function poolSuite(fixture: DriverFixture): void {
       refuses(() => driver.cuMemPoolExportPointer(allocate(MiB)), 'cuMemPoolExportPointer')
     })
 
-    it('lies in host memory, for devices that are given access', test => {
+    it('a device uses a pool in host memory after it was given access', test => {
       if (lacks(test)) return
       if (missing(test, CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 'host memory pools')) return
       const stream = createStream()
@@ -300,7 +300,7 @@ export function poolSuite(fixture: DriverFixture): void {
       assert.deepEqual(read(there, MiB), new Uint8Array(MiB).fill(3))
     })
 
-    it('cannot be shared when it lies anywhere in the host, or is managed', test => {
+    it('a pool on any NUMA node, or of managed memory, cannot be exported', test => {
       if (lacks(test)) return
       if (missing(test, CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 'host memory pools')) return
       const handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR

@@ -5,7 +5,7 @@ import { beforeEach, describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CU_EVENT_DISABLE_TIMING, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING } from '../constants.js'
 import type { Driver } from '../driver.js'
-import type { DriverFixture } from './fixture.suite.js'
+import type { DriverFixture } from './contract.fixture.js'
 
 export function streamSuite(fixture: DriverFixture): void {
   const { allocate, createEvent, createStream, newHost, read, register } = fixture
@@ -17,7 +17,7 @@ export function streamSuite(fixture: DriverFixture): void {
   })
 
   describe('streams and events', () => {
-    it('is idle after a synchronise', () => {
+    it('a stream is idle after a synchronisation', () => {
       const stream = createStream()
       const event = createEvent()
       const ptr = allocate(64 * MiB)
@@ -28,7 +28,7 @@ export function streamSuite(fixture: DriverFixture): void {
       assert.equal(driver.cuEventQuery(event), true)
     })
 
-    it('completes in the end, when only asked', () => {
+    it('work completes while the host only queries', () => {
       const stream = createStream()
       const event = createEvent()
       driver.cuMemsetD8Async(allocate(MiB), 1, MiB, stream)
@@ -37,14 +37,14 @@ export function streamSuite(fixture: DriverFixture): void {
       while (!driver.cuStreamQuery(stream));
     })
 
-    it('takes a never recorded event as complete', () => {
+    it('an event without a record is complete', () => {
       const event = createEvent()
       assert.equal(driver.cuEventQuery(event), true)
       driver.cuEventSynchronize(event)
       driver.cuStreamWaitEvent(createStream(), event)
     })
 
-    it('orders two streams by an event', () => {
+    it('an event orders two streams', () => {
       const [a, b] = [createStream(), createStream()]
       const event = createEvent()
       const bytes = 64 * MiB
@@ -60,7 +60,7 @@ export function streamSuite(fixture: DriverFixture): void {
       }
     })
 
-    it('waits for the event as it was recorded at the time of the wait', () => {
+    it('a wait is for the record at the time of the wait', () => {
       const [a, b, c] = [createStream(), createStream(), createStream()]
       const event = createEvent()
       const source = allocate(MiB)
@@ -74,7 +74,7 @@ export function streamSuite(fixture: DriverFixture): void {
       assert.equal(read(target, 1)[0], 7)
     })
 
-    it('keeps a wait after its event is destroyed', () => {
+    it('a wait stays after its event is destroyed', () => {
       const [a, b] = [createStream(), createStream()]
       const source = allocate(16 * MiB)
       const target = allocate(16 * MiB)
@@ -88,7 +88,7 @@ export function streamSuite(fixture: DriverFixture): void {
       assert.equal(read(target + 16 * MiB - 1, 1)[0], 5)
     })
 
-    it('moves an event when it is recorded again', () => {
+    it('a second record moves an event', () => {
       const stream = createStream()
       const event = createEvent()
       const ptr = allocate(16 * MiB)
@@ -101,7 +101,7 @@ export function streamSuite(fixture: DriverFixture): void {
       assert.equal(last[0], 8)
     })
 
-    it('orders blocking streams with the default stream, both ways', () => {
+    it('blocking streams and the legacy stream wait for each other', () => {
       const stream = createStream(0)
       const bytes = 32 * MiB
       const source = allocate(bytes)
@@ -115,7 +115,7 @@ export function streamSuite(fixture: DriverFixture): void {
       assert.equal(read(source + bytes - 1, 1)[0], 2)
     })
 
-    it('completes the work of a destroyed stream', () => {
+    it('work of a destroyed stream completes', () => {
       const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
       const ptr = allocate(64 * MiB)
       driver.cuMemsetD8Async(ptr, 6, 64 * MiB, stream)
@@ -123,7 +123,7 @@ export function streamSuite(fixture: DriverFixture): void {
       assert.equal(read(ptr + 64 * MiB - 1, 1)[0], 6)
     })
 
-    it('knows the context of a stream, and never uses an id again', () => {
+    it('a stream has a context, and an id that is never used again', () => {
       const ids = new Set<number>()
       for (let i = 0; i < 10; i++) {
         const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)

@@ -10,8 +10,8 @@ import {
   RESULT,
 } from '../constants.js'
 import type { Driver } from '../driver.js'
-import { type DriverFixture, sequence } from './fixture.suite.js'
-import { refuses } from './refuses.suite.js'
+import { type DriverFixture, sequence } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 const {
   CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -52,7 +52,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       return handle
     }
 
-    it('has a granularity of whole pages, and reserves many times the device', test => {
+    it('the granularity is a power of two, and reservations may exceed the device memory', test => {
       if (lacks(test)) return
       assert.ok(granule >= 64 * KiB && Number.isInteger(Math.log2(granule)))
       const base = reserve(4 * TiB)
@@ -62,7 +62,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       assert.ok(freeBytes - driver.cuMemGetInfo().freeBytes < GiB)
     })
 
-    it('serves memory mapped piece by piece as one range', test => {
+    it('neighbouring mappings are used as one range', test => {
       if (lacks(test)) return
       const base = reserve(8 * granule)
       const handles = [0, 1, 2].map(i => {
@@ -80,7 +80,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       assert.deepEqual(read(base, data.length), data)
     })
 
-    it('keeps the contents of a handle that is mapped elsewhere', test => {
+    it('contents move with a handle that is mapped elsewhere', test => {
       if (lacks(test)) return
       const base = reserve(8 * granule)
       const handle = driver.cuMemCreate(granule, device, CU_MEM_HANDLE_TYPE_NONE)
@@ -94,7 +94,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       }
     })
 
-    it('keeps a released handle while it is mapped, and then gives the memory back', test => {
+    it('memory of a released handle lives until it is unmapped', test => {
       if (lacks(test)) return
       const bytes = Math.ceil((256 * MiB) / granule) * granule
       const base = reserve(bytes)
@@ -110,7 +110,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       assert.ok(driver.cuMemGetInfo().freeBytes + bytes / 2 > freeBytes)
     })
 
-    it('refuses sizes and addresses that are no multiples of the granularity', test => {
+    it('sizes and addresses must be multiples of the granularity', test => {
       if (lacks(test)) return
       const base = reserve(4 * granule)
       const handle = driver.cuMemCreate(granule, device, CU_MEM_HANDLE_TYPE_NONE)
@@ -127,7 +127,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       refuses(() => driver.cuMemMap(base + 4096, granule, handle), 'cuMemMap', CUDA_ERROR_INVALID_VALUE)
     })
 
-    it('refuses to map over a mapping, and to unmap half of one', test => {
+    it('mapping over a mapping, and unmapping half a mapping, are refused', test => {
       if (lacks(test)) return
       const base = reserve(4 * granule)
       map(base, 2 * granule)
@@ -139,7 +139,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       assert.equal(read(base + granule, 1)[0], 1)
     })
 
-    it('refuses access to what is not mapped, and more memory than there is', test => {
+    it('access to unmapped addresses, and more memory than the device has, are refused', test => {
       if (lacks(test)) return
       const base = reserve(2 * granule)
       refuses(() => driver.cuMemSetAccess(base, granule, [device]), 'cuMemSetAccess')
@@ -161,7 +161,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       return handle
     }
 
-    it('is exported as a new descriptor each time', test => {
+    it('each export returns a new descriptor', test => {
       if (missing(test, attribute, 'memory shared as file descriptors')) return
       const handle = create(POSIX)
       const descriptors = [1, 2].map(() => exported(driver.cuMemExportToShareableHandle(handle, POSIX)))
@@ -169,7 +169,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       assert.notEqual(descriptors[0], descriptors[1])
     })
 
-    it('is not exported when it was not made for that', test => {
+    it('memory made without handle types is not exported', test => {
       if (missing(test, attribute, 'memory shared as file descriptors')) return
       const handle = create(CU_MEM_HANDLE_TYPE_NONE)
       refuses(() => driver.cuMemExportToShareableHandle(handle, POSIX), 'cuMemExportToShareableHandle')

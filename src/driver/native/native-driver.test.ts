@@ -1,4 +1,4 @@
-// The native driver over a stand-in for libcuda: which numbers it refuses, and how it passes arguments and results.
+// The native driver over a stand-in for libcuda: refused numbers, and the layout of arguments and results.
 // native-driver.gpu.test.ts tests libcuda itself.
 
 import assert from 'node:assert/strict'
@@ -15,7 +15,7 @@ const FABRIC = 8
 const PINNED_ON_3 = { allocationType: 1, handleTypes: 1, locationType: 2, locationId: 3, maxBytes: 2 ** 33 + 4 }
 
 describe('the native driver', () => {
-  test('looks a function up when it is called first, once', () => {
+  test('looks a function up once, at its first call', () => {
     const library = new FakeLibrary({})
     const driver = new NativeDriver(library)
     assert.deepEqual(library.binds, [])
@@ -24,7 +24,7 @@ describe('the native driver', () => {
     assert.deepEqual(library.binds, ['cuMemFree'])
   })
 
-  test('refuses numbers that C would take for others, before any call', () => {
+  test('refuses numbers that C would change, before any call', () => {
     const library = new FakeLibrary({})
     const driver = new NativeDriver(library)
     const launch = (grid: [number, number, number], offsets: number[]) => () =>
@@ -109,7 +109,7 @@ describe('the native driver', () => {
     assert.equal(threshold, 2n ** 64n - 1n)
   })
 
-  test('lays the structs out as C does', () => {
+  test('lays out structs as C does', () => {
     let seen: number[] = []
     const library: FakeLibrary = new FakeLibrary({
       cuMemPoolCreate: (out, properties) => {
@@ -143,7 +143,7 @@ describe('the native driver', () => {
     assert.equal(driver.cuMemCreate(256, 7, 1), 5)
     assert.deepEqual(seen, [1, 1, 1, 7, 0, 0, 0, 0])
     assert.equal(driver.cuMemGetAllocationGranularity(6), 4096)
-    assert.deepEqual(seen, [1, 0, 1, 6, 0, 0, 0, 0], 'what is only asked for is not exported')
+    assert.deepEqual(seen, [1, 0, 1, 6, 0, 0, 0, 0], 'a query of the granularity asks for no export')
     driver.cuMemPoolSetAccess(1, 3, -1, 1)
     assert.deepEqual(seen, [3, -1, 1])
     driver.cuMemSetAccess(256, 256, [4, 0, 9])
@@ -162,7 +162,7 @@ describe('the native driver', () => {
     assert.deepEqual(seen, [1, 1, 2, 3, ...new Array(18).fill(0)])
   })
 
-  test('reads what C writes as an int, whatever was there before', () => {
+  test('reads a C int without the bytes that were there before', () => {
     const library: FakeLibrary = new FakeLibrary({
       cuMemAlloc: out => library.write(out, 2n ** 53n - 1n),
       cuMemPoolGetAttribute: (_pool, _attribute, out) => library.writeInt(out, 1),
@@ -185,7 +185,7 @@ describe('the native driver', () => {
     assert.deepEqual(results, [1, true, false, 17, 18])
   })
 
-  test('passes descriptors by value, and the exported bytes of a block as they are', () => {
+  test('passes descriptors by value, and exported bytes unchanged', () => {
     const exported = Uint8Array.from({ length: 64 }, (_, i) => 255 - i)
     const seen: unknown[] = []
     const library: FakeLibrary = new FakeLibrary({
@@ -216,7 +216,7 @@ describe('the native driver', () => {
     assert.deepEqual(seen, [[17, 1], [0, 1, 0], 768, 1024, 22, bytes])
   })
 
-  test('hands kernel arguments over as an array of their addresses', () => {
+  test('passes kernel arguments as an array of their addresses', () => {
     const seen: bigint[] = []
     const library: FakeLibrary = new FakeLibrary({
       cuLaunchKernel: (...args) => {
@@ -297,7 +297,7 @@ describe('the native driver', () => {
     ])
   })
 
-  test('answers a query with false for not ready, and throws for anything else', () => {
+  test('returns false from a query that is not ready, and throws for other errors', () => {
     let code: number = RESULT.CUDA_ERROR_NOT_READY
     const driver = new NativeDriver(new FakeLibrary({ cuEventQuery: () => code, cuStreamQuery: () => code }))
     assert.equal(driver.cuEventQuery(8), false)
@@ -310,7 +310,7 @@ describe('the native driver', () => {
     assert.throws(() => driver.cuStreamQuery(8), CudaError)
   })
 
-  test('names a refusal with the texts of the driver', () => {
+  test('describes a refusal with the texts of the driver', () => {
     const library: FakeLibrary = new FakeLibrary({
       cuMemAlloc: () => RESULT.CUDA_ERROR_OUT_OF_MEMORY,
       cuGetErrorName: (code, out) => library.write(out, BigInt(code as number) + 1000n),
@@ -323,7 +323,7 @@ describe('the native driver', () => {
     )
   })
 
-  test('after a fault fails every call on that context and none on another', () => {
+  test('after a fault all calls on its context fail, and none on another context', () => {
     const fault = () => RESULT.CUDA_ERROR_ILLEGAL_ADDRESS
     const library = new FakeLibrary({ cuStreamSynchronize: fault, cuDevicePrimaryCtxRetain: fault })
     const driver = new NativeDriver(library)
@@ -347,7 +347,7 @@ describe('the native driver', () => {
     driver.cuMemFree(256)
   })
 
-  test('counts calls when asked to', () => {
+  test('counts calls after countCalls', () => {
     const driver = new NativeDriver(new FakeLibrary({ cuEventQuery: () => RESULT.CUDA_ERROR_NOT_READY }))
     driver.cuMemFree(256)
     assert.equal(driver.calls.size, 0)

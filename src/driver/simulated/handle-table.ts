@@ -1,10 +1,13 @@
+// Handles of streams, events, modules, kernels, pools, graphs and physical memory.
+
+/** distance between handles, which are multiples of it */
 const STRIDE = 16
 const SHIFT = 4
 
 /**
- * Handles of one kind. A number is given out again as soon as its object is gone, the latest first, as the driver does
- * with streams and events: whoever keys by handle is meant to notice. Each kind has a base of its own, so that a handle
- * of another kind is never valid by accident.
+ * Handles of one kind. The number of a removed object is used again at once, the latest first, as the driver does
+ * with streams and events. Code that uses handles as keys is meant to fail here. Each kind has a base of its own, so
+ * that a handle is never valid for another kind.
  */
 export class HandleTable<T extends object> {
   private readonly entries: (T | undefined)[] = []

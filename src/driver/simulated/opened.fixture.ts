@@ -1,3 +1,5 @@
+// Opens simulated drivers for tests of this folder.
+
 import type { SimulatedOptions } from './options.js'
 import { SimulatedDriver } from './simulated-driver.js'
 

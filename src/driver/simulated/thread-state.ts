@@ -1,14 +1,19 @@
+// Per-thread state of CUDA: the current context, the capture mode and the per-thread default streams.
+// call-interceptor.ts holds the state of the calling thread; remote/served-driver.ts has one for each connected
+// thread.
+
 import type { SimulatedContext } from './context.js'
 import type { StreamGroup, StreamQueue } from './streams/stream-queue.js'
 
-/** What CUDA keeps for each thread of the program. */
+/** The state of one thread of the program. */
 export class ThreadState {
-  /** CUstreamCaptureMode by which this thread's unsafe calls are judged */
+  /** CUstreamCaptureMode for the unsafe calls of this thread */
   captureMode = 0
   private context: SimulatedContext | null = null
+  /** by context: the per-thread default stream */
   private readonly streams = new Map<StreamGroup, StreamQueue>()
 
-  /** The current context; null also when another thread has let go of it for good. */
+  /** The current context; null also after another thread made the last release of it. */
   get current(): SimulatedContext | null {
     return this.context !== null && this.context.retained > 0 ? this.context : null
   }
@@ -17,7 +22,7 @@ export class ThreadState {
     this.context = context
   }
 
-  /** The stream that CU_STREAM_PER_THREAD means in a context. */
+  /** The stream of this thread for CU_STREAM_PER_THREAD in `context`. */
   streamOf(context: SimulatedContext, nextId: () => number): StreamQueue {
     let stream = this.streams.get(context)
     if (stream === undefined) {
@@ -28,7 +33,7 @@ export class ThreadState {
     return stream
   }
 
-  /** The thread has ended; what it submitted still completes. */
+  /** The thread has ended. Its submitted work still completes. */
   end(): void {
     for (const stream of this.streams.values()) stream.destroy()
     this.streams.clear()

@@ -57,6 +57,7 @@ export class DriverPool extends StreamOrderedPool {
   get releaseThresholdBytes(): number {
     return this.get('releaseThresholdBytes', 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD')
   }
+  /** Throws TypeError or RangeError unless it is a byte count or Infinity. */
   set releaseThresholdBytes(bytes: number) {
     this.set('releaseThresholdBytes', 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', bytes)
   }
@@ -68,6 +69,7 @@ export class DriverPool extends StreamOrderedPool {
   get followEventDependencies(): boolean {
     return this.get('followEventDependencies', 'CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES') === 1
   }
+  /** Throws TypeError unless it is a boolean. */
   set followEventDependencies(on: boolean) {
     this.set('followEventDependencies', 'CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES', on)
   }
@@ -76,6 +78,7 @@ export class DriverPool extends StreamOrderedPool {
   get allowOpportunisticReuse(): boolean {
     return this.get('allowOpportunisticReuse', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC') === 1
   }
+  /** Throws TypeError unless it is a boolean. */
   set allowOpportunisticReuse(on: boolean) {
     this.set('allowOpportunisticReuse', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC', on)
   }
@@ -86,6 +89,7 @@ export class DriverPool extends StreamOrderedPool {
   get allowInternalDependencies(): boolean {
     return this.get('allowInternalDependencies', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES') === 1
   }
+  /** Throws TypeError unless it is a boolean. */
   set allowInternalDependencies(on: boolean) {
     this.set('allowInternalDependencies', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES', on)
   }
@@ -217,6 +221,10 @@ export class DriverPool extends StreamOrderedPool {
     return encodePointer({ driverBytes, poolId: this.id, byteLength: buffer.byteLength, offset })
   }
 
+  /**
+   * Counters. Live and reserved bytes are the driver's figures, for all users of the pool in this process; driver
+   * calls read them.
+   */
   override stats(): PoolStats {
     if (this.closed) return super.stats()
     return {

@@ -121,6 +121,7 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     this.drop(buffer.record, stream.closed ? this.defaultStream : stream)
   }
 
+  /** Counters, in constant time. Reserved bytes are the live bytes, because the pool keeps no memory. */
   stats(): PoolStats {
     return {
       liveBytes: this.liveBytes,
@@ -153,20 +154,24 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     })
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 
+  /** For buffers: the address of a live record. Throws PoolError for a stale one. */
   addressOf(record: number, tag: number, call: string): number {
     this.checkLive(record, tag, call)
     return this.records.doubles[record * Stride.doubles + ADDRESS]
   }
 
+  /** For buffers: the requested bytes of a live record. Throws PoolError for a stale one. */
   requestedBytesOf(record: number, tag: number, call: string): number {
     this.checkLive(record, tag, call)
     return this.records.doubles[record * Stride.doubles + Double.requested]
   }
 
+  /** For buffers: whether the handle with this tag is live. */
   isLive(record: number, tag: number): boolean {
     return this.records.words[record * Stride.words + Word.tag] === tag
   }

@@ -28,6 +28,7 @@ export type SharedHost = HostPoolOptions & { readonly shared: true }
 
 /** A host pool for other threads of this process; can be cloned into any message. */
 export interface SharedHostState<D = unknown> extends SharedPoolState<D> {
+  /** tells descriptors of different kinds of pool apart */
   readonly kind: 'host'
 }
 

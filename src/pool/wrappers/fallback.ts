@@ -35,12 +35,14 @@ export class FallbackPool extends Wrapper implements Disposable {
     this.overflow = isBeside ? fallback : new PeerOverflow(fallback, upstream.defaultStream)
   }
 
+  /** As of `Pool`, by the fallback if the first pool runs out. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     const buffer = this.upstream.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return this.adopt(buffer)
     return this.note(this.overflow.allocate(bytes, stream, alignment))
   }
 
+  /** As of `Pool`, by the fallback if the first pool runs out. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     const buffer = super.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return buffer
@@ -53,6 +55,7 @@ export class FallbackPool extends Wrapper implements Disposable {
     upstream.release(buffer, stream)
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     super.changeAccess(location, access)
     this.overflow.changeAccess(location, access)
@@ -66,6 +69,7 @@ export class FallbackPool extends Wrapper implements Disposable {
     if (this.overflow instanceof PeerOverflow) this.overflow.close()
   }
 
+  /** Closes what the wrapper itself has made; both pools stay open. */
   [Symbol.dispose](): void {
     this.close()
   }

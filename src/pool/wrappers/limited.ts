@@ -27,11 +27,13 @@ export class LimitedPool extends Wrapper {
     super(upstream)
   }
 
+  /** As of `Pool`. Throws OutOfMemoryError if the limit would be exceeded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     if (this.exceeds(bytes)) throw overLimit(this.upstream, bytes, this.handedOutBytes, this.limitBytes)
     return super.allocate(bytes, stream, alignment)
   }
 
+  /** As of `Pool`. Returns null if the limit would be exceeded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     return this.exceeds(bytes) ? null : super.tryAllocate(bytes, stream, alignment)
   }
@@ -42,6 +44,7 @@ export class LimitedPool extends Wrapper {
     this.handedOutBytes -= bytes
   }
 
+  /** The upstream's counters, with this pool's limit. */
   override stats(): PoolStats {
     return { ...super.stats(), limitBytes: this.limitBytes }
   }

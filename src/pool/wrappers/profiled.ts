@@ -59,6 +59,7 @@ export class ProfiledPool extends Wrapper {
     if (memoryNames) nvtx.checkNamesMemory()
   }
 
+  /** As of `Pool`, within a range of the profiler. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     checkByteCount(bytes, 'bytes')
     return this.inRange('allocate', bytes, () => {
@@ -71,6 +72,7 @@ export class ProfiledPool extends Wrapper {
     })
   }
 
+  /** As of `Pool`, within a range of the profiler. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     checkByteCount(bytes, 'bytes')
     return this.inRange('allocate', bytes, () => {

@@ -57,6 +57,7 @@ export class StatisticsScope extends Counters implements Disposable {
     this.stop(this)
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

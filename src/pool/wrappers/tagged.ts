@@ -109,6 +109,7 @@ export class TaggedPool extends Wrapper {
     return Object.fromEntries(rows)
   }
 
+  /** As of `Pool`. Throws OutOfMemoryError if the limit of a tag would be exceeded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     const account = this.current()
     if (account.exceeds(bytes)) {
@@ -117,6 +118,7 @@ export class TaggedPool extends Wrapper {
     return super.allocate(bytes, stream, alignment)
   }
 
+  /** As of `Pool`. Returns null if the limit of a tag would be exceeded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     return this.current().exceeds(bytes) ? null : super.tryAllocate(bytes, stream, alignment)
   }

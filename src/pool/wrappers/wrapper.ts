@@ -40,6 +40,7 @@ export abstract class Wrapper extends Pool {
     this.upstream.release(buffer, stream)
   }
 
+  /** The upstream's counters. */
   stats(): PoolStats {
     return this.upstream.stats()
   }

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB, TiB } from '../../../base/bytes.js'
 import { CU_MEM_ATTACH_GLOBAL, CU_STREAM_NON_BLOCKING, DEVICE_ATTRIBUTE, RESULT } from '../../constants.js'
-import { refuses } from '../../contract/refuses.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
 import { openSimulated } from '../opened.fixture.js'
 
-test("managed memory is everybody's and takes nothing of a device", () => {
+test('all devices have access to managed memory, which takes no device memory', () => {
   const driver = openSimulated({ devices: 2, capacityBytes: MiB, progress: 'eager', peerAccess: false })
   const ptr = driver.cuMemAllocManaged(4 * MiB, CU_MEM_ATTACH_GLOBAL)
   assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1), driver.usedHostBytes()], [0, 0, 4 * MiB])
@@ -20,7 +20,7 @@ test("managed memory is everybody's and takes nothing of a device", () => {
   assert.equal(driver.usedHostBytes(), 0)
 })
 
-test('freeing managed memory waits for the context that made it, whichever is current', () => {
+test('a free of managed memory waits for the context that made it, whichever context is current', () => {
   const driver = openSimulated({ devices: 2, progress: 'eager' })
   const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
   const ptr = driver.cuMemAllocManaged(MiB, CU_MEM_ATTACH_GLOBAL)
@@ -31,7 +31,7 @@ test('freeing managed memory waits for the context that made it, whichever is cu
   assert.equal(driver.cuStreamQuery(stream), true)
 })
 
-test('managed memory ends with its context, and the host has an end too', () => {
+test('managed memory ends with its context, and host memory is limited', () => {
   const driver = openSimulated()
   driver.cuMemAllocManaged(1, CU_MEM_ATTACH_GLOBAL)
   const { CUDA_ERROR_OUT_OF_MEMORY } = RESULT
@@ -40,7 +40,7 @@ test('managed memory ends with its context, and the host has an end too', () => 
   assert.equal(driver.usedHostBytes(), 0)
 })
 
-test('a device without managed memory says so', () => {
+test('managed memory can be switched off', () => {
   const driver = openSimulated({ managedMemory: false })
   assert.equal(driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0), 0)
   const allocate = () => driver.cuMemAllocManaged(MiB, CU_MEM_ATTACH_GLOBAL)

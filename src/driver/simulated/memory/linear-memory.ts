@@ -1,5 +1,6 @@
-// Memory that belongs to a context and that cuMemFree gives back: of its device, or managed. Managed memory lies in host
-// memory all the time: here nothing moves, every device reaches it, and a device's own memory never pays for it.
+// Linear memory, which belongs to a context until cuMemFree: cuMemAlloc's device memory, and managed memory.
+// Simulated managed memory always lies in host memory. It never migrates, all devices have access, and it takes no
+// device memory. calls/memory-calls.ts uses it.
 
 import { CU_MEM_ATTACH_GLOBAL, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
@@ -13,6 +14,7 @@ const CU_MEM_ATTACH_HOST = 2
 
 type LinearRegion = Region & { readonly memory: PhysicalMemory; readonly owner: SimulatedContext }
 
+/** The linear memory of all contexts. */
 export class LinearMemory {
   constructor(
     private readonly interceptor: CallInterceptor,
@@ -42,6 +44,7 @@ export class LinearMemory {
     this.space.release(region)
   }
 
+  /** Frees all linear memory of a context that ends. */
   releaseOf(context: SimulatedContext): void {
     for (const region of this.space.ownedBy(context)) this.release(region as LinearRegion)
   }

@@ -8,7 +8,7 @@ import {
   CU_MEM_LOCATION_TYPE_DEVICE,
   RESULT,
 } from '../../constants.js'
-import { refuses } from '../../contract/refuses.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
 import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedOptions } from '../options.js'
 
@@ -22,7 +22,7 @@ function openTwo(options: SimulatedOptions = {}) {
   return { driver, contexts, on }
 }
 
-/** Memory of device 0 of every kind that is not device 1's to touch. */
+/** Memory of device 0 of each kind, to which device 1 has no access. */
 const KINDS = {
   plain: driver => driver.cuMemAlloc(GRANULE),
   mapped: driver => {
@@ -34,7 +34,7 @@ const KINDS = {
   pool: driver => driver.cuMemAllocAsync(GRANULE, 0),
 } as const satisfies Record<string, (driver: ReturnType<typeof openSimulated>) => number>
 
-test("work on another device's memory kills the context when it runs, unless access was given", () => {
+test('work on memory of another device ends its context, unless access was given', () => {
   for (const [kind, make] of Object.entries(KINDS)) {
     for (const use of ['fill', 'copy in', 'copy out', 'copy within'] as const) {
       for (const given of [false, true]) {
@@ -62,21 +62,21 @@ test("work on another device's memory kills the context when it runs, unless acc
           assert.throws(() => driver.cuMemGetInfo(), DeviceLostError)
         }
         on(0)
-        driver.cuMemsetD8(ptr, 1, GRANULE) // the owner's context is well
+        driver.cuMemsetD8(ptr, 1, GRANULE) // the owner's context still works
         driver.cuCtxSynchronize()
       }
     }
   }
 })
 
-test('access is one way, for what is allocated later too, and ends with either context', () => {
+test('peer access is one-way, includes later allocations, and ends with either context', () => {
   const { driver, contexts, on } = openTwo()
-  driver.cuDevicePrimaryCtxRelease(0) // what openSimulated retained
+  driver.cuDevicePrimaryCtxRelease(0) // the retain of openSimulated
   on(1)
   driver.cuCtxEnablePeerAccess(contexts[0])
   on(0)
   const ptr = driver.cuMemAlloc(MiB)
-  driver.cuCtxEnablePeerAccess(contexts[1]) // the other way was not given yet
+  driver.cuCtxEnablePeerAccess(contexts[1]) // the opposite direction
   on(1)
   driver.cuMemsetD8(ptr, 7, MiB)
   driver.cuCtxSynchronize()
@@ -93,7 +93,7 @@ test('access is one way, for what is allocated later too, and ends with either c
   refuses(() => driver.cuMemcpyDtoH(new Uint8Array(1), fresh), 'cuMemcpyDtoH', CUDA_ERROR_ILLEGAL_ADDRESS)
 })
 
-test('access to a mapping can be taken away from one device', () => {
+test('one device can lose access to a mapping', () => {
   const { driver, on } = openTwo()
   on(0)
   const base = KINDS.mapped(driver)
@@ -110,7 +110,7 @@ test('access to a mapping can be taken away from one device', () => {
   refuses(() => driver.cuMemcpyDtoH(new Uint8Array(1), base), 'cuMemcpyDtoH', CUDA_ERROR_ILLEGAL_ADDRESS)
 })
 
-test('peer access is refused to oneself, to no context, twice, and where there is no way', () => {
+test('peer access is refused to the same context, without context, twice, and between unconnected devices', () => {
   const { driver, contexts, on } = openTwo()
   on(0)
   const enable = (context: number) => () => driver.cuCtxEnablePeerAccess(context)
@@ -122,7 +122,7 @@ test('peer access is refused to oneself, to no context, twice, and where there i
   refuses(enable(contexts[1]), 'cuCtxEnablePeerAccess', RESULT.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
 })
 
-test('devices without a way to each other copy by cuMemcpyPeerAsync alone', () => {
+test('unconnected devices copy by cuMemcpyPeerAsync only', () => {
   const { driver, contexts, on } = openTwo({ peerAccess: false })
   on(1)
   const there = driver.cuMemAlloc(MiB)
@@ -175,7 +175,7 @@ test('a copy between devices runs in stream order, and its contexts must own its
   refuses(() => driver.cuCtxSynchronize(), 'cuCtxSynchronize', CUDA_ERROR_ILLEGAL_ADDRESS)
 })
 
-test('one device that cannot be given access voids the others', () => {
+test('no device gets access if one of them cannot', () => {
   const { driver, on } = openTwo({ peerAccess: false })
   on(0)
   const base = driver.cuMemAddressReserve(GRANULE, 0)

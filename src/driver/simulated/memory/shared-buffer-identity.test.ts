@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { isSameMemory } from './shared-buffer-identity.js'
 
-test('the same memory is told from other memory of the same size and contents', () => {
+test('the same memory is recognised among memory of the same size and contents', () => {
   for (const bytes of [4, 7, 4096]) {
     const memory = new SharedArrayBuffer(bytes)
     const again = structuredClone(memory)
@@ -18,12 +18,12 @@ test('the same memory is told from other memory of the same size and contents', 
   }
 })
 
-test('memory of less than a word is the same under one object only', () => {
+test('memory of less than a word is recognised by the same object only', () => {
   const memory = new SharedArrayBuffer(3)
   assert.deepEqual([isSameMemory(memory, memory), isSameMemory(memory, structuredClone(memory))], [true, false])
 })
 
-test('whoever else waits for the memory changes nothing', () => {
+test('other waiters on the memory do not change the answer', () => {
   const memory = new Int32Array(new SharedArrayBuffer(8))
   const other = new SharedArrayBuffer(8)
   const { waitAsync } = Atomics as unknown as { waitAsync(words: Int32Array, index: number, value: number): object }

@@ -1,5 +1,5 @@
-// CUDA's virtual memory management: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their opposites. Sizes
-// and addresses are multiples of the granularity.
+// CUDA's virtual memory management: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their opposites.
+// Sizes and addresses are multiples of the granularity.
 
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
@@ -12,6 +12,7 @@ import type { PeerAccess } from './peer-access.js'
 import { Mapping, PhysicalAllocation, Reservation } from './reservation.js'
 import type { Shareables } from './shareable.js'
 
+/** Physical memory by handle, and the mappings in reserved ranges. */
 export class VirtualMemory {
   private readonly handles = new HandleTable<PhysicalAllocation>(0x5000_0000)
 
@@ -105,7 +106,7 @@ export class VirtualMemory {
     }
   }
 
-  /** For all of `devices` or for none: one that has no way to some of the memory voids the others. */
+  /** Sets access for all of `devices`, or for none if one of them can never access some of the memory. */
   setAccess(ptr: number, bytes: number, devices: readonly SimulatedDevice[], flags: number): void {
     if (devices.length === 0)
       throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the list of devices is empty')
@@ -114,11 +115,11 @@ export class VirtualMemory {
     }
     const { reservation } = this.rangeOf(ptr, bytes)
     const mappings = this.wholeMappings(reservation, ptr, bytes)
-    for (const { memory } of mappings) for (const device of devices) this.peers.checkWay(device, memory)
+    for (const { memory } of mappings) for (const device of devices) this.peers.checkReachable(device, memory)
     for (const mapping of mappings) {
       for (const device of devices) {
         this.interceptor.pay(costOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
-        if (this.peers.isFirstMeeting(device, mapping.memory)) this.interceptor.pay(FIRST_PEER_ACCESS_US)
+        if (this.peers.isFirstAccess(device, mapping.memory)) this.interceptor.pay(FIRST_PEER_ACCESS_US)
         if (flags === CU_MEM_ACCESS_FLAGS_PROT_NONE) mapping.access.devices &= ~bitOf(device)
         else mapping.access.devices |= bitOf(device)
       }
