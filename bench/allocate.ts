@@ -1,5 +1,5 @@
-// Host time of an allocation and its free, through the public API with everything on, beside the driver's own calls in
-// the same process. Run: node dist/bench/allocate.js [--device D] [--smoke] [--save DIR]
+// Host time of an allocation and its free, through the public API with everything on, beside the driver's own calls
+// in the same process. Run: node dist/bench/allocate.js [--device D] [--smoke] [--save DIR]
 
 import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
@@ -22,7 +22,7 @@ const WARM_UPS = values.smoke ? 1 : 5
 const SLOW_BATCHES = Math.min(5, BATCHES)
 const SLOW_WARM_UPS = 1
 const LIVE = 1000
-/** Of a mix, of which the driver's calls do only the first ones. */
+/** Steps of a mix; the driver's calls run only the first ones. */
 const MIX_STEPS = Math.ceil(400_000 * scale)
 const MIX_SHARE = { cuMemAllocAsync: 0.25, cuMemAlloc: 0.005 }
 const SEED = 1
@@ -32,9 +32,12 @@ interface Subject {
   readonly name: string
   readonly pairs: number
   pairNs(bytes: number, pairs: number): number
-  /** null for what has no such loop */
+  /** null for subjects without such a loop */
   mixNs(sizes: Float64Array, victims: Int32Array): number | null
-  /** of the addresses given out in the last mix, to see that a faster run places alike; null where they are the driver's */
+  /**
+   * of the addresses given out in the last mix, to see that a faster run places alike; null where they are the
+   * driver's
+   */
   checksum: number | null
 }
 
@@ -51,7 +54,8 @@ class PoolSubject implements Subject {
 
   static async of(name: string, pool: Pool, stream: Stream): Promise<PoolSubject> {
     const loops = await loopsFor(name)
-    // Short runs, so that the compiler has seen the loop end before it optimises it: else each run would end in a bailout.
+    // Short runs, so that the compiler has seen the loop end before it optimises it: else each run would end in a
+    // bailout.
     for (let run = 0; run < 300; run++) loops.pairNs(pool, stream, 4 * KiB, PER_LIST)
     return new PoolSubject(name, pool, stream, loops)
   }
@@ -69,7 +73,7 @@ class PoolSubject implements Subject {
   }
 }
 
-/** Not an allocator: what making and keeping an object as large as a buffer costs, which is part of the rows above it. */
+/** Not an allocator: the cost to create and keep an object as large as a buffer, which the rows above include. */
 class ObjectSubject implements Subject {
   checksum = null
 

@@ -1,42 +1,47 @@
-// Batches during which the core was ours alone. Where hosts share cores, a core is at times half as fast, for seconds; a median
-// over all batches then says more about the neighbours than about what is measured.
+// Finds the batches that had their core alone. On hosts that share cores, a core may be half as fast for seconds. A
+// median over all batches then says more about the neighbours than about the code under measurement.
 
 import { getHeapSpaceStatistics } from 'node:v8'
 import { MiB } from '../src/base/bytes.js'
 import { median } from './machine.js'
 
-/** How much slower than its least the control may be, before and after a batch that counts as quiet: steps of a clock's frequency differ by less. */
+/**
+ * A batch is quiet if the controls before and after it took at most this times the least control. Frequency steps
+ * differ by less.
+ */
 const TOLERANCE = 1.15
-/** Of the control: a third of a millisecond or a bit more. Much longer than an interrupt, shorter than most batches. */
+/**
+ * Steps of the control: about a third of a millisecond, much longer than an interrupt and shorter than most batches.
+ */
 const STEPS = 150_000
-/** What the control returned, so that it is not optimised away. */
+/** The control's result, kept so that the loop is not optimised away. */
 export let kept = 0
 
-/** What a batch measured, and the slower of the controls before and after it. */
+/** The figures of a batch, with the slower of the controls before and after it. */
 export interface Batch<Measured> {
   readonly measured: Measured
   readonly controlMs: number
-  /** what the engine's young generation has after it; what of it is written again and again is cold memory beyond a few MiB */
+  /** V8's young generation after the batch; beyond a few MiB its memory is no longer in a near cache */
   readonly youngMiB: number
 }
 
 export interface Figures {
-  /** of all batches, as the least is */
+  /** median of all batches, as `leastNs` is the least of all */
   readonly medianNs: number
   readonly leastNs: number
-  /** median of the quiet batches; null where they are too few to say */
+  /** median of the quiet batches; null if they are too few */
   readonly quietNs: number | null
   readonly quietBatches: number
-  /** of the young generation, the most after a batch */
+  /** the largest young generation after a batch */
   readonly youngMiB: number
 }
 
-/** The core that a benchmark runs on. Figures are asked for at its end, when the least control is known. */
+/** The core that a benchmark runs on. Call `figures` at the end, when the least control is known. */
 export class Core {
   private readonly controls: number[] = []
 
   constructor() {
-    // Short runs, so that the compiler has seen the loop and its end before a control counts.
+    // Short runs, so that the loop and its end are compiled before a control counts.
     for (let run = 0; run < 1000; run++) kept ^= arithmetic(1000)
   }
 
@@ -46,7 +51,7 @@ export class Core {
     return { measured, controlMs: Math.max(before, this.controlMs()), youngMiB: youngMiB() }
   }
 
-  /** Of what `nsOf` takes from each batch, rounded to so many digits behind the point. */
+  /** Figures of the value that `nsOf` takes from each batch, rounded to `digits` decimals. */
   figures<Measured>(
     batches: readonly Batch<Measured>[],
     digits: number,
@@ -65,13 +70,13 @@ export class Core {
     }
   }
 
-  /** What the control took, from which one sees how quiet the host was. */
+  /** The times of the control, which show how quiet the host was. */
   control() {
     const rounded = (ms: number) => Number(ms.toFixed(3))
     return { leastMs: rounded(Math.min(...this.controls)), medianMs: rounded(median(this.controls)) }
   }
 
-  /** What quiet means, for the head of a table. */
+  /** The meaning of quiet, for the head of a table. */
   legend(): string {
     const { leastMs, medianMs } = this.control()
     return `quiet: median of the batches whose control loops right before and after took at most ${TOLERANCE} times the least (${leastMs} ms, median ${medianMs}), and how many`
@@ -86,7 +91,7 @@ export class Core {
   }
 }
 
-/** Of quiet batches, for people: `6.3 (41)`. */
+/** The figures of quiet batches as text: `6.3 (41)`. */
 export function quietText(
   { quietNs, quietBatches }: Pick<Figures, 'quietNs' | 'quietBatches'>,
   digits: number,
@@ -99,7 +104,7 @@ function youngMiB(): number {
   return getHeapSpaceStatistics().find(({ space_name }) => space_name === 'new_space')!.space_size / MiB
 }
 
-/** Chains that do not depend on each other keep all of a core busy, so that whoever else uses it makes them slower. */
+/** Independent chains keep the whole core busy, so that any other user of the core slows them down. */
 function arithmetic(steps: number): number {
   let [a, b, c, d, e, f] = [1, 2, 3, 4, 5, 6]
   for (let step = 0; step < steps; step++) {

@@ -1,6 +1,7 @@
-// Host time of growing a buffer where it is, through the public API, beside the driver calls that it takes, made bare and
-// in the same process: cuMemCreate, cuMemMap and cuMemSetAccess of the same bytes behind the same bytes. What was grown is
-// given back between the steps, untimed. Run: node dist/bench/growable.js [--device D] [--smoke] [--save DIR]
+// Host time of growing a buffer where it is, through the public API, beside the driver calls that it takes, made bare
+// and in the same process: cuMemCreate, cuMemMap and cuMemSetAccess of the same bytes behind the same bytes. The
+// growth is given back between the steps, untimed. Run: node dist/bench/growable.js [--device D] [--smoke] [--save
+// DIR]
 
 import { formatBytes, GiB, MiB } from '../src/base/bytes.js'
 import type { Device } from '../src/device/device.js'

@@ -1,6 +1,6 @@
-// Host time of an allocation of pinned memory and its free, beside the driver's own calls on a GPU, which nothing under
-// src/ uses; and what it takes to send a filled buffer to the device, with and without pinning.
-// Run: node dist/bench/host.js [--device D] [--smoke] [--save DIR]
+// Host time of an allocation of pinned memory and its free, beside the driver's own calls on a GPU, which nothing
+// under src/ uses; and what it takes to send a filled buffer to the device, with and without pinning. Run: node
+// dist/bench/host.js [--device D] [--smoke] [--save DIR]
 
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Device } from '../src/device/device.js'
@@ -16,7 +16,7 @@ const scale = values.smoke ? 0.002 : 1
 const BATCHES = values.smoke ? 3 : 15
 const PORTABLE = 1
 
-/** Something to time: `run` does it so many times. */
+/** A subject to time: `run` repeats it the given number of times. */
 interface Subject {
   readonly name: string
   readonly times: number
@@ -28,7 +28,7 @@ async function pairs(name: string, source: Pick<HostPool, 'allocate'>, bytes: nu
   return { name, times: 1000 * PER_LIST, run: times => loops.pairNs(source, undefined, bytes, times) }
 }
 
-/** cuMemHostAlloc and cuMemFreeHost, bound here; null where there is no GPU. */
+/** cuMemHostAlloc and cuMemFreeHost, bound here; null without a GPU. */
 async function driverPairs(opened: Device, bytes: number): Promise<Subject | null> {
   if (opened.simulated) return null
   const { default: koffi } = await import('koffi')
@@ -48,7 +48,7 @@ async function driverPairs(opened: Device, bytes: number): Promise<Subject | nul
   }
 }
 
-/** Fills 1 MiB and sends it, `times` times; the host waits for each, as a program does that reuses its memory. */
+/** Fills 1 MiB and sends it, `times` times. The host waits after each, like a program that reuses its memory. */
 function uploads(opened: Device, pool: HostPool): Subject[] {
   const stream = opened.createStream()
   const target = opened.createPool().allocate(1 * MiB, stream)
@@ -101,7 +101,7 @@ for (const kind of [device.createPool(), device.createPlainPool()]) {
   for (let count = 0; count < 200; count++) kind.allocate(4096).free()
 }
 
-/** Whose buffers are written to. */
+/** The pools that provide the buffers. */
 const written: Pick<HostPool, 'allocate'> = {
   allocate(bytes) {
     const buffer = pool.allocate(bytes)

@@ -1,5 +1,5 @@
-// The share of a core that a process uses while it does nothing and shared pools are open, beside the same process before it
-// had any. Run: node dist/bench/idle.js [--pools N] [--seconds T] [--device D] [--smoke] [--save DIR]
+// The share of a core that a process uses while it does nothing and shared pools are open, beside the same process
+// before it had any. Run: node dist/bench/idle.js [--pools N] [--seconds T] [--device D] [--smoke] [--save DIR]
 
 import { setTimeout } from 'node:timers/promises'
 import { machineOf, save } from './machine.js'

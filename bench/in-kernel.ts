@@ -1,6 +1,6 @@
-// Allocations inside kernels, in millions of calls a second, beside CUDA's own malloc and a bare atomicAdd, all in one run.
-// Times are the GPU's own, by events around launches that follow each other. A pair is a malloc and a free, two calls.
-// Run: node dist/bench/in-kernel.js [--device N] [--smoke] [--save DIR]
+// Allocations inside kernels, in millions of calls a second, beside CUDA's own malloc and a bare atomicAdd, all in
+// one run. Times are the GPU's own, by events around launches that follow each other. A pair is a malloc and a free,
+// two calls. Run: node dist/bench/in-kernel.js [--device N] [--smoke] [--save DIR]
 
 import koffi from 'koffi'
 import { ptxOf } from '../cuda/modules.js'
@@ -23,7 +23,7 @@ const REGION_BYTES = values.smoke ? GiB / 8 : 6 * GiB
 const THREADS = values.smoke ? [1024] : [65_536, 2 ** 20]
 const REPEATS = values.smoke ? 1 : 9
 const BLOCK = 256
-/** CUDA's own takes so long that it is asked for less */
+/** fewer for CUDA's own allocator, which is much slower */
 const MOST_CUDA_THREADS = 65_536
 const CUDA_MALLOC_HEAP_SIZE = 2
 
@@ -100,7 +100,7 @@ function measureAll() {
   const { superblocksAt, reserved, slotMask } = geometry
   const initialise = { grid: 256, block: BLOCK }
   control.kernel('heap_initialise').launch(initialise, heap, heap + superblocksAt, reserved, limit, slotMask)
-  // Offsets that nothing stands behind: what is measured is the counting.
+  // Offsets without memory behind them: only the counting is measured.
   small.fill(0)
   control.kernel('bump_initialise').launch({ grid: 1, block: 1 }, arena, 4096, 2 ** 50, 2 ** 50)
 

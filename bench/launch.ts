@@ -1,6 +1,7 @@
-// Host time of a launch: `kernel.launch` with four arguments, beside the driver's call with everything prepared, through this
-// package's table and bare through the foreign-function library, in turns and in one process. The kernel does nothing; what
-// is submitted is waited for between the batches, untimed. Run: node dist/bench/launch.js [--device D] [--smoke] [--save DIR]
+// Host time of a launch: `kernel.launch` with four arguments, beside the driver's call with everything prepared,
+// through this package's table and bare through the foreign-function library, in turns and in one process. The kernel
+// does nothing. The waits for it, between the batches, are not timed. Run: node dist/bench/launch.js [--device D]
+// [--smoke] [--save DIR]
 
 import koffi from 'koffi'
 import type { KernelArguments } from '../src/driver/driver.js'

@@ -1,4 +1,4 @@
-// What every result carries: the machine, the versions and the parameters.
+// The header of every result: the machine, the versions and the parameters.
 
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
@@ -10,7 +10,7 @@ export interface Machine {
   readonly date: string
   readonly cpu: string
   readonly cores: number
-  /** its version and the options that it was started with, which may be about memory */
+  /** its version, and its start options, which may concern memory */
   readonly node: string
   readonly device: string
   readonly simulated: boolean
@@ -32,7 +32,7 @@ export function machineOf(device: Device): Machine {
   }
 }
 
-/** In a line, for people; `ifSimulated` is what a simulated device means for the figures. */
+/** The header as one line of text; `ifSimulated` explains figures of a simulated device. */
 export function headline(machine: Machine, ifSimulated: string): string {
   const { device, simulated, driverVersion, gpuDriver, cpu, cores, node } = machine
   const name = simulated ? `${device} (simulated: ${ifSimulated})` : device
@@ -53,7 +53,7 @@ export function median(values: readonly number[]): number {
   return sorted[Math.floor(sorted.length / 2)]
 }
 
-/** Writes a result where `--save DIR` said, as NAME.json; nothing without. */
+/** Writes a result as NAME.json into the directory of `--save`, if given. */
 export function save(directory: string | undefined, name: string, result: unknown): void {
   if (directory === undefined) return
   mkdirSync(directory, { recursive: true })

@@ -1,4 +1,4 @@
-// The command line that the benchmarks have in common.
+// The common command line of the benchmarks.
 
 import { basename } from 'node:path'
 import { Command } from 'commander'
@@ -12,7 +12,7 @@ export interface BenchOptions {
   readonly save?: string
 }
 
-/** `--smoke`, `--save` and `--help`, to which a benchmark adds its own; `about` says what it measures. */
+/** `--smoke`, `--save` and `--help`, to which a benchmark adds its own options; `about` describes the benchmark. */
 export function benchmark(about: string): Command {
   return new Command(basename(process.argv[1]))
     .description(about)
@@ -26,17 +26,17 @@ export function deviceBenchmark(about: string): Command {
   return benchmark(about).option('--device <which>', "auto, simulated or a GPU's number; default CUDA_MEMPOOL_DEVICE")
 }
 
-/** What was said on the command line. */
+/** The values of the command line. */
 export function optionsOf<Options extends BenchOptions>(program: Command): Options {
   return program.parse().opts<Options>()
 }
 
-/** The device that was asked for. */
+/** The chosen device. */
 export function deviceOf(program: Command): Device {
   return openedBy(program, openDevice)
 }
 
-/** What `open` makes of the device that was asked for; where it cannot, one line says why and the program ends. */
+/** The result of `open` for the chosen device; on failure, prints one line with the reason and ends the program. */
 export function openedBy<Opened>(program: Command, open: (choice: DeviceChoice) => Opened): Opened {
   try {
     return open(chosenDevice(program.opts<BenchOptions>().device))

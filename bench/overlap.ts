@@ -1,9 +1,11 @@
-// Whether streams run beside each other when each step of each needs memory of its own for a while: 1 to 8 streams, each a
-// chain of kernels that take a fixed time and a fresh buffer. With a stream-ordered pool a step takes as long as one kernel,
-// however many streams there are; cuMemFree waits for all of them. Each kernel also checks that its memory is its alone.
-// Run: node dist/bench/overlap.js [--device D] [--smoke] [--save DIR] [--nvtx], the last one under a profiler
+// Whether streams run beside each other when each step of each needs memory of its own for a while: 1 to 8 streams,
+// each a chain of kernels that take a fixed time and a fresh buffer. With a stream-ordered pool a step takes as long
+// as one kernel, however many streams there are; cuMemFree waits for all of them. Each kernel also checks that its
+// memory is its alone. Run: node dist/bench/overlap.js [--device D] [--smoke] [--save DIR] [--nvtx], the last one
+// under a profiler
 
-// Streams share this many queues to the GPU, by default 8: with more than there are streams here, none waits for another's.
+// Streams share this many queues to the GPU, by default 8: with more than there are streams here, none waits for
+// another's.
 process.env['CUDA_DEVICE_MAX_CONNECTIONS'] ??= '32'
 
 import { MiB } from '../src/base/bytes.js'
@@ -87,7 +89,7 @@ const notes = device.createPool().allocateArray(Uint32Array, 2 * STEPS * streams
 
 interface Run {
   readonly stepUs: number
-  /** kernel time over wall time: how many kernels ran at a time, on average; null where there are no times of a GPU */
+  /** kernel time over wall time: the average number of kernels at once; null without times of a GPU */
   readonly overlap: number | null
 }
 
@@ -115,7 +117,7 @@ function run({ pool, freesLate }: Subject, width: number): Run {
   return { stepUs: wallNs / 1e3 / STEPS, overlap: kernelNs / wallNs }
 }
 
-/** What all kernels took together; throws when one did not find its own stamp at its end. */
+/** The summed time of all kernels; throws if a kernel did not find its own stamp at its end. */
 function takeNotes(kernels: number): number {
   const taken = notes.readSync()
   let totalNs = 0

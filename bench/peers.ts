@@ -1,7 +1,7 @@
 // Copies from one GPU to another, in bytes per second, beside the driver's own calls: before either has access to the
-// other's memory, with pools opened to the other device, and with peer access for plain allocations. In this order, since
-// access cannot be taken away. Run: node dist/bench/peers.js [--device D] [--smoke] [--save DIR]
-// D is a GPU, which copies to the next one, or 'simulated'.
+// other's memory, with pools opened to the other device, and with peer access for plain allocations. In this order,
+// since access cannot be taken away. Run: node dist/bench/peers.js [--device D] [--smoke] [--save DIR] D is a GPU,
+// which copies to the next one, or 'simulated'.
 
 import { formatBytes, GiB, KiB, MiB } from '../src/base/bytes.js'
 import type { Device } from '../src/device/device.js'

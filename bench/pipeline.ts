@@ -1,7 +1,7 @@
-// Memory that goes from stream to stream: a ring of stages, each on a stream of its own, in which a stage waits for the one
-// before, takes buffers, and gives back those that the one before took. So every block that is reused was freed on another
-// stream, whose work is known to come before. Beside it the driver's own pool in the same ring.
-// Run: node dist/bench/pipeline.js [--device D] [--smoke] [--save DIR]
+// Memory that goes from stream to stream: a ring of stages, each on its own stream. A stage waits for its
+// predecessor, allocates buffers, and frees the predecessor's. So every reused block was freed on a different stream,
+// with work that is known to come before. The driver's own pool runs in the same ring for comparison. Run: node
+// dist/bench/pipeline.js [--device D] [--smoke] [--save DIR]
 
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Device } from '../src/device/device.js'
@@ -26,7 +26,7 @@ const SIZES = Array.from({ length: 32 }, (_, index) => 4 * KiB * Math.ceil(2 ** 
 const BUFFERS = 64
 const core = new Core()
 
-/** What a stage takes and gives back, whatever a buffer is. */
+/** The allocation and the free of a stage, for any type of buffer. */
 interface Subject<B> {
   readonly name: string
   /** fills `buffers` */
@@ -114,7 +114,9 @@ function driverSubject(driver: Driver): Subject<number> {
   }
 }
 
-/** Calls of the driver that the pool makes for 64 frees, the ring's own taken off: counted on the simulated device. */
+/**
+ * Calls of the driver that the pool makes for 64 frees, the ring's own taken off: counted on the simulated device.
+ */
 async function callsPer64Frees(options: PoolOptions, width: number): Promise<number> {
   const driver = new SimulatedDriver()
   using simulated = openDevice(driver)
@@ -132,7 +134,9 @@ async function callsPer64Frees(options: PoolOptions, width: number): Promise<num
   return (calls * 64) / (STEPS * BUFFERS)
 }
 
-/** Nanoseconds of one of `rounds` calls of `work`, the clock's own included; `rest` is run after each, and not timed. */
+/**
+ * Nanoseconds of one of `rounds` calls of `work`, the clock's own included; `rest` is run after each, and not timed.
+ */
 function timed(rounds: number, work: (round: number) => void, rest?: () => void): number {
   let ms = 0
   for (let round = 1; round <= rounds; round++) {
@@ -145,9 +149,9 @@ function timed(rounds: number, work: (round: number) => void, rest?: () => void)
 }
 
 /**
- * An allocation that makes its stream wait for another one's block, beside the driver's calls that this takes, alone and timed
- * in the same way: whether the stream is captured, a record and a wait. The pool does not ask how far the streams have come, so that
- * it does not learn that the block is idle long since.
+ * An allocation that makes its stream wait for a different stream's block. For comparison the driver's calls for it,
+ * alone and timed in the same way: a query for a capture, a record and a wait. The pool does not ask for the streams'
+ * progress, so it does not learn that the block has long been idle.
  */
 function insertedWait(opened: Device) {
   const { driver } = opened

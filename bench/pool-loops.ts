@@ -1,5 +1,5 @@
-// The loops that the benches of pools time, in a module of their own so that each subject can have its own copy. The clock is
-// read outside of them: Node's own code for it would use up a third of what the compiler puts into one function.
+// The loops that the benches of pools time, in their own module so that each subject can have its own copy. The clock
+// is read outside the loops: Node's code for it would use up a third of V8's inlining budget for one function.
 
 import { assert } from '../src/base/assert.js'
 import type { ArenaPool, DeviceBuffer } from '../src/index.js'
@@ -7,23 +7,23 @@ import type { Stream } from '../src/order/stream.js'
 import type { Pool } from '../src/pool/pool.js'
 
 /**
- * Buffers stay referenced for a while, so that none is optimised away: by lists of so many. Each is filled several times, so that it
- * takes hardly any new memory, and then there is another one: into an old list the engine writes a new object for 5 ns more,
- * whatever it is (its write barrier).
+ * The length of lists that keep buffers referenced, so that no buffer is optimised away. Each list is filled several
+ * times, so that it takes hardly any new memory, and then replaced: a store of a new object into an old list costs 5
+ * ns more, for V8's write barrier.
  */
 const KEPT = 64
-/** The number of calls or pairs that are asked for is a multiple of this. */
+/** Counts of calls or pairs are multiples of this. */
 export const PER_LIST = 16 * KEPT
-/** Copied, so that the engine knows from the start that a list holds objects. */
+/** The template of all lists, so that V8 knows from the start that they hold objects. */
 const EMPTY_LIST = new Array<unknown>(KEPT).fill(null)
 export let kept: unknown[] = []
 
-/** A pool of device or of host memory. */
+/** A pool of device memory or host memory. */
 interface Source {
   allocate(bytes: number, stream: Stream | undefined): { free(): void }
 }
 
-/** The loops, compiled for one subject alone: a call in a program mostly sees one kind of pool, as in the loops of other allocators. */
+/** The loops, compiled for one subject alone, since a call in a program usually sees one kind of pool. */
 export async function loopsFor(subject: string): Promise<typeof import('./pool-loops.js')> {
   return await import(`./pool-loops.js?for=${encodeURIComponent(subject)}`)
 }
@@ -54,7 +54,7 @@ function runPairs(pool: Source, stream: Stream | undefined, bytes: number, pairs
   }
 }
 
-/** Nanoseconds of an allocation with `live` buffers held, no block being the one that was freed last, and its free. */
+/** Nanoseconds of an allocation and its free with `live` buffers held; the block is never the last one freed. */
 export function roundsNs(pool: Pool, stream: Stream, bytes: number, pairs: number, live: number): number {
   const rounds = Math.ceil(pairs / live)
   const start = performance.now()
@@ -71,7 +71,7 @@ function runRounds(pool: Pool, stream: Stream, bytes: number, rounds: number, li
   }
 }
 
-/** Nanoseconds of an allocation from an arena that is reset after every so many of them, which counts as part of them. */
+/** Nanoseconds of an allocation from an arena, with its share of a reset after every `between` allocations. */
 export function arenaNs(arena: ArenaPool, stream: Stream, bytes: number, calls: number, between: number): number {
   checkCount(calls)
   checkCount(between)
@@ -99,7 +99,9 @@ class Handle {
   ) {}
 }
 
-/** Nanoseconds of making an object as large as a buffer, and keeping it: what no allocator that returns one can be below. */
+/**
+ * Nanoseconds to create and keep an object as large as a buffer: the lower bound of any allocator that returns one.
+ */
 export function objectNs(allocation: object, objects: number): number {
   checkCount(objects)
   const start = performance.now()
@@ -135,7 +137,7 @@ function runMix(pool: Pool, stream: Stream, sizes: Float64Array, victims: Int32A
   }
 }
 
-/** Takes a buffer of each size in turn, as many as `buffers` has room for. */
+/** Fills `buffers`, with each size in turn. */
 export function takeAll(pool: Pool, stream: Stream, sizes: readonly number[], buffers: DeviceBuffer[]): void {
   for (let index = 0; index < buffers.length; index++)
     buffers[index] = pool.allocate(sizes[index % sizes.length], stream)

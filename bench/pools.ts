@@ -1,6 +1,7 @@
 // Host time of the pools that are simpler than the caching one, through the public API with everything on, beside the
-// driver's own calls in the same process. The first row is a control: what the engine takes to make an object as large as a
-// buffer and the loop to keep it, below which no pool can be. Run: node dist/bench/pools.js [--device D] [--smoke] [--save DIR]
+// driver's own calls in the same process. The first row is a control: V8's time to create an object as large as a
+// buffer, and the loop's to keep it, a lower bound for every pool. Run: node dist/bench/pools.js [--device D]
+// [--smoke] [--save DIR]
 
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Device } from '../src/device/device.js'
@@ -19,7 +20,10 @@ const HELD = 1024 // allocations between two resets of an arena, and blocks that
 const BLOCKS = 2048
 const SLOW_BATCHES = Math.min(5, BATCHES) // of the driver's slow calls
 const SHORT_RUNS = 300
-/** Objects of one batch fill the engine's nursery of 16 MiB, so that each batch has its share of collections, and the median too. */
+/**
+ * Objects of one batch fill V8's nursery of 16 MiB, so that each batch and the median have their share of
+ * collections.
+ */
 const CALLS = 400 * HELD
 
 interface Row {
@@ -104,10 +108,12 @@ device.driver.cuMemPoolSetAttribute(defaultPool, POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_
 const rows = await rowsFor(device, 4 * KiB)
 const core = new Core()
 const batches = rows.map((): Batch<number>[] => [])
-// What lives through collections makes the young generation grow, for whatever follows: so who holds buffers comes later, and what
-// the simulated driver leaves to collect last.
+// Objects that survive collections make the young generation grow, and slow down later subjects. So subjects that
+// hold buffers
+// come later, and the simulated driver's garbage comes last.
 for (const present of ['ours', 'ours, held', 'driver']) {
-  // Short runs, so that the compiler has seen each loop end before it optimises it: else each run would end in a bailout.
+  // Short runs, so that the compiler has seen each loop end before it optimises it: else each run would end in a
+  // bailout.
   const toWarmUp = rows.filter(({ group }) => group === present && group !== 'driver')
   for (const { run } of toWarmUp) for (let short = 0; short < SHORT_RUNS; short++) run(HELD)
   for (let batch = 0; batch <= BATCHES; batch++) {

@@ -1,8 +1,8 @@
-// One pool in many threads: host time of a free and an allocation in 1 to N worker threads at once, each on a stream of its
-// own, 512 B to 1 MiB log-uniform with 64 live each; and of buffers that one thread allocates and another one frees. Beside
-// the driver's own pool from the same threads, and two loops that share nothing, which show what the cores themselves lose: the
-// arithmetic of such a step over tables of the thread's own, and the same steps on a pool that no other thread uses.
-// Run: node dist/bench/threads.js [--device D] [--workers N] [--young MiB] [--smoke] [--save DIR]; `young` is the size of each
+// One pool in many threads: host time of a free and an allocation in 1 to N worker threads at once, each on its own
+// stream, 512 B to 1 MiB log-uniform with 64 live each; and of buffers that one thread allocates and a second thread
+// frees. The driver's own pool runs from the same threads. Two loops that share nothing show the loss of the cores
+// themselves: the arithmetic of such a step over private tables, and the same steps on a private pool. Run: node
+// dist/bench/threads.js [--device D] [--workers N] [--young MiB] [--smoke] [--save DIR]; `young` is the size of each
 // thread's young generation
 
 import { once } from 'node:events'
@@ -23,33 +23,40 @@ const LIVE = 64
 const LEAST_BYTES = 512
 const MOST_BYTES = 1024 * KiB
 const STEPS = 8192
-/** Handles on their way from a thread to another one: a ring, read and written some at a time; in front of it the counters. */
+/**
+ * A ring of handles on their way between two threads, read and written in batches; the counters lie in front of it.
+ */
 const RING = 1024
 const BATCH = 64
 const [SENT, RECEIVED, FIRST] = [0, 32, 64]
-/** In the place of how many were sent: that is over. */
+/** The value of the counter of sent handles that says: no more come. */
 const ENDED = -1
-/** Beside each counter: whether the other thread sleeps until it grows. */
+/** The word beside each counter: whether the other thread sleeps until the counter grows. */
 const ASLEEP = 16
-/** Looks before a thread sleeps: some tens of microseconds. */
+/** Polls before a thread sleeps, some tens of microseconds. */
 const SPINS = 3000
 const PATIENCE_MS = 1
-/** Handles that are not measured. */
+/** Warm-up handles, not measured. */
 const WARM = 64 * RING
 const RING_WORDS = FIRST + RING * 2
-/** The row of one worker is the median of so many, one after another, since cores are not alike and it is what others are compared with. */
+/**
+ * Runs of the row of one worker, which is their median: cores differ, and the other rows are compared with this one.
+ */
 const SINGLE_RUNS = 5
-/** What each thread's young generation may take, in MiB: three times one of its halves, each of which is reused while it is in some near cache. */
+/**
+ * The limit of each thread's young generation in MiB: three times one of its halves, so that a half stays in a near
+ * cache.
+ */
 const DEFAULT_YOUNG = '12'
-/** Of the tables of the arithmetic: as many as the mix has blocks, about. */
+/** Records in the tables of the arithmetic, about as many as the mix has blocks. */
 const RECORDS = 4096
 const PLACES = 16
 
-/** One after another; the controls are beside the mix, since a core is at times slower than it was a second before. */
+/** The phases in order. The controls are next to the mix, since a core's speed changes within a second. */
 const phases = ['pair', 'arithmetic', 'mix', 'arithmetic again', 'own pool', 'driver'] as const
 type Phase = (typeof phases)[number]
 
-/** What the columns mean, for whoever reads the result. */
+/** The meaning of the columns, for readers of the result. */
 const COLUMNS = {
   workers: 'threads at once; every column of one thread is the median of `singleRuns` runs',
   'pair ns': 'of an allocation of 4 KiB and its free, mean of all threads',
@@ -78,18 +85,18 @@ interface Task {
   readonly workers: number
   /** how long each phase lasts */
   readonly milliseconds: number
-  /** threads that have come to each barrier */
+  /** threads that have reached each barrier */
   readonly barriers: Int32Array
-  /** for each pair: how many handles were sent and received, then their records and tags */
+  /** for each pair: the numbers of handles sent and received, then their records and tags */
   readonly rings: Int32Array
 }
 
-/** What one thread measured. */
+/** The figures of one thread. */
 interface Times {
   /** by phase: median nanoseconds of a step */
   readonly ns: Readonly<Record<Phase, number>>
   readonly misses: number
-  /** buffers handed from one thread to the other, a second */
+  /** buffers handed over between two threads each second */
   readonly handed: number
 }
 
@@ -127,7 +134,7 @@ class Runner {
     return { ns, misses, handed }
   }
 
-  /** Waits until all threads are here, so that a phase is everybody's. */
+  /** Waits for all threads, so that they run each phase together. */
   private arrive(): void {
     const { barriers, workers } = this.task
     const index = this.barrier++
@@ -221,7 +228,9 @@ class Runner {
     }
   }
 
-  /** What the mix does to records and stacks of cached blocks, over tables of this thread alone: loads, stores, and branches that nobody foresees. */
+  /**
+   * The mix's loads, stores and unpredictable branches on records and stacks of cached blocks, over private tables.
+   */
   private arithmetic(steps: number): void {
     const { sizes, victims, tables } = this
     const { words, stacks, tops, spare, live } = tables
@@ -249,7 +258,7 @@ class Runner {
     tables.spares = spares
   }
 
-  /** Even threads allocate, odd ones free; returns how many buffers a second a pair hands over. */
+  /** Even threads allocate, odd threads free. Returns the buffers that a pair hands over each second. */
   private hand(): number {
     const { index, rings, milliseconds } = this.task
     const pair = rings.subarray((index >> 1) * RING_WORDS, ((index >> 1) + 1) * RING_WORDS)
@@ -266,7 +275,7 @@ class Runner {
     let start = 0
     const begin = performance.now()
     for (let now = begin; start === 0 || now < start + milliseconds; now = performance.now()) {
-      // Until then the ring is filled, and everything compiled, which takes long where threads that wait for each other need all cores.
+      // Until then the ring fills, and all code is compiled, which takes long when waiting threads occupy all cores.
       if (start === 0 && sent >= WARM && now >= begin + milliseconds / 2) {
         start = now
         measured = sent
@@ -307,7 +316,10 @@ class Runner {
   }
 }
 
-/** Returns a counter of the other thread's when it is as it should be. Who only looks keeps others from the core, that thread perhaps. */
+/**
+ * Returns the other thread's counter once it is as expected. Polls first, then sleeps, since that thread may need
+ * this core.
+ */
 function awaitThat(pair: Int32Array, counter: number, isSo: (value: number) => boolean): number {
   for (let looks = 0; ; looks++) {
     const value = Atomics.load(pair, counter)
@@ -319,7 +331,7 @@ function awaitThat(pair: Int32Array, counter: number, isSo: (value: number) => b
   }
 }
 
-/** Sets a counter of this thread's. */
+/** Sets this thread's counter. */
 function tell(pair: Int32Array, counter: number, value: number): void {
   Atomics.store(pair, counter, value)
   if (Atomics.load(pair, counter + ASLEEP) === 1) Atomics.notify(pair, counter)
@@ -329,7 +341,7 @@ function freeAll(live: readonly DeviceBuffer[]): void {
   for (const buffer of live) buffer.free()
 }
 
-/** Records of 64 bytes, those of each class that are at hand, and those that are free; the first ones are live. */
+/** Records of 64 bytes: cached records of each class, and free records; the first records are live. */
 function newTables() {
   return {
     words: new Int32Array(RECORDS << 4).fill(1),
@@ -377,7 +389,7 @@ async function main(): Promise<void> {
   })
 }
 
-/** What so many workers at once measured, by column. */
+/** The figures of some number of workers at once, by column. */
 type Row = Partial<Record<keyof typeof COLUMNS, number>>
 
 async function measure(device: Device, workers: number, milliseconds: number, young: number): Promise<Row> {
@@ -423,13 +435,13 @@ async function measure(device: Device, workers: number, milliseconds: number, yo
   }
 }
 
-/** By column the median of what the same number of workers measured. */
+/** By column, the median over runs with the same number of workers. */
 function medianOf(rows: readonly Row[]): Row {
   const columns = Object.keys(rows[0]) as (keyof Row)[]
   return Object.fromEntries(columns.map(column => [column, median(rows.map(row => row[column]!))]))
 }
 
-/** A row with what the mix became slower by than in the row of one worker, and how much of that the controls do not show. */
+/** A row with the slowdown of the mix against one worker, and the part of it that the controls do not show. */
 function compared(row: Row, one: Row = row): Row {
   const slower = (column: keyof Row) => row[column]! / one[column]!
   const compared: Row = {

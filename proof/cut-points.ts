@@ -44,7 +44,10 @@ export class CutPoints {
     private readonly cut: (typeof CUTS)[number],
   ) {
     for (const { prototype } of [SimulatedDriver, ServedDriver]) {
-      for (const name of methodsOf(prototype)) this.leaveOut(prototype, name)
+      // The calls of a simulated driver are spread over its base classes.
+      for (let part: object = prototype; part !== Object.prototype; part = Object.getPrototypeOf(part)) {
+        for (const name of methodsOf(part)) this.leaveOut(part, name)
+      }
     }
     for (const prototype of [...classes.map(one => one.prototype), ...BUILT_IN]) {
       for (const name of methodsOf(prototype)) this.watch(prototype, name)

@@ -32,7 +32,7 @@ export interface Machine<Point> {
   waited(stream: Stream, event: Event): void
   told(of: Event | Stream | Device): void
   closed(stream: Stream): void
-  /** A request is about to be made, of exactly `units`; 0 if it is not counted. */
+  /** A request is about to be made, of exactly `units`, or 0 for an uncounted request. */
   requested(pool: CachingPool, units: number, stream: Stream): void
   /** The result of that request. */
   granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): void

@@ -38,7 +38,7 @@ export class ObservedDriver extends SimulatedDriver {
     return pointOf(this.queueOf(stream))
   }
 
-  /** The objects made and not given back, as text; empty if there are none. */
+  /** The objects made and not given back, as text, which is empty if everything was given back. */
   get leaks(): string {
     return [...this.made].flatMap(([kind, count]) => (count === 0 ? [] : [`${count} ${kind}`])).join(', ')
   }

@@ -1,6 +1,6 @@
-// No call of the library breaks a capture: each is made beside one, and either does its work or is refused with nothing
-// changed. The table runs over kinds of pools, over histories of a buffer, and over captures: of two kinds of stream by the
-// library, and by another one, of which the library knows nothing, in this thread and in another.
+// No call of the library breaks a capture: each call is made beside a capture, and either succeeds, or is refused and
+// changes nothing. The table covers kinds of pools, histories of a buffer, and captures: by the library on two kinds
+// of stream, and by foreign code that the library does not see, in this thread and in a second one.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -23,7 +23,7 @@ const PTX = `
 .address_size 64
 .visible .entry some_kernel(.param .u64 ptr) { ret; }`
 
-/** A device with a stream that is captured later, and others: two of its own, a closed one, one of another device. */
+/** A device with a stream to capture, and more streams: two of its own, a closed one, one of a second device. */
 interface World {
   readonly device: Device
   readonly captured: Stream
@@ -31,7 +31,7 @@ interface World {
   readonly closed: Stream
   readonly peer: Stream
   readonly event: Event
-  /** begins a capture, and ends it, which throws where a call has broken it */
+  /** begins a capture, and ends it; the end throws if a call has broken the capture */
   readonly capture: { begin(): void; end(): void }
 }
 
@@ -61,7 +61,7 @@ const KINDS: Record<string, (world: World) => SomePool> = {
     withFallback(device.createPool({ maxPoolBytes: 2 * MiB }), device.createPool()),
 }
 
-/** What was done with a buffer before the capture begins; each stream named comes after the allocation. */
+/** Histories of a buffer before the capture; each stream in them comes after the allocation. */
 const HISTORIES: Record<string, (pool: SomePool, world: World) => DeviceBuffer> = {
   'of the default stream': pool => pool.allocate(1000),
   'of another stream': (pool, { other }) => pool.allocate(1000, other),
@@ -82,7 +82,7 @@ const HISTORIES: Record<string, (pool: SomePool, world: World) => DeviceBuffer> 
     announced(pool.allocate(1000, other), peer),
 }
 
-/** What is called beside the capture, with another buffer for copies; a promise is waited for when the capture has ended. */
+/** Calls beside the capture, with a second buffer for copies; a promise is awaited after the end of the capture. */
 const CALLS: Record<string, (pool: SomePool, buffer: DeviceBuffer, world: World, target: DeviceBuffer) => unknown> = {
   free: (_, buffer) => buffer.free(),
   'free on another stream': (_, buffer, { other }) => buffer.free(other),
@@ -177,7 +177,7 @@ const ALONE: Record<string, (world: World) => unknown> = {
 
 type Capturable = Pick<World, 'captured' | 'capture'>
 
-/** What is captured, by whom: the stream of the world that is to be captured, where the library knows of it. */
+/** The kinds of captures, each with the captured stream if the library knows of it. */
 const CAPTURES: Record<string, (device: Device, driver: SimulatedDriver) => Capturable> = {
   'a stream of the library': device => announcedCapture(device.createStream()),
   'a stream that is ordered with the default stream': (device, driver) => {
@@ -186,7 +186,7 @@ const CAPTURES: Record<string, (device: Device, driver: SimulatedDriver) => Capt
   },
 }
 
-/** Captures in global mode that the library is not told of. */
+/** Captures in global mode that the library does not know of. */
 const UNANNOUNCED: typeof CAPTURES = {
   'another library in this thread': (device, driver) => foreignCapture(device, driver, call => call()),
   'another thread': (device, driver) => {
@@ -198,7 +198,9 @@ const UNANNOUNCED: typeof CAPTURES = {
   },
 }
 
-/** They wait for all work of the device or work on the default stream, and are for when nothing is captured. */
+/**
+ * Calls that wait for all work of the device, or work on the default stream; they are allowed only without a capture.
+ */
 const WAITING_FOR_ALL = new Set([
   'close',
   'readSync',
@@ -238,7 +240,7 @@ function usedAndFreed(buffer: HostBuffer, stream?: Stream): void {
   buffer.free(stream)
 }
 
-/** All streams have waited for all others, so that each comes after what is allocated then. */
+/** Makes all streams wait for each other, so that each comes after all allocations so far. */
 function makeWorld(capturable: (device: Device, driver: SimulatedDriver) => Capturable): World {
   const driver = new SimulatedDriver({ devices: 2, progress: 'eager', capacityBytes: 128 * MiB })
   const [device, second] = openDevices(driver)
@@ -259,14 +261,14 @@ function orderAll(world: World): void {
   }
 }
 
-/** Runs `call` beside the world's capture, and asserts that this ends well. */
+/** Runs `call` beside the capture, and asserts that the capture ends well. */
 async function beside(world: World, call: (world: World) => unknown): Promise<Error | null> {
   world.capture.begin()
   let refusal: Error | null = null
   let pending: Promise<unknown> = Promise.resolve()
   try {
     pending = Promise.resolve(call(world))
-    pending.catch(() => {}) // a refusal is looked at below
+    pending.catch(() => {}) // a refusal is examined below
   } catch (error) {
     assert.ok(error instanceof Error)
     refusal = error
@@ -322,7 +324,7 @@ for (const [capture, capturable] of [
   })
 }
 
-/** The buffer of a history; null where a pool does not lend its memory to another device. */
+/** The buffer of a history; null if the pool does not lend its memory to a second device. */
 function historyOf(
   pool: SomePool,
   world: World,

@@ -1,5 +1,5 @@
-// Memory for kernels on a real GPU, from the host's side: what it sees while kernels run, growth, several streams, and the
-// examples. What the kernels themselves do is in cuda/device-heap.gpu.test.ts. Without a GPU it fails.
+// Memory for kernels on a real GPU, from the host's side: its view while kernels run, growth, several streams, and
+// the examples. The kernels' side is in cuda/device-heap.gpu.test.ts. Without a GPU it fails.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

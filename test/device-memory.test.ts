@@ -1,5 +1,5 @@
-// Memory for kernels on the simulated device: what the host sees of it, what it refuses, and that the tables stay whole.
-// One file, since both kinds share their kernels and most of what they refuse.
+// Memory for kernels on the simulated device: the host's view, refusals, and the integrity of the tables. One file,
+// since both kinds share their kernels and most refusals.
 
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, describe, it } from 'node:test'
@@ -186,7 +186,7 @@ describe('a device heap', () => {
     heap.check()
   })
 
-  it('counts and ignores what cannot be freed, and what there is no room for', () => {
+  it('counts and ignores wrong frees, and requests without room', () => {
     const { allocate, free } = kernels()
     const heap = device.createDeviceHeap(device.createPool().allocate(1 * MiB))
     const [block, other] = allocate(heap, 64, 2)
@@ -412,7 +412,7 @@ describe('memory for kernels', () => {
     module.close()
   })
 
-  it('is not used again before what reads its counters is done', async () => {
+  it('is not used again before the reads of its counters are done', async () => {
     const pool = device.createPool()
     const stream = device.createStream()
     const region = pool.allocate(4 * MiB, stream)

@@ -52,7 +52,7 @@ describe('a device in several threads', () => {
     assert.equal(driver.calls.get('cuStreamCreate'), driver.calls.get('cuStreamDestroy'))
   })
 
-  it('is one object in a thread, and what is no device of this process is refused', () => {
+  it('is one object in a thread, and anything but a device of this process is refused', () => {
     const device = open()
     const shared = structuredClone(device.share())
     assert.equal(attachDevice(shared), device)

@@ -1,4 +1,4 @@
-// A thread that attaches a device of another one, for device-threads.fixture.ts, and does there what it is told.
+// A thread that attaches the main thread's device and does one task there, for device-threads.fixture.ts.
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { Random } from '../src/base/random.js'
@@ -13,7 +13,7 @@ export const tasks = {
     for (let count = 0; count < times; count++) clocks.tick(slot)
   },
 
-  /** Opens `count` streams, and for ever replaces them, marks those of others and waits for them. */
+  /** Opens `count` streams, and for ever replaces them, and marks and awaits other threads' streams. */
   churn(device: Device, count: number, seed: number): void {
     const random = new Random(seed)
     const { clocks } = device
@@ -33,7 +33,7 @@ export const tasks = {
     }
   },
 
-  /** Uses a stream and an event of another thread; returns a stream of its own that waits for both. */
+  /** Uses a stream and an event of the main thread; returns its own stream, which waits for both. */
   use(device: Device, shared: SharedStream, event: SharedEvent): { waiting: SharedStream; isSame: boolean } {
     const stream = device.adoptStream(shared)
     const own = device.createStream()

@@ -1,4 +1,4 @@
-// What the documents say is tried: paths exist, programs run, command lines are understood, tables name what the code has.
+// Tries the documents: paths exist, programs run, command lines are valid, and tables match the code.
 // Programs run on the simulated device, also on a host with a GPU.
 
 import assert from 'node:assert/strict'
@@ -31,7 +31,7 @@ const DOCUMENTS = [
 ]
 const ENV = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated', CUDA_VISIBLE_DEVICES: '-1' }
 
-/** What follows each ```language line of a document. */
+/** The code blocks of a language in a document. */
 function blocks(document: string, language: string): string[] {
   return [...document.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, 'gms'))].map(match => match[1])
 }
@@ -44,7 +44,7 @@ function node(...args: string[]): string {
 }
 
 describe('paths', () => {
-  /** In backticks or a link, with a folder in it or the ending of a file. */
+  /** Paths in backticks or links, with a folder or a file's ending. */
   const candidates = (text: string) =>
     [...text.matchAll(/`([^`\s]+)`|\]\(([^)\s]+)\)/g)]
       .map(match => match[1] ?? match[2].replace(/#.*$/, ''))
@@ -74,7 +74,7 @@ describe('programs', () => {
   // Inside the package, so that 'cuda-mempool' is this build; the build is ignored, and so is this.
   const folder = mkdtempSync(join(ROOT, 'dist', 'documents-'))
   after(() => rmSync(folder, { recursive: true }))
-  /** Programs of the documents, with what each prints; fragments import nothing and do not run. */
+  /** Programs of the documents with their expected output; fragments import nothing and do not run. */
   const typescript = DOCUMENTS.flatMap(document =>
     blocks(read(document), 'ts')
       .filter(program => program.includes("from 'cuda-mempool'"))

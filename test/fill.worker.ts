@@ -1,5 +1,5 @@
-// A thread of shared-pool.gpu.test.ts: fills buffers of a shared pool with bytes of its own and looks later whether they are
-// still there, on a stream of its own, until it is told to stop or terminated.
+// A thread of shared-pool.gpu.test.ts: on its own stream it fills buffers of a shared pool with its own bytes, and
+// verifies them later, until it is stopped or terminated.
 
 import assert from 'node:assert/strict'
 import { parentPort, workerData } from 'node:worker_threads'
@@ -40,7 +40,7 @@ function run({ pool: descriptor, index, progress }: FillTask): void {
     }
     Atomics.add(progress, 1, 1)
   }
-  // What is left goes to the main thread.
+  // The remaining buffers go to the main thread.
   parentPort!.postMessage(held.map(({ buffer, value }) => ({ value, transferred: buffer.transfer() })))
   pool.close()
   device.close()

@@ -1,6 +1,6 @@
-// The folders are the architecture: each file imports, types included, only from its own layer or from lower ones. A layer is a
-// folder with what lies below it that is no layer of its own; files beside the folders are layers of their own. The sources
-// are read, not the build, since types leave no trace there.
+// The folders are the architecture: each file imports, types included, only from its own layer or from lower ones. A
+// layer is a folder with its subfolders, unless these are layers themselves; each file beside the folders is a layer,
+// too. The test reads the sources, since imports of types leave no trace in the build.
 
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
@@ -11,7 +11,10 @@ import { fileURLToPath } from 'node:url'
 const PROJECT = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const SOURCES = join(PROJECT, 'src')
 
-/** From the lowest to the highest; layers of one row do not know each other. `src/README.md` lists them in this order. */
+/**
+ * From the lowest to the highest; layers of one row do not import each other. `src/README.md` lists them in this
+ * order.
+ */
 const ROWS: readonly (readonly string[])[] = [
   ['base'],
   ['libraries'],
@@ -36,7 +39,10 @@ const LAYERS = new Set(ROWS.flat())
 const MOST_FILES = 20
 const VAGUE_NAMES = ['utils', 'util', 'helpers', 'helper', 'common', 'misc', 'types']
 
-/** The two drivers behind the contract of `driver/`: who knows them, beside `driver/` itself, opens a device or says which kind it is. */
+/**
+ * The two drivers behind the contract of `driver/`. Outside `driver/`, only code that opens a device or tells its
+ * kind may import them.
+ */
 const DRIVERS = /^driver\/(native|simulated)\//
 const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
   'device/open.ts': 'opens devices',

@@ -1,6 +1,6 @@
 import { CudaError, DeviceLostError } from '../src/base/errors.js'
 
-/** What a call throws: null for nothing, for a lost device the fault that it names. */
+/** The error of a call, or null; for a lost device, the fault that its error names. */
 export async function outcome(call: () => unknown): Promise<unknown> {
   try {
     await call()

@@ -1,5 +1,5 @@
-// What a user gets: the packed package, unpacked where no source and no development dependency is, with the command line
-// and the imports run from there. Its dependencies are linked from this checkout, so that no network is needed.
+// The package as a user gets it: packed, and unpacked away from all sources and development dependencies. Its command
+// line and its imports run from there. Its dependencies are linked from this checkout, so that no network is needed.
 
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'

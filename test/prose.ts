@@ -1,5 +1,6 @@
-// Counts phrases that make a reader read a sentence twice: fronted relative clauses, pronouns for concepts, double negation, and
-// paraphrase where a term exists. Calibrated on sentences of this repository and their plain rewrites (`prose.test.ts`).
+// Counts phrases that make a reader read a sentence twice: fronted relative clauses, pronouns for concepts, double
+// negation, and paraphrase where a term exists. Calibrated on sentences of this repository and their plain rewrites
+// (`prose.test.ts`).
 //   usage: node dist/test/prose.js [FILE ...]   prints each hit with its line, then hits for each hundred words
 
 import { execFileSync } from 'node:child_process'
@@ -82,7 +83,10 @@ export function wordsIn(text: string): number {
   return text.match(/[a-z][\w'’-]*/gi)?.length ?? 0
 }
 
-/** Files whose prose is counted: all that are written here, but decisions that stand as they were taken, and recorded results. */
+/**
+ * Files whose prose is counted: all that are written here, but decisions that stand as they were taken, and recorded
+ * results.
+ */
 export function proseFiles(): string[] {
   return execFileSync('git', ['ls-files', '*.ts', '*.md', '*.cu', '*.cuh'], { encoding: 'utf8' })
     .trim()

@@ -46,7 +46,7 @@ const files = readdirSync(dist, { recursive: true, encoding: 'utf8' })
   .filter(path => tags.includes(/\.(gpu|fuzz|storm)\.test\.js$/.exec(path)?.[1] ?? 'unit'))
   .map(path => relative('.', join(dist, path)))
 const flags = tags.includes('gpu')
-  ? ['--test-concurrency=1'] // several of them measure the memory that the one GPU has left
+  ? ['--test-concurrency=1'] // several tests measure the free memory of the GPU
   : [
       `--test-concurrency=${availableParallelism()}`, // the default leaves a core out
       // Node 20 may wait for ever at a process's end, when its background compiler waits for a garbage collection.

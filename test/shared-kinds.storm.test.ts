@@ -26,8 +26,8 @@ const words = (length: number) => new Int32Array(new SharedArrayBuffer(length * 
 const open = (): Device => openDevice(new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' }))
 
 /**
- * Starts threads and terminates them, one after another, each after some steps of all; in the end, all. `bury` is called with
- * the pool's number of each that is dead.
+ * Starts threads and terminates them, one after another, each after some steps of all; in the end, all. `bury` is
+ * called with the pool's number of each that is dead.
  */
 async function rage(kindStorm: KindStorm, pool: { stats(): PoolStats }, bury: (thread: number) => void): Promise<void> {
   const { progress } = kindStorm

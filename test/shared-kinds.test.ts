@@ -80,7 +80,8 @@ describe('pools of other kinds in several threads', () => {
   it('an arena outlives the thread that made it, and is given back by the last one', async () => {
     const { driver, device, arena } = open()
     const used = driver.usedBytes()
-    // A front that stands for the last thread, beside the one of a thread that ended: this one, as the registry is told.
+    // Two fronts in this thread: one for the thread that made the arena, which the registry counts as ended, and one
+    // for the last thread.
     const shared = structuredClone(arena.share())
     assert.equal(attachPool(shared), arena)
     device['sharedPools'].clear()

@@ -40,12 +40,12 @@ function fillEach(
   return sent
 }
 
-/** Wraps a pool in this thread; what is known of its buffers. */
+/** Wraps a pool in this thread, and returns facts about its buffers. */
 function wrap(shared: SharedPoolDescriptor | SharedBlockDescriptor | SharedArenaDescriptor) {
   const pool = attachPool(shared as SharedPoolDescriptor)
   const counted = statistics(tagged(limited(pool, 8 * KiB)))
   const buffer = counted.allocate(5 * KiB)
-  const beside = pool.allocate(5 * KiB) // that the limit does not count
+  const beside = pool.allocate(5 * KiB) // not counted by the limit
   beside.free()
   const facts = {
     isOurs: buffer.pool === counted && buffer.allocation.pool === pool && beside.pool === pool,
@@ -58,18 +58,18 @@ function wrap(shared: SharedPoolDescriptor | SharedBlockDescriptor | SharedArena
 
 export const tasks = { fillEach, wrap }
 
-/** What the threads of a storm share. */
+/** The memory that the threads of a storm share. */
 export interface KindStorm {
   readonly pool: SharedBlockDescriptor | SharedArenaDescriptor | SharedHostDescriptor
-  /** of blocks: by number of the block, the thread that has it; of an arena: by unit, the latest epoch in which some thread had it */
+  /** for blocks: the owner of each block; for an arena: by unit, the latest epoch in which a thread had it */
   readonly map: Int32Array
-  /** of blocks: the lowest address, from which on they are counted */
+  /** for blocks: the lowest address, at which their numbers start */
   readonly base: number
   /** 0: steps taken by all; 1: resets */
   readonly progress: Int32Array
 }
 
-/** Takes and frees blocks for ever. A block that two threads have is an error. */
+/** Takes and frees blocks for ever. It is an error if two threads have a block. */
 function stormBlocks({ pool: shared, map, base, progress }: KindStorm, seed: number): void {
   const random = new Random(seed)
   const pool = attachPool(shared as SharedBlockDescriptor)
@@ -98,7 +98,10 @@ function stormBlocks({ pool: shared, map, base, progress }: KindStorm, seed: num
   }
 }
 
-/** Takes memory of an arena for ever, and resets it every now and then. A unit that two had in one epoch is an error. */
+/**
+ * Takes memory of an arena for ever, and resets it now and then. It is an error if two threads had a unit in one
+ * epoch.
+ */
 function stormArena({ pool: shared, map, progress }: KindStorm, seed: number): void {
   const random = new Random(seed)
   const pool = attachPool(shared as SharedArenaDescriptor)
@@ -130,7 +133,10 @@ function stormArena({ pool: shared, map, progress }: KindStorm, seed: number): v
   }
 }
 
-/** Takes, fills, copies and frees pinned memory for ever. Memory that another thread writes meanwhile is an error. */
+/**
+ * Takes, fills, copies and frees pinned memory for ever. It is an error if a second thread writes the memory
+ * meanwhile.
+ */
 function stormHost({ pool: shared, progress }: KindStorm, seed: number): void {
   const random = new Random(seed)
   const pool = attachPool(shared as SharedHostDescriptor)

@@ -1,4 +1,5 @@
-// One pool in several threads: what is refused, on the side that made the mistake; and what becomes of threads that end.
+// One pool in several threads: mistakes are refused in the thread that makes them, and memory of ended threads comes
+// back.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -27,7 +28,7 @@ class PoolThread {
     PoolThread.all.push(this)
   }
 
-  /** A thread that has the pool attached, and the pool's number of it. */
+  /** A thread that has attached the pool, and its number there. */
   static async attach(shared: SharedPoolDescriptor): Promise<{ thread: PoolThread; number: number }> {
     const thread = new PoolThread()
     return { thread, number: await thread.do('attach', shared) }
@@ -57,7 +58,7 @@ const handed = { name: 'PoolError', message: /already freed, or handed to anothe
 const notOnItsWay = { name: 'PoolError', message: /adopt: the buffer is not on its way to another thread/ }
 
 describe('a pool in several threads', () => {
-  it('is refused to who has no descriptor of an open pool of this process and version', async () => {
+  it('is refused without a descriptor of an open pool of this process and version', async () => {
     const { device, pool } = open()
     const shared = pool.share()
     const thread = new PoolThread()
@@ -198,7 +199,7 @@ describe('a pool in several threads', () => {
       thread.do(end).catch(() => {})
       await ended
       const find = () => pool.threads().find(each => each.thread === number)
-      while (find()!.alive) await setImmediate() // the system has not forgotten it yet
+      while (find()!.alive) await setImmediate() // the system still knows the thread
       assert.deepEqual(find(), { thread: number, threadId, alive: false, liveBuffers: 2, liveBytes: 8 * KiB })
       assert.deepEqual(
         pool
@@ -221,7 +222,7 @@ describe('a pool in several threads', () => {
     })
   }
 
-  it('tells a thread for which there is no memory why', async () => {
+  it('gives a refused thread an OutOfMemoryError with the figures', async () => {
     const { pool } = open()
     const { thread } = await PoolThread.attach(pool.share())
     const mine = pool.allocate(24 * MiB)
@@ -288,7 +289,7 @@ describe('a pool in several threads', () => {
     const ticket = driver.holdOperation(handle)
     const produced = await first.do('produce', 4 * KiB, 7)
     const copy = pool.adopt(await second.do('consume', produced))
-    const again = pool.adopt((await first.do('produce', 4 * KiB, 9)).buffer) // as large as what was freed meanwhile
+    const again = pool.adopt((await first.do('produce', 4 * KiB, 9)).buffer) // as large as the buffer freed meanwhile
     const read = copy.read()
     assert.equal(copy.stream.query(), false, 'nothing has run')
     driver.releaseThrough(handle, ticket)
@@ -346,7 +347,7 @@ describe('a pool in several threads', () => {
     await thread.worker.terminate()
     assert.throws(() => lost.allocate(8 * MiB), { name: 'PoolError', message: /the thread that made it has ended/ })
     assert.deepEqual(lost.close(), { lostBuffers: 1, lostBytes: 1 * KiB })
-    pool.allocate(8 * MiB).free() // of another maker, and so of another pool server
+    pool.allocate(8 * MiB).free() // made by a different thread, so with a pool server of its own
     pool.close()
     device.close()
   })

@@ -1,4 +1,4 @@
-// One pool in several threads on a GPU: what each of them writes stays there, also while others are terminated.
+// One pool in several threads on a GPU: each thread's data stays intact while other threads are terminated.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

@@ -1,5 +1,6 @@
-// Threads that take and free each other's buffers of one pool, lend each other streams, are cut short in the middle of calls
-// and are terminated at random moments. A longer run: npm run storm, with STORM_SEED set for another one.
+// Threads that take and free each other's buffers of one pool, and lend each other streams. Their calls are cut
+// short, and they are terminated at random moments. `npm run storm` runs longer, and STORM_SEED chooses a different
+// storm.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -26,7 +27,7 @@ interface Ended {
 
 class StormThread {
   private static readonly all = new Set<Worker>()
-  /** what a thread has thrown, in a list of one or none */
+  /** the error of a thread, in a list of one or none */
   static readonly errors: unknown[] = []
   readonly number: Promise<number>
   private readonly thread: Worker
@@ -49,7 +50,7 @@ class StormThread {
     return { number, threadId }
   }
 
-  /** How many buffers it holds when it was told to stop. */
+  /** The number of buffers that the thread holds when it stops. */
   async held(): Promise<number> {
     const [held] = await once(this.thread, 'message')
     return held
@@ -61,14 +62,14 @@ class StormThread {
 }
 after(() => StormThread.terminateAll())
 
-/** Takes what a dead thread held off the map and gives it back. Returns how many buffers that were. */
+/** Removes a dead thread's buffers from the map and gives them back. Returns their number. */
 async function inherit(pool: SharedPool, storm: Storm, { number, threadId }: Ended): Promise<number> {
-  // The number of a thread that held nothing may be another one's already.
+  // A thread that held nothing may have lost its number to a new thread already.
   for (;;) {
     const known = pool.threads().find(({ thread }) => thread === number)
     if (known?.threadId !== threadId) return 0
     if (!known.alive) break
-    await setImmediate() // the system has not forgotten it yet
+    await setImmediate() // the system still knows the thread
   }
   for (const { thread, ptr, byteLength } of pool.live()) {
     if (thread !== number) continue
@@ -126,7 +127,7 @@ test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async ()
   for (const dead of await Promise.all(survivors.map(thread => thread.terminate()))) {
     found += await inherit(pool, storm, dead)
   }
-  // What is left was on the board, or on its way there when a thread died.
+  // The remaining buffers were on the board, or on their way there when a thread died.
   const strays = pool.live().filter(({ thread }) => thread !== 0)
   assert.equal(strays.length, 0, `left: ${JSON.stringify(strays)} beside ${JSON.stringify(pool.threads())}`)
   assert.equal(pool.stats().liveBuffers, pool.reclaim(0).buffers)

@@ -1,5 +1,5 @@
-// A thread that shares a pool, for shared-pool-threads.test.ts: it does what it is told, one task after another, and tells
-// what came of it, an error by its name and message.
+// A thread that shares a pool, for shared-pool-threads.test.ts. It does one task after another, and posts each
+// result; an error by its name and message.
 
 import { parentPort, workerData } from 'node:worker_threads'
 import type { OutOfMemoryError } from '../src/base/errors.js'
@@ -30,7 +30,7 @@ export const tasks = {
     attachPool(shared as SharedPoolDescriptor)
   },
 
-  /** Makes a pool of its own that others can attach. */
+  /** Makes a pool that other threads can attach. */
   create(shared: SharedPoolDescriptor): SharedPoolDescriptor {
     return attachDevice(shared.device).createPool({ shared: true }).share()
   },
@@ -39,7 +39,7 @@ export const tasks = {
     for (let index = 0; index < count; index++) held.push(pool.allocate(bytes, stream))
   },
 
-  /** Puts so many blocks back among its own. */
+  /** Fills its cache with `count` blocks. */
   cache(bytes: number, count: number): void {
     const buffers = Array.from({ length: count }, () => pool.allocate(bytes, stream))
     for (const buffer of buffers) buffer.free()
@@ -79,7 +79,7 @@ export const tasks = {
     return pool.stats()
   },
 
-  /** What a pool says to a stream that is captured. */
+  /** The error of a pool for a captured stream. */
   capture(verb: 'allocate' | 'free' | 'recordUse'): void {
     const buffer = pool.allocate(1000)
     try {
@@ -96,7 +96,7 @@ export const tasks = {
     pool.setAccess(device, 'readWrite')
   },
 
-  /** Fills a buffer late, and hands it on with an event behind that. */
+  /** Fills a buffer late, and hands it on with an event behind the fill. */
   produce(bytes: number, value: number): { buffer: TransferredBuffer; event: SharedEvent; handle: number } {
     const buffer = pool.allocate(bytes, stream)
     buffer.fill(value)
@@ -109,7 +109,7 @@ export const tasks = {
     return stream.handle
   },
 
-  /** Copies what another thread has produced, in the order of the event; frees it here, and hands the copy on. */
+  /** Copies a buffer of a second thread after its event, frees the buffer here, and hands the copy on. */
   consume(produced: { buffer: TransferredBuffer; event: SharedEvent }): TransferredBuffer {
     const event = device.adoptEvent(produced.event)
     stream.wait(event)

@@ -1,6 +1,6 @@
-// Two processes that share memory of one GPU, by the public face: buffers, pools and single blocks of them, the order in
-// which they let go, and the example. The other process is this file, and does what messages tell it. Without a GPU it
-// fails.
+// Two processes that share memory of one GPU, by the public face: buffers, pools and single blocks of them, the order
+// in which they let go, and the example. The other process is this file, and does what messages tell it. Without a
+// GPU it fails.
 
 import assert from 'node:assert/strict'
 import { type ChildProcess, fork, spawnSync } from 'node:child_process'
@@ -15,7 +15,7 @@ import { type DeviceBuffer, type ImportedPool, type InterprocessBuffer, MiB, ope
 const SCRIPT = fileURLToPath(import.meta.url)
 const LONG = { timeoutMs: 60_000 }
 
-/** What the other process can be told. */
+/** The commands for the second process. */
 class Other {
   private readonly device = openDevice(0)
   private buffer: InterprocessBuffer | null = null

@@ -6,7 +6,7 @@ import type { Random } from '../src/base/random.js'
 const context = createContext({ call: () => {} })
 const script = new Script('call()')
 
-/** Runs what does not end until it is stopped, at any moment, without any `finally` of it. */
+/** Runs an endless call until the timeout stops it, at any moment, without its `finally` blocks. */
 function stopInTime(call: () => void, timeout: number): void {
   context['call'] = call
   try {
@@ -28,7 +28,7 @@ function dive(call: () => void): boolean {
   }
 }
 
-/** Repeats a call until it is cut short in the one or the other way. */
+/** Repeats a call until a timeout or a full stack cuts it short. */
 export function cutShort(call: () => void, random: Random): void {
   if (random.below(2) === 0) dive(call)
   else {

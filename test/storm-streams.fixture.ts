@@ -1,5 +1,5 @@
-// The streams of a thread of the storm: its own ones, which others borrow while it closes them with work pending or dies, and
-// those that it has borrowed. Each thread posts one of its own on a board.
+// The streams of a thread of the storm: its own, and borrowed ones. Other threads borrow its streams while it closes
+// them with work pending, or dies. Each thread posts one of its own streams on a board.
 
 import { PoolError } from '../src/base/errors.js'
 import type { Random } from '../src/base/random.js'
@@ -8,7 +8,10 @@ import type { SharedStream, Stream } from '../src/order/stream.js'
 
 const POSTS = 8
 const MOST_STREAMS = 64
-/** What a call on a stream may say, once its thread has ended it or is about to. No regular expression: V8 ends the process where it compiles one on a full stack. */
+/**
+ * Messages of calls on a stream that its thread has ended or is about to end. No regular expression: V8 ends the
+ * process if it compiles one on a full stack.
+ */
 const ENDED = ['the stream is closed', 'is closed, here', 'was closed by the thread', 'was closed, ', 'being closed, ']
 
 /** By post: generation and slot of a lent stream in one word, 0 for none. */
@@ -16,7 +19,7 @@ export function newPosts(): Int32Array {
   return new Int32Array(new SharedArrayBuffer(POSTS * 4))
 }
 
-/** What a call gives, or null where a lent stream that it is for has ended. */
+/** The result of a call; null if its lent stream has ended. */
 export function unlessEnded<R>(call: () => R): R | null {
   try {
     return call()
@@ -47,7 +50,7 @@ export class StormStreams {
     return one ?? this.own
   }
 
-  /** Does something with a stream. */
+  /** Uses a stream in some way. */
   step(): void {
     const { random, device } = this
     const dice = random.below(8)
@@ -62,7 +65,7 @@ export class StormStreams {
     }
   }
 
-  /** Ends the own stream, whose work may be pending, and lends another one. */
+  /** Ends the own stream, even with work pending, and lends a new one. */
   private replace(): void {
     const { device, gate, random, own } = this
     if (random.below(2) === 0) {

@@ -1,6 +1,6 @@
-// A thread of the storm in shared-pool.storm.test.ts: takes, uses and frees buffers, its own and those of others, on its own
-// streams and on borrowed ones, in calls some of which are cut short, until it is terminated or told to stop. Each 256 bytes
-// that a thread holds have its number on a map, so that an overlap is seen at once.
+// A thread of the storm in shared-pool.storm.test.ts. It allocates, uses and frees buffers, its own and other
+// threads', on its own streams and on borrowed ones, until it is terminated or gets the signal to stop. Some of its
+// calls are cut short. A map has the number of the holder for each 256 bytes, so that an overlap is noticed at once.
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { KiB, MiB } from '../src/base/bytes.js'
@@ -16,23 +16,23 @@ import { newPosts, StormStreams, unlessEnded } from './storm-streams.fixture.js'
 
 export const POOL_BYTES = 32 * MiB
 const UNIT_BYTES = 256
-/** The pool's ranges of addresses lie within so many units of the lowest one. */
+/** The span of the pool's address ranges in units, from the lowest address. */
 const MAP_UNITS = 1 << 22
 const MOST_HELD = 40
 const BOARD = 32
 
-/** What the threads share besides the pool. */
+/** The memory that the threads share besides the pool. */
 export interface Storm {
   readonly pool: SharedPoolDescriptor
   /** by 256 bytes: the thread that holds them */
   readonly map: Int32Array
   /** the address of the map's start */
   readonly base: number
-  /** buffers for others to free: a record, or 0 for none or -1 for one that is being written or read; its tag; its bytes */
+  /** buffers that any thread may free, three words each: record (0: none, -1: being written or read), tag, bytes */
   readonly board: Int32Array
   /** 1: stop; steps taken by all; buffers taken from the board; calls cut short */
   readonly progress: Int32Array
-  /** where threads lend their streams */
+  /** the posts on which threads lend their streams */
   readonly posts: Int32Array
   readonly gate: SharedStream
 }
@@ -49,7 +49,7 @@ export function newStorm(pool: SharedPoolDescriptor, lowest: number, gate: Share
   return { pool, base, map: words(MAP_UNITS), board: words(BOARD * 3), progress: words(4), posts: newPosts(), gate }
 }
 
-/** Puts `to` on the map wherever a buffer lies, where `from` has to be. */
+/** Writes `to` on the map for all units of a buffer, and asserts that `from` was there. */
 export function redraw({ map, base }: Storm, ptr: number, bytes: number, from: number, to: number): void {
   const start = (ptr - base) / UNIT_BYTES
   const end = start + Math.ceil(bytes / UNIT_BYTES)
@@ -125,7 +125,7 @@ class StormThread {
     Atomics.store(board, cell, record)
   }
 
-  /** Takes buffers of others over: to free some at once, and to hand the rest on later. */
+  /** Takes over buffers of other threads: frees some at once, and passes the rest on later. */
   private adopt(all: boolean): void {
     const { random, pool, storm, held } = this
     const { map, base, progress } = storm
@@ -145,7 +145,7 @@ class StormThread {
     if (this.random.below(2) === 0) unlessEnded(() => buffer.recordUse(this.streams.any()))
   }
 
-  /** What is live afterwards without being held came out of a call of which nobody saw the end. */
+  /** Makes calls that are cut short. Then frees buffers that are live but not held: such calls left them. */
   private beCutShort(): void {
     const { pool, random, streams, storm, held } = this
     const some: DeviceBuffer[] = []
@@ -157,7 +157,7 @@ class StormThread {
       if (some.length > random.below(8)) some.shift()!.free()
       if (random.below(64) === 0) pool.processDeferred()
     }, random)
-    pool.processDeferred() // the first question gives back what an allocation that was cut short got
+    pool.processDeferred() // its first question gives back the memory of an allocation that was cut short
     const known = new Set(held.map(buffer => buffer.ptr))
     for (const { thread, ptr, byteLength } of pool.live()) {
       if (thread !== pool.thread || known.has(ptr)) continue
@@ -169,7 +169,7 @@ class StormThread {
   }
 }
 
-/** What lies in a cell of the board, as a list of one or none. */
+/** The buffer in a cell of the board, as a list of one or none. */
 function takeFrom({ board, pool }: Storm, cell: number): TransferredBuffer[] {
   const record = Atomics.load(board, cell)
   if (record <= 0 || Atomics.compareExchange(board, cell, record, -1) !== record) return []

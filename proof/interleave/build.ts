@@ -1,7 +1,6 @@
-// The project's code as the scheduler can run it: each file rewritten, once. A planted bug is a twin of the function
-// that it is in, under a name of its own, which takes that one's place when the module is loaded; outside of
-// functions it is a twin of the file. Kept in the system's folder for temporary files, by a hash of all that it
-// depends on.
+// Builds the project's code for the scheduler: each file is rewritten once. A planted bug is a twin of its function
+// under a different name, and replaces the function when the module is loaded. Outside of functions it is a twin of
+// the file. The result is kept in the folder for temporary files, by a hash of its sources.
 
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
@@ -20,7 +19,7 @@ const STAGE = 'proof/interleave/stage.ts'
 export interface Built {
   /** code by path in the project, `.ts`; that of a twin by `mutantPath` */
   readonly modules: Record<string, string>
-  /** what runs at once although it touches shared memory */
+  /** accesses to shared memory that run without a stop */
   readonly atomic: readonly string[]
 }
 
@@ -54,7 +53,7 @@ function mutantPath(mutant: Mutant): string {
   return mutant.file.replace(/\.ts$/, `.${suffixOf(mutant)}.ts`)
 }
 
-/** What the name of a twin ends with. */
+/** The suffix of a twin's name. */
 function suffixOf({ name }: Mutant): string {
   return `$bug${createHash('sha256').update(name).digest('hex').slice(0, 8)}`
 }

@@ -1,15 +1,15 @@
-// Choosers pick one of the ways in which a run can go on. The first way is the usual one: the same thread goes on, a
-// store is seen at once. Other ways count against a bound. Where there is no usual way, as when a thread waits, a
-// choice is free.
+// Choosers pick one of the ways in which a run can go on. The first way is the usual one: the same thread goes on, or
+// a store is seen at once. Other ways count against a bound. If no way is usual, as when a thread waits, the choice
+// is free.
 
 import type { Random } from '../../src/base/random.js'
 
 export interface Chooser {
-  /** Which of `count` ways, from 0. `isFree` says that none is the usual one. */
+  /** Chooses one of `count` ways, from 0. With `isFree`, no way is the usual one. */
   choose(count: number, isFree: boolean): number
 }
 
-/** What a run did other than the usual, enough to do it again: at which choice, which way. */
+/** The unusual choices of a run, enough to repeat it: the number of the choice, and the way. */
 export type Deviations = readonly (readonly [at: number, way: number])[]
 
 /** All ways one after another, depth first, with at most `bound` that are not usual in a run (CHESS). */

@@ -1,11 +1,11 @@
-// Which functions of the project must be able to stop in the middle: those that touch shared memory where threads
-// meet, call back a function that was given to them, or call such a function. They become generators (rewrite.ts). A
-// function that native code calls, a parameter's default or a computed method cannot stop; what happens in it happens
-// at once, and is listed.
+// Finds the functions of the project that must be able to stop in the middle: functions that touch shared memory
+// where threads meet, that call a callback, or that call such a function. They become generators (rewrite.ts). A
+// function that native code calls, a parameter's default or a computed method cannot stop. Its accesses happen
+// without a stop, and are listed.
 
 import ts from 'typescript'
 
-/** Methods of arrays for which array-callbacks.ts has versions whose callbacks may stop. */
+/** Array methods with a version in array-callbacks.ts, whose callbacks may stop. */
 export const ARRAY_METHODS = [
   'map',
   'filter',
@@ -28,7 +28,7 @@ const NATIVE_NAMES = ['toString', 'toJSON', 'valueOf']
 export type Part = 'points' | 'quiet' | 'atomic'
 
 export class Colours {
-  /** what could have stopped, but runs at once, and why */
+  /** the accesses that run without a stop, with the reason */
   readonly atomic: string[] = []
   private readonly parents = new Map<ts.Node, ts.Node>()
   private readonly coloured = new Set<ts.Node>()
@@ -51,7 +51,7 @@ export class Colours {
     return this.coloured.has(this.family(declaration)) && !this.mustBePlain(declaration)
   }
 
-  /** The function whose code a node is; null for what runs when a module is loaded, and in a parameter's default. */
+  /** The function that a node belongs to; null for module code and for a parameter's default. */
   ownerOf(node: ts.Node): ts.Node | null {
     for (let at = node; at.parent !== undefined; at = at.parent) {
       const { parent } = at
@@ -66,7 +66,7 @@ export class Colours {
     return null
   }
 
-  /** What a call or an access to an accessor may reach; `unknown` for a function that was passed as a value. */
+  /** The functions that a call or an accessor may reach; `unknown` for a function passed as a value. */
   targetsOf(node: ts.Node): { declarations: readonly ts.Node[]; isUnknown: boolean; isNative: boolean } {
     const declarations = this.declarationsOf(node)
     const ours = declarations.filter(each => this.isOurs(each))
@@ -138,7 +138,7 @@ export class Colours {
     node.forEachChild(child => this.walk(child))
   }
 
-  /** What one node says of the function that it is in. */
+  /** Notes the facts of one node about its function. */
   private note(node: ts.Node, owner: ts.Node): void {
     const points = this.partOf(node.getSourceFile()) === 'points'
     if (points && ts.isElementAccessExpression(node) && this.isTypedArray(node.expression)) this.mark(owner)
@@ -185,7 +185,7 @@ export class Colours {
     return target.declarations ?? []
   }
 
-  /** Members of the same name in a class and in what it extends and implements are all coloured, or none. */
+  /** Members of the same name in a class and its base types are coloured together. */
   private joinFamilies(node: ts.Node): void {
     if (ts.isClassLike(node) || ts.isInterfaceDeclaration(node)) {
       for (const { types } of node.heritageClauses ?? []) {
@@ -279,12 +279,12 @@ export function positionOf(node: ts.Node): string {
   return `${file.fileName.split('/').slice(-2).join('/')}:${file.getLineAndCharacterOfPosition(node.getStart()).line + 1}`
 }
 
-/** What has a name to be found by; the rest are functions that are passed as values. */
+/** Functions with a name; the rest are passed as values. */
 function isNamed(node: ts.Node): boolean {
   return hasBody(node) || ts.isMethodSignature(node) || ts.isPropertySignature(node)
 }
 
-/** Declarations whose calls go there and nowhere else, but for what overrides them. */
+/** Declarations whose calls reach them, or their overrides, and nothing else. */
 function hasBody(node: ts.Node): boolean {
   return ts.isFunctionDeclaration(node) || ts.isMethodDeclaration(node) || ts.isAccessor(node) || ts.isClassLike(node)
 }

@@ -36,7 +36,7 @@ for (const arch of ['x64', 'arm64'] as const) {
   })
 }
 
-test('what changes no result is not among the planted bugs', () => {
+test('no equivalent mutant is planted', () => {
   const planted = MUTANTS.map(({ name }) => name).filter(name => Object.hasOwn(EQUIVALENT, name))
   assert.deepEqual(planted, [])
 })
@@ -53,7 +53,7 @@ describe('a planted bug is noticed', () => {
   }
 })
 
-it('what failed fails again in the same steps', () => {
+it('a failing run fails again in the same steps', () => {
   const [mutant] = MUTANTS
   const play = new Play(built, mutant.scenario, { arch: 'x64', mutant })
   const { failing } = play.byChance(1, MOST_RUNS)

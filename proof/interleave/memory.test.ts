@@ -1,4 +1,4 @@
-// What the two kinds of memory allow, in programs that are known by name.
+// The behaviour that the two memory models allow, in the named programs of the literature.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -22,7 +22,7 @@ function results(kind: keyof typeof KINDS, program: (memory: Memory, words: Int3
   return [...all].sort().map(each => JSON.parse(each) as unknown)
 }
 
-/** One thread stores twice, plainly or not; then another one loads both in the other order. */
+/** One thread stores twice, plainly or not; a second thread loads both in the reverse order. */
 const message = (publishes: boolean, acquires: boolean) => (memory: Memory, words: Int32Array) => {
   memory.store(1, words, X, 1)
   if (publishes) memory.exchange(1, words, Y, () => 1)

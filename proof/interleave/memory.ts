@@ -16,7 +16,7 @@ export interface Memory {
   settle(thread: number): void
   /** In all threads at once. */
   barrier(): void
-  /** Threads of which a store waits. */
+  /** Threads with a pending store. */
   late(): readonly number[]
   /** The oldest such store of a thread is seen. */
   advance(thread: number): void

@@ -7,15 +7,15 @@ export interface Mutant {
   /** found once in the file */
   readonly find: string
   readonly replace: string
-  /** what notices it */
+  /** the scenario that notices it */
   readonly scenario: string
-  /** the kind of processor where it shows, x64 if not given */
+  /** the processor on which it shows, by default x64 */
   readonly arch?: 'arm64'
-  /** where the search for it begins, so that it is short; 1 if not given */
+  /** the first seed of the search, so that the search is short; by default 1 */
   readonly seed?: number
 }
 
-/** Seeds from which the search for a bug begins, where the first seeds do not show it. */
+/** First seeds of the search for bugs that seed 1 and the next ones do not show. */
 const SEEDS: Readonly<Record<string, number>> = {
   'a lock is taken without compare-and-swap': 15,
   'a lock that was waited for is taken without compare-and-swap': 15,

@@ -18,7 +18,7 @@ export interface Setting {
   readonly mutant?: Mutant | null
 }
 
-/** What a failing run was, enough to have it again. */
+/** A failing run, with enough to repeat it. */
 export interface Failing {
   readonly error: Error
   readonly seed: number
@@ -38,7 +38,7 @@ const MOST_STEPS = 20_000
 const STAGE = 'proof/interleave/stage.ts'
 const BARRIER = 'src/threads/process-barrier.ts'
 
-/** What failed, and the command that shows it again. */
+/** The failure, and the command that repeats it. */
 export function describeFailing(name: string, setting: Setting, { error, seed, deviations }: Failing): string {
   const choices = deviations.map(([choice, way]) => `${choice}:${way}`).join(',')
   const bug = setting.mutant ? ` --bug '${setting.mutant.name}'` : ''
@@ -89,7 +89,7 @@ export class Play {
     return this.scenario.isLarge ?? false
   }
 
-  /** Every run with at most so many unusual choices, up to the first that fails. */
+  /** Every run with up to `bound` unusual choices, until one fails. */
   every(bound: number): Outcome {
     const chooser = new Exhaustive(bound)
     for (let runs = 1, steps = 0; ; runs++) {
@@ -110,7 +110,7 @@ export class Play {
     }
   }
 
-  /** One run over again: what happened. */
+  /** Repeats one run, and returns its outcome. */
   trace({ seed, deviations }: Pick<Failing, 'seed' | 'deviations'>): { steps: readonly string[]; error: Error | null } {
     const steps: string[] = []
     const failing = this.once(new Again(deviations), seed, steps)

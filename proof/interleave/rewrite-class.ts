@@ -7,7 +7,7 @@ import { hasModifier } from './colours.js'
 export interface Texts {
   /** the text of a node, rewritten */
   text(node: ts.Node): string
-  /** the same with some parts replaced by what is given for them */
+  /** the same, with some parts replaced by the given texts */
   spliced(node: ts.Node, parts: ReadonlyMap<ts.Node, string>, from: number): string
 }
 

@@ -1,5 +1,5 @@
-// What rewritten code calls its `$` (rewrite.ts). An access is in two halves: the first says what will be done, and
-// answers whether the thread must stop; the second does it.
+// The runtime that rewritten code calls `$` (rewrite.ts). An access has two halves: the first announces it, and
+// answers whether the thread must stop; the second carries it out.
 
 import { arrayMethods } from './array-callbacks.js'
 import { addressOf, type Words } from './memory.js'
@@ -19,7 +19,7 @@ interface Access {
 function Generators() {}
 Generators.prototype = Object.getPrototypeOf(function* () {}).prototype
 
-/** What a generator of the project's own yields, unlike a thread that stops. */
+/** The yield of the project's own generators, which is no stop of a thread. */
 class Box {
   constructor(readonly value: unknown) {}
 }
@@ -27,7 +27,7 @@ class Box {
 type Constructed = { $init(...args: unknown[]): Routine }
 
 export class Runtime {
-  /** what a call has just returned */
+  /** the result of the latest call */
   value: unknown
   readonly arrays = arrayMethods(value => this.run(value))
   private readonly buffers = new WeakMap<ArrayBufferLike, number>()

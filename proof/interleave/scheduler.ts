@@ -17,7 +17,7 @@ export interface Thread {
   routine: Routine
   state: 'ready' | 'asleep' | 'ended' | 'dead'
   deadline: number
-  /** what it waits for, and how that ended */
+  /** the word that it waits for, and the result of the wait */
   key: string
   outcome: 'ok' | 'timed-out'
   /** where it is, and for how long */
@@ -30,10 +30,10 @@ export interface Thread {
   isCut: boolean
 }
 
-/** In a loop over many words another thread may go on at the first so many accesses, then at one of so many. */
+/** In a loop over many words, a switch is possible at the first few accesses, then at every nth. */
 const LOOKS = 6
 const LOOKS_APART = 32
-/** Steps of one thread after which another one goes on in any case. */
+/** Steps of one thread after which a switch is forced. */
 const MOST_IN_A_ROW = 3000
 
 export class Failure extends Error {}
@@ -43,7 +43,7 @@ export class Scheduler {
   /** milliseconds */
   now = 1000
   steps = 0
-  /** more than 0 in what happens at once */
+  /** above 0 in code that runs without a stop */
   atOnce = 0
   /** the steps of the run, if they are recorded */
   trace: string[] | null = null
@@ -51,7 +51,7 @@ export class Scheduler {
   private next: Thread | null = null
 
   constructor(
-    /** the first is none of the scenario's: it begins and ends the run */
+    /** the first thread is not the scenario's: it begins and ends the run */
     readonly threads: readonly Thread[],
     private readonly chooser: Chooser,
     readonly memory: Memory,
@@ -109,7 +109,7 @@ export class Scheduler {
     return true
   }
 
-  /** The thread that runs lets another one go on, where there is one. */
+  /** The running thread lets a different thread go on, if there is one. */
   pause(): boolean {
     if (this.atOnce > 0) return false
     const other = this.pick(this.current)
@@ -149,7 +149,7 @@ export class Scheduler {
     return !this.isOver(thread) && this.isBorn(thread)
   }
 
-  /** Whether no other thread can run before the one that runs has ended. */
+  /** Whether no other thread can run before the running one has ended. */
   get isAlone(): boolean {
     return this.threads.every(each => each === this.current || each.index === 0 || !this.isThere(each))
   }

@@ -1,17 +1,20 @@
-// What scenarios can do beside running the project's code. The functions are there only while the scheduler runs a
-// scenario (play.ts puts its own in their place); the scenario's code is rewritten as the project's is.
+// The functions for scenarios, besides the project's code. They work only while the scheduler runs a scenario
+// (play.ts replaces them). The scenario's code is rewritten like the project's.
 
 /** The threads of one run. */
 export interface Cast {
-  /** what each thread does */
+  /** the program of each thread */
   readonly threads: readonly (() => void)[]
-  /** by index of a thread, that of another one: it begins when that has ended, and has its number in the system */
+  /**
+   * by index of a thread, the index of its predecessor: it begins when the predecessor has ended, with the same
+   * system number
+   */
   readonly heirs?: Readonly<Record<number, number>>
-  /** what holds when all threads have ended; nobody runs then */
+  /** asserts what must hold when all threads have ended */
   readonly end?: () => void
 }
 
-/** Small programs of real code, with what must hold whoever goes on when. */
+/** Small programs of real code, with the facts that must hold under every schedule. */
 export interface Scenario {
   /**
    * Makes what the threads share, and the threads; called before each run, with a number that a random program can
@@ -20,7 +23,7 @@ export interface Scenario {
   readonly begin: (seed: number) => Cast
   /** whether all interleavings are too many to try, so that it runs at random only */
   readonly isLarge?: boolean
-  /** steps of a run after which it is said to have no end; 20,000 if not given */
+  /** steps after which a run counts as endless; 20,000 by default */
   readonly mostSteps?: number
 }
 

@@ -1,4 +1,4 @@
-// What the system's files say of threads, as far as src/threads/os-thread.ts reads them.
+// The system's files about threads that src/threads/os-thread.ts reads.
 
 import type { Scheduler } from './scheduler.js'
 

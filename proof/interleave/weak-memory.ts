@@ -14,7 +14,7 @@ interface Store {
   readonly value: number
   /** by thread: its time when it first knew of the store, 0 for not yet */
   readonly known: number[]
-  /** what came before it, for a store that publishes */
+  /** for a publishing store: the stores before it */
   readonly before: number[] | null
   readonly isAtomic: boolean
 }
@@ -23,7 +23,7 @@ export class WeakMemory implements Memory {
   /** by thread, what it knows of the time of each */
   private readonly clocks: number[][]
   private readonly cells = new Map<ArrayBufferLike, Map<number, Store[]>>()
-  /** by thread and value that it has loaded: what came before that */
+  /** by thread and loaded value: the stores before that value */
   private readonly dependencies: Map<number, number[]>[]
 
   constructor(
@@ -119,7 +119,7 @@ export class WeakMemory implements Memory {
     if (cells.size === 0) this.cells.set(words.buffer, cells)
     const address = addressOf(words, index)
     const stores = cells.get(address)
-    // What native code has stored is known to all.
+    // All threads know of native code's stores.
     if (stores !== undefined && Object.is(stores.at(-1)!.value, words[index])) return stores
     const known = new Array<number>(this.threads).fill(0)
     known[0] = 1

@@ -27,7 +27,7 @@ export interface Held {
   readonly bytes: number
   /** other streams that used the buffer */
   readonly others: Set<Stream>
-  /** those of them that must still be ordered before the free, or announced */
+  /** other streams with uses that must still be ordered before the free, or announced */
   readonly silent: Set<Stream>
   stamp: number
 }

@@ -64,7 +64,7 @@ function biasedLock(isFenced: boolean): Cast {
   return { threads: [work, keep], end }
 }
 
-/** A thread ends inside its biased lock; then another one has its number. */
+/** A thread ends inside its biased lock; then a new thread gets its number. */
 function successors(): Cast {
   const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
   const buffer = new SharedArrayBuffer(WORDS * 4)

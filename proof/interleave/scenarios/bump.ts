@@ -5,7 +5,7 @@ import { type Cast, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 
 const [FIRST, LAST] = [3, 20]
 
-/** Threads that take units from a stack, and others that reset it so many times each, of which the first may die. */
+/** Some threads take units from a stack; others reset it a number of times each, and the first of them may die. */
 function stack(takers: number, resetters: number, resets: number, dies = false): Cast {
   const words = new Int32Array(new SharedArrayBuffer(BUMP_WORDS * 4))
   const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)

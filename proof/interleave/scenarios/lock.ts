@@ -4,8 +4,8 @@ import { REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-regi
 import { type Cast, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 
 /**
- * Two threads that enter a registry and take a lock some times each; what is locked is a sum in two halves. The first
- * may die.
+ * Two threads enter a registry, and take a lock a few times each. The lock guards a sum in two halves. The first
+ * thread may die.
  */
 function contenders(turns: number, dies: boolean): Cast {
   const words = new Int32Array(new SharedArrayBuffer((REGISTRY_WORDS + 4) * 4))
@@ -33,7 +33,7 @@ function contenders(turns: number, dies: boolean): Cast {
 }
 
 /**
- * The first thread ends with the lock; whoever takes it over gives that thread's number away, and another one enters.
+ * The first thread ends with the lock. The thread that takes it over forgets its number, and a new thread enters.
  */
 function heirs(): Cast {
   const words = new Int32Array(new SharedArrayBuffer((REGISTRY_WORDS + 4) * 4))

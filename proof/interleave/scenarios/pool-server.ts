@@ -9,7 +9,7 @@ const MiB = 2 ** 20
 /** The simulated device has none below. */
 const LEAST_ADDRESS = 2 ** 32
 
-/** A thread that may die, in what it asks of the pool server too, and another one that works on. */
+/** A thread may die, even during a request to the pool server; a second thread works on. */
 function dying(): Cast {
   const made = servedPool(1)
   const { server, take, give, held } = made
@@ -24,7 +24,7 @@ function dying(): Cast {
   const keep = () => {
     while (!isOverNow(0)) server.serve()
     server.sweep()
-    server.serve() // what a dead thread has asked is answered to nobody
+    server.serve() // the pool server drops a dead thread's request
     server.sweep()
   }
   const work = () => {
@@ -42,7 +42,7 @@ function dying(): Cast {
   return { threads: [() => mayDie(die), keep, work], end }
 }
 
-/** A thread that frees what another one has allocated, and leaves while that one takes it out. */
+/** A thread frees a second thread's blocks, and leaves while the second thread takes them out. */
 function leaving(): Cast {
   const made = servedPool(6)
   const { pool, server, held, take } = made
@@ -99,7 +99,7 @@ function growing(): Cast {
   return { threads: [() => grow(0), () => grow(1), keep], end }
 }
 
-/** A thread ends with a buffer and is reclaimed, then another one of its number. */
+/** A thread ends with a buffer and is reclaimed, then a second thread with its number. */
 function renamed(): Cast {
   const made = servedPool(1)
   const { pool, held } = made
@@ -126,7 +126,7 @@ function renamed(): Cast {
   }
 }
 
-/** A thread asks for a block that fits only where the pool server takes away what that thread caches. */
+/** A thread asks for a block that fits only if the pool server takes away the thread's cached blocks. */
 function returning(): Cast {
   const made = servedPool(0, { maxPoolBytes: 2 * MiB })
   const { pool } = made

@@ -45,7 +45,7 @@ function program(seed: number, steps: number, isCut: boolean): Cast {
       else buffer.free()
     }
     const close = () => {
-      giveAll(who) // what a call that was cut short has left, too
+      giveAll(who) // buffers of cut calls, too
       held.length = 0
       pool.close()
     }
@@ -81,7 +81,7 @@ function program(seed: number, steps: number, isCut: boolean): Cast {
   return { threads: [keep, () => work(1), () => work(2)] }
 }
 
-/** Threads that come and go, each with a number that another one had. */
+/** Threads that come and go, each with the number of an earlier thread. */
 function comeAndGo(): Cast {
   const { attach, keep } = newPool()
   let working = 2
@@ -102,7 +102,7 @@ function comeAndGo(): Cast {
   return { threads: [keep, create, work, work] }
 }
 
-/** A thread comes while another one closes the pool for all. */
+/** A thread attaches while a second thread closes the pool for all. */
 function closing(): Cast {
   const { attach, keep } = newPool()
   let isClosing = false

@@ -16,7 +16,7 @@ function layOut(buffer: SharedArrayBuffer | null) {
   return { records, remoteFrees: new RemoteFrees(records, region), bytes: region.bytes }
 }
 
-/** Threads that send so many blocks each to another one, which takes them out meanwhile. */
+/** Threads send a number of blocks each to one receiver, which takes them out meanwhile. */
 function senders(count: number, each: number): Cast {
   const buffer = new SharedArrayBuffer(layOut(null).bytes)
   const { records } = layOut(buffer)

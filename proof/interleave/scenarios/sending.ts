@@ -1,4 +1,4 @@
-// Blocks that one thread has allocated and others free: each comes back to the thread that its record belongs to.
+// Blocks that one thread allocates and other threads free: each block returns to the owner of its record.
 
 import { Double, Word } from '../../../src/heap/records.js'
 import { CLASSES } from '../../../src/heap/size-classes.js'
@@ -8,8 +8,8 @@ import { type Cast, isOverNow, mayBeCut, mayDie, pause, type Scenario } from '..
 import { BYTES, checkAll, servedPool } from './shared-pool.js'
 
 /**
- * Two threads free what a third one has allocated, which allocates meanwhile; one of them may die, behind which a
- * pool server clears up.
+ * Two threads free the blocks of a third, which allocates meanwhile. One of the two may die, and a pool server clears
+ * up behind it.
  */
 function sendingBack(seed: number, dies: boolean): Cast {
   const made = servedPool(4 + (seed % 5))
@@ -38,7 +38,7 @@ function sendingBack(seed: number, dies: boolean): Cast {
   }
 }
 
-/** A thread sends blocks to another one, which frees them while the first one dies, and after its death. */
+/** A thread sends blocks to a second thread, which frees them while the first thread dies, and after its death. */
 function sendingToTheDead(): Cast {
   const made = servedPool(1)
   const { server } = made
@@ -75,7 +75,7 @@ function sendingToTheDead(): Cast {
   return { threads: [() => mayDie(allocate), free, keep], end: () => checkAll(made) }
 }
 
-/** A thread has ended of which another one frees a block, while the pool server clears up behind it. */
+/** A thread has ended. A second thread frees one of its blocks while the pool server clears up. */
 function freeingForTheDead(): Cast {
   const made = servedPool(0)
   const { pool, server, meanwhile, held } = made
@@ -163,7 +163,7 @@ function drainedPool() {
   }
 }
 
-/** A thread takes out what another one sends back, beside a pool server that takes it away for that one. */
+/** A thread takes out blocks that a second thread sends back, while a pool server takes them away for the second. */
 function drained(): Cast {
   const made = drainedPool()
   const { pool, other, state, server, serving, held, hold } = made

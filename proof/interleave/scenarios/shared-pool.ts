@@ -19,7 +19,7 @@ import type { Scenario } from '../stage.js'
 export const BYTES = 1000
 const MiB = 2 ** 20
 
-/** What is set otherwise than in a usual pool. */
+/** The settings that differ from a usual pool's. */
 interface Settings {
   readonly backing?: 'segments'
   readonly maxPoolBytes?: number
@@ -27,7 +27,7 @@ interface Settings {
   readonly isFenced?: boolean
 }
 
-/** A pool on a simulated device; who asks has its pool server answer, or `keep` is a thread that does. */
+/** A pool on a simulated device. Its pool server answers in the asking thread, or in a thread that runs `keep`. */
 export function newPool({ isFenced = false, ...options }: Settings = {}) {
   const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
   driver.cuInit()
@@ -76,8 +76,8 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
 }
 
 /**
- * The same with so many buffers of the pool's creator, and with a pool server that runs in the creator's thread while
- * the creator waits for it, unless `serving` says that a thread of the scenario runs the pool server.
+ * The same with some buffers of the pool's creator. The pool server runs in the creator's thread while the creator
+ * waits for it; with `serving`, in a thread of the scenario.
  */
 export function servedPool(count: number, settings: Settings = {}) {
   const made = newPool(settings)
@@ -91,7 +91,7 @@ export function servedPool(count: number, settings: Settings = {}) {
   return { ...made, server, serving, meanwhile, pool, held }
 }
 
-/** All goes back, and all views tell one story. */
+/** Gives everything back, and asserts that all views agree. */
 export function checkAll({ pool, server }: Pick<ReturnType<typeof servedPool>, 'pool' | 'server'>): void {
   server.sweep()
   for (const { thread, alive } of pool.threads()) if (!alive) pool.reclaim(thread)
@@ -104,7 +104,7 @@ export function checkAll({ pool, server }: Pick<ReturnType<typeof servedPool>, '
   assert(liveBuffers === 0 && cachedBytes === 0 && reservedBytes === 0, left)
 }
 
-/** What a call returns, or null when it throws. */
+/** The result of a call; null if it throws. */
 export function tried<R>(call: () => R): R | null {
   try {
     return call()

@@ -14,8 +14,8 @@ const SIZE = 4 * KiB
 const COUNT = 32
 
 /**
- * A thread takes a block that it caches, frees it and takes it again, while another one takes it away, as the pool
- * server does.
+ * A thread takes a cached block, frees it and takes it again, while a second thread takes it away like the pool
+ * server.
  */
 function takingOne(): Cast {
   const made = servedPool(2) // one block stays cached, so that neighbours do not merge
@@ -48,7 +48,7 @@ function takingOne(): Cast {
   return { threads: [hit, takeAway], end }
 }
 
-/** A thread that shuts the biased locks as the pool server does, and another one that takes the lock. */
+/** A thread shuts the biased locks like the pool server, while a second thread takes the lock. */
 function besideTheLock(): Cast {
   const { newState } = newPool()
   const [server, other] = [newState(), newState()]
@@ -72,7 +72,7 @@ function all(pool: SharedPool, bytes: number): DeviceBuffer[] {
   return buffers
 }
 
-/** A pool that is full but for what its creator caches. */
+/** A pool that is full except for its creator's cached blocks. */
 function fullPool() {
   const made = servedPool(0, { maxPoolBytes: 2 * MiB })
   const { pool } = made
@@ -82,7 +82,7 @@ function fullPool() {
   return { ...made, rest }
 }
 
-/** A thread gets all that another one has cached, which then breaks a larger block for a small one. */
+/** A thread gets all cached blocks of a second thread, which then splits a larger block for a small request. */
 function breaking(): Cast {
   const made = fullPool()
   const { pool, rest, take } = made
@@ -103,7 +103,7 @@ function breaking(): Cast {
   return { threads: [work], end }
 }
 
-/** A thread whose call is cut short anywhere gives back what it caches. */
+/** A thread gives back its cached blocks after a call that is cut short anywhere. */
 function cutShort(): Cast {
   const { pool, held } = servedPool(3)
   for (const buffer of held) buffer.free()
