@@ -10,6 +10,7 @@ import { Pool } from './pool.js'
 export interface CloseReport {
   /** buffers that were still held; they are invalid from now on */
   readonly lostBuffers: number
+  /** bytes that were asked for in them */
   readonly lostBytes: number
 }
 
@@ -29,6 +30,7 @@ export abstract class ClosablePool extends Pool implements Disposable {
 
   constructor(
     protected readonly clocks: Clocks,
+    /** the stream of allocations that name none */
     readonly defaultStream: Stream,
   ) {
     super()
@@ -44,6 +46,7 @@ export abstract class ClosablePool extends Pool implements Disposable {
   /** Waits for pending work, gives all memory back and invalidates the buffers still held. Returns how many those were. A second close does nothing. */
   abstract close(): CloseReport
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
@@ -64,6 +67,7 @@ export abstract class ClosablePool extends Pool implements Disposable {
     stream.checkOpen(call)
   }
 
+  /** @internal */
   refuseStale(call: string): never {
     if (!this.isAccepting) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: ${this.staleReason}`)
