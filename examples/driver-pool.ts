@@ -11,7 +11,7 @@ using usual = device.defaultDriverPool()
 console.log(`the default pool is current: ${usual.isCurrent}; gives back above ${usual.releaseThresholdBytes} bytes`)
 
 using pool = device.createDriverPool({ maxPoolBytes: 256 * MiB })
-pool.releaseThresholdBytes = Infinity // keep what is freed
+pool.releaseThresholdBytes = Infinity // keep freed memory
 pool.allowOpportunisticReuse = false
 console.table(pool.attributes())
 

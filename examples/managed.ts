@@ -8,7 +8,7 @@ import { type CachingPool, formatBytes, MiB, openDevice, PoolError, parseDeviceC
 using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
 
 function openPool(): CachingPool {
-  const maxPoolBytes = 128 * MiB // more than the device's memory would be accepted too
+  const maxPoolBytes = 128 * MiB // may be more than the device's memory
   try {
     return device.createPool({ backing: 'managed', maxPoolBytes })
   } catch (error) {

@@ -1,5 +1,5 @@
-// A pool whose calls are cut short at each point: programs, the work that uses their buffers, and who may have memory after whom. The
-// simulated device knows the order of all work.
+// A pool whose calls are cut short at each point, its programs, and the work that uses their buffers. The simulated
+// device, which knows the order of all work, checks what is handed out.
 
 import assert from 'node:assert/strict'
 import { MiB } from '../src/base/bytes.js'
@@ -14,7 +14,7 @@ import type { Pool } from '../src/pool/pool.js'
 import { type CUTS, CutPoints, choosePoints } from './cut-points.js'
 
 export const CAPACITY_BYTES: number = 512 * MiB
-/** At how many points a program is cut short, if it has more; chosen by the seed. */
+/** The most points at which a program is cut short; the seed chooses them. */
 export const MOST_POINTS = Number(process.env['CUTS_POINTS'] ?? 1000)
 
 type Work = ReturnType<SimulatedDriver['submitted']>
@@ -33,7 +33,7 @@ export class System<P extends Pool> {
   readonly streams = [this.device.createStream(), this.device.createStream(), this.device.createStream()] as const
   readonly pool: P
   readonly uses: Use[] = []
-  /** what a program has allocated, noted before anything else is called */
+  /** buffers that a program has allocated, noted before its next call */
   readonly held: DeviceBuffer[] = []
   readonly marks: ArenaMark[] = []
 
@@ -47,7 +47,7 @@ export class System<P extends Pool> {
     return buffer
   }
 
-  /** What is still live is used again. */
+  /** Uses all live buffers again. */
   useAgain(): void {
     for (const use of this.uses) if (!use.buffer.freed) use.work = this.submit(use.stream)
   }
@@ -57,7 +57,7 @@ export class System<P extends Pool> {
     return this.driver.submitted(stream.handle)
   }
 
-  /** Asserts that a buffer just allocated is not in use, and that work on its stream comes after all that was. */
+  /** Asserts that a new buffer is not in use, and that work on its stream comes after all earlier uses. */
   assertSafe({ ptr, byteLength, stream }: DeviceBuffer): void {
     for (const use of this.uses) {
       if (use.ptr < ptr || use.ptr >= ptr + byteLength) continue
@@ -66,7 +66,7 @@ export class System<P extends Pool> {
     }
   }
 
-  /** Asserts that nothing was used or is held any more. */
+  /** Waits for the device, and forgets all uses, buffers and marks. */
   forget(): void {
     this.device.synchronize()
     for (const list of [this.uses, this.held, this.marks]) list.length = 0
@@ -78,14 +78,17 @@ type Closable = Pool & { close(): unknown }
 export interface Subject<P extends Closable> {
   readonly classes: readonly { readonly prototype: object }[]
   readonly open: (device: Device) => P
-  /** what the programs find */
+  /** the state that the programs start from */
   readonly prepare: (system: System<P>) => void
   readonly programs: Readonly<Record<string, (system: System<P>) => void>>
   /** Asserts that the pool is whole, and that it has nothing live afterwards. */
   readonly settle: (system: System<P>) => void
 }
 
-/** Cuts each program short at each point, and runs it again. Returns how often the pool said that a call was cut short. */
+/**
+ * Cuts each program short at each point, and runs it again. Returns how often the pool said that a call was cut
+ * short.
+ */
 export function cutAtEach<P extends Closable>(
   cut: (typeof CUTS)[number],
   { classes, open, prepare, programs, settle }: Subject<P>,

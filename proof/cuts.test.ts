@@ -1,10 +1,10 @@
-// Calls on pools that the engine cuts short while their thread lives on, wherever in the call: a script that is stopped runs
-// no `finally`, and a full stack may show at any function. A cut call may leave a live buffer that the program has no handle of, which
-// `live()` lists; all else of a shared pool is intact afterwards.
-// The memory is taken from the device beforehand: the simulated device, whose calls this thread answers while it waits for the pool server, is no
-// part of what must survive.
+// Pool calls that V8 cuts short at any point while their thread lives on: a stopped script skips `finally`, and the
+// stack may be full at any function. A cut call may leave a live buffer without a handle, which `live()` lists. The
+// rest of a shared pool is intact afterwards. The pools take their memory beforehand, since the simulated device need
+// not survive cuts.
 //
-// CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. By chance, where a script is stopped is up to the time.
+// CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. Cuts by chance depend
+// on time.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -46,14 +46,14 @@ import { cutAtEach, type Subject } from './cut-system.js'
 
 const SEED = Number(process.env['CUTS_SEED'] ?? 1)
 const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 12)
-/** At how many points a program on a shared pool is cut short: each asks the pool server several times. */
+/** The points at which a program on a shared pool is cut; few, since each run asks the pool server several times. */
 const MOST_POINTS = Number(process.env['CUTS_POINTS'] ?? 12)
 const LIMIT = 64 * MiB
 const MOST_BURST = 24
 const CACHED = 6
 const BLOCKS = 96
 const ARENA_PART = 64 * KiB
-/** All that a thread runs of a shared pool; the pool server has a thread, and classes, of its own. */
+/** The classes of a shared pool that a client thread runs; the pool server has its own thread and classes. */
 const CLASSES = [
   ClosablePool,
   SharedPool,
@@ -84,7 +84,7 @@ interface System {
   readonly streams: readonly Stream[]
 }
 
-/** What is done to a block pool, which caches as others do. */
+/** Programs on a block pool, which caches like other pools. */
 const BLOCK_PROGRAMS: Readonly<Record<string, (system: System) => void>> = {
   'a shorter buffer': ({ pool, streams: [a] }) => pool.allocate(100, a).free(),
   'all blocks': ({ pool, streams: [a] }) => {
@@ -139,7 +139,7 @@ const ARENA: Subject<SharedArenaPool> = {
   },
 }
 
-/** What is done to a pool that caches some blocks of 4 KiB for one stream, and then again where it was cut short. */
+/** Programs on a pool that caches some blocks of 4 KiB for one stream. They run again after each cut. */
 const PROGRAMS: Readonly<Record<string, (system: System) => void>> = {
   'a hit and its free': ({ pool, streams: [a] }) => pool.allocate(4096, a).free(),
   'a hit of the next class': ({ pool, streams: [a] }) => pool.allocate(3800, a).free(),
@@ -200,7 +200,7 @@ function withBlocks(work: (system: System) => void): void {
   assert.equal(driver.usedBytes(), 0)
 }
 
-/** Frees what a call that was cut short left live, and asserts that all else is as it should be. */
+/** Frees buffers that a cut call left live, and asserts that the rest is intact. */
 function settle(pool: SharedPool): void {
   pool.processDeferred()
   if (pool.live().some(({ thread }) => thread === 0)) pool.reclaim(0) // cut short between transfer and adopt
@@ -209,7 +209,10 @@ function settle(pool: SharedPool): void {
   assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
 }
 
-/** What is repeated until it is cut short: bursts of more than a thread caches, so that the lock is held much of the time, or single pairs. */
+/**
+ * Steps repeated until the cut: single pairs, or bursts larger than a thread's cache, which hold the lock much of the
+ * time.
+ */
 const STEPS: Readonly<Record<(typeof CUTS)[number], (pool: SharedPool, random: Random) => () => void>> = {
   'a stopped script': (pool, random) => {
     const held: DeviceBuffer[] = []
@@ -257,7 +260,10 @@ describe(`calls on shared pools that are cut short (CUTS_SEED=${SEED} CUTS_ROUND
   }
 })
 
-/** Cuts a program short at each point, and runs it again each time. How often it looks for an answer differs from run to run. */
+/**
+ * Cuts a program short at each point, and runs it again after each cut. The number of polls for an answer varies
+ * between runs.
+ */
 function cutProgramAtEach(points: CutPoints, name: string, program: (system: System) => void, system: System): void {
   const { pool, streams } = system
   const prepare = () => {

@@ -1,4 +1,4 @@
-// Draws the operations of a program one by one, with an eye on what there is.
+// Draws the operations of a program one by one, from the objects that exist.
 
 import type { Random } from '../src/base/random.js'
 import { Drawing, type Refusals } from './drawing.js'
@@ -6,7 +6,7 @@ import type { Operation, StreamKind } from './operation.js'
 import { CAPACITY_BYTES, drawSize } from './settings.js'
 import type { System } from './system.js'
 
-/** How often each operation is drawn, in parts of their sum. */
+/** Weights of the operations. */
 const WEIGHTS: Readonly<Record<Operation['do'] | 'hand over' | 'fork', number>> = {
   allocate: 52,
   free: 40,
@@ -150,8 +150,9 @@ export class Generator extends Drawing<Operation, Verb> {
   }
 
   /**
-   * A buffer goes from its stream to another one and on to a third, which asks for as much; often two steps come in the
-   * wrong order, so that it must not have it, or one of the waits is refused.
+   * A buffer goes from its stream to a second and on to a third stream, which asks for that size. Often two steps
+   * come in the wrong order, so that the third stream must not get the memory, or the driver refuses one of the
+   * waits.
    */
   private handOver(): Operation {
     const { random, system } = this
@@ -177,7 +178,7 @@ export class Generator extends Drawing<Operation, Verb> {
     return steps[0]
   }
 
-  /** Often a buffer that the stream has used is freed in the capture; as much is asked for then when the graph is gone. */
+  /** Often a capture frees a buffer of its stream; a request of that size follows when the graph is gone. */
   private capture(): Operation {
     const [buffer, stream] = [this.buffer(), this.stream()]
     const begin = { do: 'capture', graph: ++this.named, stream, mode: this.one(MODES) } as const
@@ -203,7 +204,7 @@ export class Generator extends Drawing<Operation, Verb> {
     return this.random.below(this.system.pools.length)
   }
 
-  /** While there are captures, often a captured stream. */
+  /** A stream; while there are captures, often a captured one. */
   private stream(): number {
     const { streams, graphs } = this.system
     if (graphs.open.size === 0 || this.random.below(2) === 0) return this.key(streams)

@@ -1,5 +1,5 @@
-// The machine for GPUs on a simulated device: its idea of the user's order makes right programs, and what is handed out too
-// early shows in the contents.
+// The machine for GPUs on a simulated device: its idea of the user's order makes right programs, and what is handed
+// out too early shows in the contents.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -8,8 +8,8 @@ import { System } from './system.js'
 const CHECK_EVERY = 100
 
 /**
- * The program of a seed on a device without a oracle; throws what goes wrong. With a rule broken its pools have plain segments,
- * whose memory does not go while it is used.
+ * Runs the program of a seed on a device without an oracle; throws on a failure. With a rule broken, its pools use
+ * plain segments, so that no memory is unmapped while it is used.
  */
 export function runOnGpu(machine: GpuMachine, seed: number, count: number, rule?: Rule): void {
   const restore = rule === undefined ? () => {} : breakRule(rule)

@@ -1,4 +1,4 @@
-// The rules of captures and graphs: where their memory comes from, when it is used again, and when it goes back.
+// Rules of captures and graphs: the source of their memory, its reuse, and its return.
 
 import type { Stream } from '../src/order/stream.js'
 import { CaptureArena } from '../src/pool/caching/captures/capture-arena.js'

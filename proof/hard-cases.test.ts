@@ -1,5 +1,5 @@
-// The cases in which allocators are known to have gone wrong, one test each, for both backings; and what the random programs
-// have found.
+// The cases in which allocators are known to have gone wrong, one test each, for both backings; and what the random
+// programs have found.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -1,4 +1,4 @@
-// The rules of memory: what a free notes, what a merge keeps, what a grant asks for.
+// Rules of memory: the notes of a free, the data that a merge keeps, the checks of a grant.
 
 import { Double, type RecordTable, State, Word } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
@@ -10,7 +10,7 @@ import { Deferred, type Use } from '../src/pool/caching/deferred.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { replace, replacePrivate } from './replace-method.js'
 
-/** Of every stream everything is known to come before every other one. */
+/** An order in which all work of each stream comes before every other stream. */
 const ALL_KNOWN = new Float64Array(MOST_STREAMS * MOST_STREAMS).fill(Infinity)
 
 export const MEMORY_MUTANTS = {

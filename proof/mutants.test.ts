@@ -1,5 +1,5 @@
-// The library with one rule broken at a time: the proof must notice each. A failing program is shrunk, and printed with the
-// command that replays it.
+// The library with one rule broken at a time: the proof must notice each. A failing program is shrunk, and printed
+// with the command that replays it.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

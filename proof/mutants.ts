@@ -1,5 +1,5 @@
-// The rules of stream order, each of which can be broken: a proof that would not notice proves nothing. A rule is broken by
-// replacing a method for as long as a program runs; the product knows nothing of this.
+// The rules of stream order, with a mutant for each: a proof that would not notice a broken rule proves nothing. A
+// mutant replaces a method while a program runs; the product has no code for it.
 
 import { GRAPH_MUTANTS } from './graph-mutants.js'
 import { MEMORY_MUTANTS } from './memory-mutants.js'
@@ -8,11 +8,11 @@ import type { Kind } from './program.js'
 import { SHARED_MUTANTS } from './shared-mutants.js'
 
 interface Mutant {
-  /** what the broken library does */
+  /** the fault of the broken library */
   readonly broken: string
-  /** of which programs notice it; those of one thread unless it says otherwise */
+  /** the kind of programs that notice it; by default those of one thread */
   readonly kind?: Kind
-  /** breaks the rule; returns what mends it */
+  /** breaks the rule, and returns a function that restores it */
   readonly break: () => () => void
 }
 

@@ -1,7 +1,8 @@
-// The simulated driver, and a witness of each call that has succeeded: the order of work (call-order.ts), the memory that work uses
-// (oracle.ts), and what was made and not given back. Long because the driver has many calls; each is one line of book-keeping.
+// The simulated driver, observed. After each successful call it notes the order of work (call-order.ts), the memory
+// that the work uses (oracle.ts), and the objects made and not given back. Long because the driver has many calls,
+// one line each.
 //
-// Kernels of the proof say what they use by their first two arguments: an address, and a number of 32-bit words.
+// The first two arguments of the proof's kernels say which memory they use: an address, and a number of 32-bit words.
 
 import { CudaError } from '../src/base/errors.js'
 import { RESULT } from '../src/driver/constants.js'
@@ -18,7 +19,7 @@ export class ObservedDriver extends SimulatedDriver {
   readonly oracle = new Oracle(this.order)
   /** how many of each kind there are */
   private readonly made = new Map<Kind, number>()
-  /** whose calls these are; null for the thread that made the driver */
+  /** the thread that calls; null for the thread that made the driver */
   private thread: ThreadState | null = null
   /** by thread: the context that its calls are made in */
   private readonly entered = new Map<ThreadState | null, number>()
@@ -27,17 +28,17 @@ export class ObservedDriver extends SimulatedDriver {
   private readonly graphs = new Map<number, CapturedWork>()
   private readonly executables = new Map<number, CapturedWork>()
 
-  /** The stream that a handle means in the current context. */
+  /** The queue of a stream handle in the current context. */
   queueOf(stream: number): Queue {
     return this.order.queueOf(stream, this.inside, this.thread)
   }
 
-  /** All that was submitted to a stream so far. */
+  /** All work submitted to a stream so far. */
   pointOf(stream: number): Point {
     return pointOf(this.queueOf(stream))
   }
 
-  /** What was made and not given back, for people; empty when nothing is left. */
+  /** The objects made and not given back, as text; empty if there are none. */
   get leaks(): string {
     return [...this.made].flatMap(([kind, count]) => (count === 0 ? [] : [`${count} ${kind}`])).join(', ')
   }
@@ -297,7 +298,9 @@ export class ObservedDriver extends SimulatedDriver {
   }
 }
 
-/** Whether a capture that could not be ended is over: it was broken before, or a stream of it was not joined. */
+/**
+ * Whether a capture is over although its end failed: it was already invalid, or one of its streams was not joined.
+ */
 function endsCapture(error: unknown): boolean {
   if (!(error instanceof CudaError)) return false
   const { CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_UNJOINED } = RESULT

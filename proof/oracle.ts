@@ -1,15 +1,16 @@
-// Who may use which memory, by the order of the driver's calls (call-order.ts). All work is noted with the memory that it
-// uses, and each grant, unmapping and free to the driver is checked: uses of what was there before must come before. Captured
-// work may come at any time until its graph is destroyed, and is then its launches. Host memory is in the host's own order.
+// The oracle decides which grants are safe, from the order of the driver's calls (call-order.ts). It notes all work
+// with the memory that the work uses. It checks each grant, unmapping and free to the driver: all earlier uses of
+// that memory must come before. Captured work may run at any time until its graph is destroyed. Host memory follows
+// the host's own order.
 
 import type { CallOrder, CapturedNode, CapturedWork, Point, Queue } from './call-order.js'
 
-/** Memory was handed out, or unmapped, while work that nothing puts before may use it. */
+/** Memory was handed out, or unmapped, while unordered work may still use it. */
 export class WrongGrant extends Error {
   override name = 'WrongGrant'
 }
 
-/** What uses some memory: by stream the last work, and by capture all work. */
+/** The uses of some memory: by stream the last work, and by capture all work. */
 interface Uses {
   readonly run: Map<Queue, Point>
   readonly captured: Map<CapturedWork, CapturedNode[]>
@@ -22,25 +23,25 @@ interface Span {
 }
 
 interface Freed extends Span {
-  /** all that was submitted before the free to the streams that it names, whether it uses the memory or not */
+  /** all work that the free's streams had before it, whether it uses the memory or not */
   readonly covered: readonly Point[]
-  /** the pool that it was given back to, and the size of the block; the latter 0 once a part is gone */
+  /** the pool of the block, and its size; the size is 0 once a part is gone */
   readonly pool: unknown
   readonly units: number
 }
 
 export class Oracle {
-  /** grants so far, and those of memory that another stream used last */
+  /** grants so far, and grants of memory that another stream used last */
   grants = 0
   takeovers = 0
   private freed: Freed[] = []
   private readonly held = new Map<number, Span>()
-  /** by capture: what its work uses */
+  /** by capture: the memory that its work uses */
   private readonly memoryOf = new Map<CapturedWork, Set<Uses>>()
 
   constructor(private readonly order: CallOrder) {}
 
-  /** Memory is handed to a stream, or with null, to the host, which writes it at once. */
+  /** A pool hands memory to a stream; with null, to the host, which writes it at once. */
   grant(start: number, end: number, queue: Queue | null): void {
     this.grants++
     this.refuseHeld(start, end)
@@ -87,7 +88,7 @@ export class Oracle {
     this.held.set(start, this.freed.splice(index, 1)[0])
   }
 
-  /** Memory is unmapped or given back to the driver, which is in no stream's order. */
+  /** A pool unmaps memory or returns it to the driver, which follows no stream's order. */
   leave(start: number, end: number): void {
     this.refuseHeld(start, end)
     this.take(start, end, old =>
@@ -95,13 +96,15 @@ export class Oracle {
     )
   }
 
-  /** Where freed blocks of exactly this size lie in a pool, whose frees come before what the stream does next. */
+  /**
+   * The addresses of freed blocks of exactly this size in a pool, with frees that come before the stream's next work.
+   */
   readyAt(pool: unknown, units: number, queue: Queue): number[] {
     const isReady = (old: Freed) => old.units === units && old.pool === pool && this.isCovered(old, queue)
     return this.freed.filter(isReady).map(({ start }) => start)
   }
 
-  /** Whether all that was freed between comes before what the stream does next. */
+  /** Whether all frees within the span come before the stream's next work. */
   isSafe(start: number, end: number, queue: Queue): boolean {
     return this.freed.every(old => old.end <= start || end <= old.start || this.isCovered(old, queue))
   }
@@ -119,7 +122,7 @@ export class Oracle {
     if (late !== null) throw new WrongGrant(`${what()} while work of ${late} may use it`)
   }
 
-  /** The user of memory whose work may come after what is submitted to `queue` next, or null for none. */
+  /** The first user of the memory not ordered before the next work of `queue`; null if all are. */
   private firstUnordered({ run, captured }: Uses, queue: Queue | null): string | null {
     for (const [user, point] of run) if (!this.order.comesBefore(point, queue)) return nameOf(user)
     for (const [capture, tails] of captured) {
@@ -139,7 +142,7 @@ export class Oracle {
     return covered.every(point => this.order.comesBefore(point, queue)) && this.firstUnordered(uses, queue) === null
   }
 
-  /** Takes out what lies between, after a look at all that overlaps it. */
+  /** Removes a span from the freed memory, after a look at each overlapping part. */
   private take(start: number, end: number, look: (old: Freed) => void): void {
     let kept = 0
     const parts: Freed[] = []

@@ -1,4 +1,4 @@
-// The rules of what is known of the order of work: clocks, events, streams.
+// Rules of the known order of work: clocks, events, streams.
 
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import { Clocks, type VectorTime } from '../src/order/clocks.js'

@@ -1,7 +1,9 @@
-// Calls on pools of one thread that the engine cuts short: a caching pool is whole afterwards or says that it is not, arenas and block
-// pools are whole. No memory is handed out before the work that used it, as the simulated device knows it, and none is lost.
+// Calls on pools of one thread that V8 cuts short. Arenas and block pools are whole afterwards; a caching pool is
+// whole, or says that it is not. New work on memory comes after the work that used it, by the simulated device's
+// order. No memory is lost.
 //
-// CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. By chance, where a script is stopped is up to the time.
+// CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. Cuts by chance depend
+// on time.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -33,7 +35,7 @@ import { CAPACITY_BYTES, close, cutAtEach, MOST_POINTS, type Subject, System } f
 const SEED = Number(process.env['CUTS_SEED'] ?? 1)
 const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 12)
 const BLOCK_BYTES = 4 * KiB
-/** More than is ever live in a program on an arena, its growth aside. */
+/** More bytes than a program on an arena ever has live, except where it grows. */
 const ARENA_BYTES = 64 * KiB
 
 const CACHING: Subject<CachingPool> = {
@@ -186,7 +188,7 @@ const FULL_BLOCK: Subject<BlockPool> = {
   programs: { growth: system => take(system, 100, system.streams[0]) },
 }
 
-/** What the pool gives is known. */
+/** Notes a buffer that the pool returns. */
 function take({ pool, held }: System<BlockPool>, bytes: number, stream: Stream): DeviceBuffer {
   const buffer = pool.allocate(bytes, stream)
   held[held.length] = buffer // without a call, where the program could be cut short
@@ -208,7 +210,8 @@ describe(`calls of one thread that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=
       assert.equal(cutAtEach(cut, FULL_BLOCK, SEED), 0)
     })
 
-    // The calls use one stream and memory taken beforehand, so they never call the simulated device. Cut calls of the device are not tested here.
+    // The calls use one stream and memory taken beforehand, so they never call the simulated device. Cut calls of the
+    // device are not tested here.
     it(`${cut} leaves an arena whole, by chance`, () => {
       const system = new System(device => device.createArenaPool({ bytes: 64 * MiB }))
       const { pool, marks } = system

@@ -1,4 +1,4 @@
-// A program: settings and operations from a seed, and what became of it.
+// A program: settings and operations from a seed, and its outcome.
 
 import { Random } from '../src/base/random.js'
 import { Generator } from './generator.js'
@@ -26,7 +26,7 @@ export interface Outcome {
   readonly kind: Kind
   readonly seed: number
   readonly operations: readonly Step[]
-  /** what went wrong, in the last of the operations or at the end */
+  /** the failure, in the last operation or at the end */
   readonly failure: Error | null
   readonly grants: number
   readonly takeovers: number
@@ -34,7 +34,7 @@ export interface Outcome {
   readonly recognised: number
 }
 
-/** What a program of some kind runs in. */
+/** The parts that a program of some kind needs to run. */
 interface Stage {
   readonly system: { run(operation: Step): void; check(): void; finish(): void }
   readonly oracle: Oracle

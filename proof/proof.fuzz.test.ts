@@ -1,5 +1,5 @@
-// Random programs on the library as it is; none may fail. PROOF_SEED, PROOF_PROGRAMS and PROOF_SHARED_PROGRAMS replay and
-// lengthen, and `node dist/proof/run.js` runs as many programs as its options say.
+// Random programs on the library as it is; none may fail. PROOF_SEED, PROOF_PROGRAMS and PROOF_SHARED_PROGRAMS replay
+// and lengthen, and `node dist/proof/run.js` runs as many programs as its options say.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -25,7 +25,8 @@ describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PR
     )
     assert.equal(operations, PROGRAMS * OPERATIONS)
     assert.ok(takeovers > operations / 50, 'streams got memory of other ones')
-    // Most of the rest wait for a stamp that was given when neighbours merged or uses were settled, later than the oracle's points.
+    // Most of the rest wait for a stamp that was given when neighbours merged or uses were settled, later than the
+    // oracle's points.
     assert.ok(ready > operations / 50 && recognised >= 0.99 * ready, `${recognised} of ${ready} recognised`)
   })
 

@@ -1,5 +1,5 @@
-// The programs of the proof on a real GPU, checked by contents, with kernels that spin to stretch what is under way. Without a
-// GPU it fails. PROOF_SEED moves it.
+// The programs of the proof on a real GPU, checked by contents, with kernels that spin to keep work pending. Without
+// a GPU it fails. PROOF_SEED chooses the programs.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
@@ -28,7 +28,7 @@ describe(`random programs on a GPU (PROOF_SEED=${SEED})`, () => {
     assert.ok(programs > 0)
   })
 
-  // Last, since what the broken library leaves behind is not cleaned up.
+  // Last, since the broken library's leftovers are not cleaned up.
   it(`a library whose frees are not stamped is noticed within ${MUTANT_PROGRAMS} programs`, () => {
     assert.throws(() => {
       for (let seed = SEED; seed < SEED + MUTANT_PROGRAMS; seed++) {

@@ -1,5 +1,5 @@
-// Whatever driver call is refused, nothing is lost: random programs on everything that takes memory of a device, with each
-// call of a short program refused in turn, and several calls of a long one at random.
+// No refused driver call loses memory: random programs on everything that takes device memory, with each call of a
+// short program refused in turn, and several calls of a long program at random.
 //
 // REFUSALS_SEED and REFUSALS_STEPS replay and lengthen; the names of the tests say them.
 
@@ -49,7 +49,7 @@ function ofTestDevice(open: (typeof SHARED_SUBJECTS)[string], seed: number): Sys
   return { driver, ledger, open: () => open(device), close }
 }
 
-/** Runs a program of `steps`, of which the driver refuses calls as `refuse` says; returns how many calls were made. */
+/** Runs a program of `steps`, with driver calls refused by `refuse`. Returns the number of calls made. */
 function run(makeSystem: () => System, seed: number, steps: number, refuse: (driver: SimulatedDriver) => void): number {
   const system = makeSystem()
   const { driver, ledger } = system
@@ -62,7 +62,7 @@ function run(makeSystem: () => System, seed: number, steps: number, refuse: (dri
       subject ??= system.open()
       subject.step(random)
     } catch (error) {
-      const kinds = [CudaError, OutOfMemoryError, PoolError, RangeError] // the last for want of addresses
+      const kinds = [CudaError, OutOfMemoryError, PoolError, RangeError] // the last if addresses run out
       if (!kinds.some(kind => error instanceof kind)) throw error
     }
   }

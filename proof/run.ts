@@ -1,5 +1,6 @@
-// The command of the proof: random programs of each kind from a seed on; or with --rule, programs on a library in which that rule is
-// broken, until one is caught; or with --mutants, that for every rule. A failing program is shrunk and printed.
+// The command of the proof: random programs of each kind from a seed on; or with --rule, programs on a library in
+// which that rule is broken, until one is caught; or with --mutants, that for every rule. A failing program is shrunk
+// and printed.
 
 import { parseArgs } from 'node:util'
 import { runCampaign, runMutants } from './campaign.js'

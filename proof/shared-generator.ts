@@ -1,4 +1,4 @@
-// Draws the operations of a program on a shared pool one by one, with an eye on what there is.
+// Draws the operations of a program on a shared pool one by one, from the objects that exist.
 
 import { KiB } from '../src/base/bytes.js'
 import type { Random } from '../src/base/random.js'
@@ -7,7 +7,7 @@ import { CAPACITY_BYTES, drawSize } from './settings.js'
 import type { SharedOperation } from './shared-operation.js'
 import type { SharedSystem } from './shared-system.js'
 
-/** How often each operation is drawn, in parts of their sum. */
+/** Weights of the operations. */
 const WEIGHTS: Readonly<Record<SharedOperation['do'] | 'hand over' | 'pass on', number>> = {
   allocate: 60,
   free: 44,
@@ -153,7 +153,9 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
     return this.freeOf(this.key(this.system.buffers.held), () => this.key(this.system.streams.open))
   }
 
-  /** A buffer is freed, and its stream put before another one, for which as much is asked; often in the wrong order. */
+  /**
+   * A free, an order from its stream to another stream, and a request of that size there; often in the wrong order.
+   */
   private handOver(): SharedOperation {
     const { random, system } = this
     const buffer = this.key(system.buffers.held)
@@ -172,7 +174,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
     return steps[0]
   }
 
-  /** A buffer goes to another thread, which uses it, and frees it; as much is asked for by both. */
+  /** A buffer goes to another thread, which uses and frees it; then both threads ask for that size. */
   private passOn(): SharedOperation {
     const { random, system } = this
     const buffer = this.key(system.buffers.held)

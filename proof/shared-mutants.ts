@@ -1,4 +1,4 @@
-// The rules of pools that threads share.
+// Rules of shared pools.
 
 import { Word } from '../src/heap/records.js'
 import type { Block } from '../src/pool/caching/block.js'

@@ -1,6 +1,6 @@
-// Threads that share a pool, all of them in this one, and what a careful user does with it: before a buffer is freed, or a stream
-// is closed, every use is announced or put before. So every list of operations is a right program. Which of several threads goes
-// on is decided between calls: what only shows in the middle of one is not looked for here.
+// The system under test of shared pools, with all threads in this one. It acts as a careful user: before a buffer is
+// freed, or a stream is closed, every use is announced or ordered. So every list of operations is a right program.
+// Threads alternate only between calls; proof/interleave/ looks for faults in the middle of calls.
 
 import assert from 'node:assert/strict'
 import { CudaError } from '../src/base/errors.js'
@@ -61,7 +61,9 @@ export class SharedSystem {
     this.buffers = new SharedBuffers(this.driver, this.streams, this.maker, this.common.mostBytes)
   }
 
-  /** Carries out one operation. A refusal that the program asked for is survived; everything else that is thrown is a failure. */
+  /**
+   * Carries out one operation. It survives a refusal that the program planned; every other exception is a failure.
+   */
   run(operation: SharedOperation): void {
     this.isRefusing = false
     try {
@@ -72,7 +74,7 @@ export class SharedSystem {
     if (!this.isRefusing) this.driver.clearFaults()
   }
 
-  /** The statistics are what the program has done. */
+  /** Asserts that the statistics match the program. */
   check(): void {
     const { buffers } = this
     const { front } = this.maker
@@ -86,7 +88,7 @@ export class SharedSystem {
     }
   }
 
-  /** Everything is given back, and nothing is left. */
+  /** Gives everything back, and asserts that nothing is left. */
   finish(): void {
     this.driver.clearFaults()
     this.reclaimAll()
@@ -231,7 +233,7 @@ export class SharedSystem {
     assert.deepEqual(thread.front!.close(), { lostBuffers: buffers, lostBytes: bytes })
   }
 
-  /** Buffers of its own pool, that pool, its streams and its events. */
+  /** Closes the thread's own pool with its buffers, its streams and its events. */
   private closeAllOf(thread: SharedThread): void {
     this.buffers.freeAllOf(thread)
     if (thread.own !== null) assert.deepEqual(thread.own.close(), { lostBuffers: 0, lostBytes: 0 })
@@ -243,7 +245,7 @@ export class SharedSystem {
     this.events.closeAllOf(thread)
   }
 
-  /** Its memory stays, and its streams are ended by others. An own pool and its events would be lost. */
+  /** The thread's memory stays, and other threads end its streams. A pool of its own would be lost. */
   private die(thread: SharedThread): void {
     if (thread.own !== null) return
     this.driver.clearFaults()
@@ -270,7 +272,7 @@ export class SharedSystem {
     this.buffers.reset(thread, thread.front, view)
   }
 
-  /** What the dead held, or for 0 what is on its way. */
+  /** The buffers of a dead thread; for 0, those on their way. */
   private reclaim(thread: SharedThread, deadName: number): void {
     if (thread.front instanceof SharedArenaPool) return
     this.driver.clearFaults()

@@ -1,4 +1,4 @@
-// The simulated device, every call of which is observed: each grant and each unmapping is checked by the oracle.
+// The simulated device with all calls observed, so that the oracle checks each grant and each unmapping.
 
 import assert from 'node:assert/strict'
 import type { Context } from '../src/driver/context.js'
@@ -17,7 +17,7 @@ import type { Oracle } from './oracle.js'
 import { assertNothingLeft, newSmallDriver } from './small-device.js'
 import { assertNoDamage, forgetDamage, STAMP_PTX, Stamps } from './stamps.js'
 
-/** Waits of the host in one operation; each ends the wait for a mark, of which there are 64 a stream. */
+/** The most waits of the host in one operation: one for each mark, 64 for each stream. */
 const MOST_WAITS = 64 * MOST_STREAMS
 
 export class SimulatedMachine implements Machine<Point> {
@@ -26,7 +26,9 @@ export class SimulatedMachine implements Machine<Point> {
   readonly recyclesHandles = true
   readonly captures = true
   readonly oracle: Oracle
-  /** requests for which a freed block of that size was there, safe by the exact order; and those served without a driver call */
+  /**
+   * requests with a freed block of that size, safe by the exact order; and how many were served without a driver call
+   */
   ready = 0
   recognised = 0
   private readonly driver: ObservedDriver
@@ -85,7 +87,7 @@ export class SimulatedMachine implements Machine<Point> {
   }
 
   pointOf(stream: Stream): Point {
-    stream.context.activate() // the default stream is that of the current context
+    stream.context.activate() // handle 0 is the default stream of the current context
     return this.driver.pointOf(stream.handle)
   }
 
@@ -102,7 +104,7 @@ export class SimulatedMachine implements Machine<Point> {
     this.holds.forget(held => held === stream)
   }
 
-  /** What it was answered, a deterministic pool is to forget, so that its requests are not counted. */
+  /** A deterministic pool ignores answers of the driver, so its requests are not counted. */
   requested(pool: CachingPool, units: number, stream: Stream): void {
     stream.context.activate()
     this.isReady = units > 0 && !pool.config.deterministic && this.hasReady(pool, units, stream)
@@ -121,7 +123,7 @@ export class SimulatedMachine implements Machine<Point> {
   }
 
   freed(start: number, covered: readonly Point[], pool: CachingPool, units: number): void {
-    // An event that was recorded before does not cover a free of now, although nothing was submitted in between.
+    // An event recorded earlier does not cover this free, even with no work submitted in between.
     const after = covered.map(point => ({ ...point, position: point.position + 0.5 }))
     this.oracle.free(start, after, pool, units)
   }
@@ -133,8 +135,8 @@ export class SimulatedMachine implements Machine<Point> {
   }
 
   /**
-   * Whether the stream may have a freed block of this size in a pool, by the exact order. Neighbours that have become one block
-   * count as one. A block in the heap of other sizes does not count, since the pool gives it away only when its memory runs out.
+   * Whether a pool has a freed block of this size that the stream may get by the exact order. Merged neighbours count
+   * as one block. A block in the heap of other sizes does not count: the pool hands it out only when memory runs out.
    */
   private hasReady(pool: CachingPool, units: number, stream: Stream): boolean {
     const queue = this.driver.queueOf(stream.handle)

@@ -1,5 +1,5 @@
-// Kernels of the simulated device that write a stamp into a buffer, and compare it, when the stream gets there. A wrong
-// word is remembered as damage until the program asks.
+// Kernels of the simulated device that write a stamp into a buffer, and compare it, when the stream gets there. A
+// wrong word is remembered as damage until the program asks.
 
 import assert from 'node:assert/strict'
 import { registerSimulatedKernel } from '../src/driver/simulated/index.js'

@@ -1,6 +1,6 @@
-// A device on which the operations of a program are carried out, as a careful user would: whatever order between
-// streams the contract asks of the user, and is not there already, is made. So every list of operations is a right
-// program, and what goes wrong is the pool's fault.
+// The system under test: it carries out the operations of a program on a device, as a careful user would. Where the
+// contract demands an order between streams that is missing, the system makes it. So every list of operations is a
+// right program, and each failure is the pool's fault.
 //
 // The file is long because there are many operations, and all of them look at the same buffers and streams.
 
@@ -29,13 +29,13 @@ export class System<Point> {
   readonly held = new Map<number, Held<Point>>()
   readonly graphs: Graphs<Point>
   private readonly events = new Events()
-  /** what was last recorded on a captured stream */
+  /** by event, last recorded on a captured stream: the capture */
   private readonly recordedIn = new Map<Event, Capture>()
-  /** by device: re-recorded wherever the user's order is missing */
+  /** by device: the event that is recorded again wherever the user's order is missing */
   private readonly carriers: Map<Context, Event>
   /** adopted streams that were made here */
   private readonly foreign = new Map<Stream, number>()
-  /** by stream that is no more: all that was submitted to it */
+  /** by ended stream: all work that was submitted to it */
   private readonly ended = new Map<Stream, Point>()
   private stamps = 0
 
@@ -52,7 +52,9 @@ export class System<Point> {
     this.streams.set(0, device.defaultStream)
   }
 
-  /** Carries out one operation. A refusal that the program asked for is survived; everything else that is thrown is a failure. */
+  /**
+   * Carries out one operation. It survives a refusal that the program planned; every other exception is a failure.
+   */
   run(operation: Operation): void {
     this.machine.begin()
     surviveRefusal(() => this.take(operation))
@@ -63,7 +65,7 @@ export class System<Point> {
     for (const pool of this.pools) pool.check()
   }
 
-  /** All buffers are compared and given back, and everything is closed. */
+  /** Compares and frees all buffers, and closes everything. */
   finish(): void {
     const { device } = this.machine
     this.machine.begin()
@@ -232,7 +234,7 @@ export class System<Point> {
     assert.equal(this.streams.get(by)!.handle, handle)
   }
 
-  /** Before a stream ends, buffers of other streams that it uses are told of it. */
+  /** Announces, before a stream ends, its uses of other streams' buffers. */
   private announceUsesOf(stream: Stream): void {
     for (const held of this.held.values()) {
       const own = held.buffer.stream
@@ -281,7 +283,7 @@ export class System<Point> {
     const { buffer } = held
     const own = buffer.stream
     let on = (streamName === undefined ? undefined : this.streams.get(streamName)) ?? own
-    // What cannot be ordered before another stream any more is left to the buffer's own.
+    // A use on a closed stream can no longer be ordered before another stream: free on the buffer's own stream then.
     const { uses } = held.run
     const captured = [...held.captured.values()].flatMap(history => history.uses)
     if (uses.length + captured.length === 0) on = own
@@ -291,10 +293,10 @@ export class System<Point> {
     const pending = [...uses, ...inCapture].filter(
       use => !(use.byGraph || held.announced.has(use.stream) || use.stream.closed) && !this.comesBefore(use, on),
     )
-    // What can be neither ordered nor announced is work of the default stream while a captured one blocks it.
+    // Work of the default stream can be neither ordered nor announced while a captured stream blocks it.
     if (!pending.every(use => takesWork(use.stream))) return
     for (const use of pending) {
-      // No captured event puts work before the capture that ran before it.
+      // No captured event orders work that ran before its capture.
       const isOutside = recording !== null && uses.includes(use)
       if (announce || isOutside || !canOrder(use.stream, on)) this.announce(held, use.stream)
       else this.order(use.stream, on)
@@ -317,7 +319,7 @@ export class System<Point> {
     const [held, stream] = [this.held.get(name), this.usable(streamName)]
     if (held === undefined || stream === undefined) return
     const { uses } = historyOf(held, this.graphs.of(stream))
-    // Captured work may write first what was written before.
+    // Captured work may begin with a write to a buffer that ran work has written.
     if (uses.length === 0 && !(write && held.run.uses.length > 0)) return
     if (!this.putBefore(write ? uses : uses.slice(0, 1), stream)) return
     if (write) this.write(held, stream)
@@ -366,7 +368,10 @@ export class System<Point> {
     return stream !== undefined && takesWork(stream) ? stream : undefined
   }
 
-  /** Makes an order wherever it is missing; false, and nothing was made, where one cannot be. */
+  /**
+   * Orders these uses before the stream wherever the order is missing. Returns false, and does nothing, if one cannot
+   * be ordered.
+   */
   private putBefore(uses: readonly Use<Point>[], stream: Stream): boolean {
     const missing = uses.filter(use => !this.comesBefore(use, stream))
     if (!missing.every(use => canOrder(use.stream, stream))) return false
@@ -381,7 +386,10 @@ export class System<Point> {
     this.machine.recorded(event, stream)
   }
 
-  /** A captured stream waits for what its capture has recorded, any other one but the default stream for that, too. */
+  /**
+   * A captured stream waits for events of its capture. Every other stream waits for uncaptured events, and unless it
+   * is the default stream, for captured ones.
+   */
   private canWait(stream: Stream, event: Event): boolean {
     const capture = this.recordedIn.get(event)
     if (capture === undefined) return stream.slot !== -1
@@ -414,7 +422,7 @@ export class System<Point> {
     this.wait(later, carrier)
   }
 
-  /** Whether some work comes before what a stream does next; of a closed stream, whether it is its own. */
+  /** Whether some work comes before the stream's next work; for a closed stream, whether the work is its own. */
   private comesBefore({ point, stream }: Use<Point>, later: Stream): boolean {
     return stream === later || (!later.closed && this.machine.comesBefore(point, later))
   }
@@ -431,12 +439,12 @@ export class System<Point> {
   }
 }
 
-/** Whether something can be submitted to a stream, captured or not. */
+/** Whether a stream, captured or not, accepts work. */
 function takesWork(stream: Stream): boolean {
   return stream.slot !== -1 || stream.capture !== null
 }
 
-/** Whether an event can put the work of one stream before that of another. */
+/** Whether an event can order the work of one stream before the other's. */
 function canOrder(earlier: Stream, later: Stream): boolean {
   return takesWork(earlier) && takesWork(later) && earlier.capture === later.capture
 }

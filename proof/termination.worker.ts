@@ -1,4 +1,5 @@
-// A thread of terminations.test.ts: it shares a pool, holds and caches some of it, and makes one call in which it is terminated.
+// A thread of terminations.test.ts: it attaches a pool, holds and caches some memory, and is terminated during one
+// call.
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { attachDevice, attachPool } from '../src/device/attach.js'
@@ -6,10 +7,10 @@ import type { SharedPoolDescriptor } from '../src/device/device.js'
 import type { SharedStream } from '../src/order/stream.js'
 
 export interface TerminationWork {
-  /** of any kind of pool; they differ in their descriptors alone */
+  /** a pool of any kind; only descriptors differ */
   readonly shared: SharedPoolDescriptor
   readonly gate: SharedStream
-  /** a word that the threads tell each other by */
+  /** a shared word for signals between the threads */
   readonly word: Int32Array
   readonly call: 'allocate' | 'free and allocate' | 'reset' | 'allocate when told'
   readonly bytes: number
@@ -17,12 +18,12 @@ export interface TerminationWork {
   readonly count: number
 }
 
-/** What the word says. */
+/** The values of the signal word. */
 export const enum Told {
   nothing,
   /** the call may be made */
   go,
-  /** it is made now */
+  /** the thread makes it now */
   going,
 }
 

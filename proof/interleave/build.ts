@@ -1,6 +1,7 @@
-// The project's code as the scheduler can run it: each file rewritten, once. A planted bug is a twin of the function that it is in,
-// under a name of its own, which takes that one's place when the module is loaded; outside of functions it is a twin of the
-// file. Kept in the system's folder for temporary files, by a hash of all that it depends on.
+// The project's code as the scheduler can run it: each file rewritten, once. A planted bug is a twin of the function
+// that it is in, under a name of its own, which takes that one's place when the module is loaded; outside of
+// functions it is a twin of the file. Kept in the system's folder for temporary files, by a hash of all that it
+// depends on.
 
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
@@ -23,7 +24,10 @@ export interface Built {
   readonly atomic: readonly string[]
 }
 
-/** Smaller numbers, so that runs are short: fewer looks before a thread sleeps, fewer threads and streams, tables that fill up sooner. */
+/**
+ * Smaller numbers, so that runs are short: fewer looks before a thread sleeps, fewer threads and streams, tables that
+ * fill up sooner.
+ */
 const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = [
   ['src/threads/robust-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
   ['src/pool/shared/shared-state.ts', /const MOST_RECORDS = .*/, 'const MOST_RECORDS = 2 ** 11 - 1'],
@@ -32,7 +36,7 @@ const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = 
   ['src/threads/biased-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
   ['src/threads/biased-lock.ts', /const MOST_WAITS = \d+/, 'const MOST_WAITS = 1'],
   ['src/threads/thread-registry.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
-  ['src/pool/shared/remote-frees.ts', /const BATCHS = \d+/, 'const BATCHS = 2'],
+  ['src/pool/shared/remote-frees.ts', /const BATCHES = \d+/, 'const BATCHES = 2'],
   ['src/heap/records.ts', /const PAGE_SHIFT = \d+/, 'const PAGE_SHIFT = 4'],
   ['src/order/vector-clocks.ts', /const MOST_STREAMS = \d+/, 'const MOST_STREAMS = 8'],
   ['src/pool/caching/stream-caches.ts', /\bknown = 6/, 'known = 3'],

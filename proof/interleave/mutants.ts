@@ -1,4 +1,5 @@
-// Bugs that are planted one at a time, by replacing a place of one file of the project, and which a scenario must notice.
+// Bugs that are planted one at a time, by replacing a place of one file of the project, and which a scenario must
+// notice.
 
 export interface Mutant {
   readonly name: string
@@ -412,7 +413,7 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a thread does not look at what was sent to the one before it',
-      'this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - BATCHS) | 0',
+      'this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - BATCHES) | 0',
       'this.oldest = Atomics.load(this.begun, thread * LINE_WORDS)',
     ],
     [
@@ -558,8 +559,8 @@ export const MUTANTS: readonly Mutant[] = [
     ],
     [
       'a thread begins inside where the one of its number has died',
-      'Atomics.store(this.words, this.index, 0) // another',
-      '// another',
+      'Atomics.store(this.words, this.index, 0) // an earlier',
+      '// an earlier',
     ],
   ]),
   ...inFile(BIASED_LOCK, FRONT, [
@@ -601,7 +602,11 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(SERVER, DIES, [
-    ['announced uses stay with what is given back late', 'this.central.deferred.takeUses(record) // which', '// which'],
+    [
+      'announced uses stay with what is given back late',
+      'this.central.deferred.takeUses(record) // covered',
+      '// covered',
+    ],
   ]),
   ...inFile(STATE, DIES, [
     ['nothing is counted again after a takeover', 'this.caches.recount()\n', '\n'],
@@ -634,8 +639,8 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(SERVER, GROWS, [
     [
       'figures are published after the lock is left',
-      'this.storeRelease()\n          this.state.release()',
-      'this.state.release()\n          this.storeRelease()',
+      'this.publishFigures()\n          this.state.release()',
+      'this.state.release()\n          this.publishFigures()',
     ],
   ]),
   ...inFile(SERVER, COMES, [

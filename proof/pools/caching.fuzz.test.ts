@@ -1,5 +1,5 @@
-// Random programs on the caching pool of one thread, with each of its options: nothing is refused while memory is left, and
-// at the end the whole capacity is in one piece.
+// Random programs on the caching pool of one thread, with each of its options: nothing is refused while memory is
+// left, and at the end the whole capacity is in one piece.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 

@@ -1,6 +1,6 @@
-// Random programs on a pool of any kind: buffers on several streams, used in order, with work pending. The oracle checks
-// each grant, and kernels check the contents. Every program keeps the rules of its pool, so whatever goes wrong is the
-// pool's fault. A kind of pool adds its own steps, its sizes, and what must hold at the end.
+// Random programs on a pool of any kind: buffers on several streams, used in order, with work pending. The oracle
+// checks each grant, and kernels check the contents. Every program keeps the rules of its pool, so whatever goes
+// wrong is the pool's fault. A kind of pool adds its own steps, its sizes, and what must hold at the end.
 
 import assert from 'node:assert/strict'
 import { KiB, MiB } from '../../src/base/bytes.js'
@@ -122,7 +122,10 @@ export abstract class PoolProgram<P extends Pool & { check(): void; close(): Clo
     return this.streams[this.random.below(this.streams.length)]
   }
 
-  /** Puts each use of these buffers before the next work of `stream`, or announces it. Without a stream it announces all. */
+  /**
+   * Puts each use of these buffers before the next work of `stream`, or announces it. Without a stream it announces
+   * all.
+   */
   protected settleUses(all: readonly Held[], stream: Stream | undefined): void {
     for (const held of all) for (const user of [...held.silent]) this.orderOrAnnounce(held, user, stream)
   }

@@ -1,5 +1,5 @@
-// Random programs on a caching pool that threads share. All of its fronts and its pool server are in one thread, so that a
-// seed always gives the same program. Tests with threads: test/shared-pool-threads.test.ts.
+// Random programs on a caching pool that threads share. All of its fronts and its pool server are in one thread, so
+// that a seed always gives the same program. Tests with threads: test/shared-pool-threads.test.ts.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 

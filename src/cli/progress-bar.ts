@@ -1,8 +1,8 @@
 // A bar on the last line of stderr for work of more than a second. Writes to a terminal are synchronous, so the bar
 // moves while the work keeps Node busy.
 
-const PATIENCE_MS = 1000
-const BETWEEN_MS = 100
+const SHOW_AFTER_MS = 1000
+const REDRAW_INTERVAL_MS = 100
 const BAR_COLUMNS = 24
 const ERASE_LINE = '\r\x1b[K'
 
@@ -25,7 +25,7 @@ export class ProgressBar {
   update(fraction: number, what: string): void {
     if (!this.visible) return
     const now = this.now()
-    if (now - this.start < PATIENCE_MS || now - this.drawnAt < BETWEEN_MS) return
+    if (now - this.start < SHOW_AFTER_MS || now - this.drawnAt < REDRAW_INTERVAL_MS) return
     this.drawnAt = now
     const full = Math.round(Math.min(1, Math.max(0, fraction)) * BAR_COLUMNS)
     const bar = '█'.repeat(full) + '░'.repeat(BAR_COLUMNS - full)

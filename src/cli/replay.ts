@@ -29,7 +29,7 @@ export interface ReplayArguments {
 
 const SIMULATED_BYTES = 140 * GiB
 const LEAST_CAPACITY_BYTES = 2 * MiB
-const MOST = 1_000_000
+const MOST_COUNT = 1_000_000
 
 /** Replays all files and returns the exit status. */
 export async function replayFiles(files: readonly string[], given: ReplayArguments): Promise<number> {
@@ -112,6 +112,6 @@ function capacityOf(text: string): number {
 
 function wholeNumber(text: string, option: string, least: number, alternative: string): number {
   const value = /^\d+$/.test(text) ? Number(text) : NaN
-  if (value >= least && value <= MOST) return value
-  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${MOST}${alternative}`)
+  if (value >= least && value <= MOST_COUNT) return value
+  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${MOST_COUNT}${alternative}`)
 }

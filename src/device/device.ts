@@ -266,7 +266,7 @@ export class Device implements Disposable {
       try {
         if (stream.capture?.origin === stream) stream.abortCapture()
       } catch (second) {
-        if (!(second instanceof CudaError)) throw second // the first error says more, and stream.capture shows that the capture goes on
+        if (!(second instanceof CudaError)) throw second // the first error says more; the stream stays captured
       }
       throw error
     }
@@ -496,7 +496,8 @@ export class Device implements Disposable {
   close(): void {
     if (this.context.released) return
     if (this.attachedTo === null) {
-      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close() // their pool servers have the device attached
+      // Pool servers have the device attached.
+      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close()
       this.context.giveBack(() => this.clocks.buryStreams())
       if (!this.clocks.shut()) {
         throw new PoolError('close: other threads have the device attached; close it there first')
@@ -545,7 +546,7 @@ export class Device implements Disposable {
     const call = CREATES[made.kind]
     const state = { ...made, doorbell: this.server.doorbell.buffer }
     const start = this.server.begin(call, state)
-    const pool = this.front(state, true)
+    const pool = this.newThreadObject(state, true)
     this.server.await(call, start, serveWaiting)
     this.keepShared(state, pool)
     try {
@@ -560,7 +561,7 @@ export class Device implements Disposable {
   /** For `attachPool`. */
   attachPool(state: SharedPoolDescriptor): ServedPool {
     this.open('attachPool')
-    return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.front(state, false))
+    return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.newThreadObject(state, false))
   }
 
   /** This thread's open object of a shared pool, if any. */
@@ -575,7 +576,7 @@ export class Device implements Disposable {
   }
 
   /** A new object of a shared pool for this thread. */
-  private front(state: SharedPoolDescriptor, creator: boolean): ServedPool {
+  private newThreadObject(state: SharedPoolDescriptor, creator: boolean): ServedPool {
     const { clocks, defaultStream } = this
     switch (state.kind) {
       case 'block':

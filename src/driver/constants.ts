@@ -141,7 +141,7 @@ export const CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0
 
 /** CUstream_flags: no implicit order with the legacy default stream */
 export const CU_STREAM_NON_BLOCKING = 1
-/** CUstreamCaptureMode: unsafe calls of any thread, only of the capturing thread, or of no thread invalidate a capture. */
+/** CUstreamCaptureMode: a capture is invalidated by unsafe calls of all threads, of its own thread, or of none. */
 export const CU_STREAM_CAPTURE_MODE_GLOBAL = 0
 export const CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1
 export const CU_STREAM_CAPTURE_MODE_RELAXED = 2
@@ -150,7 +150,7 @@ export const CU_STREAM_CAPTURE_STATUS_NONE = 0
 /** CUevent_flags: an event without a time stamp, ten times cheaper to record */
 export const CU_EVENT_DISABLE_TIMING = 2
 
-/** Handles of default streams: the legacy stream by its two handles, the null handle first, and the per-thread stream. */
+/** The two handles of the legacy default stream, the null handle first, and the per-thread default stream. */
 export const CU_STREAM_LEGACY_DEFAULT = 0
 export const CU_STREAM_LEGACY = 1
 export const CU_STREAM_PER_THREAD = 2

@@ -1,11 +1,11 @@
-// The primary context of an open device, and which context is current in this thread. Pools, streams and kernels call the
-// driver through it; device/open.ts opens it.
+// The primary context of an open device, and which context is current in this thread. Pools, streams and kernels call
+// the driver through it; device/open.ts opens it.
 
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { RESULT } from './constants.js'
 import type { Driver } from './driver.js'
 
-/** The context that this thread made current last. A needless cuCtxSetCurrent can cost more than the call after it. */
+/** The latest context made current here: a needless cuCtxSetCurrent can cost more than the next call. */
 let current: Context | null = null
 
 /** The primary context of one device. The streams, memory and modules of the device belong to it. */
@@ -17,7 +17,7 @@ export class Context {
   private readonly owners = new Set<Context>()
   /** contexts with access to the linear memory of this context */
   private readonly users = new Set<Context>()
-  /** calls that the driver has refused, each of which destroys an object */
+  /** destroying calls that the driver has refused */
   private readonly undestroyed: ((driver: Driver) => void)[] = []
 
   private constructor(
@@ -88,8 +88,8 @@ export class Context {
   }
 
   /**
-   * Whether an address means the same memory in both contexts. All native drivers of a process share one libcuda. Each
-   * simulated driver has addresses of its own.
+   * Whether an address means the same memory in both contexts. All native drivers of a process share one libcuda.
+   * Each simulated driver has addresses of its own.
    */
   sharesAddresses(other: Context): boolean {
     return this.driver === other.driver || !(this.driver.simulated || other.driver.simulated)
@@ -121,7 +121,7 @@ export class Context {
     )
   }
 
-  /** Gives work of this context access to linear memory (cuMemAlloc) of `owner`, present and future. Once is enough. */
+  /** Gives work of this context access to linear memory (cuMemAlloc) of `owner`, present and future. */
   enablePeerAccess(owner: Context): void {
     this.checkCanAccess('enablePeerAccess', owner)
     if (this.hasPeerAccess(owner)) return
@@ -151,8 +151,8 @@ export class Context {
   }
 
   /**
-   * Waits for all work of the context, so that memory in use by the work can be freed. Does nothing on a released or lost
-   * context. Throws PoolError if an open capture forbids the wait.
+   * Waits for all work of the context, so that memory in use by the work can be freed. Does nothing on a released or
+   * lost context. Throws PoolError if an open capture forbids the wait.
    */
   finishWork(): void {
     if (this.released) return
@@ -166,8 +166,8 @@ export class Context {
   }
 
   /**
-   * Releases the context. Objects that were not freed live on until the last retainer releases it, or until the process
-   * ends. A second release does nothing.
+   * Releases the context. Objects that were not freed live on until the last retainer releases it, or until the
+   * process ends. A second release does nothing.
    */
   release(): void {
     if (this.released) return

@@ -1,5 +1,5 @@
-// Worker threads for tests of shared drivers: OwnerThread opens simulated drivers for other threads; `inThread` runs one of
-// `tasks` in a new thread with the driver of the caller.
+// Worker threads for tests of shared drivers: OwnerThread opens simulated drivers for other threads; `inThread` runs
+// one of `tasks` in a new thread with the driver of the caller.
 
 import {
   MessageChannel,

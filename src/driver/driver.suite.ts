@@ -1,6 +1,6 @@
-// The contract tests: both drivers pass them, the simulated driver and libcuda on a GPU. They test behaviour that CUDA
-// documents or that was measured on a real driver, one file a chapter in contract/. Behaviour that kills the context, or
-// that is undefined on a real driver, is tested with the simulated driver alone.
+// The contract tests: both drivers pass them, the simulated driver and libcuda on a GPU. They test behaviour that
+// CUDA documents or that was measured on a real driver, one file a chapter in contract/. Behaviour that kills the
+// context, or that is undefined on a real driver, is tested with the simulated driver alone.
 
 import { describe } from 'node:test'
 import { DriverFixture } from './contract/contract.fixture.js'
@@ -14,8 +14,8 @@ import { virtualMemorySuite } from './contract/virtual-memory.suite.js'
 import type { Driver } from './driver.js'
 
 /**
- * Runs the contract tests. `open` is called once for each test. `newHost` makes host memory that is to be registered; it
- * must be shared memory if the driver belongs to another thread.
+ * Runs the contract tests. `open` is called once for each test. `newHost` makes host memory that is to be registered;
+ * it must be shared memory if the driver belongs to another thread.
  */
 export function driverSuite(
   name: string,

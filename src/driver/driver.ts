@@ -1,10 +1,14 @@
-// The driver contract: CUDA's driver functions under their own names, without policy. Everything above calls a GPU through it.
-// native/ implements it over libcuda, simulated/ without a GPU; both pass driver.suite.ts. A function without a caller in
-// src/ does not belong here.
+// The driver contract: CUDA's driver functions under their own names, without policy. Everything above calls a GPU
+// through it. native/ implements it over libcuda, simulated/ without a GPU; both pass driver.suite.ts. A function
+// without a caller in src/ does not belong here.
 //
-// Device pointers, handles and sizes are JS numbers, exact below 2^53. A call returns its out-parameter and throws CudaError
-// if the driver refuses; queries return a boolean. Host memory is passed as a typed array or DataView. As in CUDA, calls act
-// on the current context of the thread.
+// Opening: device/open.ts opens a driver of one kind, and a Context (context.ts) for each device. Another thread gets
+// the same driver by shared-driver.ts. Other layers use this contract, not native/ or simulated/; test/layers.test.ts
+// lists the exceptions.
+//
+// Device pointers, handles and sizes are JS numbers, exact below 2^53. A call returns its out-parameter and throws
+// CudaError if the driver refuses; queries return a boolean. Host memory is passed as a typed array or DataView. As
+// in CUDA, calls act on the current context of the thread.
 
 /** The shape of a launch: blocks in the grid, and threads in a block, along x, y and z. */
 export interface LaunchShape {

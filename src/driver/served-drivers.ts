@@ -1,5 +1,6 @@
-// The simulated drivers that this thread shares with other threads. simulated/remote/served-driver.ts registers them here;
-// waiting loops of order/ and device/ call `serveWaiting`, so that two threads that wait for each other make progress.
+// The simulated drivers that this thread shares with other threads. simulated/remote/served-driver.ts registers them
+// here; waiting loops of order/ and device/ call `serveWaiting`, so that two threads that wait for each other make
+// progress.
 
 import { checkDeepStack } from '../base/stack.js'
 
@@ -16,9 +17,9 @@ export function addServed(driver: Served): void {
 }
 
 /**
- * Answers pending calls of other threads to the simulated drivers that this thread shares. Code that blocks the event loop
- * calls it about every millisecond. It costs nothing if no driver is shared. Returns the number of answered calls. Throws
- * RangeError if the call stack has too little room.
+ * Answers pending calls of other threads to the simulated drivers that this thread shares. Code that blocks the event
+ * loop calls it about every millisecond. It costs nothing if no driver is shared. Returns the number of answered
+ * calls. Throws RangeError if the call stack has too little room.
  */
 export function serveWaiting(): number {
   if (served.length > 0) checkDeepStack() // a call that was received must be answered

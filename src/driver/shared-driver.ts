@@ -1,6 +1,6 @@
-// One driver for several threads of a process; device/attach.ts and the pool servers use it. All threads share libcuda, so
-// each thread opens a native driver of its own. A simulated driver stays in the thread that opened it: served-drivers.ts and
-// simulated/remote/ answer the calls of the other threads there.
+// One driver for several threads of a process; device/attach.ts and the pool servers use it. All threads share
+// libcuda, so each thread opens a native driver of its own. A simulated driver stays in the thread that opened it:
+// served-drivers.ts and simulated/remote/ answer the calls of the other threads there.
 
 import { randomUUID } from 'node:crypto'
 import { describe } from '../base/bytes.js'
@@ -32,8 +32,8 @@ const descriptors = new WeakMap<Driver, SharedDriver>()
 
 /**
  * Lets other threads of this process use `driver`: pass the result to `connectDriver` there. The thread that opened a
- * simulated driver must live as long as other threads use it. Their calls wait while that thread is busy. A thread that
- * waits itself answers them by `serveWaiting`. Throws PoolError for a driver of any other class.
+ * simulated driver must live as long as other threads use it. Their calls wait while that thread is busy. A thread
+ * that waits itself answers them by `serveWaiting`. Throws PoolError for a driver of any other class.
  */
 export function shareDriver(driver: Driver): SharedDriver {
   const known = descriptors.get(driver)
@@ -54,9 +54,9 @@ export function shareDriver(driver: Driver): SharedDriver {
 }
 
 /**
- * The driver that another thread has shared: the same object each time, and the original in the thread that opened it.
- * Waits until that thread answers. Throws TypeError unless `shared` describes a driver. Throws PoolError for a driver of
- * another process, or if the thread of a simulated driver has ended.
+ * The driver that another thread has shared: the same object each time, and the original in the thread that opened
+ * it. Waits until that thread answers. Throws TypeError unless `shared` describes a driver. Throws PoolError for a
+ * driver of another process, or if the thread of a simulated driver has ended.
  */
 export function connectDriver(shared: SharedDriver): Driver {
   if (!isShared(shared)) {

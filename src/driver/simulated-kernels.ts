@@ -1,6 +1,7 @@
-// Kernels of the simulated device: TypeScript functions that programs register under the names of PTX entries. kernel/, trace/
-// and cli/ register theirs here; simulated/kernels/ launches them. A simulated device reads from PTX only the names and
-// parameter counts of its entries. A function runs once a launch and loops over the threads itself.
+// Kernels of the simulated device: TypeScript functions that programs register under the names of PTX entries.
+// kernel/, trace/ and cli/ register theirs here; simulated/kernels/ launches them. A simulated device reads from PTX
+// only the names and parameter counts of its entries. A function runs once a launch and loops over the threads
+// itself.
 
 import { describe } from '../base/bytes.js'
 import type { KernelArguments, LaunchShape } from './driver.js'
@@ -41,7 +42,7 @@ export function threadCount(shape: LaunchShape): number {
   return [...shape.grid, ...shape.block].reduce((product, size) => product * size, 1)
 }
 
-/** The arguments of one launch, copied at the launch as CUDA does. Reads throw RangeError for an index without argument. */
+/** The arguments of one launch, copied at the launch as CUDA does. A missing argument throws RangeError. */
 export class LaunchArguments {
   private readonly view: DataView
   private readonly offsets: readonly number[]
@@ -56,7 +57,7 @@ export class LaunchArguments {
     return this.offsets.length
   }
 
-  /** a device pointer or another unsigned 64-bit value below 2^53 */
+  /** a device pointer, or another unsigned 64-bit value below 2^53 */
   pointer(index: number): number {
     return Number(this.view.getBigUint64(this.offsetOf(index), true))
   }

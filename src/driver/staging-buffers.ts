@@ -1,5 +1,5 @@
-// Registered host memory for copies from the device (order/staged-copy.ts), which run while Node goes on. Registering costs
-// more than most copies, so buffers are kept and used again. Sizes are powers of two.
+// Registered host memory for copies from the device (order/staged-copy.ts), which run while Node goes on. Registering
+// costs more than most copies, so buffers are kept and used again. Sizes are powers of two.
 
 import { MiB } from '../base/bytes.js'
 import type { Context } from './context.js'

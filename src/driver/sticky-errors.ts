@@ -4,7 +4,7 @@
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { FATAL_RESULTS } from './constants.js'
 
-/** Makes errors of result codes, and remembers for each context the first sticky error: only the first says what happened. */
+/** Makes errors of result codes, and remembers the first sticky error of each context, which says the cause. */
 export class StickyErrors {
   private readonly lost = new Map<number, DeviceLostError>()
 

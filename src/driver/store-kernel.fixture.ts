@@ -1,4 +1,4 @@
-// A kernel for the contract tests: its PTX, and its function on a simulated device, registered in the importing thread.
+// A kernel for the contract tests, as PTX and as a function that this import registers in its thread.
 
 import { registerSimulatedKernel } from './simulated-kernels.js'
 

@@ -17,7 +17,7 @@ export interface KernelMemoryOptions {
  * is used. Order other streams that use it after `stream`. It is passed to a kernel as an argument like any buffer.
  */
 export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
-  /** the stream on which counters are read */
+  /** the stream that initialised it, and the default stream of `reset` and `grow` */
   readonly stream: Stream
   protected isClosed = false
 

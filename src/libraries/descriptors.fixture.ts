@@ -1,4 +1,4 @@
-// Descriptors passed without a connection that stays: what most tests need.
+// Passes descriptors and closes the connection at once, as most tests need.
 
 import { acceptDescriptor, offerDescriptor, type PassOptions, type ReceivedDescriptor } from './descriptors.js'
 

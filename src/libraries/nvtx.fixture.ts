@@ -1,10 +1,10 @@
-// NVTX with a profiler attached, in JavaScript: it reads the structs that it is given, as a tool does.
+// A stand-in for NVTX with a profiler attached, which reads the structs of events as a tool does.
 
 import { NoLibraryError } from '../base/errors.js'
 import { Nvtx } from './nvtx.js'
 import type { NvtxFunction, NvtxFunctionName, NvtxHandle, NvtxLibrary } from './nvtx-library.js'
 
-/** Where the stand-in claims that the structs lie. */
+/** The address that the stand-in reports for the structs. */
 const BASE = 0x7f00_0000_0000n
 
 /** Handles of real tools may be any 64 bits. */
@@ -24,7 +24,7 @@ export class FakeNvtxLibrary implements NvtxLibrary {
   private memory: DataView = new DataView(new ArrayBuffer(0))
   private ranges = 2n ** 60n
 
-  /** without the functions named in `lacking` */
+  /** The library lacks the functions in `lacking`. */
   constructor(private readonly lacking: readonly NvtxFunctionName[] = []) {}
 
   bind(name: NvtxFunctionName): NvtxFunction {
@@ -38,7 +38,7 @@ export class FakeNvtxLibrary implements NvtxLibrary {
     return BASE
   }
 
-  /** What happened since the last call, as text: `push allocate 1024`, `pop`; nesting is shown by `|`. */
+  /** The events since the last call, as text: `push allocate 1024`, `pop`; `|` shows nesting. */
   told(): string[] {
     const lines: string[] = []
     let depth = 0
@@ -111,7 +111,7 @@ const SHORT: Readonly<Record<NvtxFunctionName, string | null>> = {
   nvtxMemRegionsName: 'memory',
 }
 
-/** NVTX over the stand-in, and the stand-in. */
+/** An Nvtx object with its stand-in. */
 export function fakeNvtx(lacking: readonly NvtxFunctionName[] = []): { nvtx: Nvtx; library: FakeNvtxLibrary } {
   const library = new FakeNvtxLibrary(lacking)
   return { nvtx: new Nvtx(library), library }

@@ -39,3 +39,16 @@ export class TestOrder {
     return this.driver.calls.get(name) ?? 0
   }
 }
+
+/** An order, and the clocks of a second thread of the same device. */
+export function twoThreads() {
+  const order = new TestOrder()
+  const here = order.createStream()
+  const there = new Clocks(Context.open(order.driver, 0), order.clocks.share())
+  return { order, clocks: order.clocks, there, here, hold: () => order.hold(here) }
+}
+
+/** The second thread's object for a stream of the first. */
+export function borrow(clocks: Clocks, stream: Stream): Stream {
+  return Stream.borrow(clocks, structuredClone(stream.share()))!
+}

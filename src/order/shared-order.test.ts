@@ -7,23 +7,13 @@ import { Context } from '../driver/context.js'
 import { MOST_WORKERS } from '../threads/thread-registry.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { TestOrder } from './order.fixture.js'
+import { borrow, twoThreads } from './order.fixture.js'
 import type { SharedOrder } from './shared-order.js'
 import { Stream } from './stream.js'
 
-/** An order, and the clocks of a second thread of the same device. */
-function setUp() {
-  const order = new TestOrder()
-  const here = order.createStream()
-  const there = new Clocks(Context.open(order.driver, 0), order.clocks.share())
-  return { order, clocks: order.clocks, there, here, hold: () => order.hold(here) }
-}
-
-const borrow = (clocks: Clocks, stream: Stream) => Stream.borrow(clocks, structuredClone(stream.share()))!
-
 describe('shared order', () => {
   it('a thread attaches in the place of a dead one if the registry is full, and ends its streams', () => {
-    const { order, clocks } = setUp()
+    const { order, clocks } = twoThreads()
     const attach = () => new Clocks(Context.open(order.driver, 0), clocks.share())
     const others = Array.from({ length: MOST_WORKERS - 2 }, attach)
     assert.throws(attach, { name: 'PoolError', message: /^64 threads share this device, which is the limit/ })
@@ -47,7 +37,7 @@ describe('shared order', () => {
   })
 
   it("a wait for a closed stream covers a free that came too late to see the stream's last tick", () => {
-    const { clocks, there, here } = setUp()
+    const { clocks, there, here } = twoThreads()
     const lent = borrow(there, here)
     const { slot } = lent
     clocks.mark(slot)
@@ -59,7 +49,7 @@ describe('shared order', () => {
   })
 
   it('a late free on a dead thread’s stream is covered although the stream could not be marked', () => {
-    const { order, clocks, there } = setUp()
+    const { order, clocks, there } = twoThreads()
     const { slot } = Stream.create(there)
     clocks.slots['registry'].bury(there.slots.me)
     order.driver.failCall({ call: 'cuEventRecord' })
@@ -70,7 +60,7 @@ describe('shared order', () => {
   })
 
   it('a wait for a closed stream completes while its slot has a stream that only its own thread can mark', () => {
-    const { clocks, there, here } = setUp()
+    const { clocks, there, here } = twoThreads()
     const { slot } = here
     clocks.mark(slot)
     here.close()
@@ -85,7 +75,7 @@ describe('shared order', () => {
   })
 
   it('any thread can mark, poll and wait for a stream', () => {
-    const { order, clocks, there, here, hold } = setUp()
+    const { order, clocks, there, here, hold } = twoThreads()
     const other = Stream.create(there)
     assert.notEqual(other.slot, here.slot)
     assert.deepEqual([there.handles[here.slot], there.slotLimit], [here.handle, 2])
@@ -108,7 +98,7 @@ describe('shared order', () => {
   })
 
   it('a fresh mark covers ticks of another thread', () => {
-    const { clocks, there, here, hold } = setUp()
+    const { clocks, there, here, hold } = twoThreads()
     const first = there.mark(here.slot)
     const release = hold()
     const stamp = clocks.mark(here.slot)
@@ -130,7 +120,7 @@ describe('shared order', () => {
         other.synchronize()
       },
     ]) {
-      const { order, clocks, there, here } = setUp()
+      const { order, clocks, there, here } = twoThreads()
       const before = order.createStream()
       order.hold(before)
       const event = new Event(order.context)
@@ -147,7 +137,7 @@ describe('shared order', () => {
   })
 
   it('the last mark covers a free that came too late to see it, and the stamps of the next stream begin above', () => {
-    const { clocks, there, here, hold } = setUp()
+    const { clocks, there, here, hold } = twoThreads()
     hold()
     const { slot } = here
     here.close()
@@ -160,7 +150,7 @@ describe('shared order', () => {
   })
 
   it('a slot is free for every thread when its work is done, and knows nothing then', () => {
-    const { order, clocks, there, here } = setUp()
+    const { order, clocks, there, here } = twoThreads()
     const before = order.createStream()
     const event = new Event(order.context)
     event.record(before)
@@ -179,7 +169,7 @@ describe('shared order', () => {
   })
 
   it('a close that was cut short can be repeated, and blocks no call of its thread', () => {
-    const { order, clocks, there } = setUp()
+    const { order, clocks, there } = twoThreads()
     const stream = Stream.create(there)
     const { slot, handle } = stream
     const next: (() => void)[] = [
@@ -199,7 +189,7 @@ describe('shared order', () => {
   })
 
   it('a dead thread’s stream, whose end was cut short in a living thread, ends with that thread', () => {
-    const { order, clocks, there } = setUp()
+    const { order, clocks, there } = twoThreads()
     const [stream, captured] = [Stream.create(there), Stream.create(there)]
     there.registry.suspend(captured)
     const { me } = there.slots
@@ -216,7 +206,7 @@ describe('shared order', () => {
   })
 
   it('a free is covered although a dead thread ticked the clock for a stream that never came', () => {
-    const { clocks, there, here } = setUp()
+    const { clocks, there, here } = twoThreads()
     const { slot } = here
     here.close()
     clocks.synchronize()
@@ -229,70 +219,8 @@ describe('shared order', () => {
     assert.ok(clocks.completed[slot] >= late, `complete up to ${clocks.completed[slot]}, the free is ${late}`)
   })
 
-  it('a stream is lent by a descriptor, and refuses calls after its owner has closed it', () => {
-    const { order, clocks, there, here, hold } = setUp()
-    const lent = borrow(there, here)
-    assert.deepEqual([lent.handle, lent.slot, lent.owned, lent.closed], [here.handle, here.slot, false, false])
-    const release = hold()
-    assert.equal(lent.query(), false)
-    release()
-    assert.equal(lent.query(), true)
-    assert.throws(() => lent.beginCapture(), { name: 'PoolError', message: /another thread's; capture it there/ })
-    assert.equal(there.streamOf(here.slot), lent)
-    lent.close()
-    lent.close()
-    assert.deepEqual([lent.closed, here.closed, there.streamOf(here.slot)], [true, false, null])
-    const again = borrow(there, here)
-    const descriptor = here.share()
-    here.close()
-    assert.deepEqual([again.closed, there.streamOf(again.slot)], [true, null])
-    assert.throws(() => again.query(), {
-      name: 'PoolError',
-      message: /stream 0x\w+ is closed, here or where it was made; use an open/,
-    })
-    assert.throws(() => new Event(there.context).record(again), /is closed, here or where it was made/)
-    assert.equal(Stream.borrow(there, descriptor), null)
-    const next = order.createStream()
-    assert.equal(next.slot, again.lastSlot)
-    assert.throws(() => again.synchronize(), /is closed, here or where it was made/)
-    again.close()
-    assert.equal(clocks.streamOf(next.slot), next)
-  })
-
-  it('a mark to come covers work submitted to a lent stream before its close', () => {
-    for (const end of [() => {}, (owned: Stream) => owned.close(), (owned: Stream) => owned.beginCapture()]) {
-      const { there, here, hold } = setUp()
-      const lent = borrow(there, here)
-      lent.synchronize()
-      hold()
-      const { slot } = lent
-      lent.close()
-      end(here)
-      assert.deepEqual([lent.closed, lent.lastSlot], [true, slot])
-      assert.equal(there.poll(slot), false)
-      assert.ok(there.completed[slot] < lent.lastStamp)
-      there.waitFor(slot, lent.lastStamp)
-      assert.ok(there.completed[slot] >= lent.lastStamp)
-    }
-  })
-
-  it('the per-thread default stream gets marks of its own thread only, and cannot be lent', () => {
-    const { order, clocks, there } = setUp()
-    const perThread = new Stream(clocks, CU_STREAM_PER_THREAD, false)
-    const { slot } = perThread
-    assert.throws(() => perThread.share(), { name: 'PoolError', message: /share: .* another one in each thread/ })
-    clocks.tick(slot)
-    const records = order.calls('cuEventRecord')
-    assert.equal(there.poll(slot), false)
-    there.waitFor(slot, there.mark(slot))
-    assert.equal(order.calls('cuEventRecord'), records)
-    assert.ok(there.completed[slot] < clocks.marked[slot])
-    assert.equal(clocks.poll(slot), true)
-    assert.equal(there.completed[slot], clocks.marked[slot])
-  })
-
   it('a dead thread’s use of its per-thread default stream makes others wait for all work', () => {
-    const { order, clocks, there } = setUp()
+    const { order, clocks, there } = twoThreads()
     const perThread = new Stream(there, CU_STREAM_PER_THREAD, false)
     order.hold(perThread)
     clocks.slots.dead = () => [there.slots.me]
@@ -305,7 +233,7 @@ describe('shared order', () => {
   })
 
   it('a mark to come covers a stream that another thread is about to end', () => {
-    const { clocks, there, here } = setUp()
+    const { clocks, there, here } = twoThreads()
     const { slot } = here
     const before = there.marked[slot]
     clocks.slots.stop(slot)
@@ -316,7 +244,7 @@ describe('shared order', () => {
   })
 
   it('a watched last mark is never replaced, since its event belongs to every thread', () => {
-    const { order, clocks, there, here, hold } = setUp()
+    const { order, clocks, there, here, hold } = twoThreads()
     const { slot } = here
     hold()
     for (let count = 0; count < 65; count++) there.mark(slot)
@@ -332,31 +260,8 @@ describe('shared order', () => {
     assert.equal(order.calls('cuEventDestroy'), order.calls('cuEventCreate'))
   })
 
-  it('a captured stream cannot be lent, takes no marks of other threads, and refuses calls where it was lent', () => {
-    const { order, clocks, there, here, hold } = setUp()
-    const lent = borrow(there, here)
-    const other = Stream.create(there)
-    const release = hold()
-    const stamp = clocks.marked[here.slot] + 1
-    here.beginCapture()
-    assert.throws(() => here.share(), { name: 'PoolError', message: /being captured; end the capture first/ })
-    assert.throws(() => lent.query(), {
-      name: 'PoolError',
-      message: /stream 0x\w+ is being captured.* in another thread/,
-    })
-    const records = order.calls('cuEventRecord')
-    assert.equal(there.order(other.slot, here.lastSlot, stamp, true), true)
-    assert.equal(order.calls('cuEventRecord'), records, 'its last mark will do')
-    assert.equal(other.query(), false)
-    release()
-    assert.equal(other.query(), true)
-    here.abortCapture()
-    assert.equal(lent.query(), true)
-    assert.equal(there.mark(here.slot), clocks.marked[here.slot])
-  })
-
   it('the last mark before a capture covers a free that came too late to see it, and no work after the capture', () => {
-    const { clocks, there, here, hold } = setUp()
+    const { clocks, there, here, hold } = twoThreads()
     const other = Stream.create(there)
     const release = hold()
     here.beginCapture()
@@ -370,33 +275,8 @@ describe('shared order', () => {
     assert.ok(clocks.marked[here.slot] + 1 > late && there.completed[here.slot] < clocks.marked[here.slot] + 1)
   })
 
-  it('an event is handed over with its vector time', () => {
-    const { order, there, here, hold } = setUp()
-    const event = new Event(order.context)
-    assert.throws(() => event.transfer(), { name: 'PoolError', message: /never recorded/ })
-    const release = hold()
-    event.record(here)
-    const covered = there.marked[here.slot]
-    const descriptor = structuredClone(event.transfer())
-    event.close()
-    for (const use of [() => event.query(), () => event.record(here), () => event.transfer(), () => here.wait(event)]) {
-      assert.throws(use, { name: 'PoolError', message: /handed to another thread; adopt it there/ })
-    }
-    const adopted = Event.adopt(there, descriptor)
-    const later = Stream.create(there)
-    later.wait(adopted)
-    assert.equal(there.known[later.slot * MOST_STREAMS + here.slot], covered)
-    assert.equal(adopted.query(), false)
-    release()
-    assert.equal(adopted.query(), true)
-    assert.equal(there.completed[here.slot], covered)
-    const destroyed = order.calls('cuEventDestroy')
-    adopted.close()
-    assert.equal(order.calls('cuEventDestroy'), destroyed + 1)
-  })
-
   it('either thread can wait for all work, and each closes its own part', () => {
-    const { order, clocks, there, here, hold } = setUp()
+    const { order, clocks, there, here, hold } = twoThreads()
     const other = Stream.create(there)
     order.hold(other)
     hold()
@@ -415,7 +295,7 @@ describe('shared order', () => {
   })
 
   it('anything else than an order, and an order of another version, is refused', () => {
-    const { order, clocks } = setUp()
+    const { order, clocks } = twoThreads()
     for (const wrong of [1, {}, { version: 1, buffer: new ArrayBuffer(8) }]) {
       assert.throws(() => new Clocks(order.context, wrong as SharedOrder), { name: 'TypeError' })
     }

@@ -1,5 +1,5 @@
-// The streams of this thread by slot, from their opening to the last mark, which covers all their work. It also ends
-// streams that a dead thread left open.
+// This thread's streams by slot, from their opening to the last mark, which covers all their work. Streams that a
+// dead thread left open end here as well.
 
 import { CudaError, PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, CU_STREAM_PER_THREAD } from '../driver/constants.js'

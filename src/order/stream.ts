@@ -101,7 +101,7 @@ export class Stream implements CapturableStream, Disposable {
     return new Stream(clocks, handle, false, beforeClose, lent)
   }
 
-  /** True after `close`, also of the thread that lent the stream. */
+  /** Whether the stream was closed, in any thread; a captured stream is not closed. */
   get closed(): boolean {
     if (this.slot !== -1 && this.lent !== undefined) this.noticeEnd()
     return this.slot === -1 && this.capture === null && this.blockedBy === null

@@ -1,4 +1,4 @@
-// Who may use the memory of a pool besides its own device: what is the same for every kind of pool.
+// Access of other devices to the memory of a pool: the part that all kinds of pools share.
 
 import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
@@ -6,7 +6,7 @@ import { Context, unreachable } from '../driver/context.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { BufferSource } from './allocation.js'
 
-/** A device, or anything that knows its device; or the processors of the host. */
+/** A device, any object that has its context, or the host's processors. */
 export type AccessLocation = { readonly context: Context } | 'host'
 
 /** What a device may do with memory of another device. */
@@ -20,7 +20,10 @@ export interface AccessChange {
   readonly access: PoolAccess
 }
 
-/** Makes one change, or of a list every one that can be made; a PoolError then says which cannot, its cause is their errors. */
+/**
+ * Makes one change, or all possible changes of a list. Then a PoolError names the entries that failed; its cause is
+ * their errors.
+ */
 export function changeEach(
   what: AccessLocation | readonly AccessChange[],
   access: PoolAccess | undefined,
@@ -51,8 +54,8 @@ export function changeEach(
 }
 
 /**
- * The context that is to reach device memory of `owner`, or no longer; null when that is its own device, which always does.
- * Throws PoolError for what cannot be.
+ * The context whose access to device memory of `owner` changes; null for its own device, which always has access.
+ * Throws PoolError for an impossible change.
  */
 export function peerOf(owner: Context, location: AccessLocation, access: PoolAccess): Context | null {
   if (location === 'host') {
@@ -71,8 +74,8 @@ export function peerOf(owner: Context, location: AccessLocation, access: PoolAcc
 }
 
 /**
- * `setAccess` for plain allocations, of which the driver gives a device all or none: it is the peer access of `peer` to
- * `owner`, which other plain allocations have from then on, too.
+ * `setAccess` for plain allocations. The driver gives a device access to all of them or none: this is the peer access
+ * of `peer` to `owner`, so other plain allocations become accessible too.
  */
 export function changePlainAccess(owner: Context, peer: Context, access: PoolAccess): void {
   if (access === 'readWrite') peer.enablePeerAccess(owner)
@@ -83,7 +86,7 @@ export function changePlainAccess(owner: Context, peer: Context, access: PoolAcc
   }
 }
 
-/** Refuses a stream, in the name of `call`, whose work cannot have used memory of `allocation`. */
+/** Refuses, in the name of `call`, a stream whose work cannot have used memory of `pool`. */
 export function checkUser(call: string, stream: Stream, pool: BufferSource): void {
   checkIsStream(call, stream)
   if (pool.servesCaptures !== true) stream.checkUncaptured(call)
@@ -103,7 +106,7 @@ function isList(what: AccessLocation | readonly AccessChange[]): what is readonl
   return Array.isArray(what)
 }
 
-/** Whether an error says nothing of the other entries, as that of a lost device would. */
+/** Whether an error concerns one entry alone, unlike the error of a lost device. */
 function isAboutOne(error: unknown): error is Error {
   return [TypeError, PoolError, CudaError].some(kind => error instanceof kind)
 }

@@ -19,7 +19,7 @@ export type TypedArray =
   | BigInt64Array<ArrayBuffer>
   | BigUint64Array<ArrayBuffer>
 
-/** `Float32Array` and its like: something that makes a typed array over an array buffer. */
+/** A constructor of typed arrays, such as `Float32Array`. */
 export interface TypedArrayConstructor {
   readonly name: string
   readonly BYTES_PER_ELEMENT: number
@@ -27,7 +27,9 @@ export interface TypedArrayConstructor {
 }
 export type TypedArrayOf<C extends TypedArrayConstructor> = InstanceType<C>
 
-/** Typed elements in device memory: a whole buffer, or, from `subarray`, a view of a part that does not own it. */
+/**
+ * Typed elements in device memory: a whole buffer, or a view of a part, made by `subarray`, which does not own it.
+ */
 export class DeviceArray<T extends TypedArray = TypedArray> implements Disposable {
   private constructor(
     /** the memory behind the view */
@@ -81,7 +83,10 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return this.buffer.stream
   }
 
-  /** Elements `begin` to before `end`, counted like Array's: a view of the same memory, stale once the buffer is freed. */
+  /**
+   * A view of the elements from `begin` to before `end`, counted as in `Array.slice`. It is stale once the buffer is
+   * freed.
+   */
   subarray(begin = 0, end = this.length): DeviceArray<T> {
     const from = clamp(begin, this.length)
     const to = Math.max(from, clamp(end, this.length))
@@ -118,7 +123,9 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     this.buffer.fill(value, this.byteOffset, this.byteLength)
   }
 
-  /** Copies all elements of `source`, an array of the same type, to element `offset` on, as `DeviceBuffer.copyFrom`. */
+  /**
+   * Copies all elements of `source`, an array of the same type, from element `offset` on, as `DeviceBuffer.copyFrom`.
+   */
   copyFrom(source: DeviceArray<T>, offset = 0): void {
     if (!(source instanceof DeviceArray) || source.type !== this.type) {
       throw new TypeError(`copyFrom: source must be a DeviceArray of ${this.type.name}`)
@@ -156,7 +163,9 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   }
 }
 
-/** The bytes of `count` elements, for an allocation; throws TypeError for what is no typed array, RangeError for the count. */
+/**
+ * The bytes of `count` elements. Throws TypeError unless `type` is a typed array class, RangeError for a bad count.
+ */
 export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 'allocateArray'): number {
   if (typeof type !== 'function' || !(type.BYTES_PER_ELEMENT > 0)) {
     throw new TypeError(`${call}: type must be a typed array class such as Float32Array, not ${describe(type)}`)

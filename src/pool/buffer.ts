@@ -10,8 +10,8 @@ import type { Pool } from './pool.js'
 import type { TransferredBuffer } from './transferred-buffer.js'
 
 /**
- * Device memory from a pool. Copies run in the stream that the buffer was allocated on. Freed by `free()` or at the end
- * of a `using` block; after that every use throws PoolError, except disposing, which does nothing.
+ * Device memory from a pool. Copies run in the stream that the buffer was allocated on. `free()` frees it, and so
+ * does the end of a `using` block. After that every use throws PoolError, except disposing, which does nothing.
  */
 export class DeviceBuffer implements Disposable {
   /** Made by pools. `tag` names one use of the allocation; a stale buffer's tag matches nothing. */
@@ -27,12 +27,12 @@ export class DeviceBuffer implements Disposable {
     return this.allocation.owner
   }
 
-  /** The stream it was allocated on; of a freed buffer perhaps that of the memory's next use. */
+  /** The stream of the allocation; for a freed buffer perhaps the stream of the memory's next use. */
   get stream(): Stream {
     return this.allocation.stream
   }
 
-  /** What its pool knows it by, together with the tag. */
+  /** Identifies the buffer in its pool, together with the tag. */
   get record(): number {
     return this.allocation.record
   }
@@ -42,7 +42,7 @@ export class DeviceBuffer implements Disposable {
     return this.allocation.addressOf(this.record, this.tag, 'ptr')
   }
 
-  /** Bytes asked for. */
+  /** Bytes requested. */
   get byteLength(): number {
     return this.allocation.requestedBytesOf(this.record, this.tag, 'byteLength')
   }
@@ -57,7 +57,10 @@ export class DeviceBuffer implements Disposable {
     return this.allocation.pool.context
   }
 
-  /** Whether work of `context` can use the memory: always its own device's, another one's where that was given access. */
+  /**
+   * Whether work of `context` can use the memory: its own device always can, other devices once they were given
+   * access.
+   */
   reachableFrom(context: Context): boolean {
     return context === this.context || this.allocation.pool.reachableFrom(context)
   }
@@ -68,10 +71,10 @@ export class DeviceBuffer implements Disposable {
   }
 
   /**
-   * Gives the memory back to the pool: work submitted to `stream` (default: the stream it was allocated on) before this
-   * call may still use it. Used on another stream, free it there or announce that with `recordUse`. `stream`, if another
-   * one, must have been made to wait for the stream of the allocation, since memory comes in that stream's order. Nothing
-   * waits on the host.
+   * Gives the memory back to the pool. Work submitted to `stream` before this call may still use it; the default is
+   * the stream of the allocation. If another stream uses the buffer, free it there, or announce the use with
+   * `recordUse`. A stream other than the allocation's must wait for the allocation's stream first, since memory is
+   * valid in that stream's order. The host does not wait.
    */
   free(stream?: Stream): void {
     this.allocation.free(this, stream)
@@ -91,8 +94,8 @@ export class DeviceBuffer implements Disposable {
   }
 
   /**
-   * Gives the buffer up, for `pool.adopt` in another thread that shares the pool; any use of it here from now on throws
-   * PoolError. Throws PoolError for a buffer of a pool that no threads share.
+   * Gives up the buffer, for `pool.adopt` in another thread that shares the pool. Any use of it here from now on
+   * throws PoolError. Throws PoolError if the pool is not shared.
    */
   transfer(): TransferredBuffer {
     const { pool } = this.allocation
@@ -103,8 +106,8 @@ export class DeviceBuffer implements Disposable {
   }
 
   /**
-   * Tells a pool in debug mode that work on `stream` is about to use the buffer, for work that this package does not submit
-   * itself; `call` is its name for messages. Copies and launches tell it by themselves; other pools do nothing.
+   * Tells a pool in debug mode that work on `stream` is about to use the buffer, if another library submits the work;
+   * `call` is its name in messages. Copies and launches of this package do so by themselves. Other pools do nothing.
    */
   noteUse(stream: Stream, call: string): void {
     this.allocation.noteUse?.(stream, call)
@@ -112,7 +115,7 @@ export class DeviceBuffer implements Disposable {
 
   /**
    * Copies `source` to the device, from byte `byteOffset` of the buffer on. The source may be changed after the call.
-   * The driver takes a copy first, and lets a large one (16 MiB, say) wait on the host while the stream is busy.
+   * The driver takes a copy first. For a large source, such as 16 MiB, the host waits while the stream is busy.
    * Pinned memory is read when the copy runs instead: use `HostBuffer.copyTo`, or announce it with `recordUse`.
    */
   write(source: ArrayBufferView | ArrayBuffer, byteOffset = 0): void {
@@ -131,13 +134,13 @@ export class DeviceBuffer implements Disposable {
     this.stream.clocks.checkLegacyUsable('writeSync')
     this.stream.synchronize()
     if (view.byteLength > 0) driver.cuMemcpyHtoD(target, view)
-    // The driver returns when it has taken the data, which is not when it has arrived.
+    // The driver returns when it has taken the data, before the data has arrived.
     driver.cuStreamSynchronize(CU_STREAM_LEGACY_DEFAULT)
   }
 
   /**
-   * The contents as of this call in stream order, without blocking Node. Beyond 64 MiB at a time the end blocks while
-   * kernels run: the driver waits for them before it lets go of the host memory.
+   * The contents as of this call in stream order, without blocking Node. With more than 64 MiB at a time, the end
+   * blocks while kernels run: the driver waits for them before it releases the host memory.
    */
   async read(byteOffset = 0, byteLength = this.rest('read', byteOffset)): Promise<Uint8Array<ArrayBuffer>> {
     const source = this.rangeOf('read', byteOffset, byteLength)
@@ -174,10 +177,10 @@ export class DeviceBuffer implements Disposable {
   }
 
   /**
-   * Copies from another buffer, in this buffer's stream: all of `source`, or a part of it, to byte `byteOffset`. With a
-   * source of another stream, work on it there must be ordered before, with an event, and before it is freed there this
-   * stream announced, by `source.recordUse(target.stream)`. It may be on another device, also without access to that; the
-   * driver then copies by way of the host, ten times slower.
+   * Copies all or a part of another buffer to byte `byteOffset`, in this buffer's stream. If the source has another
+   * stream: order the work on it before this call, by an event, and call `source.recordUse(target.stream)` before the
+   * source is freed. The source may be on another device. Without access to that device, the driver copies through
+   * the host, ten times slower.
    */
   copyFrom(
     source: DeviceBuffer,
@@ -218,7 +221,7 @@ export class DeviceBuffer implements Disposable {
     driver.cuCtxSynchronize()
   }
 
-  /** Refuses a buffer that another pool handed out. */
+  /** Throws unless `pool` handed the buffer out. */
   checkPool(pool: Pool): void {
     if (this.pool !== pool) throw new PoolError('free: the buffer came from another pool; use buffer.free()')
   }
@@ -262,7 +265,10 @@ export class DeviceBuffer implements Disposable {
     return context.activate()
   }
 
-  /** In this buffer's stream; works without access to the source. Where there is access, it is the slower call for small ones. */
+  /**
+   * Copies in this buffer's stream, even without access to the source. With access this call is the slower one for
+   * small copies.
+   */
   private copyFromPeer(driver: Driver, target: number, source: DeviceBuffer, from: number, bytes: number): void {
     const { context } = this
     this.stream.submit('copyFrom', handle =>

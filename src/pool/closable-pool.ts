@@ -1,4 +1,4 @@
-// What all pools have in common that are closed as a whole and notice stale buffers.
+// The base of pools that are closed as a whole and notice stale buffers.
 
 import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
@@ -6,7 +6,7 @@ import type { Clocks } from '../order/clocks.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
 import { Pool } from './pool.js'
 
-/** What `close` found. */
+/** The report of `close`. */
 export interface CloseReport {
   /** buffers that were still held; they are invalid from now on */
   readonly lostBuffers: number
@@ -43,7 +43,10 @@ export abstract class ClosablePool extends Pool implements Disposable {
     return this.givenBack
   }
 
-  /** Waits for pending work, gives all memory back and invalidates the buffers still held. Returns how many those were. A second close does nothing. */
+  /**
+   * Waits for pending work, gives all memory back and invalidates buffers still held; returns how many. A second
+   * close does nothing.
+   */
   abstract close(): CloseReport
 
   /** The same as `close()`. */

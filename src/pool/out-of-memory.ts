@@ -3,7 +3,7 @@ import { OutOfMemoryError, type OutOfMemoryFigures } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import type { Pool, PoolStats } from './pool.js'
 
-/** The error for a request that got nothing, of a pool that knows the remedy itself. */
+/** The error for a failed request, with a remedy that the pool knows. */
 export function shortageOf(
   bytes: number,
   stats: PoolStats,
@@ -22,7 +22,7 @@ export function shortageOf(
   )
 }
 
-/** The error for a request that a limit around `upstream` refuses; `holder` is whose limit it is, if not all of the wrapper's. */
+/** The error for a request beyond a limit around `upstream`. The limit is of `holder`, or of the whole wrapper. */
 export function overLimit(
   upstream: Pool,
   bytes: number,
@@ -46,7 +46,7 @@ export function overLimit(
   )
 }
 
-/** The error for a pool that cannot be made, because the device has no room for the `bytes` that it begins with. */
+/** The error for a pool whose first `bytes` the device has no room for. */
 export function noRoomToBegin(call: string, bytes: number, context: Context): OutOfMemoryError {
   const { freeBytes } = context.activate().cuMemGetInfo()
   return new OutOfMemoryError(
@@ -63,7 +63,7 @@ export function noRoomToBegin(call: string, bytes: number, context: Context): Ou
   )
 }
 
-/** What every such error tells in numbers. */
+/** The figures of every such error. */
 export function figuresOf(bytes: number, stats: PoolStats, deviceFreeBytes: number): OutOfMemoryFigures {
   const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes, limitBytes } = stats
   return {

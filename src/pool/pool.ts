@@ -1,4 +1,4 @@
-// What every pool and every wrapper around a pool looks like: four verbs, and conveniences made of them.
+// The contract of all pools and wrappers: four methods, and conveniences built on them.
 
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
@@ -8,13 +8,13 @@ import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } f
 import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
 
-/** Counters of a pool, in constant time. Sizes in bytes; peaks since the pool was made. */
+/** Counters of a pool. Sizes in bytes; peaks since the pool was made. Caching pools walk blocks to count them. */
 export interface PoolStats {
   /** handed out now, as rounded by the pool, and its peak */
   readonly liveBytes: number
   /** most bytes that were live at once */
   readonly peakLiveBytes: number
-  /** handed out now, as asked for */
+  /** handed out now, as requested */
   readonly requestedBytes: number
   /** obtained from the device, and its peak */
   readonly reservedBytes: number
@@ -22,11 +22,11 @@ export interface PoolStats {
   readonly peakReservedBytes: number
   /** freed and kept as whole blocks for their stream */
   readonly cachedBytes: number
-  /** freed, and not yet known to be free of work, as of the last settling */
+  /** freed, with work that was not known complete when blocks were last settled */
   readonly pendingBytes: number
-  /** a block of this size could be had without growing; a floor, exact values are in a snapshot */
+  /** at least a block of this size is free without growing; a snapshot has exact values */
   readonly largestFreeBytes: number
-  /** what the pool may reserve at most; Infinity without a limit */
+  /** most bytes that the pool may reserve; Infinity without a limit */
   readonly limitBytes: number
   /** buffers handed out and not freed */
   readonly liveBuffers: number
@@ -34,32 +34,35 @@ export interface PoolStats {
   readonly allocations: number
   /** buffers freed so far */
   readonly frees: number
-  /** allocations that the stream caches could not serve, and those for which memory had to be found or moved */
+  /** allocations that no cache could serve, or that needed new or moved memory */
   readonly cacheMisses: number
   /** requests for which memory had to be found or moved */
   readonly growths: number
-  /** how often the pool made a stream wait for another one, to give it that one's memory */
+  /** how often the pool made a stream wait for another stream, to reuse that stream's memory */
   readonly insertedWaits: number
 }
 
 /** The contract of every pool and wrapper. */
 export abstract class Pool {
-  /** of the device that the memory is on */
+  /** the context of the device that the memory is on */
   abstract readonly context: Context
   /** the stream of allocations that name none */
   abstract readonly defaultStream: Stream
   /**
    * Memory of `bytes` for work submitted to `stream` after this call (the device's default stream when left out).
-   * `alignment` in bytes is a power of two of at most 2 MiB; 256 always holds. Throws OutOfMemoryError, RangeError or TypeError for a
-   * bad argument, PoolError for a closed pool or stream.
+   * `alignment` in bytes is a power of two of at most 2 MiB; every address has at least 256. Throws OutOfMemoryError,
+   * RangeError or TypeError for a bad argument, PoolError for a closed pool or stream.
    */
   abstract allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer
-  /** `allocate` that answers running out of memory with null. */
+  /** `allocate` that returns null when memory runs out. */
   abstract tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null
   /** The counters of the pool as they are now. */
   abstract stats(): PoolStats
 
-  /** Takes back a buffer that this pool handed out; work submitted to it before this call may still use it. See `buffer.free`. */
+  /**
+   * Takes back a buffer that this pool handed out; work submitted to it before this call may still use it. See
+   * `buffer.free`.
+   */
   free(buffer: DeviceBuffer, stream?: Stream): void {
     if (!(buffer instanceof DeviceBuffer)) {
       throw new TypeError(
@@ -90,10 +93,11 @@ export abstract class Pool {
   }
 
   /**
-   * Lets another device read and write the memory of this pool, whatever it holds now and later, or no longer: one change,
-   * or a list, of which each is made that can be. Nothing waits: no work of the device may use the memory any more when its
-   * access is taken away. Plain allocations know all or none: giving access is `enablePeerAccess` then, and stays. Throws
-   * TypeError for what is no location or access, PoolError for what cannot be; of a list it names those that failed.
+   * Gives another device access to all present and future memory of this pool, or takes it away. Takes one change or
+   * a list; of a list, every possible change is made. Nothing waits: before access is taken away, the device's work
+   * on the memory must be complete. Plain allocations have one access for all: `enablePeerAccess` gives it, and it
+   * stays. Throws TypeError for a bad location or access, PoolError for an impossible change; for a list it names the
+   * entries that failed.
    */
   setAccess(location: AccessLocation, access: PoolAccess): void
   setAccess(changes: readonly AccessChange[]): void
@@ -101,13 +105,13 @@ export abstract class Pool {
     changeEach(what, access, (location, one) => this.changeAccess(location, one))
   }
 
-  /** For pools and wrappers: one change of `setAccess`, its arguments being what they should be. */
+  /** For pools and wrappers: one change of `setAccess`, with checked arguments. */
   changeAccess(_location: AccessLocation, _access: PoolAccess): void {
     throw new PoolError(
       'setAccess: this kind of pool cannot open its memory to others; use a caching pool made without shared, or copy with copyFrom',
     )
   }
 
-  /** For wrappers: `free` of a buffer that the outermost pool has already recognised. */
+  /** For wrappers: `free` of a buffer that the outermost pool has already accepted. */
   abstract release(buffer: DeviceBuffer, stream?: Stream): void
 }

@@ -3,7 +3,7 @@ import type { Allocation, BufferOwner, BufferSource } from './allocation.js'
 import type { DeviceBuffer } from './buffer.js'
 import { freeSlowly } from './slow-free.js'
 
-/** A pool that knows a buffer by a record and a tag; what it is asked is as in Allocation. */
+/** A pool that finds a buffer by record and tag. The methods are those of Allocation. */
 export interface RecordPool extends BufferSource {
   addressOf(record: number, tag: number, call: string): number
   requestedBytesOf(record: number, tag: number, call: string): number
@@ -11,7 +11,7 @@ export interface RecordPool extends BufferSource {
   recordUse(record: number, tag: number, stream: Stream): void
 }
 
-/** The allocation of a buffer whose pool has everything else in tables. */
+/** The allocation of a buffer whose pool keeps all other state in tables. */
 export class RecordAllocation implements Allocation {
   owner: BufferOwner
 

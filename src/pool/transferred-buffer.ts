@@ -1,10 +1,10 @@
-// Buffers on their way from one thread to another: what is sent of them.
+// The messages that stand for buffers on their way between threads.
 
 import { randomInt } from 'node:crypto'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 
-/** A buffer on its way to another thread: three int32, to be sent as they are or put anywhere. */
+/** A buffer on its way to another thread: three int32, which can be sent or stored anywhere. */
 export interface TransferredBuffer {
   /** number of the pool, the same for all of its buffers */
   readonly pool: number
@@ -14,12 +14,15 @@ export interface TransferredBuffer {
   readonly tag: number
 }
 
-/** A number that hardly any other pool of the process has. */
+/** A random number for a pool, very likely unique in the process. */
 export function newPoolNumber(): number {
   return randomInt(1, 2 ** 31)
 }
 
-/** Refuses, in the name of `call`, what is no buffer on its way, or one of another pool than that with `number`. */
+/**
+ * Refuses, in the name of `call`, any value that is no transferred buffer, and a buffer of another pool than
+ * `number`.
+ */
 export function checkTransferred(call: string, transferred: TransferredBuffer, number: number): void {
   const { pool, record, tag } = transferred ?? {}
   if (!Number.isInteger(pool) || !Number.isInteger(record) || !Number.isInteger(tag)) {
@@ -30,7 +33,7 @@ export function checkTransferred(call: string, transferred: TransferredBuffer, n
   }
 }
 
-/** Refuses what is no list of them. */
+/** Refuses a value that is no list of transferred buffers. */
 export function checkTransferredList(call: string, transferred: readonly TransferredBuffer[]): void {
   if (Array.isArray(transferred)) return
   throw new TypeError(

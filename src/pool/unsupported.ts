@@ -3,15 +3,15 @@ import { RESULT } from '../driver/constants.js'
 
 const CODES: readonly number[] = [RESULT.CUDA_ERROR_NOT_SUPPORTED, RESULT.CUDA_ERROR_NOT_PERMITTED]
 
-/** Whether the driver says that it never does what was asked for here. */
+/** Whether the error says that the driver does not support the call here. */
 export function isUnsupported(error: unknown): error is CudaError {
   return error instanceof CudaError && CODES.includes(error.code)
 }
 
 /**
- * A driver may offer a feature by its attributes and refuse it when it is used: on some platforms, virtual GPUs, or where
- * the system forbids it. Such a refusal as a PoolError that says what is missing and what to use instead; any other error
- * as it is.
+ * A driver may list a feature in its attributes and refuse it when it is used: on some platforms, on virtual GPUs, or
+ * if the system forbids it. Turns such a refusal into a PoolError with `message`, which names an alternative. Returns
+ * other errors unchanged.
  */
 export function asUnsupported(error: unknown, message: string): unknown {
   if (!isUnsupported(error)) return error

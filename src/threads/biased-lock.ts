@@ -1,7 +1,8 @@
-// A biased lock between a thread and the pool server, around the blocks that the thread caches. The thread goes in for a few loads
-// and stores; the pool server shuts all biased locks before it takes blocks away. Each side sets its flag before it reads the other's
-// (Dekker), so that at most one goes on. For the thread, which goes in all the time, that would be a barrier each time; where the system can
-// make one in all threads at once, the pool server asks for that, and the thread just stores and loads.
+// A biased lock between a thread and the pool server, around the blocks that the thread caches. The thread enters for
+// a few loads and stores; the pool server shuts all biased locks before it takes blocks away. Each side sets its flag
+// before it reads the other's (Dekker), so that at most one proceeds. This needs a memory barrier on both sides. The
+// thread enters very often, so the pool server makes the barriers of all threads (process-barrier.ts) where the
+// system can. Otherwise each thread makes its own.
 
 import { PoolError } from '../base/errors.js'
 import type { Region } from '../base/region.js'
@@ -9,43 +10,43 @@ import { loadAcquire, storeRelease } from './memory-order.js'
 import { openProcessBarrier } from './process-barrier.js'
 import { MOST_WORKERS, type ThreadRegistry } from './thread-registry.js'
 
-/** int32 words between what two threads write. */
+/** int32 words from one thread's word to the next, so that no two share a cache line. */
 const LINE_WORDS = 32
-/** Looks at a thread that is inside before it is taken for one that does not run, or has ended. */
+/** Reads of a thread's word before `shut` checks whether that thread has ended, and sleeps. */
 const SPINS = 1000
 const PATIENCE_MS = 1
-/** How often so long a thread that lives may stay inside, before what it has is left to it. */
+/** Sleeps of that length before a living thread inside counts as stuck, and keeps its blocks. */
 const MOST_WAITS = 20
 
 export class BiasedLock {
-  /** whether the pool server has shut the biased locks; then by thread, a line each: whether it is inside */
+  /** word 0: whether the pool server has shut the biased locks; by thread, a cache line each: whether it is inside */
   private readonly words: Int32Array
-  /** where this thread's word is */
+  /** index of this thread's word */
   private index = 0
   /** shut, and no thread is inside any more */
   private hasShut = false
-  /** by thread: 1 for one that stayed inside when the biased locks were shut last, since it was stopped there */
+  /** by thread: 1 if the thread was stuck inside when the biased locks were last shut */
   private readonly stuck = new Uint8Array(MOST_WORKERS + 1)
   private barrier: (() => void) | null = null
 
   constructor(
     region: Region,
     private readonly registry: ThreadRegistry,
-    /** whether threads make barriers themselves; the same in all of them */
+    /** whether threads make their own barriers; the same in all threads */
     private readonly isFenced: boolean,
   ) {
     this.words = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
   }
 
-  /** This thread has got its number. */
+  /** Sets the number of this thread. */
   assign(thread: number): void {
     this.index = thread * LINE_WORDS
-    Atomics.store(this.words, this.index, 0) // another one of that number may have died inside
+    Atomics.store(this.words, this.index, 0) // an earlier thread of that number may have died inside
   }
 
   /**
-   * This thread is the one that shuts biased locks. What it takes is loaded at once: Node aborts the whole process when a thread is
-   * terminated, or the process exits, while it loads native code.
+   * This thread will shut biased locks. Loads the system call now: Node aborts the process if a thread is terminated,
+   * or the process exits, while native code is loaded.
    */
   prepare(): void {
     if (this.isFenced || this.barrier !== null) return
@@ -53,7 +54,9 @@ export class BiasedLock {
     if (this.barrier === null) throw new PoolError('this thread has no membarrier, unlike the one that made the pool')
   }
 
-  /** From here to `leave` the pool server takes nothing out; false while it is doing that. In between nothing is waited for. */
+  /**
+   * Until `leave`, the pool server takes no block away. False while it does. The caller must not wait before `leave`.
+   */
   enter(): boolean {
     const { words, index } = this
     if (this.isFenced) {
@@ -61,7 +64,7 @@ export class BiasedLock {
       if (Atomics.load(words, 0) === 0) return true
     } else {
       words[index] = 1
-      if (loadAcquire(words, 0) === 0) return true // the owner words are read after that
+      if (loadAcquire(words, 0) === 0) return true // owner words are read after this load
     }
     this.leave()
     return false
@@ -75,7 +78,10 @@ export class BiasedLock {
     return Atomics.load(this.words, 0) === 1
   }
 
-  /** Lets no thread in until `open`, and waits for those that are inside, but not for ever: see `isOut`. Under the lock of the pool. */
+  /**
+   * Keeps threads out until `open`, and waits for those inside, within limits: see `isOut`. Under the lock of the
+   * pool.
+   */
   shut(): void {
     if (this.hasShut) return
     const { stuck } = this
@@ -88,7 +94,7 @@ export class BiasedLock {
     this.hasShut = true
   }
 
-  /** Whether a thread has been seen outside since the biased locks were shut, or will never come out; what it has may be taken then. */
+  /** Whether a thread is outside since the biased locks were shut, or dead. Its blocks may be taken then. */
   isOut(thread: number): boolean {
     return this.stuck[thread] === 0 || !this.staysInside(thread, 0)
   }
@@ -106,12 +112,12 @@ export class BiasedLock {
     return false
   }
 
-  /** Takes back what this thread has shut, or was about to. */
+  /** Opens the biased locks if this thread has shut them, or was about to. */
   open(): void {
     if (this.words[0] !== 0) this.mend()
   }
 
-  /** The same after the death of whoever has shut them. */
+  /** The same after the thread that shut them has died. */
   mend(): void {
     this.hasShut = false
     Atomics.store(this.words, 0, 0)

@@ -5,11 +5,11 @@ import { Region } from '../base/region.js'
 import { BiasedLock } from './biased-lock.js'
 import { REGISTRY_WORDS, ThreadRegistry } from './thread-registry.js'
 
-/** What the two threads tell each other by plain stores. */
+/** Plain words that the two threads share. */
 export const enum At {
   /** 1 while the thread is inside */
   inside,
-  /** 1 while the other one has shut the biased lock */
+  /** 1 while the other thread has shut the biased lock */
   server,
   entered,
   broken,

@@ -1,5 +1,5 @@
-// Messages between threads that know no more of each other than a name: what shared memory alone cannot carry, such as a
-// SharedArrayBuffer. No end keeps its thread alive, and each can be read without the event loop.
+// Messages between threads that know a common name, for values that shared memory cannot carry, such as a
+// SharedArrayBuffer. An open channel does not keep its thread alive, and can be read without the event loop.
 
 import { BroadcastChannel, type MessagePort, receiveMessageOnPort } from 'node:worker_threads'
 
@@ -9,19 +9,22 @@ export function openChannel(name: string): BroadcastChannel {
   return end
 }
 
-/** Has `receive` called for what comes while the thread is idle; what `take` takes first, it does not get. */
+/** Calls `receive` for messages that come while the thread is idle, unless `take` takes them first. */
 export function listen<Message>(end: BroadcastChannel, receive: (message: Message) => void): void {
   end.onmessage = event => receive(event.data as Message)
   letGo(end)
 }
 
-/** The next message; undefined when there is none. */
+/** The next message, or undefined. */
 export function take<Message>(end: BroadcastChannel): Message | undefined {
-  // A broadcast channel does for a port here, which the types do not know.
+  // receiveMessageOnPort accepts a broadcast channel, unlike its type.
   return receiveMessageOnPort(end as unknown as MessagePort)?.message as Message | undefined
 }
 
-/** Spins until a message that was sent already arrives. Node delivers nothing to a terminating thread, whose termination ends the loop. */
+/**
+ * Spins until an already sent message arrives. Node delivers none to a terminating thread; the termination ends the
+ * loop.
+ */
 export function takeSent<Message>(end: BroadcastChannel): Message {
   for (;;) {
     const message = take<Message>(end)
@@ -30,6 +33,6 @@ export function takeSent<Message>(end: BroadcastChannel): Message {
 }
 
 function letGo(end: BroadcastChannel): void {
-  const known = end as unknown as { unref(): void } // as the types do not know
+  const known = end as unknown as { unref(): void } // missing in the type
   known.unref()
 }

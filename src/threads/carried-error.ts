@@ -1,4 +1,5 @@
-// Errors on their way to another thread: structured clone keeps the language's own classes, and of ours only the message.
+// Errors on their way to another thread. Structured clone keeps JavaScript's own error classes, but of ours only the
+// message.
 
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 
@@ -13,7 +14,7 @@ export type CarriedError =
   | { readonly kind: 'refused' | 'lost'; readonly refusal: Refusal }
   | { readonly kind: 'pool' | 'type' | 'range' | 'other'; readonly message: string }
 
-/** What can be sent of whatever was thrown. */
+/** A thrown value in a form that can be sent. */
 export function carry(error: unknown): CarriedError {
   if (error instanceof CudaError) return { kind: 'refused', refusal: refusalOf(error) }
   if (error instanceof DeviceLostError) return { kind: 'lost', refusal: refusalOf(error.first) }

@@ -1,4 +1,4 @@
-/** Wakes one thread from others, by an int32 in shared memory. */
+/** Lets other threads wake one thread, by an int32 in shared memory. */
 export class Doorbell {
   private readonly words: Int32Array
 
@@ -6,7 +6,7 @@ export class Doorbell {
     this.words = new Int32Array(buffer)
   }
 
-  /** How often it rang. */
+  /** How often it was rung. */
   get rings(): number {
     return Atomics.load(this.words, 0)
   }
@@ -16,7 +16,7 @@ export class Doorbell {
     Atomics.notify(this.words, 0)
   }
 
-  /** Sleeps until it has step more often than `rings`, or for so many milliseconds. */
+  /** Sleeps until it was rung more often than `rings`, or until the time is over. */
   sleep(rings: number, milliseconds: number): void {
     Atomics.wait(this.words, 0, rings, milliseconds)
   }

@@ -1,8 +1,9 @@
-// Whether another thread of the process has ended, also when it was terminated and could say nothing. The operating system
-// knows, under the number of the thread and the moment it began, since numbers come round again. Only Linux is asked.
+// Tells whether another thread of the process has ended, even if it was terminated. The operating system knows, by
+// the number of the thread and its start time, since numbers are reused. Only Linux is supported.
 //
-// Node keeps the system's thread of a terminated worker for as long as one of its file or name look-ups is pending, though no
-// JavaScript of it runs any more. But it closes the worker's sockets first. So each worker keeps one open, by which it is known to live.
+// Node keeps the system's thread of a terminated worker while one of its file or name look-ups is pending, though
+// none of its JavaScript runs any more. But it closes the worker's sockets first. So each worker keeps one socket
+// open, as a sign of life.
 
 import { readFileSync, readlinkSync } from 'node:fs'
 import { createServer } from 'node:net'
@@ -12,11 +13,11 @@ import { isMainThread } from 'node:worker_threads'
 const TASKS = '/proc/self/task'
 const DESCRIPTORS = '/proc/self/fd'
 const SOCKET = 'socket:['
-const START_TIME = 19 // behind the name of the thread, which may hold anything
-/** States of a thread that has ended, and that a debugger has not let go of yet. */
+const START_TIME = 19 // index behind the name of the thread, which may contain any characters
+/** States of a thread that has ended, and that a debugger still holds. */
 const ENDED = ['Z', 'X']
 
-/** A socket that is open while a worker lives; zeros where there is none, as in the main thread. */
+/** A socket that is open while a worker lives; zeros if there is none, as in the main thread. */
 export interface LifeSign {
   readonly descriptor: number
   readonly inode: number
@@ -32,21 +33,24 @@ export function lifeSign(): LifeSign {
 }
 
 function openSign(): LifeSign {
-  const server = createServer().on('error', () => {}) // no descriptor is left, say: the thread is known by its number alone
+  const server = createServer().on('error', () => {}) // for example no descriptor left: the number alone must do then
   server.listen({ path: `\0cuda-mempool ${process.pid} ${threadNumber()}`, exclusive: true })
   server.unref()
-  const { _handle } = server as unknown as { _handle: { fd: number } | null } // which the types do not know
+  const { _handle } = server as unknown as { _handle: { fd: number } | null } // missing in the type
   const inode = _handle === null ? 0 : inodeOf(_handle.fd)
   return _handle === null || inode === 0 ? NO_SIGN : { descriptor: _handle.fd, inode }
 }
 
-/** As an int32; 0 for a descriptor that is closed, or no socket. Without a regular expression: V8 ends the process where it compiles one on a full stack. */
+/**
+ * As an int32; 0 for a descriptor that is no socket. No regular expression: V8 ends the process if it compiles one on
+ * a full stack.
+ */
 function inodeOf(descriptor: number): number {
   const link = readlinkSync(`${DESCRIPTORS}/${descriptor}`)
   return link.startsWith(SOCKET) ? Number.parseInt(link.slice(SOCKET.length), 10) | 0 : 0
 }
 
-/** Whether a life sign is gone; not as long as the system does not tell. */
+/** Whether a life sign is gone; false if the system does not tell. */
 export function isGone({ descriptor, inode }: LifeSign): boolean {
   if (descriptor === 0) return false
   try {
@@ -56,7 +60,7 @@ export function isGone({ descriptor, inode }: LifeSign): boolean {
   }
 }
 
-/** The reason why threads cannot share anything in this process; null where they can. */
+/** The reason why threads of this process cannot share pools; null if they can. */
 export function sharingObstacle(
   versions: Readonly<Record<string, string | undefined>> = process.versions,
 ): string | null {
@@ -69,7 +73,7 @@ export function sharingObstacle(
   return 'sharing between threads needs to read /proc; under the permission model start Node with --allow-fs-read=/proc'
 }
 
-/** The system's number of the calling thread, which no other thread has while it lives; 0 where the system does not tell. */
+/** The system's number of the calling thread, unique while it lives; 0 if the system does not tell. */
 export function threadNumber(): number {
   try {
     return Number(basename(readlinkSync('/proc/thread-self')))
@@ -78,7 +82,7 @@ export function threadNumber(): number {
   }
 }
 
-/** When a thread of this process began, as an int32 that is never 0; 0 when there is none of that number. */
+/** The start time of a thread of this process, as an int32; 0 when no thread has that number. */
 export function threadStart(thread: number): number {
   let stat: string
   try {
@@ -86,27 +90,27 @@ export function threadStart(thread: number): number {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     if (code === 'ENOENT' || code === 'ESRCH') return 0
-    throw error // say for want of file descriptors, which means nothing
+    throw error // for example when no file descriptor is left, which says nothing about the thread
   }
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   return ENDED.includes(fields[0]) ? 0 : Number(fields[START_TIME]) | 0 || 1
 }
 
-/** What the calling thread is known by for `hasEnded`; empty where the system does not tell. */
+/** Identifies the calling thread for `hasEnded`; empty if the system does not tell. */
 export function markOfThread(): string {
   const thread = threadNumber()
   const { descriptor, inode } = lifeSign()
   return thread === 0 ? '' : `${thread} ${threadStart(thread)} ${descriptor} ${inode}`
 }
 
-/** Whether the thread of a mark has ended; not as long as the system does not tell. */
+/** Whether the thread of a mark has ended; false if the system does not tell. */
 export function hasEnded(mark: string): boolean {
   if (mark === '') return false
   const [thread, start, descriptor, inode] = mark.split(' ').map(Number)
   return isOver(thread, start) || isGone({ descriptor, inode })
 }
 
-/** The same of a number and when its thread began, 0 for not known. */
+/** The same by number and start time; a start of 0 is unknown. */
 export function isOver(thread: number, start: number): boolean {
   try {
     const now = threadStart(thread)

@@ -1,16 +1,16 @@
-// A memory barrier in all threads of the process at once, which the system makes for one of them. Where one thread does
-// something often and another one rarely looks whether it is about to, the first then needs no barrier of its own.
+// A memory barrier in all threads of the process, made by the operating system for one of them. With it, only the
+// rare side of an asymmetric handshake makes barriers; the frequent side needs none.
 
 import { loadKoffi } from '../libraries/koffi.js'
 
-/** Numbers of Linux: the call, by processor, and what it is asked. */
+/** Numbers of Linux: the system call by processor, and its commands. */
 const MEMBARRIER: Partial<Record<NodeJS.Architecture, number>> = { x64: 324, arm64: 283 }
 const PRIVATE_EXPEDITED = 8
 const REGISTER_PRIVATE_EXPEDITED = 16
 
 /**
- * A function that is a full memory barrier on every thread of the process when it is called (membarrier, private expedited). Null where
- * the system has none.
+ * Returns a function that makes a full memory barrier on every thread of the process (membarrier, private expedited).
+ * Null if the system has none.
  */
 export function openProcessBarrier(): (() => void) | null {
   const call = process.platform === 'linux' ? MEMBARRIER[process.arch] : undefined

@@ -1,8 +1,8 @@
-// Requests of many threads to one, which answers them one after another: a place in shared memory for each thread that
-// asks, and a doorbell for the thread that answers. No event loop is needed. Messages are JSON, since requests are rare.
+// Requests of many threads to one thread, which answers them. Each asking thread has a place in shared memory; the
+// answering thread has a doorbell. No event loop is needed. Messages are JSON, since requests are rare.
 //
-// A call that asks can be cut short while its request is under way: by the timeout of a vm script, or for want of stack. The
-// next call of that thread takes the late answer first, and so never gets it for its own.
+// A call that asks can be cut short while it waits: by the timeout of a vm script, or a full stack. The next call of
+// that thread takes the late answer first, so that it cannot mistake the answer for its own.
 
 import { type CarriedError, carry, uncarry } from './carried-error.js'
 import type { Doorbell } from './doorbell.js'
@@ -18,10 +18,10 @@ const PLACE_WORDS = 4096
 const LENGTH = 1
 const TEXT = 16
 const TEXT_BYTES = (PLACE_WORDS - TEXT) * 4
-/** How long a thread sleeps before it looks whether it has something else to do, and whether the answering thread lives. */
+/** How long a thread sleeps before it does other work, and checks that the answering thread lives. */
 const PATIENCE_MS = 1
 
-/** Instead of an answer: the request is kept, and `reply` answers it later. */
+/** Returned in place of an answer: the request is kept, and `reply` answers it later. */
 export const LATER = Symbol('later')
 
 type Answer = { readonly value: unknown } | { readonly error: CarriedError }
@@ -35,16 +35,19 @@ export class RequestChannel {
   /** threads whose requests were kept, in the thread that answers */
   private readonly kept = new Set<number>()
 
-  /** `words` are the channel's alone. Place 0 has the reason why no request is answered any more. The doorbell wakes the thread that answers. */
+  /**
+   * `words` belong to the channel alone. Place 0 holds the error given to `fail`. The doorbell wakes the answering
+   * thread.
+   */
   constructor(
     private readonly words: Int32Array,
     readonly doorbell: Doorbell,
   ) {}
 
   /**
-   * Asks as thread `me` and sleeps until the answer is there. `meanwhile` runs at once and then every millisecond, told whether
-   * it slept; an error that it returns ends the wait if there is no answer then. Throws what answering threw, and the reason
-   * given to `fail`.
+   * Asks as thread `me` and sleeps until the answer is there. `meanwhile` runs at once, and after each millisecond
+   * with `slept` set. An error that it returns ends the wait if there is no answer yet. Throws the error of
+   * answering, or the one given to `fail`.
    */
   ask(me: number, question: unknown, meanwhile: (slept: boolean) => Error | null): unknown {
     const { words } = this
@@ -57,12 +60,12 @@ export class RequestChannel {
     return answer.value
   }
 
-  /** Whether the answer to a request of thread `me` was never taken, since the call that asked was cut short. */
+  /** Whether a call of thread `me` was cut short before it took its answer. */
   isLate(me: number): boolean {
     return Atomics.load(this.words, me * PLACE_WORDS) !== Status.idle
   }
 
-  /** Waits for that answer as `ask` does; null where answering threw. */
+  /** Waits for that answer as `ask` does; null if answering threw. */
   takeLate(me: number, meanwhile: (slept: boolean) => Error | null): unknown {
     this.doorbell.ring() // the call may have been cut short before it rang
     const answer = this.await(me * PLACE_WORDS, meanwhile)
@@ -81,7 +84,7 @@ export class RequestChannel {
     return answer
   }
 
-  /** Nothing is answered from now on; every thread that asks is told this reason. */
+  /** No request is answered from now on: every asking thread throws `reason`. */
   fail(reason: unknown): void {
     this.write(0, carry(reason))
   }
@@ -91,7 +94,7 @@ export class RequestChannel {
     return Atomics.load(this.words, LENGTH) === 0 ? null : uncarry(this.read(0) as CarriedError)
   }
 
-  /** Answers every thread that asks, but for those whose requests are kept; returns how many asked. */
+  /** Answers all new requests; returns how many they were. Kept requests are left alone. */
   answer(work: (question: unknown, asker: number) => unknown): number {
     const { words } = this
     let requests = 0
@@ -103,7 +106,7 @@ export class RequestChannel {
     return requests
   }
 
-  /** Answers the request of a thread, or keeps it where `work` gives LATER. */
+  /** Answers the request of a thread, or keeps it if `work` returns LATER. */
   reply(asker: number, work: () => unknown): void {
     const { words } = this
     const place = asker * PLACE_WORDS
@@ -118,13 +121,13 @@ export class RequestChannel {
     Atomics.notify(words, place)
   }
 
-  /** A thread has ended: what it asked is not answered any more. */
+  /** Drops the request of a thread that has ended. */
   forget(asker: number): void {
     this.kept.delete(asker)
     Atomics.store(this.words, asker * PLACE_WORDS, Status.idle)
   }
 
-  /** Whether a thread asks whose request is not kept. */
+  /** Whether there are new requests. */
   get isAsked(): boolean {
     const { words, kept } = this
     for (let place = PLACE_WORDS, asker = 1; place < words.length; place += PLACE_WORDS, asker++) {

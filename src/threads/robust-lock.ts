@@ -1,15 +1,16 @@
-// A lock in shared memory that outlives its holder (a robust mutex, as POSIX has it). Its word has the number of the thread
-// that holds it, so a waiter can ask the registry whether that thread still lives. A waiter takes the lock over from a dead
-// holder, and knows that the data behind the lock was left in the middle of a change.
+// A lock in shared memory that outlives its owner (a robust mutex, as in POSIX). Its word has the number of the
+// owner, so that a waiter can ask the registry whether the owner lives. A waiter takes the lock over from a dead
+// owner, and knows that the data behind the lock may be half changed.
 //
-// A thread that finds itself as the holder takes the lock over in the same way. No section is entered twice, so an earlier call of
-// this thread was cut short: by the timeout of a vm script, by Ctrl-C in a REPL, or for want of stack.
+// A thread that finds itself as the owner takes the lock over in the same way. No section is entered twice, so an
+// earlier call of this thread was cut short: by the timeout of a vm script, by Ctrl-C in a REPL, or by a full stack.
 //
-// The word also counts acquisitions. The number of a dead thread is given to another thread in the end; without the count, a
-// waiter that was stopped between its look at the word and its exchange would take the lock from a living thread.
+// The word also counts acquisitions, since a later thread may get the number of a dead one. Without the count, a
+// waiter that was stopped between its read and its exchange would take the lock from a living thread.
 //
-// Waiters set a bit in the word, so that a release without waiters makes no system call. A wake-up is lost with the thread that
-// was to pass it on; therefore waiters look again after some milliseconds, and ask then whether the holder lives.
+// Waiters set a bit in the word, so that a release without waiters makes no system call. A wake-up is lost with a
+// thread that dies before it passes the wake-up on. Therefore waiters look again after some milliseconds, and ask
+// whether the owner lives.
 
 import { assert } from '../base/assert.js'
 import { MOST_WORKERS, type ThreadRegistry } from './thread-registry.js'
@@ -17,10 +18,13 @@ import { MOST_WORKERS, type ThreadRegistry } from './thread-registry.js'
 const OWNER = 127
 const WAITERS = 128
 const ACQUISITION = 256
-/** In place of the owner: the holder failed in the middle of a change. */
+/** In place of an owner: the last owner failed in the middle of a change. */
 const BROKEN = 127
 assert(MOST_WORKERS < BROKEN, 'the number of a thread fits into its bits')
-/** Looks at a held lock before sleeping: some tens of microseconds. Many sections are shorter than a sleep and a wake-up. */
+/**
+ * Looks at a held lock before sleeping: some tens of microseconds. Many sections are shorter than a sleep and a
+ * wake-up.
+ */
 const SPINS = 3000
 const PATIENCE_MS = 5
 
@@ -34,8 +38,8 @@ export class RobustLock {
   ) {}
 
   /**
-   * Waits for the lock. The result is 0 when the data behind it is whole. Otherwise it is not: the last holder died, failed or was
-   * cut short, and the caller repairs the data. A caller that dies meanwhile leaves the repair to the next one.
+   * Waits for the lock. Returns 0 when the data behind it is consistent. Otherwise the last owner died, failed or was
+   * cut short, and the caller repairs the data. A caller that dies meanwhile leaves the repair to the next owner.
    */
   acquire(): number {
     const { words, index } = this
@@ -48,17 +52,20 @@ export class RobustLock {
     this.leave(0)
   }
 
-  /** Releases the lock after a failure in the middle of a change; the next holder repairs the data. */
+  /** Releases the lock after a failure in the middle of a change; the next owner repairs the data. */
   releaseBroken(): void {
     this.leave(BROKEN)
   }
 
-  /** Lets go of the lock where an earlier call of this thread was cut short: before waiting for another thread, which may need it. */
+  /**
+   * Releases the lock if an earlier call of this thread was cut short. Called before a wait for a thread that may
+   * need it.
+   */
   dropStale(): void {
     if (this.owner === this.me) this.releaseBroken()
   }
 
-  /** The number of the thread that holds the lock, dead or alive; 0 for none. */
+  /** The number of the owner, dead or alive; 0 for none. */
   get owner(): number {
     const owner = Atomics.load(this.words, this.index) & OWNER
     return owner === BROKEN ? 0 : owner
@@ -67,7 +74,7 @@ export class RobustLock {
   private leave(owner: 0 | typeof BROKEN): void {
     const { words, index, me } = this
     assert((words[index] & OWNER) === me, 'a lock is released by the thread that holds it')
-    // Others only set the bit of the waiters meanwhile.
+    // Other threads only set the waiters' bit meanwhile.
     const before = owner === 0 ? Atomics.and(words, index, ~(OWNER | WAITERS)) : Atomics.or(words, index, BROKEN)
     if ((before & WAITERS) !== 0) Atomics.notify(words, index, 1)
   }

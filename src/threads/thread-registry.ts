@@ -1,30 +1,30 @@
-// Which threads of the process work on some shared memory, and which of them died while they did, in that memory. A death is
-// noticed by whoever looks, for which no event loop is needed: the system no longer has the thread. A thread's number is
-// given away again only after somebody has cleaned up behind it.
+// The threads of the process that use some shared memory, dead ones included. The registry lies in that
+// memory. Any thread can notice a death without an event loop, by asking the system. A thread's number is reused only
+// after another thread has cleaned up.
 
 import { PoolError } from '../base/errors.js'
 import { loadAcquire } from './memory-order.js'
 import { isGone, isOver, lifeSign, sharingObstacle, threadNumber, threadStart } from './os-thread.js'
 
-/** Threads that one registry can have at a time; their numbers are 1 to this. */
+/** Most threads of a registry at a time. Their numbers are 1 to this. */
 export const MOST_WORKERS = 64
 /**
- * int32 words of a registry. From 1 on, for each number: the word of its thread, see below; then the time at which each thread
- * started; then how many threads had the number before; then descriptor and inode of each life sign.
+ * int32 words of a registry. From 1 on, by number: the word of the thread, see below; then its start time; then how
+ * many threads had the number before; then the descriptor and the inode of its life sign.
  */
 export const REGISTRY_WORDS = 5 * MOST_WORKERS + 1
-/** Of a word: the system's number of the thread, which is below 2^22 in any Linux; 0 for no thread. */
+/** Bits of a word: the system's number of the thread, below 2^22 in any Linux; 0 for no thread. */
 const ID = 2 ** 22 - 1
-/** The thread has noted all by which others know it; before that it is known by its number alone. */
+/** Bit of a word: start time and life sign are stored. Before that, the number alone identifies the thread. */
 const DESCRIBED = 2 ** 22
 /**
- * Counts the threads that had the number, as far as there is room. The system's numbers come round again; without the count, what was
- * found out about a thread would be taken for the next one's.
+ * Counts the threads that had the number, modulo the bits left. The system reuses its numbers; without the count, a
+ * finding about one thread would be taken for the next thread's.
  */
 const TURN = 2 ** 23
-/** The sign of a word: the thread is dead. */
+/** Sign bit of a word: the thread is dead. */
 const DEAD = 2 ** 31
-/** Between two names of one number. */
+/** Difference of two successive names of one number. */
 const NAMES = 128
 const MOST_NAMES = 2 ** 24
 
@@ -35,7 +35,9 @@ export class ThreadRegistry {
     private readonly first: number,
   ) {}
 
-  /** A number for the calling thread, one more at each call; 0 when all are taken. Throws PoolError where threads cannot share anything. */
+  /**
+   * A new number for the calling thread; 0 when all are taken. Throws PoolError if threads cannot share pools here.
+   */
   enter(): number {
     const obstacle = sharingObstacle()
     if (obstacle !== null) throw new PoolError(obstacle)
@@ -48,8 +50,8 @@ export class ThreadRegistry {
   }
 
   /**
-   * The number of a dead thread for the calling one, with all that is left of the dead thread, which is cleared up under that number
-   * then; 0 when no thread is dead. For a full registry.
+   * The number of a dead thread for the calling thread, which must clean up what the dead thread left; 0 when no
+   * thread is dead. For a full registry.
    */
   takeOver(): number {
     const id = threadNumber()
@@ -62,13 +64,16 @@ export class ThreadRegistry {
     return 0
   }
 
-  /** What a thread is called outside: its number, and how many threads had that before. So no later thread is taken for it. */
+  /**
+   * The public name of a thread: its number, and how many threads had the number before. No later thread has the same
+   * name.
+   */
   nameOf(worker: number): number {
     const before = Atomics.load(this.words, this.namesOf(worker)) & (MOST_NAMES - 1)
     return before * NAMES + worker
   }
 
-  /** The number in a name, whether its thread is there or not. */
+  /** The number in a name, even if no thread has that name. */
   static numberIn(name: number): number {
     return name % NAMES
   }
@@ -89,26 +94,26 @@ export class ThreadRegistry {
     return this.replace(worker, word, word | DEAD) || this.isDead(worker)
   }
 
-  /** Looks at all threads. Returns the numbers of the dead, also those that were known. */
+  /** Looks at all threads. Returns the numbers of all dead threads. */
   lookAtAll(): number[] {
     for (let worker = 1; worker <= MOST_WORKERS; worker++) this.look(worker)
     return this.dead()
   }
 
-  /** The numbers of the dead, as far as they are known. */
+  /** The numbers of the threads that are known to be dead. */
   dead(): number[] {
     const dead: number[] = []
     for (let worker = 1; worker <= MOST_WORKERS; worker++) if (this.isDead(worker)) dead.push(worker)
     return dead
   }
 
-  /** Nothing is left of the calling thread here: its number may be given away. */
+  /** The calling thread has left nothing behind: its number may be reused. */
   forget(worker: number): void {
     Atomics.add(this.words, this.namesOf(worker), 1)
     Atomics.store(this.words, this.first + worker, afterTurn(this.wordOf(worker)))
   }
 
-  /** The same of a dead thread; nothing where another one has its number by now. */
+  /** The same for a dead thread; does nothing if another thread has its number by now. */
   forgetDead(worker: number): void {
     const word = this.wordOf(worker)
     if (word >= 0) return
@@ -116,7 +121,7 @@ export class ThreadRegistry {
     this.replace(worker, word, afterTurn(word))
   }
 
-  /** How many threads there are that are not known to be dead. */
+  /** The number of threads that are not known to be dead. */
   get living(): number {
     let living = 0
     for (let worker = 1; worker <= MOST_WORKERS; worker++) if (this.isAlive(worker)) living++
@@ -139,7 +144,7 @@ export class ThreadRegistry {
     return Atomics.compareExchange(this.words, this.first + worker, word, next | 0) === word
   }
 
-  /** Notes all by which others see whether the calling thread lives; returns its number. */
+  /** Stores start time and life sign of the calling thread. Returns its number. */
   private described(worker: number, id: number): number {
     const { descriptor, inode } = lifeSign()
     Atomics.store(this.words, this.startOf(worker), threadStart(id))
@@ -170,12 +175,12 @@ export class ThreadRegistry {
   }
 }
 
-/** Whether a word is that of a thread, as far as is known alive. */
+/** Whether a word is of a thread that is not known to be dead. */
 function isThere(word: number): boolean {
   return word > 0 && (word & ID) !== 0
 }
 
-/** The word of a number that no thread has, after that of one. */
+/** The word of a free number, after a thread has given it up. */
 function afterTurn(word: number): number {
   return (word + TURN) & ~(ID | DESCRIBED | DEAD)
 }

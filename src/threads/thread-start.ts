@@ -1,5 +1,5 @@
-// The start of a thread that another one waits for without its event loop, in shared memory. The thread may fail before it has
-// loaded anything of this package, or never come up; the waiting thread must learn of that as well.
+// The start of a thread, in shared memory, so that the starting thread can wait for it without an event loop. The new
+// thread may fail before it has loaded this package, or never run. The waiting thread notices that too.
 
 import { PoolError } from '../base/errors.js'
 import { type CarriedError, carry, uncarry } from './carried-error.js'
@@ -9,7 +9,7 @@ const enum Word {
   /** the system's number of the thread; 0 before it runs */
   thread,
   progress,
-  /** bytes of the text behind the words, which says why it failed */
+  /** bytes of the error's text, which lies behind the words */
   length,
   count,
 }
@@ -22,17 +22,17 @@ const enum Progress {
   unwanted,
 }
 const BYTES = 16_384
-/** A thread that says nothing for so long is not waited for any more. Many threads on a busy machine take some seconds. */
+/** How long to wait for a new thread. Many threads on a busy machine take some seconds to start. */
 const MOST_START_MS = 30_000
 const PATIENCE_MS = 1
 
 export class ThreadStart {
-  /** For a new thread, or in it over what it was sent. */
+  /** Without a buffer: for a new thread. The new thread itself passes the buffer that it was sent. */
   constructor(readonly buffer = new SharedArrayBuffer(BYTES)) {}
 
   private readonly words = new Int32Array(this.buffer, 0, Word.count)
 
-  /** It is a thread that runs already, as the start of it knows. */
+  /** The work runs in a thread that runs already, which was started by another ThreadStart. */
   runsIn({ words }: ThreadStart): void {
     this.words[Word.thread] = words[Word.thread]
   }
@@ -43,26 +43,26 @@ export class ThreadStart {
     return thread !== 0 && isOver(thread, 0)
   }
 
-  /** The new thread runs: to be called before anything that may fail. False where it is not waited for any more. */
+  /** For the new thread, before any step that may fail. False if the starting thread no longer waits. */
   begin(): boolean {
     Atomics.store(this.words, Word.thread, threadNumber())
     return this.move(Progress.starting, Progress.begun)
   }
 
-  /** The new thread has made all it needs. */
+  /** For the new thread, once it is ready. */
   succeed(): void {
     this.move(Progress.begun, Progress.running)
   }
 
-  /** The new thread ends because of `error`, and has left nothing behind. */
+  /** For the new thread, when it ends because of `error` and has cleaned up. */
   fail(error: unknown): void {
     this.words[Word.length] = this.text().write(JSON.stringify(carry(error)))
     this.move(Progress.begun, Progress.failed)
   }
 
   /**
-   * Returns when the new thread has succeeded; `meanwhile` runs every millisecond. Throws what it failed with, or PoolError in the
-   * name of `call` when it ended without a word or did not begin in time.
+   * Returns when the new thread has succeeded; `meanwhile` runs every millisecond. Throws the error of `fail`, or
+   * PoolError in the name of `call` if the thread ended without a report or did not begin in time.
    */
   await(call: string, meanwhile: () => void, mostMs = MOST_START_MS): void {
     const { words } = this
@@ -74,7 +74,7 @@ export class ThreadStart {
       meanwhile()
       const slept = Atomics.wait(words, Word.progress, progress, PATIENCE_MS) === 'timed-out'
       if (slept && this.hasEnded) {
-        if (Atomics.load(words, Word.progress) !== progress) continue // its last words
+        if (Atomics.load(words, Word.progress) !== progress) continue // it reported just before its end
         throw new PoolError(`${call}: the thread that keeps the pool ended while it started`)
       }
       if (performance.now() > deadline && this.move(Progress.starting, Progress.unwanted)) {

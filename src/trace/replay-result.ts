@@ -10,9 +10,14 @@ export const DEFAULT_POLICIES = [
   'power-of-two',
 ] as const
 /**
- * All policies: PyTorch's allocator as recorded and as modelled, our pool, one driver allocation for each buffer, the
- * driver's stream-ordered pool, our pool with sizes of powers of two, and our pool that makes streams wait before it
- * grows.
+ * All policies:
+ * - recorded: PyTorch's allocator, as recorded
+ * - pytorch: a model of PyTorch's allocator
+ * - cuda-mempool: our caching pool
+ * - driver-malloc: one driver allocation for each buffer
+ * - driver-pool: the driver's stream-ordered pool
+ * - power-of-two: our caching pool, with sizes of powers of two
+ * - waiting: our caching pool, which makes streams wait before it grows
  */
 export const POLICIES = [...DEFAULT_POLICIES, 'waiting'] as const
 /** One of `POLICIES`. */

@@ -1,5 +1,5 @@
-// GPU memory shared by a file descriptor: within this process, and with another process, which reads it, writes it and releases
-// it first, as the driver demands. Fails without a GPU.
+// GPU memory shared by a file descriptor: within this process, and with another process, which reads it, writes it
+// and releases it first, as the driver demands. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { fork } from 'node:child_process'

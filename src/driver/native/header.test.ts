@@ -68,7 +68,7 @@ function read(file: string): string {
   return text.replace(/\\\n/g, ' ').replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, ' ')
 }
 
-/** Exported symbol → prototype. cuda.h declares a function under its plain name and maps the name to the latest symbol. */
+/** Exported symbol → prototype. cuda.h declares a plain name, and maps the name to the latest symbol. */
 function prototypes(header: string): Map<string, string> {
   const symbols = new Map<string, string>()
   for (const [, name, symbol] of header.matchAll(/#\s*define (cu\w+)\s+(?:__CUDA_API_PT\w+\()?(cu\w+)\)?/g)) {

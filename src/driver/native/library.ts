@@ -1,5 +1,6 @@
-// Opens libcuda and binds its functions; only native-driver.ts and calls/bound-library.ts use it. It is opened with the first
-// device, never at import of the package. It is never unloaded, because its threads would run on in unmapped code.
+// Opens libcuda and binds its functions; only native-driver.ts and calls/bound-library.ts use it. It is opened with
+// the first device, never at import of the package. It is never unloaded, because its threads would run on in
+// unmapped code.
 
 import type { LibraryHandle } from 'koffi'
 import { CudaError, NoDeviceError } from '../../base/errors.js'

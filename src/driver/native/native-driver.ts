@@ -1,8 +1,9 @@
-// The driver contract over libcuda. The functions are in calls/, one file a chapter; library.ts opens libcuda, table.ts lists
-// its symbols, and marshalling-buffer.ts holds arguments and results. Opened by device/open.ts and shared-driver.ts.
+// The driver contract over libcuda. The functions are in calls/, one file a chapter; library.ts opens libcuda,
+// table.ts lists its symbols, and marshalling-buffer.ts holds arguments and results. Opened by device/open.ts and
+// shared-driver.ts.
 //
-// A function is looked up in the library at its first call, so an old driver serves all functions that it has. After a
-// fault, calls that act on the current context throw DeviceLostError. Calls that name a device or a context do not,
+// A function is looked up in the library at its first call, so an old driver serves all functions that it has. After
+// a fault, calls that act on the current context throw DeviceLostError. Calls that name a device or a context do not,
 // because another device of the process still works.
 
 import type { Driver } from '../driver.js'

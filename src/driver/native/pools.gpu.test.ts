@@ -1,4 +1,5 @@
-// The driver's own memory pools on a real GPU: allocation, attributes, access, and pools in host memory. Fails without a GPU.
+// The driver's own memory pools on a real GPU: allocation, attributes, access, and pools in host memory. Fails
+// without a GPU.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'

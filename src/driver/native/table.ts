@@ -1,6 +1,7 @@
-// The foreign-function table, read by library.ts: for each function of the driver contract its symbol in libcuda, its C
-// parameters as in cuda.h, and the first CUDA version whose driver has it. A wrong row corrupts memory instead of failing.
-// So header.test.ts compares each row with the installed headers, and one rule derives koffi's prototype from the C text.
+// The foreign-function table, read by library.ts: for each function of the driver contract its symbol in libcuda, its
+// C parameters as in cuda.h, and the first CUDA version whose driver has it. A wrong row corrupts memory instead of
+// failing. So header.test.ts compares each row with the installed headers, and one rule derives koffi's prototype
+// from the C text.
 
 import type { Driver } from '../driver.js'
 
@@ -218,8 +219,9 @@ export function koffiPrototype(name: FunctionName): string {
 }
 
 /**
- * Host memory and strings stay pointers, for which koffi accepts typed arrays and strings. Devices and enumerations are
- * ints. All other pointers, handles and device addresses are 64-bit numbers, because koffi returns a `void *` as BigInt.
+ * Host memory and strings stay pointers, for which koffi accepts typed arrays and strings. Devices and enumerations
+ * are ints. All other pointers, handles and device addresses are 64-bit numbers, because koffi returns a `void *` as
+ * BigInt.
  */
 function koffiType(parameter: string): string {
   const type = parameter.replace(/\w+$/, '').trim()

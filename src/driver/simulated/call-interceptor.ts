@@ -1,6 +1,6 @@
-// The first step of each driver call: counting, adding its modelled cost, and injected faults. All parts of the simulated
-// driver share one interceptor, so that each part can refuse in the name of the current call. Counting is an array access,
-// because tests make millions of calls a second.
+// The first step of each driver call: counting, adding its modelled cost, and injected faults. All parts of the
+// simulated driver share one interceptor, so that each part can refuse in the name of the current call. Counting is
+// an array access, because tests make millions of calls a second.
 
 import type { CudaError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'

@@ -37,7 +37,7 @@ export class Contexts {
     private readonly nextStreamId: () => number,
   ) {}
 
-  /** Retains the context of `device`, which is made if there is none. */
+  /** Retains the context of `device`, and makes it at the first retain. */
   retain(device: SimulatedDevice): SimulatedContext {
     let context = this.primaryOf(device)
     if (context === undefined) {

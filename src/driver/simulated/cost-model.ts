@@ -1,13 +1,14 @@
-// The cost model: microseconds that each driver function takes of the calling thread, measured on an idle H200 with driver 580
-// (CUDA 13.0). call-interceptor.ts adds the costs up. A cost that depends on size is a list of [bytes, microseconds]. It is
-// linear between the points, flat below the first, and continues with the last slope above the last.
+// The cost model: microseconds that each driver function takes of the calling thread, measured on an idle H200 with
+// driver 580 (CUDA 13.0). call-interceptor.ts adds the costs up. A cost that depends on size is a list of [bytes,
+// microseconds]. It is linear between the points, flat below the first, and continues with the last slope above the
+// last.
 //
-// Two pairs were measured together and are split here. cuMemAlloc and cuMemFree of 1 MiB take 51 us; an allocation of 1 GiB
-// alone takes 80 us, and frees are assumed to be independent of size. cuMemAllocAsync and cuMemFreeAsync take 0.454 us.
-// Functions without a measured figure cost NOMINAL_US: queries of attributes, setters, and submitting copies and fills.
-// Growth and release of the driver's own pools cost as much as virtual memory of the same size. Managed memory costs as much
-// as cuMemAlloc, access to a pool as much as access to one mapping, and an exported or imported handle as much as
-// cuMemCreate of 2 MiB. Work of the GPU, and waits of the host for it, are not modelled.
+// Two pairs were measured together and are split here. cuMemAlloc and cuMemFree of 1 MiB take 51 us; an allocation of
+// 1 GiB alone takes 80 us, and frees are assumed to be independent of size. cuMemAllocAsync and cuMemFreeAsync take
+// 0.454 us. Functions without a measured figure cost NOMINAL_US: queries of attributes, setters, and submitting
+// copies and fills. Growth and release of the driver's own pools cost as much as virtual memory of the same size.
+// Managed memory costs as much as cuMemAlloc, access to a pool as much as access to one mapping, and an exported or
+// imported handle as much as cuMemCreate of 2 MiB. Work of the GPU, and waits of the host for it, are not modelled.
 
 import { GiB, MiB } from '../../base/bytes.js'
 import type { Driver } from '../driver.js'
@@ -151,7 +152,7 @@ export const COST_US: Readonly<Record<CallName, Cost>> = {
   cuGraphExecDestroy: NOMINAL_US,
 }
 
-/** cuMemSetAccess and cuMemUnmap cost this much or more for each mapping, if the range has several (measured: 512 x 2 MiB). */
+/** The least cost of each mapping in a call on several mappings; measured with 512 mappings of 2 MiB. */
 export const LEAST_US_OF_MANY = { cuMemSetAccess: 20.7, cuMemUnmap: 13.2 } as const
 
 /** The cost of one call for `bytes`, in microseconds. */

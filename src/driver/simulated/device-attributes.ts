@@ -14,7 +14,7 @@ import type { SimulatedOptions } from './options.js'
 /** The only NUMA node of the simulated host. */
 export const NUMA_NODE = 0
 
-/** An attribute of simulated devices: the value of an H200, unless the options remove the feature. Undefined if unknown. */
+/** An attribute of simulated devices: that of an H200, without features switched off; undefined if unknown. */
 export function deviceAttribute(attribute: number, options: Required<SimulatedOptions>): number | undefined {
   const { virtualMemory, memoryPools, managedMemory, posixDescriptors, hostPools } = options
   switch (attribute) {

@@ -1,4 +1,4 @@
-// Physical memory of simulated devices and of the host: an amount, without addresses (memory/address-space.ts has those).
+// Physical memory of simulated devices and of the host: amounts. Addresses are in memory/address-space.ts.
 
 import { Random } from '../../base/random.js'
 import { Contents } from './memory/contents.js'
@@ -18,8 +18,8 @@ export class PhysicalMemory {
   }
 
   /**
-   * Takes `bytes` of physical memory; null if there is not enough. CUDA promises nothing about fresh memory. Here it holds
-   * a repeated word, different for each call, so that code which relies on zeros or on old contents fails.
+   * Takes `bytes` of physical memory; null if there is not enough. CUDA promises nothing about fresh memory. Here it
+   * holds a repeated word, different for each call, so that code which relies on zeros or on old contents fails.
    */
   take(bytes: number): Contents | null {
     if (this.usedBytes + bytes > this.capacityBytes) return null

@@ -1,4 +1,4 @@
-// Injected faults: rules by which driver calls fail, for tests. call-interceptor.ts asks them at each call.
+// Injected faults: rules that make driver calls fail, for tests. call-interceptor.ts asks them at each call.
 
 import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -49,7 +49,9 @@ export class FaultRules {
     this.rules = []
   }
 
-  /** The result code of this call, 0 for success. All matching rules count the call, even if another rule fails it. */
+  /**
+   * The result code of this call, 0 for success. All matching rules count the call, even if another rule fails it.
+   */
   next(call: CallName): number {
     if (this.rules.length === 0) return RESULT.CUDA_SUCCESS
     let code: number = RESULT.CUDA_SUCCESS

@@ -5,9 +5,9 @@ const STRIDE = 16
 const SHIFT = 4
 
 /**
- * Handles of one kind. The number of a removed object is used again at once, the latest first, as the driver does with
- * streams and events. Code that uses handles as keys is meant to fail here. Each kind has a base of its own, so that a
- * handle is never valid for another kind.
+ * Handles of one kind. The number of a removed object is used again at once, the latest first, as the driver does
+ * with streams and events. Code that uses handles as keys is meant to fail here. Each kind has a base of its own, so
+ * that a handle is never valid for another kind.
  */
 export class HandleTable<T extends object> {
   private readonly entries: (T | undefined)[] = []

@@ -27,8 +27,8 @@ export interface SimulatedOptions {
   /** the seed of all random choices: the same seed and the same calls give the same run; default 1 */
   readonly seed?: number
   /**
-   * 'seeded', the default: submitted work runs later, in a random order that its dependencies allow, some of it at each
-   * driver call. 'eager': submitted work runs as soon as its dependencies allow; only held operations delay it.
+   * 'seeded', the default: submitted work runs later, in a random order that its dependencies allow, some of it at
+   * each driver call. 'eager': submitted work runs as soon as its dependencies allow; only held operations delay it.
    */
   readonly progress?: 'eager' | 'seeded'
   /** calls that fail, as with `failCall` */

@@ -1,22 +1,23 @@
-// The driver contract without a GPU. The functions are in calls/, one file a chapter, over the parts in the other folders;
-// this file adds controls for tests and replays. Opened by device/open.ts, and by tests. The same seed and the same calls
-// give the same run.
+// The driver contract without a GPU. The functions are in calls/, one file a chapter, over the parts in the other
+// folders; this file adds controls for tests and replays. Opened by device/open.ts, and by tests. The same seed and
+// the same calls give the same run.
 //
 // Where CUDA leaves a choice, the simulation takes the choice that reveals mistakes:
 // - Work completes as late as CUDA allows.
 // - Fresh memory holds garbage. Freed handles and addresses are given out again at once.
-// - An upload from pageable memory is copied aside at the call and reaches the device in stream order, for cuMemcpyHtoD too.
+// - An upload from pageable memory is copied aside at the call and reaches the device in stream order, for
+//   cuMemcpyHtoD too.
 // - cuMemcpyDtoD and cuMemsetD8 do not wait.
 // - A pointer into nothing is refused at the call.
 // - Work kills its context if memory is gone when the work runs, or if the device has no access to it. The next call
 //   reports the fault. Only cuMemcpyPeerAsync copies between devices without access to each other.
 // - Accesses are checked to the byte. Sizes are counted in units of 512 bytes.
 //
-// Managed memory and pools in host memory use a host memory of 2 TiB, and no device memory. Every device may use managed
-// memory. A device may use a host pool once cuMemPoolSetAccess allows it.
+// Managed memory and pools in host memory use a host memory of 2 TiB, and no device memory. Every device may use
+// managed memory. A device may use a host pool once cuMemPoolSetAccess allows it.
 //
-// A graph holds captured fills, copies and kernels. A launch runs them one after the other in the launching stream, in any
-// order that the captured dependencies allow.
+// A graph holds captured fills, copies and kernels. A launch runs them one after the other in the launching stream,
+// in any order that the captured dependencies allow.
 
 import type { Driver } from '../driver.js'
 import { KernelCalls } from './calls/kernel-calls.js'
@@ -26,8 +27,8 @@ import type { StreamQueue, WorkPoint } from './streams/stream-queue.js'
 import type { ThreadState } from './thread-state.js'
 
 /**
- * A simulated machine with one or more GPUs, for tests and for runs without a GPU. It offers all functions of the driver
- * contract under CUDA's names, and the controls below, which are neither counted nor paid for.
+ * A simulated machine with one or more GPUs, for tests and for runs without a GPU. It offers all functions of the
+ * driver contract under CUDA's names, and the controls below, which are neither counted nor paid for.
  */
 export class SimulatedDriver extends KernelCalls implements Driver {
   readonly simulated = true
@@ -54,7 +55,7 @@ export class SimulatedDriver extends KernelCalls implements Driver {
     this.passedSeconds += seconds
   }
 
-  /** Makes a driver call fail without an effect, once or from then on. Rules add up; a bad rule throws TypeError or RangeError. */
+  /** Makes driver calls fail without an effect; rules add up. A bad rule throws TypeError or RangeError. */
   failCall(rule: FaultRule): void {
     this.interceptor.rules.add(rule)
   }
@@ -65,8 +66,8 @@ export class SimulatedDriver extends KernelCalls implements Driver {
   }
 
   /**
-   * Submits an operation without effect to `stream`. It completes when `releaseThrough` releases it, or when the host waits
-   * for it or for later work of the stream. Returns its ticket; the tickets of a stream grow.
+   * Submits an operation without effect to `stream`. It completes when `releaseThrough` releases it, or when the host
+   * waits for it or for later work of the stream. Returns its ticket; the tickets of a stream grow.
    */
   holdOperation(stream: number): number {
     const queue = this.liveQueue(stream)
@@ -89,10 +90,11 @@ export class SimulatedDriver extends KernelCalls implements Driver {
   }
 
   /**
-   * Whether `work` must come before all work submitted to `stream` from now on. It must if it was submitted to the same
-   * stream, if waits for events order it, or if the host has seen it complete. Work that has run unseen does not count, nor
-   * does the order of the legacy default stream. Captured work comes only before work of the same capture. Only work that
-   * the host has seen complete comes before captured work, because the graph may be launched on any stream.
+   * Whether `work` must come before all work submitted to `stream` from now on. It must if it was submitted to the
+   * same stream, if waits for events order it, or if the host has seen it complete. Work that has run unseen does not
+   * count, nor does the order of the legacy default stream. Captured work comes only before work of the same capture.
+   * Only work that the host has seen complete comes before captured work, because the graph may be launched on any
+   * stream.
    */
   happensBefore({ queue, position, moment, capture, tails }: WorkPoint, stream: number): boolean {
     const later = this.liveQueue(stream)

@@ -1,5 +1,6 @@
-// Per-thread state of CUDA: the current context, the capture mode and the per-thread default streams. call-interceptor.ts holds
-// the state of the calling thread; remote/served-driver.ts has one for each connected thread.
+// Per-thread state of CUDA: the current context, the capture mode and the per-thread default streams.
+// call-interceptor.ts holds the state of the calling thread; remote/served-driver.ts has one for each connected
+// thread.
 
 import type { SimulatedContext } from './context.js'
 import type { StreamGroup, StreamQueue } from './streams/stream-queue.js'

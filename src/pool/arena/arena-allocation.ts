@@ -4,21 +4,24 @@ import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { freeSlowly } from '../slow-free.js'
 
-/** What the buffers of an arena ask of it. */
+/** The part of an arena that its buffers call. */
 export interface LaneArena extends BufferSource {
-  /** of a live entry */
+  /** the device address of a live entry */
   addressOfEntry(entry: number): number
   requestedBytesOfEntry(entry: number): number
   isFreed(entry: number): boolean
-  /** another stream uses memory of the arena until that is given back */
+  /** `stream` uses memory of the arena until the memory is given back */
   announceUse(stream: Stream): void
   refuseStale(call: string): never
 }
 
-/** The allocation of what an arena hands out for one stream between two rewinds or resets. A buffer's tag is its entry in the stack. */
+/**
+ * The allocation of all buffers of one stream between two rewinds or resets. A buffer's tag is its entry in the
+ * stack.
+ */
 export class ArenaAllocation implements Allocation {
   readonly record = 0
-  /** the same for another owner */
+  /** the same allocation for another owner */
   private sibling: ArenaAllocation | null = null
 
   constructor(

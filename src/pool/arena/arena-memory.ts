@@ -1,5 +1,5 @@
-// What an arena stands on: one driver allocation, or a range of addresses into which memory is mapped from its start on,
-// so that more memory never changes an address.
+// The memory of an arena: one driver allocation, or a range of addresses that memory is mapped into from its start
+// on. Growing such a range never changes an address.
 
 import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
@@ -13,25 +13,25 @@ import { noRoomToBegin } from '../out-of-memory.js'
 export interface ArenaMemory {
   /** the address of its first byte */
   readonly base: number
-  /** bytes from the base on that can be used */
+  /** usable bytes from the base on */
   readonly committedBytes: number
-  /** bytes held from the device; more than committed after a growth that failed and could not be undone */
+  /** bytes taken from the device: more than committed after a failed growth that could not be undone */
   readonly reservedBytes: number
-  /** Commits at least `bytes`; false when the device has no room for them. Throws CudaError for any other refusal. */
+  /** Commits at least `bytes`; false when the device has no room for them. Throws CudaError for any other failure. */
   growTo(bytes: number): boolean
-  /** Lets another device use all of it; throws PoolError where that cannot be, or cannot be taken back. */
+  /** Changes the access of another device; throws PoolError if the driver cannot. */
   changeAccess(peer: Context, access: PoolAccess): void
-  /** Whether work of `context` can use it. */
+  /** Whether work of `context` can use the memory. */
   reachableFrom(context: Context): boolean
-  /** the contexts of other devices whose work may be using it */
+  /** the contexts of other devices whose work may use it */
   readonly peers: readonly Context[]
-  /** Gives everything back; no work may be pending. After a refusal, a second call goes on where the first stopped. */
+  /** Gives all memory back; no work may be pending. After a failure, a second call continues. */
   close(): void
 }
 
 /**
- * Memory for an arena of `bytes` that may grow to `maxBytes`. Throws OutOfMemoryError where the device has no room for
- * `bytes`, PoolError where it has no virtual memory to grow with.
+ * Memory for an arena of `bytes` that may grow to `maxBytes`. Throws OutOfMemoryError if the device has no room for
+ * `bytes`, PoolError if it has no virtual memory to grow with.
  */
 export function openArenaMemory(context: Context, bytes: number, maxBytes: number): ArenaMemory {
   const obstacle = maxBytes === bytes ? null : virtualMemoryObstacle(context)
@@ -56,7 +56,7 @@ export function openArenaMemory(context: Context, bytes: number, maxBytes: numbe
   throw noRoomToBegin('createArenaPool', bytes, context)
 }
 
-/** One cuMemAlloc. Throws CudaError, also for want of memory. */
+/** One cuMemAlloc. Throws CudaError, also when memory runs out. */
 class FixedMemory implements ArenaMemory {
   readonly base: number
   reservedBytes: number
@@ -93,14 +93,14 @@ class FixedMemory implements ArenaMemory {
   }
 }
 
-/** A range of which each growth is one piece, since an arena never gives a part of its memory back. */
+/** A range that grows by one piece at a time, of any size: an arena never gives a part of its memory back. */
 class PieceAGrowth extends GrowableRange {
   protected override pieceBytes(): number {
     return Infinity
   }
 }
 
-/** Addresses for `mostBytes`, and as much memory behind them as was needed so far. */
+/** Addresses for `mostBytes`, with memory behind the part that was needed so far. */
 class GrowingMemory implements ArenaMemory {
   readonly base: number
   committedBytes = 0

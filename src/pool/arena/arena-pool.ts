@@ -1,8 +1,9 @@
-// A pool that only ever appends: memory for what lives and dies together, such as the scratch of one frame. Everything is
-// given back at once, by a reset or by rewinding to a mark, in the order of a stream; a single free makes its buffer
-// stale and no more. Placement: heap/bump.ts. Stream order: epochs.ts.
+// A bump allocator: memory for data with one lifetime, such as the scratch of one frame. A reset, or a rewind to a
+// mark, gives memory back all at once, in the order of a stream. A single free makes its buffer stale, and gives no
+// memory back. Placement: heap/bump.ts. Stream order: epochs.ts.
 //
-// A call that is cut short leaves the arena whole. A buffer that it was about to hand out stays on the stack until a reset or rewind.
+// A call that is cut short leaves the arena consistent. A buffer that it was about to hand out stays on the stack
+// until a reset or rewind.
 
 import { assert } from '../../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
@@ -25,7 +26,7 @@ import { ArenaAllocation, type LaneArena } from './arena-allocation.js'
 import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
 import { Epochs } from './epochs.js'
 
-// An imported binding costs a load and two checks at each use, a constant of this module none.
+// A constant of this module costs less at each use than an imported binding.
 const DeviceBuffer = ImportedDeviceBuffer
 type DeviceBuffer = ImportedDeviceBuffer
 const UNIT_SHIFT = 8
@@ -33,19 +34,21 @@ const UNIT_MASK = 255
 const DEFAULT_ALIGNMENT = 256
 assert(UNIT_BYTES === 1 << UNIT_SHIFT && UNIT_BYTES === DEFAULT_ALIGNMENT, 'a unit has 256 bytes')
 
-const MOST_BYTES = 511 * GiB // 2^31 units, less the number that the first one may have
+const MOST_BYTES = 511 * GiB // 2^31 units, less the largest number of the first unit
 
 /** Options of `createArenaPool`. */
 export interface ArenaOptions {
-  /** what the arena takes from the device when it is made, rounded up to 256 */
+  /** memory that the arena takes from the device at once, rounded up to 256 */
   readonly bytes: number
-  /** how far it may grow without moving, which needs virtual memory; the same as `bytes` when left out */
+  /** size that it may grow to without moving, which needs virtual memory (`bytes`) */
   readonly maxBytes?: number
   /** true: the arena can be used in several threads; see `pool.share()` (false) */
   readonly shared?: boolean
 }
 
-/** A height of an arena's stack, made by `arena.mark()`; it holds until the arena is reset or rewound to below it. */
+/**
+ * A height of an arena's stack, made by `arena.mark()`. It is valid until the arena is reset, or rewound to below it.
+ */
 export class ArenaMark {
   constructor(
     /** @internal */
@@ -61,7 +64,7 @@ export class ArenaMark {
 
 /** Memory that is handed out by moving a pointer, and given back all at once by `reset` or `rewind`. */
 export class ArenaPool extends ClosablePool implements LaneArena {
-  /** most bytes that it can have, grown or not */
+  /** most bytes that it can grow to */
   readonly limitBytes: number
   private readonly memory: ArenaMemory
   private readonly epochs: Epochs
@@ -70,7 +73,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   private readonly base: number
   private readonly firstUnit: number
   private readonly lastUnit: number
-  /** of the last allocation or reset: its stream needs no check but that it is open */
+  /** the allocation of the last buffer or reset: its stream was checked, and only needs to be open */
   private allocation: ArenaAllocation
   private resets = 0
   private growths = 0
@@ -88,7 +91,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     this.firstUnit = ((this.memory.base % MOST_ALIGNMENT_BYTES) / UNIT_BYTES) | 0
     this.base = this.memory.base - this.firstUnit * UNIT_BYTES
     this.lastUnit = (this.firstUnit + maxBytes / UNIT_BYTES) | 0
-    // Nothing fits until a stream has joined: `takeSlowly` raises the limit.
+    // No allocation fits until a stream has joined: then `takeSlowly` raises the limit.
     this.bump = new Bump(this.firstUnit, this.firstUnit)
     this.epochs = new Epochs(clocks)
     this.allocation = new ArenaAllocation(this, this, defaultStream, this.bump.span)
@@ -102,7 +105,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.take(bytes, stream, alignment, false)
   }
 
-  /** Where there is no room it throws by itself: a caller would have to look at each buffer for that. */
+  /** Throws without room if `orThrow` is set: a check by the caller would cost each allocation. */
   private take(
     bytes: number,
     stream: Stream | undefined,
@@ -110,7 +113,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     orThrow: boolean,
   ): DeviceBuffer | null {
     const { allocation, bump } = this
-    // Of the allocation's stream the engine knows what it is, of the argument not.
+    // V8 knows the hidden class of `allocation.stream`, and not that of the argument.
     if (stream === allocation.stream || (stream === undefined && allocation.stream === this.defaultStream)) {
       if (
         allocation.stream.slot >= 0 &&
@@ -127,7 +130,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.takeSlowly(bytes, stream, alignment, orThrow)
   }
 
-  /** The buffer is stale from now on; its memory comes back with the next reset, or when the arena is rewound to below it. */
+  /** Makes the buffer stale. Its memory comes back with the next reset, or a rewind to below it. */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     if (!buffer.allocation.isLive(0, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
@@ -138,10 +141,10 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   }
 
   /**
-   * Gives everything back: all buffers are stale from now on, and their memory may be used by work submitted to `stream`
-   * after this call. That stream is made to wait for the others that used the arena, and those that use it again for this
-   * point. Without a stream it is the only one that used the arena since the last reset, or else the device's default
-   * stream. Nothing waits on the host. A wrapper around the arena does not notice.
+   * Gives all memory back. All buffers are stale from now on, and work submitted to `stream` after this call may use
+   * their memory. The stream waits for all streams that used the arena; streams that use it again wait for this
+   * point. The default is the only stream that used the arena since the last reset, or else the device's default
+   * stream. The host does not wait. A wrapper around the arena does not notice.
    */
   reset(stream: Stream = this.resetStream): void {
     this.checkStream('reset', stream)
@@ -159,8 +162,8 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   }
 
   /**
-   * Gives back what was allocated since the mark, as `reset` does for everything. A mark can be rewound to again. Throws
-   * PoolError for a mark from before a reset, and for one above a height that the arena was rewound to since.
+   * Gives back all memory allocated since the mark, as `reset` does. A mark can be used again. Throws PoolError for a
+   * mark from before a reset, and for a mark above a height that the arena was rewound to since.
    */
   rewind(mark: ArenaMark, stream: Stream = this.resetStream): void {
     if (!(mark instanceof ArenaMark)) {
@@ -176,7 +179,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     this.goOn(stream)
   }
 
-  /** Bytes not allocated, counting those it may still grow by: the largest block that could be had now. */
+  /** Bytes not allocated, growth included: the largest possible allocation now. */
   get availableBytes(): number {
     return this.isAccepting ? (this.lastUnit - this.bump.top) * UNIT_BYTES : 0
   }
@@ -202,7 +205,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     }
   }
 
-  /** Asserts that the stack and the memory under it tell one story; walks every allocation since the last reset. */
+  /** Asserts that the stack and the memory under it agree; walks every allocation since the last reset. */
   check(): void {
     this.checkOpen('check')
     this.bump.check()
@@ -256,7 +259,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     if (peer !== null) this.memory.changeAccess(peer, access)
   }
 
-  /** An allocation that is aligned or large, on another stream than the last one, or that there is no memory for yet. */
+  /** An allocation that is aligned or large, on another stream than the last one, or beyond the memory so far. */
   private takeSlowly(
     bytes: number,
     stream: Stream = this.defaultStream,
@@ -275,20 +278,23 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return new DeviceBuffer(allocation, this.bump.pushAligned(units, bytes, alignUnitsOf(alignment)))
   }
 
-  /** Drops what is above an entry, in the order of `stream`. Nothing fits from here on until the allocation is one that may have what was dropped. */
+  /**
+   * Drops the entries above `entry`, in the order of `stream`. No allocation fits until `goOn`: only that stream may
+   * have the memory.
+   */
   private giveBack(entry: number, stream: Stream): void {
     this.bump.limit = this.firstUnit
     this.epochs.begin(stream)
     this.bump.dropTo(entry)
   }
 
-  /** After `giveBack`: its stream may have what was dropped. */
+  /** After `giveBack`: its stream may have the dropped memory. */
   private goOn(stream: Stream): void {
     this.follow(stream)
     this.bump.limit = this.committedUnit
   }
 
-  /** What is allocated next for `stream` belongs to this allocation. */
+  /** The allocation of the next buffers for `stream`. */
   private follow(stream: Stream): ArenaAllocation {
     const { allocation, bump } = this
     if (allocation.stream === stream && allocation.span === bump.span) return allocation
@@ -296,7 +302,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.allocation
   }
 
-  /** How far a block would reach. */
+  /** The first unit behind a new block. */
   private endOf(units: number, alignment: number): number {
     return this.bump.nextStart(alignUnitsOf(alignment)) + units
   }
@@ -308,7 +314,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return grown
   }
 
-  /** The first unit that there is no memory for. */
+  /** The first unit without memory behind it. */
   private get committedUnit(): number {
     return Math.min(this.lastUnit, this.firstUnit + Math.floor(this.memory.committedBytes / UNIT_BYTES)) | 0
   }
@@ -337,7 +343,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   }
 }
 
-/** Sizes that the fast path leaves alone: large ones, and bad ones, which throw. */
+/** Units of a size that the fast path does not serve: a large one, or an invalid one, which throws. */
 export function unitsOf(bytes: number): number {
   checkByteCount(bytes, 'bytes')
   return Math.min(MAX_UNITS, Math.ceil(bytes / UNIT_BYTES))
@@ -347,7 +353,7 @@ export function alignUnitsOf(alignment: number): number {
   return Math.max(1, alignment / UNIT_BYTES)
 }
 
-/** The same with everything decided; throws TypeError or RangeError naming the option. */
+/** Fills in the defaults; throws TypeError or RangeError naming the option. */
 export function parseArenaOptions(options: ArenaOptions): Required<ArenaOptions> {
   checkOptionNames('createArenaPool', options, ['bytes', 'maxBytes', 'shared'])
   const shared = choice(options.shared ?? false, 'shared', [true, false])

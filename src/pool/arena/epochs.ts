@@ -1,5 +1,6 @@
-// Order between streams that share an arena. Each reset starts an epoch on one stream. That stream waits for every stream that used the
-// arena; a stream that allocates in the new epoch first waits, once, for the reset. With a single stream the driver is never called.
+// Order between streams that share an arena. Each reset starts an epoch on one stream. That stream waits for every
+// stream that used the arena; a stream that allocates in the new epoch first waits, once, for the reset. With a
+// single stream the driver is never called.
 //
 // A call that is cut short can only make streams wait more often.
 
@@ -12,10 +13,10 @@ export class Epochs {
   private epoch = 1
   /** by stream slot: the latest epoch that the stream has joined */
   private readonly joined = new Float64Array(MOST_STREAMS)
-  /** slots of streams whose work may use memory that is handed out, and such streams of other devices */
+  /** slots of streams whose work may use live memory, and streams of other devices whose work may */
   private readonly users = new Set<number>()
   private readonly peers = new Set<Stream>()
-  /** where the epoch began; slot -1 in the first one */
+  /** the point where the epoch began; slot -1 in the first epoch */
   private slot = -1
   private stamp = 0
 
@@ -29,7 +30,7 @@ export class Epochs {
     this.joined[stream.slot] = this.epoch
   }
 
-  /** A stream uses memory that another one got: an open or closed one, or one of another device. */
+  /** `stream` uses memory allocated on another stream. It may be closed, or of another device. */
   use(stream: Stream): void {
     if (stream.clocks === this.clocks) this.users.add(stream.covering[0])
     else this.peers.add(stream)
@@ -46,7 +47,7 @@ export class Epochs {
     users.add(stream.slot)
   }
 
-  /** All memory was given back on `stream`, after `begin`, and no other one uses it any more. */
+  /** After `begin`: all memory was given back on `stream`, and no other stream uses it any more. */
   end(stream: Stream): void {
     const { users, peers } = this
     if (users.size > 1) {
@@ -61,13 +62,16 @@ export class Epochs {
     for (const { clocks, covering } of this.peers) clocks.catchUp(...covering, true)
   }
 
-  /** The stream that nothing needs to wait for: the only one that uses the memory; null when there is no such. */
+  /** The only stream that uses the memory, which needs no wait; null when several do. */
   get only(): Stream | null {
     const [slot] = this.users
     return this.users.size === 1 ? openStreams(this.clocks)[slot] : null
   }
 
-  /** Work submitted to `stream` from now on starts after all that `stamp` of a slot covers. Nothing waits on the host. */
+  /**
+   * Work submitted to `stream` from now on starts after the work that `stamp` of a slot covers. The host does not
+   * wait.
+   */
   private order(slot: number, stamp: number, stream: Stream): void {
     const { known, completed } = this.clocks
     if (slot === stream.slot || completed[slot] >= stamp || known[stream.slot * MOST_STREAMS + slot] >= stamp) return

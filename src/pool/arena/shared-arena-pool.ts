@@ -1,6 +1,7 @@
-// An arena that several threads share. Each has an object of this class over the same state (shared-arena-state.ts): to
-// allocate it moves the top of the stack (heap/shared-bump.ts), and waits for nobody but a reset. What streams wait for is
-// shared-epochs.ts. The memory is one allocation, which whoever closes the arena last gives back.
+// An arena that several threads share. Each thread has an object of this class over the same state
+// (shared-arena-state.ts). An allocation moves the top of the stack (heap/shared-bump.ts), and waits for no thread
+// but one that resets. Stream order: shared-epochs.ts. The memory is one driver allocation. Its maker gives it back,
+// or the last thread if the maker has died.
 
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
@@ -26,10 +27,10 @@ import { ArenaState, newArenaState, ownerOf, type SharedArenaState, Tally, UNDER
 const SMALL_MASK = 2 ** 30 - 1
 const DEFAULT_ALIGNMENT = 256
 
-/** What makes an arena one that threads share. */
+/** Options of an arena that threads share. */
 export type SharedArena = ArenaOptions & { readonly shared: true }
 
-/** The state of a new one, with its memory */
+/** The state of a new shared arena, with its memory. */
 export function newSharedArena<D>(clocks: Clocks, options: ArenaOptions, device: D): SharedArenaState<D> {
   const { bytes, maxBytes } = parseArenaOptions(options)
   if (maxBytes > bytes) {
@@ -49,13 +50,13 @@ export function newSharedArena<D>(clocks: Clocks, options: ArenaOptions, device:
 }
 
 /**
- * An arena for several threads: each allocates from it, and a `reset` by any of them gives back what all have. A buffer is one
- * thread's, until it is handed on by `transfer` and `adopt`. There are no marks, since a height of the stack is nothing that
- * one thread of several knows. All must be done with their buffers before one resets, or the device's work runs over memory
- * that others have; what they use of them afterwards is refused.
+ * An arena for several threads: each allocates from it, and a `reset` by any of them gives back the memory of all. A
+ * buffer belongs to one thread, until `transfer` and `adopt` hand it on. There are no marks, since other threads move
+ * the top of the stack too. All threads must be done with their buffers before one resets: work on an old buffer
+ * could run over another thread's memory. Later uses of old buffers throw.
  */
 export class SharedArenaPool<D = unknown> extends ClosablePool implements RecordPool {
-  /** bytes that it has */
+  /** bytes of the arena */
   readonly limitBytes: number
   private readonly state: ArenaState
   private readonly joined: Int32Array
@@ -67,9 +68,9 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     clocks: Clocks,
     defaultStream: Stream,
     private readonly descriptor: SharedArenaState<D>,
-    /** made the arena, and so may close it for all */
+    /** whether this thread made the arena, and so closes it for all threads */
     private readonly creator: boolean,
-    /** what the thread does each millisecond while it waits for another one's reset */
+    /** runs each millisecond while the thread waits for another thread's reset */
     private readonly meanwhile: () => void,
   ) {
     super(clocks, defaultStream)
@@ -78,12 +79,12 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     this.joined = this.state.epochs.known.joined
   }
 
-  /** The arena's number of this thread. */
+  /** The number of this thread in the arena. */
   get thread(): number {
     return this.state.thread
   }
 
-  /** What another thread of this process needs to use the arena: send it there, and give it to `attachPool`. */
+  /** The arena's state, for other threads of this process: send it there, and pass it to `attachPool`. */
   share(): SharedArenaState<D> {
     this.checkOpen('share')
     return this.descriptor
@@ -116,12 +117,12 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return this.takeSlowly(bytes, stream, alignment)
   }
 
-  /** Whether a stream is to be allocated for that its slot does not tell it of. */
+  /** Whether the arena serves a stream that is not `trusted`. */
   private accepts(stream: Stream): boolean {
     return stream.clocks === this.acceptedClocks && stream.isOpen && stream.isShareable
   }
 
-  /** The buffer is stale from now on; its memory comes back with the next reset. */
+  /** Makes the buffer stale. Its memory comes back with the next reset. */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const { record, tag } = buffer
     if (!this.isLive(record, tag)) this.refuseStale('free')
@@ -130,33 +131,34 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     stream.checkShareable('free')
     stream.checkUncaptured('free')
     this.state.epochs.use(stream, tag)
-    const bytes = this.state.requested[record] // another one's, if some thread resets the arena now
+    const bytes = this.state.requested[record] // another buffer's, if a thread resets the arena now; `giveUp` throws then
     this.giveUp('free', record, tag, 0)
     this.state.count(tag, Tally.freedBuffers, Math.ceil(bytes / UNIT_BYTES), bytes)
   }
 
   /**
-   * Gives everything back, of all threads: all buffers are stale from now on, and their memory may be used by work submitted to
-   * `stream` after this call. That stream is made to wait for the others that used the arena, and those that use it again for
-   * this point. Without a stream it is the only one that used the arena since the last reset, or else the device's default
-   * stream. Nothing waits on the host but threads that allocate meanwhile. A wrapper around the arena does not notice.
+   * Gives back the memory of all threads. All buffers are stale from now on, and work submitted to `stream` after
+   * this call may use their memory. The stream waits for all streams that used the arena; streams that use it again
+   * wait for this point. The default is the only stream that used the arena since the last reset, or else the
+   * device's default stream. The host does not wait, except threads that allocate meanwhile. A wrapper around the
+   * arena does not notice.
    */
   reset(stream: Stream = this.resetStream()): void {
     this.checkStream('reset', stream)
     const { bump, epochs, tally } = this.state
     bump.reset(epoch => {
-      this.state.sums() // which notes the peak
+      this.state.sums() // notes the peak
       epochs.end(epoch, stream)
     }, this.meanwhile)
     tally[Tally.insertedWaits] = epochs.insertedWaits
   }
 
-  /** Bytes not allocated: the largest block that could be had now. */
+  /** Bytes not allocated: the largest possible allocation now. */
   get availableBytes(): number {
     return this.closed ? 0 : (this.descriptor.lastUnit - this.state.bump.top) * UNIT_BYTES
   }
 
-  /** Of all threads together, while nobody is stopped; the peak is what was noticed by looking and at resets. */
+  /** Counters of all threads together; no thread is stopped. The peak is noticed by `stats()` and at resets. */
   stats(): PoolStats {
     const { buffers, units, requestedBytes, allocations, insertedWaits } = this.closed ? NOTHING : this.state.sums()
     const reservedBytes = this.closed ? 0 : this.limitBytes
@@ -184,9 +186,9 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
   }
 
   /**
-   * In the thread that made the arena: waits for pending work and gives the memory back; throws PoolError while other threads use
-   * it. In another thread: that is done with the arena, and what it holds stays taken until the next reset. Says how much
-   * was held. A second close does nothing.
+   * In the thread that made the arena: waits for pending work and gives the memory back; throws PoolError while other
+   * threads use it. In another thread: leaves the arena; its buffers stay allocated until the next reset. Returns how
+   * much was held. A second close does nothing.
    */
   close(): CloseReport {
     if (this.closed) {
@@ -226,8 +228,8 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
   }
 
   /**
-   * Gives a live buffer of this thread up, for another thread to adopt; using it here from now on throws PoolError. Work
-   * submitted to its stream before this call may still use it.
+   * Gives up a live buffer of this thread, for another thread to adopt. Using it here from now on throws PoolError.
+   * Work submitted to its stream before this call may still use it.
    */
   transfer({ record, tag, stream }: DeviceBuffer): TransferredBuffer {
     if (!this.isLive(record, tag)) this.refuseStale('transfer')
@@ -237,8 +239,8 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
   }
 
   /**
-   * Takes over a buffer that another thread has transferred; it belongs to the stream that it was allocated on. Throws
-   * TypeError for what is no such thing, PoolError for a buffer that is not on its way: adopted already, of another pool, or
+   * Takes over a buffer that another thread has transferred. It keeps the stream that it was allocated on. Throws
+   * TypeError for any other value, PoolError for a buffer that was adopted already, belongs to another pool, or is
    * from before a reset.
    */
   adopt(transferred: TransferredBuffer): DeviceBuffer {
@@ -248,7 +250,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return this.adoptedBuffer(transferred)
   }
 
-  /** Takes over all buffers of a list, or none where that throws as `adopt` does. */
+  /** Takes over all buffers of a list. Throws as `adopt` does, and adopts none then. */
   adoptAll(transferred: readonly TransferredBuffer[]): DeviceBuffer[] {
     this.checkOpen('adoptAll')
     checkTransferredList('adoptAll', transferred)
@@ -266,7 +268,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return buffers
   }
 
-  /** Makes a buffer on its way this thread's; false for what is none. */
+  /** Makes a transferred buffer this thread's; false when it is not on its way. */
   private claim({ record, tag }: TransferredBuffer): boolean {
     const { owners, bump, thread } = this.state
     const waiting = ownerOf(tag, UNDERWAY)
@@ -274,13 +276,13 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return Atomics.compareExchange(owners, record, waiting, ownerOf(tag, thread)) === waiting
   }
 
-  /** It is on its way again, unless a reset has freed it meanwhile. */
+  /** Puts a claimed buffer back on its way, unless a reset has freed it. */
   private unclaim({ record, tag }: TransferredBuffer): void {
     const { owners, thread } = this.state
     Atomics.compareExchange(owners, record, ownerOf(tag, thread), ownerOf(tag, UNDERWAY))
   }
 
-  /** The buffer just claimed, which is on its way again where the driver refuses to wait for its closed stream. */
+  /** The buffer just claimed. If the driver refuses to wait for its closed stream, it is on its way again. */
   private adoptedBuffer(claimed: TransferredBuffer): DeviceBuffer {
     const { record, tag } = claimed
     try {
@@ -312,7 +314,10 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return this.state.requested[record]
   }
 
-  /** Whether this thread holds the buffer. Tags are epochs, in which each unit is the first of one buffer at most. */
+  /**
+   * Whether this thread holds the buffer. Its tag is the epoch: in one epoch a unit is the first of one buffer at
+   * most.
+   */
   isLive(record: number, tag: number): boolean {
     const { owners, bump, thread } = this.state
     return !this.closed && owners[record] === ownerOf(tag, thread) && bump.epoch === tag
@@ -329,7 +334,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return context.sharesDevice(this.context)
   }
 
-  /** An allocation that is aligned or large, on a stream that has not joined, or while another thread resets. */
+  /** An allocation that is aligned or large, on a stream that has not joined, or during another thread's reset. */
   private takeSlowly(bytes: number, stream: Stream, alignment: number): DeviceBuffer | null {
     const units = unitsOf(bytes)
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
@@ -356,7 +361,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return new DeviceBuffer(new RecordAllocation(this, unit, stream), epoch)
   }
 
-  /** A live buffer is this thread's no more. Another one may have reset the arena at this moment, and have the memory. */
+  /** Sets another owner word of this thread's buffer. Throws if another thread has reset the arena at this moment. */
   private giveUp(call: string, record: number, tag: number, to: number): void {
     const { owners, thread } = this.state
     const mine = ownerOf(tag, thread)

@@ -1,8 +1,8 @@
-// The state of an arena that several threads share, in one shared buffer: who uses it, the stack, the order of streams, and of
-// each buffer, at the number of its first unit, whose it is and how many bytes were asked for.
+// The state of an arena that several threads share, in one shared buffer: its threads, the stack, the order of
+// streams, and for each buffer, at the number of its first unit, its owner and the bytes requested.
 //
-// A thread may die between any two stores. What it held is lost until the next reset, and so is memory that it took and did
-// not hand out; what it counted may be wrong by one buffer until then.
+// A thread may die between any two stores. Until the next reset its buffers are lost, and so is memory that it took
+// and did not hand out; its counters may be wrong by one buffer.
 
 import { threadId } from 'node:worker_threads'
 import { formatBytes } from '../../base/bytes.js'
@@ -16,7 +16,10 @@ import { COUNT_LINE, checkDescriptor, LAYOUT_VERSION } from '../shared/shared-st
 import { newPoolNumber } from '../transferred-buffer.js'
 import { epochsIn, SharedEpochs } from './shared-epochs.js'
 
-/** What each thread counts; all but the last two of the epoch in which it counted last. Whoever frees a buffer may be another thread. */
+/**
+ * Counters of a thread. All but the last two are of its latest epoch. A thread also counts its
+ * frees of buffers that other threads allocated.
+ */
 export const enum Tally {
   epoch,
   buffers,
@@ -29,13 +32,13 @@ export const enum Tally {
   insertedWaits,
 }
 
-/** An arena for other threads of this process; can be cloned into any message. `D` stands for its device. */
+/** An arena for other threads of this process, to be cloned into any message. `D` is the type of its device. */
 export interface SharedArenaState<D = unknown> {
   readonly kind: 'arena'
   readonly version: number
-  /** number of the process */
+  /** number of the process; the arena works in no other */
   readonly process: number
-  /** that of the pool, which its buffers carry from thread to thread */
+  /** number of the pool, which its buffers carry from thread to thread */
   readonly number: number
   /** the address of unit 0 */
   readonly base: number
@@ -47,7 +50,7 @@ export interface SharedArenaState<D = unknown> {
 
 type Room = Pick<SharedArenaState, 'firstUnit' | 'lastUnit'>
 
-/** Refuses, in the name of `call`, what is no descriptor of an arena, or one of another process or version, or of a closed one. */
+/** Refuses, in the name of `call`, any value that is no descriptor of an open arena of this process and version. */
 export function checkArenaState(call: string, state: SharedArenaState): void {
   const { firstUnit, lastUnit, base, device } = state
   const isState = [firstUnit, lastUnit, base].every(Number.isInteger) && typeof device === 'object'
@@ -80,14 +83,14 @@ export function newArenaState<D>(base: number, room: Room, device: D): SharedAre
   }
 }
 
-/** The same in every thread: this is the layout. */
+/** The layout, the same in every thread. */
 function layOut(region: Region, { lastUnit }: Room) {
   return {
     closed: region.int32(1),
     registryWords: region.int32(REGISTRY_WORDS),
     threadIds: region.int32(MOST_WORKERS + 1),
     bumpWords: region.int32(BUMP_WORDS),
-    /** by thread, a line each: see Tally */
+    /** by thread, a cache line each: see Tally */
     tallies: region.float64((MOST_WORKERS + 1) * COUNT_LINE),
     peakUnits: region.float64(1),
     epochs: epochsIn(region),
@@ -95,7 +98,7 @@ function layOut(region: Region, { lastUnit }: Room) {
     owners: region.int32(lastUnit),
     /** by first unit: bytes asked for */
     requested: region.float64(lastUnit),
-    /** by first unit, of a buffer on its way: generation × MOST_STREAMS + slot of the stream that it was allocated on */
+    /** by first unit of a transferred buffer: generation × MOST_STREAMS + slot of its stream */
     streams: region.float64(lastUnit),
   }
 }
@@ -115,7 +118,7 @@ export class ArenaState {
   private readonly closed: Int32Array
   private readonly peak: Float64Array
 
-  /** Enters the registry. Throws PoolError when there is no place, or when the arena is closed. */
+  /** Enters the registry. Throws PoolError when no number is left, or the arena is closed. */
   constructor(state: SharedArenaState, clocks: Clocks) {
     const parts = layOut(new Region(state.buffer), state)
     this.registry = new ThreadRegistry(parts.registryWords, 0)
@@ -139,7 +142,7 @@ export class ArenaState {
     this.tally = this.tallies.subarray(this.thread * COUNT_LINE, (this.thread + 1) * COUNT_LINE)
     this.peak = parts.peakUnits
     this.epochs = new SharedEpochs(parts.epochs, clocks)
-    this.epochs.insertedWaits = this.tally[Tally.insertedWaits] // of earlier threads with its number
+    this.epochs.insertedWaits = this.tally[Tally.insertedWaits] // counted by earlier threads of this number
     const { firstUnit, lastUnit } = state
     this.bump = new SharedBump(parts.bumpWords, this.registry, this.thread, firstUnit, lastUnit, epoch =>
       this.epochs.begun(epoch),
@@ -160,8 +163,8 @@ export class ArenaState {
   }
 
   /**
-   * What all threads have counted, while they go on. Frees are added up after all allocations, so that what is live is never more than
-   * it was in between, and never less than none.
+   * Sums of all threads' counters, while they go on counting. Frees are added up after allocations, so that a live
+   * sum never exceeds the true value of that time. It is never negative.
    */
   sums(): { buffers: number; units: number; requestedBytes: number; allocations: number; insertedWaits: number } {
     const { epoch } = this.bump
@@ -178,7 +181,7 @@ export class ArenaState {
     }
   }
 
-  /** What all threads have counted of one kind, in an epoch or ever. */
+  /** The sum of one counter over all threads, in an epoch or ever. */
   private sum(one: Tally, epoch?: number): number {
     let sum = 0
     for (let line = 0; line < this.tallies.length; line += COUNT_LINE) {
@@ -187,7 +190,7 @@ export class ArenaState {
     return sum
   }
 
-  /** What this thread holds. */
+  /** Buffers and bytes that this thread holds. */
   held(): { buffers: number; requestedBytes: number } {
     const mine = ownerOf(this.bump.epoch, this.thread)
     const held = { buffers: 0, requestedBytes: 0 }
@@ -198,12 +201,14 @@ export class ArenaState {
     return held
   }
 
-  /** What an earlier thread with the number of this one left is no thread's until the next reset. */
+  /**
+   * Disowns the buffers of an earlier thread with this thread's number; their memory comes back with the next reset.
+   */
   private disownLeft(): void {
     const { owners } = this
     const mine = ownerOf(this.bump.epoch, this.thread)
     for (let unit = owners.indexOf(mine); unit !== -1; unit = owners.indexOf(mine, unit + 1)) {
-      Atomics.compareExchange(owners, unit, mine, 0) // another thread may have it since, after a reset
+      Atomics.compareExchange(owners, unit, mine, 0) // fails if, after a reset, another thread has the unit
     }
   }
 
@@ -211,7 +216,7 @@ export class ArenaState {
     return this.peak[0]
   }
 
-  /** What `worker_threads` calls the other threads that use the arena. */
+  /** The ids that `worker_threads` gave the other threads that use the arena. */
   others(): number[] {
     const others: number[] = []
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
@@ -221,7 +226,7 @@ export class ArenaState {
     return others
   }
 
-  /** Says that the arena is closed, after which nobody enters; true for the first one that does. */
+  /** Marks the arena as closed, so that no thread enters any more. Returns true to the first caller. */
   shut(): boolean {
     return Atomics.compareExchange(this.closed, 0, 0, 1) === 0
   }
@@ -231,10 +236,10 @@ export class ArenaState {
   }
 }
 
-/** As a thread: nobody, a buffer that is being handed from one to another. */
+/** The thread number of a buffer on its way between two threads. */
 export const UNDERWAY = 255
 
-/** What says that a thread holds the buffer that begins at a unit: the low bits of the epoch, and its number; 0 once it is freed. */
+/** The owner word of a buffer: the low bits of the epoch, and the number of its thread. Freed buffers have 0. */
 export function ownerOf(epoch: number, thread: number): number {
   return (epoch << 8) | thread
 }

@@ -1,22 +1,23 @@
-// Order between streams of several threads that share memory which is given back all at once: epochs.ts, with all it knows in
-// shared memory. What a stream has done is the epoch in which it did so last. Epochs go round in all int32.
+// Order between streams of several threads that share an arena: epochs.ts with its state in shared memory. For each
+// stream the state holds the latest epoch in which it joined, and in which it used memory. Epochs are int32 and wrap
+// around.
 
 import type { Region } from '../../base/region.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 
-/** Epochs between two refreshments, and how far the latter put back what is older. */
+/** Epochs between two refreshes, and the age that a refresh cuts older epochs down to. */
 const REFRESH = 2 ** 20
 const LONG_AGO = 2 ** 29
 
-/** What the threads know of it together. */
+/** The shared part, laid out in `region`. */
 export function epochsIn(region: Region) {
   return {
-    /** by stream slot: the latest epoch that the stream has joined: it waits for where that began */
+    /** by stream slot: the latest epoch that the stream has joined; it waited for the point where that epoch began */
     joined: region.int32(MOST_STREAMS),
-    /** by stream slot: the latest epoch in which its work may use the memory */
+    /** by stream slot: the latest epoch in which the stream's work may use the memory */
     used: region.int32(MOST_STREAMS),
-    /** by the last bit of an epoch: where it began; one more than the slot, 0 for nowhere */
+    /** by the last bit of an epoch: the slot and stamp where it began; slots are one more, 0 for none */
     slots: region.int32(2),
     stamps: region.float64(2),
   }
@@ -31,24 +32,24 @@ export class SharedEpochs {
     private readonly clocks: Clocks,
   ) {}
 
-  /** An open stream is about to get memory of an epoch; it gets none if `isNow` says that this has ended. */
+  /** An open stream is about to get memory of an epoch; false when `isNow` says that the epoch has ended. */
   join(stream: Stream, epoch: number, isNow: () => boolean): boolean {
     if (this.known.joined[stream.slot] === epoch) return true
     const slot = this.known.slots[epoch & 1] - 1
     const stamp = this.known.stamps[epoch & 1]
-    if (!isNow()) return false // and what was read is perhaps of another one
+    if (!isNow()) return false // slot and stamp may be of another epoch
     if (slot !== -1) this.order(slot, stamp, stream)
     this.use(stream, epoch)
     raise(this.known.joined, stream.slot, epoch)
     return true
   }
 
-  /** A stream, open or closed, uses memory of an epoch that another one got. */
+  /** A stream, open or closed, uses memory of an epoch that was allocated on another stream. */
   use(stream: Stream, epoch: number): void {
     raise(this.known.used, stream.covering[0], epoch)
   }
 
-  /** Memory of an epoch is about to be given back on `stream`, where the next one begins. */
+  /** The memory of an epoch is about to be given back on `stream`, where the next epoch begins. */
   end(epoch: number, stream: Stream): void {
     const { clocks } = this
     for (const slot of this.users(epoch)) this.order(slot, clocks.covering(slot), stream)
@@ -56,13 +57,13 @@ export class SharedEpochs {
     this.known.slots[(epoch + 1) & 1] = stream.slot + 1
   }
 
-  /** An epoch has begun: whoever ends it must wait for where it began. */
+  /** An epoch has begun: its end must wait for the point where it began. */
   begun(epoch: number): void {
     raise(this.known.used, this.known.slots[epoch & 1] - 1, epoch)
     if ((epoch & (REFRESH - 1)) === 0) this.refresh((epoch - LONG_AGO) | 0)
   }
 
-  /** The slot of the only stream that uses the memory; -1 when there is no such. */
+  /** The slot of the only stream that uses the memory; -1 when several do. */
   only(epoch: number): number {
     const users = this.users(epoch)
     return users.length === 1 ? users[0] : -1
@@ -74,7 +75,7 @@ export class SharedEpochs {
     return slots
   }
 
-  /** Keeps what streams did long ago within half of all numbers, in which it is known which of two comes first. */
+  /** Raises very old epochs, so that all differences stay below 2^31 and tell which of two comes first. */
   private refresh(longAgo: number): void {
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
       raise(this.known.joined, slot, longAgo)
@@ -89,7 +90,7 @@ export class SharedEpochs {
   }
 }
 
-/** Makes a word the later of itself and an epoch; another thread may have made it later still. */
+/** Raises a word to an epoch, unless it holds a later one. */
 function raise(words: Int32Array, index: number, epoch: number): void {
   for (;;) {
     const before = Atomics.load(words, index)

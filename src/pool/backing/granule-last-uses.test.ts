@@ -5,7 +5,7 @@ import { GranuleLastUses, SEVERAL } from './granule-last-uses.js'
 
 const GRANULE_UNITS = 100
 
-describe('granule uses', () => {
+describe('last uses of granules', () => {
   it('a block becomes the last use of every granule that it covers', () => {
     const { free, all } = setUp()
     free(50, 400, 1, 5)

@@ -62,7 +62,8 @@ export class SegmentBacking implements Backing {
     if (ptr === 0) return 0
     this.addSegment(heap, ptr, bytes)
     const record = heap.allocate(units, alignUnits, 0)
-    heap.records.claim(record) // another thread may repair the heap during a driver call, and then leaves a claimed block alone
+    // Another thread may repair the heap during a driver call, and then leaves a claimed block alone.
+    heap.records.claim(record)
     return record
   }
 

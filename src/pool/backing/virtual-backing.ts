@@ -1,5 +1,5 @@
 // Memory as reserved addresses with physical granules mapped into them. Addresses cost no memory, so each heap has
-// one range several times as large as the device, and memory moves to the addresses where a block needs it. A granule
+// one range several times as large as the device. Memory moves to the addresses where a block needs it. A granule
 // moves when it holds no block, and the host has seen its last use complete. The second condition is there because
 // unmapping ignores the work of streams.
 
@@ -112,7 +112,8 @@ export class VirtualBacking implements Backing {
         if (!isShared || isSame(place, this.placeFor(heap, units, alignUnits, places))) {
           for (const granule of granules) reservation.committed[granule] = 1
           const record = heap.takeRun(place, this.granuleUnits)
-          heap.records.claim(record) // another thread may repair the heap during a driver call, and then leaves a claimed block alone
+          // Another thread may repair the heap during a driver call, and then leaves a claimed block alone.
+          heap.records.claim(record)
           return record
         }
         for (const granule of granules) this.stranded.push({ reservation, granule })

@@ -22,7 +22,7 @@ function assertAllBack(device: TestDevice, call: string, reservations = 1): void
   assert.ok(device.calls('cuMemAddressReserve') <= refused + reservations, `${call}: addresses are reserved again`)
 }
 
-describe('whether virtual memory can be used', () => {
+describe('the obstacle to virtual memory', () => {
   for (const code of [2, 999]) {
     it(`the answer is right although one call is refused with ${code}, and no memory is lost`, () => {
       for (const call of CALLS) {

@@ -1,7 +1,7 @@
-// A pool of blocks of one size, all of them made beforehand. A block freed on a stream is that stream's again at once,
-// and another stream's when the host has seen its last use complete. Which block is free, and for whom, is block-rings.ts.
+// A pool of blocks of one size, made in advance. The stream that freed a block may have it again at once; other
+// streams may once the host has seen its last use complete. Free blocks: block-rings.ts.
 //
-// A call that is cut short leaves the pool whole, and hands out no block.
+// A call that is cut short leaves the pool consistent, and hands out no block.
 
 import { assert } from '../../base/assert.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
@@ -24,7 +24,7 @@ import { BlockRings, Tag } from './block-rings.js'
 import { type FixedBlock, type FixedBlockOwner, type Ring, State } from './fixed-block.js'
 import { Slabs } from './slabs.js'
 
-// An imported binding costs a load and two checks at each use, a constant of this module none.
+// A constant of this module costs less at each use than an imported binding.
 const DeviceBuffer = ImportedDeviceBuffer
 type DeviceBuffer = ImportedDeviceBuffer
 
@@ -37,7 +37,7 @@ export interface BlockOptions {
   readonly blockBytes: number
   /** blocks made at once, when the pool is made and whenever it grows */
   readonly count: number
-  /** how many blocks it may grow to; the same as `count` when left out */
+  /** number of blocks that the pool may grow to (`count`) */
   readonly maxCount?: number
   /** true: the pool can be used in several threads; see `pool.share()` (false) */
   readonly shared?: boolean
@@ -49,12 +49,12 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
   readonly blockBytes: number
   /** most blocks that the pool may come to have */
   readonly maxCount: number
-  /** what every block is aligned to, and so the largest alignment that can be asked for */
+  /** alignment of every block in bytes, and so the largest that a request may have */
   readonly alignment: number
   private readonly slabCount: number
   private readonly slabs: Slabs
   private readonly blocks: BlockRings
-  /** of the last allocation that had to look for it: its stream needs no check but that it is open */
+  /** the ring of the last slow allocation: its stream was checked, and only needs to be open */
   private ring: Ring
   private readonly deferred: Deferred
   /** by stream slot: the latest stamp that a deferred block waits for */
@@ -82,7 +82,7 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     if (!this.addSlab(count)) throw noRoomToBegin('createBlockPool', count * blockBytes, this.context)
   }
 
-  /** A block, of which the buffer has `bytes`; a larger request than a block is out of memory. */
+  /** A buffer of `bytes` in a block. A request larger than a block throws OutOfMemoryError. */
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
     const buffer = this.take(bytes, stream, alignment)
     if (buffer === null) throw this.outOfMemory(bytes)
@@ -95,7 +95,7 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
 
   private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
     const { ring, blockBytes } = this
-    // Of the ring's stream the engine knows what it is, of the argument not.
+    // V8 knows the hidden class of `ring.stream`, and not that of the argument.
     const isOpen = ring.stream.slot >= 0 && (ring.stream.trusted !== undefined || ring.stream.isOpen)
     if (stream === ring.stream && isOpen && alignment === undefined) {
       // This holds for whole numbers from 1 to 2^31 - 1 only.
@@ -108,9 +108,12 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     return this.takeSlowly(bytes, stream, alignment)
   }
 
-  /** A free block that has a generation left. It is taken last, since a call can be cut short where a function begins. */
+  /**
+   * `block` is free and has a generation left. It is taken last, since a call can be cut short where a function
+   * begins.
+   */
   private handOut(block: FixedBlock, bytes: number, stream: Stream): DeviceBuffer {
-    // Most blocks go to the stream that had them before, without a wrapper.
+    // Most blocks go to the same stream again, without a wrapper.
     if (block.stream !== stream) block.stream = stream
     if (block.wrapper !== null) block.wrapper = null
     const tag = (block.tag + (Tag.generation + State.live)) | 0
@@ -127,17 +130,19 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     else this.blocks.put(block, this.marked[slot] + 1)
   }
 
-  /** Blocks that are not handed out, without growing. Some may be another stream's until its work on them is known complete. */
+  /**
+   * Blocks that are not handed out. Some may serve one stream only, until the host sees its work on them complete.
+   */
   get available(): number {
     return this.blocks.total - this.blocks.live
   }
 
-  /** Blocks that there are. */
+  /** Blocks of the pool, handed out or not. */
   get count(): number {
     return this.blocks.total
   }
 
-  /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
+  /** Notices completed frees without waiting. Returns the number of blocks that now wait for no work. */
   processDeferred(): number {
     this.checkOpen('processDeferred')
     return this.settle()
@@ -164,7 +169,7 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     }
   }
 
-  /** Asserts that blocks, slabs and counters tell one story; walks all blocks. */
+  /** Asserts that blocks, slabs and counters agree; walks all blocks. */
   check(): void {
     this.checkOpen('check')
     this.blocks.check()
@@ -222,7 +227,7 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     return this.blocks.offer(ring) || this.offerAfterMiss(ring) ? this.handOut(ring.newest, bytes, stream) : null
   }
 
-  /** What is allocated next for `stream` comes from this ring. */
+  /** The ring of the next allocations for `stream`. */
   private follow(stream: Stream): Ring {
     this.ring = this.blocks.ringOf(stream.slot)
     this.ring.stream = stream
@@ -247,7 +252,10 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     else this.blocks.putInto(this.blocks.ringOf(slot), block, stamp)
   }
 
-  /** The block waits for the free as for a use, and is then anybody's: so blocks of a stream stay in the order of their stamps. */
+  /**
+   * The block waits for the free and its uses, and then serves any stream. So blocks in a ring stay in the order of
+   * their stamps.
+   */
   private defer(block: FixedBlock, slot: number, stamp: number, stream: Stream): void {
     this.deferred.announce(block.record, stream, Infinity)
     this.blocks.defer(block)
@@ -260,14 +268,16 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     })
   }
 
-  /** Deferred blocks that wait for nothing, since calls that freed or settled them were cut short, wait for all that is announced. */
+  /**
+   * After calls that freed or settled deferred blocks were cut short: such blocks wait for all announced uses again.
+   */
   private addLeft(): void {
     for (const block of this.blocks.deferredBlocks()) {
       if (!this.deferred.has(block.record)) this.addDeferred(block, ...block.stream.covering)
     }
   }
 
-  /** Neither the stream nor nobody has a free block: what has completed meanwhile, a further slab, what is pending. */
+  /** Finds a block in completed work, in a further slab, or by waiting for pending work. */
   private offerAfterMiss(ring: Ring): boolean {
     this.misses++
     const { blocks } = this
@@ -278,7 +288,7 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     )
   }
 
-  /** Asks how far the streams have come; returns how many blocks depend on nothing since. */
+  /** Asks how far the streams have come. Returns the number of blocks that now wait for no work. */
   private settle(): number {
     const { clocks, blocks } = this
     if (blocks.deferred !== this.deferred.count) this.addLeft()
@@ -298,14 +308,14 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     return settled
   }
 
-  /** Waits on the host for everything that a free block still depends on; false when there is nothing. */
+  /** Waits on the host for all work that free blocks depend on; false when no block became free by that. */
   private waitForPending(): boolean {
     for (let slot = 0; slot < MOST_STREAMS; slot++) this.clocks.waitFor(slot, this.latestStamp(slot))
     this.deferred.pollPeers(true)
     return this.settle() > 0
   }
 
-  /** The latest stamp of a stream slot that a free block waits for, 0 for none. */
+  /** The latest stamp of a stream slot that a free block waits for; 0 for none. */
   private latestStamp(slot: number): number {
     return Math.max(this.awaited[slot], this.blocks.newestStamp(slot))
   }
@@ -351,14 +361,14 @@ export function noBlock(
   return shortageOf(bytes, stats, freeBytes, remedy)
 }
 
-/** The largest power of two that divides the size, as far as alignments go. */
+/** The largest power of two that divides the size, up to the largest alignment. */
 export function alignmentOf(blockBytes: number): number {
   let alignment = UNIT_BYTES
   while (alignment < MOST_ALIGNMENT_BYTES && blockBytes % (2 * alignment) === 0) alignment *= 2
   return alignment
 }
 
-/** The same with everything decided; throws TypeError or RangeError naming the option. */
+/** Fills in the defaults; throws TypeError or RangeError naming the option. */
 export function parseBlockOptions(options: BlockOptions): Required<BlockOptions> {
   checkOptionNames('createBlockPool', options, ['blockBytes', 'count', 'maxCount', 'shared'])
   const shared = choice(options.shared ?? false, 'shared', [true, false])

@@ -1,40 +1,40 @@
-// The blocks of a block pool: which of them is free, and what a free one depends on. Free blocks hang in rings, one for each
-// stream slot, and one for those that depend on nothing. The newest block of a ring is taken first, because its memory is the
-// likeliest to be in the GPU's cache, and the oldest is settled first. A ring is linked both ways, so that either costs the
-// same whatever its length, and has an object like a block at its bottom, so that an empty one is hardly a special case. A block
-// that is taken stays on top of its ring until another one is, so that giving it back before that moves nothing.
+// The free blocks of a block pool, and the work that they wait for. Free blocks are in rings: one for each stream
+// slot, and one for settled blocks, which wait for no work. The newest block of a ring is taken first, since its
+// memory is likeliest to be in the GPU's cache; the oldest is settled first. A ring is a doubly linked list, so that
+// both ends cost the same. A sentinel block at its bottom makes an empty ring no special case. A taken block stays on
+// top of its ring until another block is taken. A free before that moves nothing.
 //
-// The tag of a block has a generation that grows with each use, so that a handle, a block with its tag, never matches another
-// use. A block that has no generation left goes on as another object.
+// The tag of a block has a generation that grows with each use, so that a stale handle never matches. A block without
+// a generation left continues as another object.
 //
-// The engine can cut a call short wherever a function or the next round of a loop begins. What belongs together is therefore stored
-// without a call or a loop in between, so that each block is live, free or deferred afterwards.
+// V8 can cut a call short where a function or the next round of a loop begins. Stores that belong together therefore
+// have no call or loop between them, so that each block is live, free or deferred afterwards.
 
 import { assert } from '../../base/assert.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { FixedBlock, type FixedBlockOwner, Ring, State } from './fixed-block.js'
 
-// Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
+// Const enums compile to numbers, which keeps hot methods small enough for inlining.
 export const enum Tag {
   stateMask = 7,
   generation = 8,
-  /** a free block of a smaller tag has a generation left; the next one after this is negative as an int32 */
+  /** free blocks with smaller tags have a generation left; the tag after this is negative as an int32 */
   spent = 2 ** 31 - 8,
 }
 const NO_BLOCK = -1
 
 export class BlockRings {
-  /** blocks there are; those that were not handed out yet depend on nothing, and are taken after all others, the first of them first */
+  /** all blocks; those never handed out are settled, and are taken last, in the order of their numbers */
   total = 0
   /** how often blocks were taken and given back */
   allocations = 0
   frees = 0
-  /** bytes that live blocks have beyond what was asked for */
+  /** bytes of live blocks beyond the requested ones */
   slackBytes = 0
   private peak = 0
-  /** by number: the block, once it was handed out */
+  /** by number: the blocks that were ever handed out */
   private readonly blocks: FixedBlock[] = []
-  /** of the blocks that were handed out and depend on nothing now, and how many those are */
+  /** settled blocks that were handed out before, and their number */
   private readonly settledRing: Ring
   private inSettledRing = 0
   /** blocks that were freed and are in no ring */
@@ -53,17 +53,19 @@ export class BlockRings {
     return this.rings[slot]
   }
 
-  /** The block of a number that was handed out. */
+  /** The block of a number, once it was handed out. */
   blockOf(record: number): FixedBlock {
     return this.blocks[record]
   }
 
-  /** Free blocks that depend on nothing. */
+  /** Free blocks that wait for no work. */
   get settled(): number {
     return this.inSettledRing + this.total - this.blocks.length
   }
 
-  /** Takes the newest block of a ring, as `offer` left it; its tag is `tag` then, and of its bytes the user has not asked for `slack`. */
+  /**
+   * Takes the newest block of a ring, as `offer` left it, with its new tag; `slack` of its bytes were not requested.
+   */
   take(block: FixedBlock, tag: number, slack: number): void {
     block.tag = tag
     this.allocations++
@@ -72,7 +74,7 @@ export class BlockRings {
     this.slackBytes += slack
   }
 
-  /** Makes the newest block of a ring one that can be taken: one of its own, or one that depends on nothing. False when there is none. */
+  /** Makes the newest block of a ring ready to be taken: its own, or a settled one. False when it has none. */
   offer(ring: Ring): boolean {
     ring.dropTaken()
     const { newest } = ring
@@ -88,10 +90,10 @@ export class BlockRings {
     return true
   }
 
-  /** Gives a live block back: its own ring may have it at once, the others when `stamp` has passed. */
+  /** Frees a live block: its own ring may have it at once, other streams when `stamp` has passed. */
   put(block: FixedBlock, stamp: number): void {
     const ring = block.ring!
-    if (ring.newest !== block) ring.push(block) // as one that was taken last
+    if (ring.newest !== block) ring.push(block)
     this.notePeak()
     if (block.slack !== 0) {
       this.slackBytes -= block.slack
@@ -119,17 +121,17 @@ export class BlockRings {
     this.frees++
   }
 
-  /** Gives a live block back that depends on nothing. */
+  /** Frees a live block that waits for no work. */
   putSettled(block: FixedBlock): void {
     this.putInto(this.settledRing, block, 0)
   }
 
-  /** Other streams than its own use a live block: to be given back by `defer`. */
+  /** Other streams use a live block: it must be freed by `defer`. */
   share(block: FixedBlock): void {
     block.tag |= State.shared
   }
 
-  /** Takes a live block back that nobody may have until `putDeferred`. */
+  /** Frees a live block that no stream may have until `putDeferred`. */
   defer(block: FixedBlock): void {
     this.leaveRing(block)
     this.notePeak()
@@ -141,8 +143,8 @@ export class BlockRings {
   }
 
   /**
-   * A deferred block depends on nothing any more. The same stores stand in `settle`: a function for both would be a point where a call
-   * can be cut short between them.
+   * Settles a deferred block. `settle` has the same stores: a call of a common function could be cut short between
+   * them.
    */
   putDeferred(record: number): void {
     const block = this.blockOf(record)
@@ -162,7 +164,7 @@ export class BlockRings {
     return this.blocks.filter(block => (block.tag & Tag.stateMask) === State.shared)
   }
 
-  /** Blocks of a slot with stamps up to `stamp` depend on nothing any more. Returns how many. */
+  /** Settles the blocks of a slot with stamps up to `stamp`. Returns how many. */
   settle(slot: number, stamp: number): number {
     const ring = this.ringOf(slot)
     const { bottom } = ring
@@ -187,7 +189,7 @@ export class BlockRings {
     return settled
   }
 
-  /** The latest stamp that a free block of a slot waits for, 0 for none. */
+  /** The latest stamp that a free block of a slot waits for; 0 for none. */
   newestStamp(slot: number): number {
     const ring = this.ringOf(slot)
     ring.dropTaken()
@@ -211,7 +213,7 @@ export class BlockRings {
     this.frees = this.allocations
   }
 
-  /** Walks rings and blocks and asserts that they tell one story. */
+  /** Asserts that rings and blocks agree; walks them all. */
   check(): void {
     const free = new Set<FixedBlock>()
     for (const ring of this.rings) for (const block of this.entries(ring)) free.add(block)
@@ -251,7 +253,7 @@ export class BlockRings {
     assert(newer === bottom || bottom.newer === newer, 'a ring knows its oldest block')
   }
 
-  /** An empty ring gets a block that depends on nothing. */
+  /** Puts a settled block into an empty ring. */
   private offerSettled(ring: Ring): boolean {
     const { settledRing, blocks } = this
     const settled = settledRing.newest
@@ -266,20 +268,20 @@ export class BlockRings {
     }
     blocks[record] = block
     block.ring = ring
-    block.stamp = 1 // the earliest that there is
+    block.stamp = 1 // the earliest stamp
     block.older = ring.bottom
     block.older.newer = block
     ring.newest = block
     return true
   }
 
-  /** A live block is in no ring. */
+  /** Takes a live block out of its ring. */
   private leaveRing(block: FixedBlock): void {
     const ring = block.ring!
     if (ring.newest === block) ring.dropTaken()
   }
 
-  /** What is live grows by allocations only, so that a peak can be noted just before it ends. */
+  /** Notes the peak. Called before a free: live blocks grow by allocations only. */
   private notePeak(): void {
     const { live } = this
     if (live > this.peak) this.peak = live

@@ -1,40 +1,40 @@
-// A block of a block pool, live or free: what is known of it is in fields of an object, which is the allocation of its buffers, for
-// the reasons of block.ts. There is one for each block that was ever handed out.
+// A block of a block pool, live or free, as an object with fields, for the reasons in docs/v8.md. It is the
+// allocation of its buffers. Each block that was ever handed out has one.
 
 import type { Stream } from '../../order/stream.js'
 import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
 
-/** Bits; a handle has the tag that its block was taken with, and so never `shared`. */
+/** Bits of a tag. A handle has the tag that its block was taken with, and so never `shared`. */
 export const enum State {
   free = 0,
-  /** used by other streams than its own; alone: freed, but in no ring yet */
+  /** used by other streams than its own; without `live`: freed, but in no ring yet */
   shared = 1,
   live = 2,
 }
 
 /**
- * Free blocks that the same streams may have, from the newest to the oldest. The newest stays where it is when it is taken,
- * until another one is: given back before that, it is where it has to be.
+ * Free blocks for one stream, from the newest to the oldest. A taken block stays on top until another block is taken.
+ * If it is freed before that, it is already in its place.
  */
 export class Ring {
   newest: FixedBlock
 
   constructor(
-    /** under the oldest block, which is the newer one of it, if there is any; never free */
+    /** the sentinel under the oldest block, never free; its `newer` is the oldest block */
     readonly bottom: FixedBlock,
-    /** of the last allocation from it */
+    /** the stream of the ring's last allocation */
     public stream: Stream,
   ) {
     this.newest = bottom
   }
 
-  /** The newest block, if it is taken, is in the ring no more. */
+  /** Removes the newest block if it is taken. */
   dropTaken(): void {
     if ((this.newest.tag & State.live) !== 0) this.newest = this.newest.older
   }
 
-  /** A block that is in no ring becomes the newest. */
+  /** Makes a block that is in no ring the newest. */
   push(block: FixedBlock): void {
     this.dropTaken()
     const { newest } = this
@@ -44,7 +44,7 @@ export class Ring {
   }
 }
 
-/** What a block asks of its pool. */
+/** The part of the pool that a block calls. */
 export interface FixedBlockOwner extends BufferSource {
   readonly blockBytes: number
   readonly defaultStream: Stream
@@ -59,15 +59,17 @@ export class FixedBlock implements Allocation {
   wrapper: BufferOwner | null = null
   /** the stream of the allocation */
   stream: Stream
-  /** bytes that the user of a live block has not asked for */
+  /** bytes of a live block that were not requested */
   slack = 0
-  /** while free: what must have passed before other streams may have it; a float64 from the start */
+  /**
+   * while free: the stamp that must have passed before other streams may have it; a float64 from the start, for V8
+   */
   stamp = Number.NaN
   /** while in a ring: the next older block, or the bottom */
   older: FixedBlock = this
-  /** while in a ring: the next newer block, of all but the newest */
+  /** while in a ring, and not the newest: the next newer block */
   newer: FixedBlock = this
-  /** where it is, or comes to be when its stream frees it */
+  /** its ring, or the ring that it goes to when its stream frees it */
   ring: Ring | null = null
 
   constructor(

@@ -1,6 +1,6 @@
-// A block pool that several threads share: a shared pool (shared-pool.ts) of one size, on slabs that hold a whole number of
-// blocks and no more of them than the pool may have. Threads cache the blocks that they freed; a thread that has none gets
-// those of the others, by way of the pool server.
+// A block pool that several threads share: a shared pool (shared-pool.ts) of one size, on slabs of whole blocks.
+// Threads cache the blocks that they freed. A thread without blocks gets those of other threads through the pool
+// server.
 
 import { assert } from '../../base/assert.js'
 import { checkByteCount } from '../../base/bytes.js'
@@ -21,19 +21,19 @@ import type { SharedPoolState } from '../shared/shared-state.js'
 import { type CacheLimits, cacheLimits } from '../shared/thread-cache.js'
 import { alignmentOf, type BlockOptions, noBlock, parseBlockOptions } from './block-pool.js'
 
-/** Of the records of a pool, blocks may take half: threads have others on their way. */
+/** Blocks may use half of a pool's records, since each thread keeps unused records of its own. */
 const MOST_BLOCKS = 2 ** 18
 
-/** What makes a block pool one that threads share. */
+/** Options of a block pool that threads share. */
 export type SharedBlocks = BlockOptions & { readonly shared: true }
 
-/** A block pool for other threads of this process; can be cloned into any message. */
+/** A block pool for other threads of this process, to be cloned into any message. */
 export interface SharedBlockState<D = unknown> extends SharedPoolState<D> {
   readonly kind: 'block'
   readonly slabs: SlabPlan
 }
 
-/** The state of a new one, before its pool server has begun. */
+/** The state of a new shared block pool, before its pool server has begun. */
 export function newSharedBlocks<D>(clocks: Clocks, options: BlockOptions, device: D): SharedBlockState<D> {
   const { blockBytes: bytes, count, maxCount } = parseBlockOptions(options)
   if (maxCount > MOST_BLOCKS) {
@@ -57,16 +57,16 @@ export function newSharedBlocks<D>(clocks: Clocks, options: BlockOptions, device
 }
 
 /**
- * Blocks of one size for several threads. As `BlockPool`, but that a block is rounded up to a size class, which is at most a
- * sixteenth more, and that memory of slabs that are idle can be given back by `trimTo`, and is then obtained again. What
- * another thread caches counts as cached.
+ * Blocks of one size for several threads. It differs from `BlockPool` in two points: a block is rounded up to a size
+ * class, at most a sixteenth more, and `trimTo` gives idle slabs back. Blocks that other threads cache count as
+ * cached.
  */
 export class SharedBlockPool<D = unknown> extends SharedPool<D> {
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number
   /** most blocks that the pool may come to have */
   readonly maxCount: number
-  /** what every block is aligned to, and so the largest alignment that can be asked for */
+  /** alignment of every block in bytes, and so the largest that a request may have */
   readonly alignment: number
 
   /** Made by the device: `device.createBlockPool({ shared: true, … })`, and in other threads `attachPool(shared)`. */
@@ -84,12 +84,12 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     this.alignment = alignment
   }
 
-  /** A thread may cache any block: another one that needs it gets it by way of the pool server. */
+  /** A thread may cache all blocks: other threads get them through the pool server. */
   protected override cacheLimits(config: PoolConfig): CacheLimits {
     return cacheLimits(config, 1, 1)
   }
 
-  /** Returns when there are the first blocks; throws OutOfMemoryError where the device has no room for them. */
+  /** Returns when the pool has its first blocks; throws OutOfMemoryError if the device has no room for them. */
   override begin(): void {
     super.begin()
     if (this.ask({ ask: 'prepare', units: this.blockBytes / UNIT_BYTES }) === true) return
@@ -101,7 +101,7 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     return super.share() as SharedBlockState<D>
   }
 
-  /** A block, of which the buffer has `bytes`; a larger request than a block is out of memory. */
+  /** A buffer of `bytes` in a block. A request larger than a block throws OutOfMemoryError. */
   override allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
     const buffer = this.tryAllocate(bytes, stream, alignment)
     if (buffer === null) throw this.outOfMemory(bytes)
@@ -120,15 +120,15 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     return buffer
   }
 
-  /** Blocks that there are. */
+  /** Blocks of the pool, handed out or not. */
   get count(): number {
     return super.stats().reservedBytes / this.blockBytes
   }
 
-  /** Blocks that no thread holds, without growing; looks at everything. */
+  /** Blocks that no thread holds; walks all records. */
   get available(): number {
     const { reservedBytes, liveBuffers } = super.stats()
-    return Math.max(0, reservedBytes / this.blockBytes - liveBuffers) // while others work these are of two moments
+    return Math.max(0, reservedBytes / this.blockBytes - liveBuffers) // the two counts may be of different moments
   }
 
   override stats(): PoolStats {

@@ -2,7 +2,7 @@ import type { Context } from '../../driver/context.js'
 import { relaxed } from '../../order/relaxed.js'
 import { isOutOfMemory } from '../backing/backing.js'
 
-/** What the driver itself gives. */
+/** The alignment that the driver guarantees. */
 const DRIVER_ALIGNMENT = 256
 
 interface Slab {
@@ -16,17 +16,17 @@ export class Slabs {
   addresses = new Float64Array(0)
   reservedBytes = 0
   private readonly slabs: Slab[] = []
-  /** slabs whose blocks have numbers: all, but where a call was cut short */
+  /** slabs whose blocks have numbers; fewer than all after a call was cut short */
   private numbered = 0
 
   constructor(
     private readonly context: Context,
     private readonly blockBytes: number,
-    /** a power of two that `blockBytes` is a multiple of */
+    /** a power of two that divides `blockBytes` */
     private readonly alignment: number,
   ) {}
 
-  /** One more slab of `count` blocks; false when the device has no room for it. */
+  /** Adds a slab of `count` blocks; false when the device has no room for it. */
   add(count: number): boolean {
     let ptr: number
     try {
@@ -44,12 +44,12 @@ export class Slabs {
     return true
   }
 
-  /** Gives everything back; no work may be pending. After a refusal, a second call goes on where the first stopped. */
+  /** Gives all slabs back; no work may be pending. After a failure, a second call continues. */
   close(): void {
     while (this.slabs.length > 0) this.giveBackLast()
   }
 
-  /** The driver mostly aligns better than it promises, so that slack is taken only where it did not. */
+  /** The driver usually aligns better than it guarantees. Extra bytes are taken only if it did not. */
   private obtainAligned(bytes: number): number {
     const ptr = this.obtain(bytes)
     if (ptr % this.alignment === 0) return ptr

@@ -1,4 +1,5 @@
-// The debug mode on a GPU: a kernel that writes past the end, one that writes after the free, and a program without mistakes.
+// Debug mode on a GPU: a kernel that writes past the end, a kernel that writes after the free, and a program without
+// mistakes.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, it } from 'node:test'

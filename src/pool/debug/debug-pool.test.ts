@@ -91,7 +91,7 @@ describe('debug mode: leaks', () => {
   })
 })
 
-describe('debug mode: sites', () => {
+describe('debug mode: call sites', () => {
   it('call sites are remembered for one allocation in every `sites`', () => {
     const { pool, a } = setUp({ sites: 3 })
     for (let count = 0; count < 7; count++) pool.allocate(100, a)
@@ -104,7 +104,7 @@ describe('debug mode: sites', () => {
   })
 })
 
-describe('debug mode: the rest of a pool', () => {
+describe('debug mode: the pool itself', () => {
   it('debug mode is a class of its own, and off by default', () => {
     const device = new TestDevice()
     assert.ok(device.createPool({ debug: true }) instanceof DebugPool)

@@ -139,7 +139,7 @@ describe('driver failures: driver pools', async () => {
   })
 
   for (const onwards of [false, true]) {
-    it(`${onwards ? 'from the n-th call on' : 'at the n-th call'}, for each of its calls`, async () => {
+    it(`failures ${onwards ? 'from the n-th call on' : 'at the n-th call'} lose no memory or contents, for every n`, async () => {
       for (let nth = 1; nth <= calls; nth++) {
         const workload = new Workload(1)
         workload.device.driver.failCall({ call: '*', nth, code: [1, 2, 801, 999][nth % 4], onwards })

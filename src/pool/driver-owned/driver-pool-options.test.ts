@@ -108,7 +108,7 @@ describe('a driver without such a pool', () => {
     [{ faults: [{ call: 'cuMemPoolCreate', code: 800 }] }, { location: 'host' }, /host memory.*NOT_PERMITTED/],
   ]
   for (const [simulated, options, message] of refusals) {
-    it(`${JSON.stringify(simulated)}: ${JSON.stringify(options)}`, () => {
+    it(`options ${JSON.stringify(options)} are refused with the reason, on a driver with ${JSON.stringify(simulated)}`, () => {
       const device = new TestDevice(simulated)
       const make = () => (options === null ? device.defaultDriverPool() : device.createDriverPool(options))
       assert.throws(make, { name: 'PoolError', message })

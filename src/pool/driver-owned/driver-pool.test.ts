@@ -103,7 +103,7 @@ describe('driver pool: stream order', () => {
   })
 })
 
-describe('driver pool: bounds, trimming, currency', () => {
+describe('driver pool: limits, trims and the current pool', () => {
   it('the driver rounds maxPoolBytes up, and the error at the limit names it', () => {
     const device = new TestDevice({ capacityBytes: 1 * GiB })
     const pool = device.createDriverPool({ maxPoolBytes: 1 * MiB })

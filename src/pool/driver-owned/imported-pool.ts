@@ -4,7 +4,13 @@ import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { asGone, checkShare, type PassOptions, receiveDescriptor, type Taken } from '../mapped/descriptor-passing.js'
+import {
+  asGone,
+  checkShare,
+  type PassOptions,
+  type ReceivedDescriptor,
+  receiveDescriptor,
+} from '../mapped/descriptor-passing.js'
 import { decodePointer } from './exported-pointer.js'
 import { StreamOrderedPool } from './stream-ordered-pool.js'
 
@@ -22,7 +28,7 @@ export class ImportedPool extends StreamOrderedPool {
     clocks: Clocks,
     defaultStream: Stream,
     protected readonly handle: number,
-    private readonly taken: Taken,
+    private readonly received: ReceivedDescriptor,
   ) {
     super(clocks, defaultStream)
   }
@@ -31,8 +37,8 @@ export class ImportedPool extends StreamOrderedPool {
   static async open(clocks: Clocks, stream: Stream, path: string, options: PassOptions): Promise<ImportedPool> {
     checkShare('importPool', path, options)
     const { context } = clocks
-    const taken = await receiveDescriptor(context, path, 'pool', options)
-    return taken.use(descriptor => {
+    const received = await receiveDescriptor(context, path, 'pool', options)
+    return received.use(descriptor => {
       const driver = context.activate()
       let handle: number
       try {
@@ -40,7 +46,7 @@ export class ImportedPool extends StreamOrderedPool {
       } catch (error) {
         throw asGone(error, 'importPool')
       }
-      const pool = new ImportedPool(clocks, stream, handle, taken)
+      const pool = new ImportedPool(clocks, stream, handle, received)
       try {
         // Each process has access rights of its own.
         if (pool.access(pool) === 'none') pool.setAccess(pool, 'readWrite')
@@ -61,7 +67,7 @@ export class ImportedPool extends StreamOrderedPool {
     this.checkOpen('importBuffer')
     this.checkStream('importBuffer', stream)
     const { driverBytes, poolId, byteLength, offset } = decodePointer(bytes)
-    if (poolId !== this.taken.announcement.id)
+    if (poolId !== this.received.announcement.id)
       throw new PoolError('importBuffer: the block is of another pool; import it there')
     const text = Buffer.from(driverBytes).toString('latin1')
     for (const known of this.imported.values()) if (known === text) throw twice()
@@ -79,7 +85,7 @@ export class ImportedPool extends StreamOrderedPool {
   /** Waits for pending work, frees live buffers, and closes the pool here, so that its owner may close it. */
   override close(): void {
     super.close()
-    this.taken.close()
+    this.received.close()
   }
 
   /** Always throws PoolError: the process that made the pool allocates blocks. */

@@ -115,8 +115,8 @@ export class HostBuffer implements Disposable {
 
   /**
    * Gives the memory back, without waiting. The pool hands it out again when the host has seen all noted work on it
-   * complete, because its next user writes it without waiting for a stream. With `stream`, work submitted to that
-   * stream before this call counts as noted. Throws PoolError when already freed.
+   * complete: the next program to get it writes it at once. With `stream`, work submitted to that stream before this
+   * call counts as noted. Throws PoolError when already freed.
    */
   free(stream?: Stream): void {
     if (stream !== undefined) this.pool.noteUse(this.block, stream, 'free')

@@ -1,4 +1,4 @@
-// Pinned host memory as a pool: a caching pool whose segments are registered array buffers, and whose buffers are views.
+// Pinned host memory as a pool: a caching pool of registered array buffers, which hands out views of them.
 //
 // The host does not run in the order of streams: a program writes its new memory at once. So a block is handed out
 // only after the host has seen every copy from and to it complete, even for the stream that used it last. Each use is
@@ -87,7 +87,7 @@ export abstract class HostPool implements Disposable {
     return this.blocks.processDeferred()
   }
 
-  /** Unpins idle memory until at most `bytes` are pinned; work still pending is not waited for. Returns the bytes unpinned. */
+  /** Unpins idle memory until at most `bytes` are pinned, without waiting for pending work. Returns the bytes unpinned. */
   trimTo(bytes: number): number {
     return this.blocks.trimTo(bytes)
   }

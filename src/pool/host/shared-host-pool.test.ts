@@ -79,7 +79,7 @@ describe('a host pool that threads share', () => {
     pool.check()
   })
 
-  it('refuses bad arguments by name', () => {
+  it('bad arguments are refused by name', () => {
     const device = new TestDevice()
     const { pool } = device.createSharedHost()
     for (const bad of [0, -1, 1.5, Number.NaN])

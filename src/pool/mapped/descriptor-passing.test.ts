@@ -15,9 +15,9 @@ const context = { driver: { simulated: false } } as Context
 const BUFFER: Announcement = { kind: 'buffer', id: 'a', byteLength: 5, memoryBytes: 4096 }
 
 if (process.platform !== 'linux') {
-  it('handing over', { skip: `works on Linux, not on ${process.platform}` }, () => {})
+  it('descriptors pass between processes', { skip: `works on Linux, not on ${process.platform}` }, () => {})
 } else {
-  describe('handing over', () => {
+  describe('descriptor passing', () => {
     const folder = fs.mkdtempSync(join(tmpdir(), 'handover-'))
     const path = join(folder, 'socket')
     let before = 0
@@ -34,25 +34,25 @@ if (process.platform !== 'linux') {
     })
 
     it('a descriptor arrives with its message, and the owner notices when it is closed', async () => {
-      const [connection, taken] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
-      assert.deepEqual(taken.announcement, BUFFER)
-      const read = taken.use(descriptor => {
+      const [connection, received] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
+      assert.deepEqual(received.announcement, BUFFER)
+      const read = received.use(descriptor => {
         const bytes = new Uint8Array(3).fill(1)
         fs.readSync(descriptor, bytes)
         return [...bytes]
       })
       assert.deepEqual(read, [0, 0, 0])
       assert.equal(connection.open, true)
-      taken.close()
-      taken.close()
+      received.close()
+      received.close()
       assert.equal(connection.open, false)
     })
 
     it('everything is closed if the import fails', async () => {
-      const [connection, taken] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
+      const [connection, received] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
       const useless = new Error('useless')
       const use = () =>
-        taken.use(() => {
+        received.use(() => {
           throw useless
         })
       assert.throws(use, useless)
@@ -65,16 +65,16 @@ if (process.platform !== 'linux') {
       assert.ok(refused.status === 'rejected' && refused.reason instanceof PoolError)
       assert.ok(given.status === 'fulfilled' && !given.value.open)
 
-      const [first, taken] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
+      const [first, received] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
       const again = await Promise.allSettled([give(), receiveDescriptor(context, path, 'buffer', {})])
       assert.match(`${(again[1] as PromiseRejectedResult).reason}`, /PoolError: this process has opened the buffer/)
       assert.ok(again[0].status === 'fulfilled' && !again[0].value.open)
       assert.equal(first.open, true, 'what was opened stays open')
-      taken.use(() => {})
+      received.use(() => {})
       const other = await Promise.all([give({ ...BUFFER, id: 'b' }), receiveDescriptor(context, path, 'buffer', {})])
       other[1].use(() => {})
       other[1].close()
-      taken.close()
+      received.close()
       const once = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
       once[1].use(() => {})
       for (const { open } of [first, other[0]]) assert.equal(open, false)

@@ -65,14 +65,14 @@ export async function passDescriptor(
   try {
     const message = new Uint8Array(Buffer.from(JSON.stringify(announcement)))
     if (!driver.simulated) return await offerDescriptor(path, descriptor, message, options)
-    return await offerWithin(driver, path, { descriptor, message, connection: null }, options)
+    return await offerInProcess(driver, path, { descriptor, message, connection: null }, options)
   } finally {
     dropDescriptor(driver, descriptor)
   }
 }
 
 /** A descriptor received at a path, to be imported by `use`. */
-export class Taken {
+export class ReceivedDescriptor {
   constructor(
     private readonly driver: Driver,
     private readonly descriptor: number,
@@ -113,9 +113,9 @@ export async function receiveDescriptor(
   path: string,
   kind: Announcement['kind'],
   options: PassOptions,
-): Promise<Taken> {
+): Promise<ReceivedDescriptor> {
   const { descriptor, message, connection } = driver.simulated
-    ? await acceptWithin(driver, path, options)
+    ? await acceptInProcess(driver, path, options)
     : await acceptDescriptor(path, options)
   try {
     const announcement = read(message)
@@ -130,7 +130,7 @@ export async function receiveDescriptor(
         `this process has opened the ${kind} exported to ${path} already; use that, or close it first`,
       )
     }
-    return new Taken(driver, descriptor, announcement, connection)
+    return new ReceivedDescriptor(driver, descriptor, announcement, connection)
   } catch (error) {
     dropDescriptor(driver, descriptor)
     connection.close()
@@ -150,7 +150,7 @@ export function asGone(error: unknown, call: string): unknown {
   )
 }
 
-async function offerWithin(driver: Driver, path: string, offer: Offer, options: PassOptions): Promise<Connection> {
+async function offerInProcess(driver: Driver, path: string, offer: Offer, options: PassOptions): Promise<Connection> {
   const waiting = offers.get(driver) ?? new Map<string, Offer>()
   offers.set(driver, waiting)
   if (waiting.has(path)) throw new DescriptorError('bind', 'EADDRINUSE', `${path}: is shared already; choose another`)
@@ -167,8 +167,8 @@ async function offerWithin(driver: Driver, path: string, offer: Offer, options: 
   }
 }
 
-async function acceptWithin(driver: Driver, path: string, options: PassOptions) {
-  const connection = new ConnectionWithin()
+async function acceptInProcess(driver: Driver, path: string, options: PassOptions) {
+  const connection = new InProcessConnection()
   const take = () => {
     const offer = offers.get(driver)?.get(path)
     if (offer === undefined) return null
@@ -182,7 +182,7 @@ async function acceptWithin(driver: Driver, path: string, options: PassOptions) 
 }
 
 /** Both ends of a connection within the process: the owner's and the opener's. */
-class ConnectionWithin implements Connection {
+class InProcessConnection implements Connection {
   open = true
 
   close(): void {

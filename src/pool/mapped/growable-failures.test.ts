@@ -139,7 +139,7 @@ describe('driver failures: growable buffer', () => {
     ['another refusal', (nth: number) => (nth % 2 === 0 ? 1 : 999)],
   ] as const) {
     for (const onwards of [false, true]) {
-      it(`${name}, ${onwards ? 'from the n-th call on' : 'at the n-th call'}, for each of its calls`, () => {
+      it(`${name} ${onwards ? 'from the n-th call on' : 'at the n-th call'} loses no memory or contents, for every n`, () => {
         for (let nth = 1; nth <= calls; nth++) {
           const opened = open()
           opened.device.driver.failCall({ call: '*', nth, code: codeOf(nth), onwards })

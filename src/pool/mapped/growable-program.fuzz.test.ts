@@ -313,7 +313,7 @@ class Program {
 describe(`random programs of growable buffers (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {
   for (const progress of ['eager', 'seeded'] as const) {
     for (const seed of [SEED, SEED + 1000, SEED + 2000]) {
-      it(`${progress} work, seed ${seed}`, () => {
+      it(`contents survive with ${progress} work, seed ${seed}`, () => {
         const program = new Program(seed, progress)
         program.run(STEPS)
         const things = [

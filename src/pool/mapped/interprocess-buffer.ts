@@ -17,8 +17,8 @@ import {
   checkShare,
   type PassOptions,
   passDescriptor,
+  type ReceivedDescriptor,
   receiveDescriptor,
-  type Taken,
 } from './descriptor-passing.js'
 import { GrowableAllocation } from './growable-allocation.js'
 import { MappedBuffer } from './mapped-buffer.js'
@@ -41,7 +41,7 @@ class ExportableRange extends GrowableRange {
     readonly id: string,
     private readonly handleOf: () => number,
     /** the descriptor of memory that another process made, null for own memory */
-    readonly taken: Taken | null = null,
+    readonly received: ReceivedDescriptor | null = null,
   ) {
     super(context, granuleBytes, memoryBytes)
   }
@@ -53,7 +53,7 @@ class ExportableRange extends GrowableRange {
 
   override close(): void {
     super.close()
-    this.taken?.close()
+    this.received?.close()
   }
 
   protected override pieceBytes(): number {
@@ -110,13 +110,13 @@ export class InterprocessBuffer extends MappedBuffer {
     stream.checkOpen('importBuffer')
     const { context } = clocks
     const granuleBytes = granuleOf('importBuffer', context)
-    const taken = await receiveDescriptor(context, path, 'buffer', options)
-    return taken.use(descriptor => {
+    const received = await receiveDescriptor(context, path, 'buffer', options)
+    return received.use(descriptor => {
       stream.checkOpen('importBuffer')
-      const { byteLength, memoryBytes, id } = taken.announcement
+      const { byteLength, memoryBytes, id } = received.announcement
       const load = () => context.activate().cuMemImportFromShareableHandle(descriptor, FILE)
       try {
-        const range = new ExportableRange(context, granuleBytes, memoryBytes, id, load, taken)
+        const range = new ExportableRange(context, granuleBytes, memoryBytes, id, load, received)
         return InterprocessBuffer.mapped(clocks, stream, range, byteLength)
       } catch (error) {
         throw asGone(error, 'importBuffer')
@@ -145,7 +145,7 @@ export class InterprocessBuffer extends MappedBuffer {
   async exportTo(path: string, options: PassOptions = {}): Promise<void> {
     checkShare('exportTo', path, options)
     this.allocation.addressOf(this.record, this.tag, 'exportTo')
-    if (this.range.taken !== null)
+    if (this.range.received !== null)
       throw new PoolError('exportTo: this buffer was opened here; let the process that made it share it')
     if (!this.stream.closed) await this.stream.finished()
     else this.stream.clocks.synchronize()

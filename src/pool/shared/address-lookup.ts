@@ -12,7 +12,7 @@ export class AddressLookup {
 
   constructor(private readonly state: SharedState) {}
 
-  /** This thread has got a block. */
+  /** Notes a block that this thread has received. */
   note(record: number): void {
     this.index?.note(record)
   }
@@ -21,8 +21,8 @@ export class AddressLookup {
   find(ptr: number): number {
     const index = this.index ?? this.indexAll()
     this.index = index
-    // The first record of a range changes under the lock. Once all pages of records are taken, a block may come back to a
-    // thread that had none at that address before.
+    // The first record of a range changes under the lock. Once all pages of records are taken, a block may come back
+    // to a thread that had none at that address before.
     return (
       this.liveAt(ptr, index) ||
       this.state.locked(() => {

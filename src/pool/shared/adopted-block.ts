@@ -1,16 +1,17 @@
-// A live block of a shared pool that this thread adopted, and whose record is on another thread's page: its free sends it back
-// there. It has less to tell than a block of this thread's own cache, and such blocks come and go by the million.
+// A live block of a shared pool that this thread adopted, and whose record is on another thread's page. Its free
+// sends it back to that thread. The object is smaller than a cached block's, since a program may have millions of
+// them.
 
 import { State } from '../../heap/records.js'
 import type { Stream } from '../../order/stream.js'
 import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
 
-/** What an adopted block asks of its pool. */
+/** The part of the pool that an adopted block calls. */
 export interface AdoptedOwner extends BufferSource {
   /** the device address of a block */
   addressOfRecord(record: number): number
-  /** bytes that were asked for */
+  /** bytes requested */
   requestedBytesOfRecord(record: number): number
   /** another stream uses a live block until it is freed */
   announceUse(block: AdoptedBlock, stream: Stream): void
@@ -21,7 +22,7 @@ export interface AdoptedOwner extends BufferSource {
 export class AdoptedBlock implements Allocation {
   /** the outermost wrapper that handed it out */
   wrapper: BufferOwner | null = null
-  /** the buffer's tag with the lowest bit set: the release of a block of the thread's own takes it for none of its own */
+  /** the buffer's tag with the lowest bit set, so that `release` of an own block never accepts it; 0 when stale */
   tag = 0
   /** `live`, or `shared` once other streams use it */
   state = State.live

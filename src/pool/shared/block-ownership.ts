@@ -1,6 +1,6 @@
 // The live blocks that this thread owns, and how they change threads. The owner word of a record names the thread; a
-// compare-and-swap of that word adopts a block. A block has a new generation in the thread that adopts it, so that older handles stay
-// stale, also when it comes back.
+// compare-and-swap of that word adopts a block. A block has a new generation in the thread that adopts it, so that
+// older handles stay stale, also when it comes back.
 
 import { PoolError } from '../../base/errors.js'
 import { NOBODY, ownerWordOf, Phase } from '../../heap/owner-word.js'
@@ -17,7 +17,10 @@ import { AdoptedBlock, type AdoptedOwner } from './adopted-block.js'
 import type { SharedState } from './shared-state.js'
 import type { ThreadCache } from './thread-cache.js'
 
-/** Where the record of a block on its way between threads says which of the streams that had its slot it is for. */
+/**
+ * Word of a transferred block's record: the generation of its stream, since several streams have a slot one after
+ * another.
+ */
 const GENERATION = Word.binPrevious
 /** Tags above this have no room for another generation. */
 const LAST_TAG = LAST_GENERATION * 8
@@ -27,7 +30,7 @@ const DeviceBuffer = ImportedDeviceBuffer
 type DeviceBuffer = ImportedDeviceBuffer
 
 export class BlockOwnership {
-  /** by record on another thread's page: what is known of it here, once it was adopted */
+  /** by record on another thread's page: its object here, once it was adopted */
   private readonly adopted: (AdoptedBlock | undefined)[] = []
   private readonly words: Int32Array
 
@@ -69,7 +72,8 @@ export class BlockOwnership {
   adoptAll(transferred: readonly TransferredBuffer[]): DeviceBuffer[] {
     let claimed = 0
     try {
-      // Claim all before the first buffer is made. A claim waits until earlier stores have left the core, and new objects store much.
+      // Claim all before the first buffer is made. A claim waits until earlier stores have left the core, and new
+      // objects store much.
       while (claimed < transferred.length && this.claim(transferred[claimed])) claimed++
       if (claimed < transferred.length) this.refuseAdoption('adoptAll')
       return this.adoptedBuffers(transferred)
@@ -111,13 +115,14 @@ export class BlockOwnership {
     const { words } = this
     const index = (record << 4) | Word.owner
     const waiting = ownerWordOf(tag, NOBODY, Phase.live)
-    // Handles from before the transfer are stale also in the thread that had the buffer before, should it come back there.
+    // Handles from before the transfer are stale also in the thread that had the buffer before, should it come back
+    // there.
     const next = nextGeneration(tag)
-    // To look at the block before would fetch its line from the other thread twice.
+    // A look before the exchange would fetch the line from the other core twice.
     const mine = ownerWordOf(next, this.state.thread, Phase.live)
     if (!this.isKnown(record) || Atomics.compareExchange(words, index, waiting, mine) !== waiting) return false
     if ((words[record << 4] & ~1) !== tag) {
-      Atomics.store(words, index, waiting) // another generation, of which the owner word has not all bits
+      Atomics.store(words, index, waiting) // another generation: the owner word holds its low bits only
       return false
     }
     words[record << 4] = next | (words[record << 4] & 1)
@@ -153,14 +158,14 @@ export class BlockOwnership {
     return block
   }
 
-  /** What this thread knows of a live block that it owns. For another block perhaps undefined, or what it knew before. */
+  /** The object of a live block that this thread owns. For any other record perhaps undefined, or an old object. */
   blockOf(record: number): Block | AdoptedBlock {
     const { records, thread } = this.state
     const adopted = records.ownerOf(record) === thread ? undefined : this.adopted[record]
     return adopted !== undefined && adopted.tag !== 0 ? adopted : this.cache.blocks.blockOf(record)
   }
 
-  /** The same of a block that the records call this thread's. A call that was cut short may not have noted it, nor its stream. */
+  /** The same by the records alone: a call that was cut short may not have noted the block or its stream. */
   recordedBlock(record: number): Block | AdoptedBlock {
     const base = record << 4
     const tag = this.words[base]
@@ -188,8 +193,8 @@ export class BlockOwnership {
   }
 
   /**
-   * The stream that a block of this thread is for: the one that had its slot in a generation, or else has it now. When that stream is
-   * closed, its work is waited for, and the block becomes the default stream's.
+   * The stream of a block of this thread: the one that had the slot in `generation`, or else has it now. If that
+   * stream is closed, this waits for its work, and the block becomes the default stream's.
    */
   private streamAt(record: number, generation?: number): Stream {
     const { clocks } = this
@@ -208,7 +213,7 @@ export class BlockOwnership {
   }
 }
 
-/** The tag of a live block in its next generation, or in the same one where there is none left. */
+/** The tag of a live block in its next generation, or in the same generation when none is left. */
 function nextGeneration(tag: number): number {
   return tag > LAST_TAG ? tag : tag + 8
 }

@@ -18,7 +18,7 @@ export class LockedHeaps {
     private readonly state: SharedState,
     private readonly cache: ThreadCache,
     clocks: Clocks,
-    /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
+    /** by stream slot: the latest stamp that the host has seen complete; see `seenBy` */
     seen: Float64Array,
     deterministic: boolean,
   ) {

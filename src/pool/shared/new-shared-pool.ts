@@ -7,10 +7,10 @@ import { type PoolConfig, type PoolOptions, parsePoolOptions } from '../caching/
 import { newPoolNumber } from '../transferred-buffer.js'
 import { LAYOUT_VERSION, MOST_RANGES, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
 
-/** What makes a caching pool one that threads share. */
+/** Options of a caching pool that threads share. */
 export type Shared = PoolOptions & { readonly shared: true }
 
-/** The state of a new pool that threads share, before its pool server has begun. `device` is what other threads need of the device. */
+/** The state of a new shared pool, before its pool server has begun. Other threads reach the device by `device`. */
 export function newSharedPool<D>(
   clocks: Clocks,
   options: PoolOptions,
@@ -24,7 +24,10 @@ export function newSharedPool<D>(
   return newState('caching', clocks, config, deviceBytes, device)
 }
 
-/** The same of any pool that stands on one. Its doorbell is its own, unless its pool server has others to look after. */
+/**
+ * The same for each kind of pool that is built on a shared pool. Its doorbell may be replaced by one that several
+ * pools share.
+ */
 export function newState<D, K extends SharedPoolState['kind']>(
   kind: K,
   clocks: Clocks,
@@ -32,7 +35,7 @@ export function newState<D, K extends SharedPoolState['kind']>(
   deviceBytes: number,
   device: D,
 ): SharedPoolState<D> & { readonly kind: K } {
-  // Decided once: the pool server, which asks the driver by itself, could be answered otherwise, and the room would not fit.
+  // Decided here, once: the driver could answer the pool server differently, and the layout would not fit.
   const config = decideBacking(clocks.context, wanted)
   const room = roomFor(clocks, config, deviceBytes)
   const buffer = new SharedArrayBuffer(sharedStateBytes(room))

@@ -1,10 +1,10 @@
 import type { PoolServer } from './pool-server.js'
 
-/** The pool servers of several pools in one thread. A pool that cannot be served any more does not end the others. */
+/** The pool servers of several pools in one thread. A pool server that fails leaves the others running. */
 export class PoolServerGroup {
   private readonly servers = new Set<PoolServer>()
 
-  /** `onFailed` is called before the threads that use a failed pool are told why. */
+  /** `onFailed` runs before the threads that use a failed pool get the reason. */
   constructor(private readonly onFailed: () => void) {}
 
   get count(): number {
@@ -15,7 +15,7 @@ export class PoolServerGroup {
     this.servers.add(server)
   }
 
-  /** A round of each; returns how long all may be left alone, in milliseconds, unless the doorbell rings. */
+  /** A round of each pool server. Returns how many milliseconds none needs another, unless the doorbell rings. */
   serve(now = performance.now()): number {
     let restMs = Infinity
     for (const server of this.servers) {

@@ -1,5 +1,5 @@
-// The thread that keeps the shared pools which another thread makes of a device. It has the device attached while there is such a
-// pool, and sleeps on one doorbell, which all who use one of them ring.
+// The main loop of the thread that serves the shared pools which another thread makes of a device. It has the device
+// attached while it serves a pool. It sleeps on one doorbell, which all threads that use one of the pools ring.
 
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads'
 import { Context } from '../../driver/context.js'
@@ -14,32 +14,32 @@ import { PoolServerGroup } from './pool-server-group.js'
 import { type SharedPoolState, SharedState } from './shared-state.js'
 import { UnlockedDriver } from './unlocked-driver.js'
 
-/** What a pool server's thread needs of the device. */
+/** The device, as another thread can attach it. */
 export interface ServedDevice {
   readonly driver: SharedDriver
   readonly ordinal: number
   readonly order: SharedOrder
 }
 
-/** The state of a shared pool with all that its pool server needs of the device. */
+/** The state of a shared pool, with its device. */
 export type ServedPoolState = SharedPoolState<ServedDevice>
 
-/** A pool to keep from now on. */
+/** A pool to serve from now on. */
 export interface ServerData {
   readonly state: ServedPoolState
-  /** of a ThreadStart, for this pool alone */
+  /** buffer of a ThreadStart for this pool alone */
   readonly start: SharedArrayBuffer
 }
 
-/** What the thread is started with. */
+/** The worker data of the thread. */
 export interface ServerThreadData {
   readonly first: ServerData
-  /** where the next pools come, and null at the end; each time the doorbell rings */
+  /** receives further pools, and null at the end; the doorbell rings after each message */
   readonly port: MessagePort
   readonly doorbell: SharedArrayBuffer
 }
 
-/** Keeps pools in this thread until the thread that makes them says that no more will come. */
+/** Serves pools in this thread until the thread that makes them sends null. */
 export function servePools({ first, port, doorbell: buffer }: ServerThreadData, started: ThreadStart): void {
   const doorbell = new Doorbell(buffer)
   const attached = new Attached(first.state.device)
@@ -77,7 +77,7 @@ export function servePools({ first, port, doorbell: buffer }: ServerThreadData, 
   }
 }
 
-/** The device as this thread has it: attached from the first pool to the last. */
+/** This thread's attachment of the device, from the first pool to the last. */
 class Attached {
   readonly outside: UnlockedDriver
   private clocks: Clocks | null = null
@@ -98,7 +98,7 @@ class Attached {
     return this.clocks
   }
 
-  /** Lets go of the device; after a call that the driver refuses it can be tried again. */
+  /** Detaches the device. If the driver refuses a call, `leave` can be tried again. */
   leave(): void {
     if (this.clocks === null) return
     const { context } = this.clocks
@@ -111,7 +111,7 @@ class Attached {
     context.release()
   }
 
-  /** The same after a failure, whatever the driver says. */
+  /** The same after a failure; ignores further errors. */
   abandon(): void {
     const { clocks } = this
     if (clocks === null) return
@@ -126,7 +126,7 @@ class Attached {
     for (const step of steps) {
       try {
         step()
-      } catch {} // what has failed is told already
+      } catch {} // the first failure was reported already
     }
   }
 }

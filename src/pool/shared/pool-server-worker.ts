@@ -1,5 +1,5 @@
-// The thread that keeps the shared pools of a device for the thread that makes them, seen from there. It starts with the first pool, and
-// then sleeps at no cost while there is none, until the device is closed.
+// The worker that serves the shared pools of a device, as the thread that makes the pools sees it. It starts with the
+// first pool. Without pools it sleeps at no cost, until the device is closed.
 
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -11,16 +11,19 @@ import type { ServedPoolState, ServerData, ServerThreadData } from './pool-serve
 
 interface Running {
   readonly port: MessagePort
-  /** of its first pool */
+  /** the start of its first pool */
   readonly start: ThreadStart
 }
 
 export class PoolServerWorker {
-  /** what all who use its pools ring */
+  /** rung by all threads that use its pools */
   readonly doorbell = new Doorbell()
   private running: Running | null = null
 
-  /** Hands over a new pool; to be awaited. Throws PoolError, in the name of `call`, where the file of the thread is missing. */
+  /**
+   * Hands over a new pool; call `await` next. Throws PoolError, in the name of `call`, when the worker's file is
+   * missing.
+   */
   begin(call: string, state: ServedPoolState): ThreadStart {
     const start = new ThreadStart()
     const data: ServerData = { state, start: start.buffer }
@@ -34,7 +37,10 @@ export class PoolServerWorker {
     return start
   }
 
-  /** Returns when a pool is kept; throws as `ThreadStart.await` does. A thread whose first pool fails is not used again. */
+  /**
+   * Returns when a pool is served; throws as `ThreadStart.await` does. A worker whose first pool fails is not used
+   * again.
+   */
   await(call: string, start: ThreadStart, meanwhile: () => void): void {
     try {
       start.await(call, meanwhile)
@@ -44,7 +50,7 @@ export class PoolServerWorker {
     }
   }
 
-  /** No pool comes any more: the thread ends. */
+  /** Ends the worker: no further pool comes. */
   end(): void {
     this.running?.port.postMessage(null)
     this.doorbell.ring()
@@ -61,7 +67,7 @@ export class PoolServerWorker {
     port1.unref()
     const data: ServerThreadData = { first, port: port2, doorbell: this.doorbell.buffer }
     const server = new Worker(url, { workerData: data, transferList: [port2], execArgv: [] })
-    server.on('error', () => {}) // it comes when no event loop runs; the start tells the reason
+    server.on('error', () => {}) // may come when no event loop runs; `start` carries the reason
     server.unref()
     return port1
   }

@@ -1,9 +1,9 @@
-// What keeps a pool that several threads share: in a thread of its own it does all that needs the driver, for whoever asks.
-// It finds memory and moves it, asks how far streams have come, and clears up behind threads that have ended. It
-// works with the central heap of a pool of one thread, under the lock, which each driver call leaves for as long as it takes.
+// Serves a pool that several threads share: in a thread of its own it makes all driver calls. It finds and moves
+// memory, asks how far streams have come, and clears up behind threads that have ended. It uses the central heap of a
+// pool of one thread, under the lock. Each driver call releases the lock meanwhile.
 //
-// The owner word of a block names its thread. When a thread has died, its live blocks stay until they are reclaimed. Blocks that
-// it cached or had sent go back to their heaps: their records say which work they wait for.
+// The owner word of a block names its thread. When a thread has died, its live blocks stay until they are reclaimed.
+// Blocks that it cached or had sent go back to their heaps: their records say which work they wait for.
 
 import { assert } from '../../base/assert.js'
 import { MiB } from '../../base/bytes.js'
@@ -25,10 +25,10 @@ import { CLOSED, Figure, type SharedState } from './shared-state.js'
 import type { UnlockedDriver } from './unlocked-driver.js'
 import { type Result, WaitingRequests } from './waiting-requests.js'
 
-/** What a thread can ask of the pool server. */
+/** A request to the pool server. */
 export type Question =
   | BlockQuestion
-  /** `stamp` null: until the free */
+  /** `stamp` null: the use lasts until the free */
   | { readonly ask: 'recordUse'; readonly record: number; readonly slot: number; readonly stamp: number | null }
   | { readonly ask: 'memory'; readonly channel: string }
   | { readonly ask: 'devicePtr'; readonly address: number }
@@ -45,7 +45,7 @@ interface BlockQuestion {
   readonly slot: number
 }
 
-/** What is known of a request that got nothing. */
+/** The facts for the error of a request that got no block. */
 export interface SharedShortage {
   readonly streams: readonly StreamMemory[]
   readonly largestFreeBytes: number
@@ -53,29 +53,29 @@ export interface SharedShortage {
   readonly stepBytes: number
 }
 
-/** What a thread had live that has ended. */
+/** The live buffers of a thread that has ended, and their bytes. */
 export interface Reclaimed {
   readonly buffers: number
   readonly bytes: number
 }
 
-/** New memory is taken so much at a time at most, where the pool may be that large. */
+/** The most new memory taken at a time beyond a request: this much, or a share of the pool's limit. */
 const MOST_AHEAD_BYTES = 32 * MiB
 const AHEAD_SHARE = 1 / 64
-/** How often the pool server looks for threads that have ended: while it is asked, and in the end, since an idle pool should cost next to nothing. */
+/** Milliseconds between sweeps for ended threads: at first, and at most, since an idle pool should cost nothing. */
 const SWEEP_MS = 50
 const MOST_SWEEP_MS = 10_000
 const SERVER_AND_MAKER = 2
-/** How often it looks whether the GPU has done what a request waits for. */
+/** How often it looks whether the GPU has done the work that a request waits for. */
 const POLL_MS = 0.25
 
 export class PoolServer {
   private readonly central: CentralHeap
   /** by stream slot */
   private readonly users: SlotUser[] = []
-  /** how much is taken beyond what was asked for: at least a granule, or nothing */
+  /** new memory taken beyond a request: at least a granule, or nothing */
   private readonly aheadUnits: number
-  /** dead threads that still hold buffers, and nothing else */
+  /** dead threads that hold live buffers; their cached blocks were taken back */
   private readonly buried = new Set<number>()
   private readonly waitingRequests: WaitingRequests<Question>
   /** the memory was given back */
@@ -83,7 +83,7 @@ export class PoolServer {
   private sweptAt = 0
   /** until the next sweep */
   private sweepMs = SWEEP_MS
-  /** what all threads had counted when the blocks were looked at last; -1 where they should be looked at anyway */
+  /** the sum of all threads' counters at the last look at all blocks; -1 forces another look */
   private counted = -1
 
   constructor(
@@ -91,7 +91,7 @@ export class PoolServer {
     private readonly clocks: Clocks,
     config: PoolConfig,
     private readonly outside: UnlockedDriver,
-    /** called when the memory was given back, before the thread that closes is told */
+    /** called when the memory was given back, before the closing thread gets its answer */
     private readonly onClose: () => void = () => {},
   ) {
     state.caches.biasedLock.prepare()
@@ -99,24 +99,24 @@ export class PoolServer {
     this.central = this.within(() => new CentralHeap(state.records, state.caches, clocks, config, state.memory))
     const most = Math.min(MOST_AHEAD_BYTES, this.central.backing.limitBytes * AHEAD_SHARE)
     const { stepBytes } = this.central.backing
-    const isPlanned = typeof config.backing === 'object' // how much is taken at a time
+    const isPlanned = typeof config.backing === 'object' // the plan fixes how much is taken at a time
     this.aheadUnits = isPlanned ? 0 : (Math.floor(most / stepBytes) * stepBytes) / UNIT_BYTES
     state.figures[Figure.server] = state.thread
   }
 
-  /** The pool cannot be served any more: every thread that asks is told why. */
+  /** The pool cannot be served any more: every request throws `reason` from now on. */
   fail(reason: unknown): void {
     this.state.channel.fail(reason)
   }
 
-  /** Answers whoever asks, or sets the request aside; returns how many asked. */
+  /** One round: answers new requests or lets them wait, and continues waiting ones. Returns how many are new. */
   serve(now = performance.now()): number {
     if (this.state.channel.isAsked) {
       this.sweepMs = SWEEP_MS
       this.counted = -1
     }
     if (now - this.sweptAt >= this.sweepMs) this.unlessRefused(() => this.sweep(now))
-    else this.unlessRefused(() => this.buryDead()) // those that another thread has noticed
+    else this.unlessRefused(() => this.buryDead()) // other threads may have noticed deaths
     if (this.central.wantsMarks) this.unlessRefused(() => this.within(() => this.central.placeMarks()))
     const { channel, registry, thread } = this.state
     for (const asker of this.waitingRequests.askers) channel.reply(asker, () => this.goOn(asker))
@@ -125,11 +125,11 @@ export class PoolServer {
     return requests
   }
 
-  /** How long the pool may be left alone, in milliseconds, unless the doorbell rings. */
+  /** How many milliseconds the pool needs no round, unless the doorbell rings. */
   restMs(now: number): number {
     if (this.closed) return 0
     if (!this.waitingRequests.isEmpty) return POLL_MS
-    // The death of the thread that made the pool is the pool server's as well.
+    // The pool server dies with the thread that made the pool, so the two need not watch each other.
     const isWatching = this.sweepMs === SWEEP_MS || this.state.registry.living > SERVER_AND_MAKER
     return isWatching ? Math.max(0, this.sweptAt + this.sweepMs - now) : Infinity
   }
@@ -142,7 +142,7 @@ export class PoolServer {
     return this.waitingRequests.isReady(asker) ? answerOf(this.within(() => this.waitingRequests.resume(asker))) : LATER
   }
 
-  /** Work that no thread has asked for: where the driver refuses a call, or a capture forbids one, the next round tries again. A lost device is the end. */
+  /** Does work that no thread has requested. A refused driver call is tried again in the next round. */
   private unlessRefused(work: () => void): void {
     try {
       work()
@@ -160,12 +160,15 @@ export class PoolServer {
     this.buryDead()
     this.clocks.buryStreams()
     const counted = counts.reduce((sum, count) => sum + count)
-    if (counted === this.counted) return // to look at all blocks takes long
+    if (counted === this.counted) return // a look at all blocks takes long
     caches.look()
     this.counted = counted
   }
 
-  /** Takes back what the dead had cached. Those that had nothing live are forgotten; the others keep their numbers until they are reclaimed. */
+  /**
+   * Takes back the cached blocks of dead threads. Threads without live buffers are forgotten; others keep their
+   * numbers until `reclaim`.
+   */
   private buryDead(): void {
     const { registry } = this.state
     for (const thread of registry.dead()) {
@@ -223,7 +226,7 @@ export class PoolServer {
     }
   }
 
-  /** A block for a thread, which becomes its owner; 0 when nothing helps. */
+  /** Finds a block and makes the asking thread its owner; 0 when memory has run out. */
   private *allocate(question: BlockQuestion, asker: number): Waiting<number> {
     const { units, alignUnits, slot } = question
     if (!this.state.hasRecords) {
@@ -241,21 +244,21 @@ export class PoolServer {
     }
     if (taken === 0) return 0
     const record = this.state.handOver(taken, asker)
-    // Another thread is likely to need memory, too, and would have to come here for it.
+    // Another thread is likely to need memory too, and would have to ask for it.
     if (this.central.growths > growths && this.aheadUnits > units && this.waitingRequests.before(asker) === null) {
       this.unlessRefused(() => this.central.growAhead(this.state.memory.heapFor(units), this.aheadUnits))
     }
     return record
   }
 
-  /** Whether new memory for so many units might be what the oldest request that waits needs: that comes first. */
+  /** Whether taking `units` could starve the oldest waiting request, which comes first. */
   private isInTheWay(units: number, asker: number): boolean {
     const oldest = this.waitingRequests.before(asker)
     if (oldest?.ask !== 'allocate') return false
     return !this.central.couldServe(oldest, units) && this.central.couldServe(oldest, 0)
   }
 
-  /** Once more, if a thread has died that nothing was taken back from yet. */
+  /** Searches again if a thread has died whose blocks were not taken back yet. */
   private *retryAfterSweep(units: number, alignUnits: number, slot: number): Waiting<number> {
     const { registry } = this.state
     const dead = registry.lookAtAll().filter(thread => !this.buried.has(thread))
@@ -263,7 +266,7 @@ export class PoolServer {
     return dead.length === 0 ? 0 : yield* this.central.search(units, alignUnits, slot)
   }
 
-  /** Obtains memory for a block, if there is none free; false when there is no room for it. */
+  /** Obtains memory for a block unless one is free; false when the device has no room. */
   private *prepare(units: number): Waiting<boolean> {
     const record = yield* this.central.search(units, 1, 0)
     if (record !== 0) this.central.free(record, 0, 0)
@@ -283,7 +286,7 @@ export class PoolServer {
     end.close()
   }
 
-  /** What the pool of host memory stands on. */
+  /** The pinned segments behind a host pool. */
   private get pinned(): PinnedSegments {
     const { backing } = this.central
     assert(backing instanceof SegmentBacking && backing.source instanceof PinnedSegments, 'only host pools ask for it')
@@ -300,7 +303,7 @@ export class PoolServer {
     }
   }
 
-  /** A thread is done: what it still has goes back, each block after the work of the stream it is for. It gives its number up itself. */
+  /** A thread leaves: its blocks go back, each after the work of its stream. It gives up its number itself. */
   private leave(thread: number): Reclaimed {
     const held = this.held(thread, Phase.live)
     const sum = this.sumOf(held)
@@ -309,7 +312,7 @@ export class PoolServer {
     return sum
   }
 
-  /** Gives back what a dead thread had live, after all work that may be using it; nothing for a name that is no dead thread's. */
+  /** Gives back the live blocks of a dead thread, after all work that may use them. Ignores any other name. */
   private reclaim(name: number): Reclaimed {
     const { registry } = this.state
     const thread = ThreadRegistry.numberIn(name)
@@ -328,7 +331,7 @@ export class PoolServer {
   private close(asker: number): Reclaimed {
     const { state } = this
     state.checkAlone(asker)
-    state.figures[Figure.server] = CLOSED // whoever comes from now on is refused
+    state.figures[Figure.server] = CLOSED // refuses threads that attach from now on
     const sum = this.sumOf(this.live())
     try {
       this.clocks.finishWork()
@@ -342,12 +345,12 @@ export class PoolServer {
     return sum
   }
 
-  /** Takes back what a thread that has ended, or is about to, had cached. */
+  /** Takes back the cached blocks of a thread that has ended or leaves. */
   private bury(thread: number): void {
     const { caches } = this.state
     for (const record of caches.drainThread(thread)) this.giveToHeap(record)
     const sent = this.held(thread, Phase.sent)
-    const arrived = caches.remoteFrees.all() // read later: a block that another thread takes out meanwhile has another owner
+    const arrived = caches.remoteFrees.all() // read after `sent`: a block taken out meanwhile has another owner
     for (const record of sent) {
       if (arrived.has(record) || !caches.remoteFrees.claim(record, thread)) continue
       caches.handBack(record)
@@ -360,7 +363,7 @@ export class PoolServer {
     this.central.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
   }
 
-  /** A live block is freed on the stream that it is for. */
+  /** Frees a live block on its own stream. */
   private takeBack(record: number): void {
     const { words } = this.state.records
     const slot = words[(record << 4) | Word.key] - 1
@@ -377,10 +380,10 @@ export class PoolServer {
     else central.defer(record, slot, stamp)
   }
 
-  /** A block goes back of which nobody knows which streams use it. */
+  /** Gives back a block that any stream may be using: it waits for the work of all streams. */
   private giveBackLate(record: number): void {
     const { clocks, state } = this
-    this.central.deferred.takeUses(record) // which are among the work of all streams
+    this.central.deferred.takeUses(record) // covered by the work of all streams
     state.caches.handBack(record)
     state.records.words[(record << 4) | Word.owner] = 0
     const uses: Use[] = []
@@ -418,7 +421,7 @@ export class PoolServer {
     return { buffers: held.length, bytes }
   }
 
-  /** Asserts that heaps, backing and owner words tell one story; for when no other thread is in the middle of a call. */
+  /** Asserts that heaps, backing and owner words agree. No other thread may be in the middle of a call. */
   private check(): void {
     const { records, caches, registry } = this.state
     const { words } = records
@@ -445,7 +448,7 @@ export class PoolServer {
       {
         acquire: () => this.state.acquire(),
         release: () => {
-          this.storeRelease()
+          this.publishFigures()
           this.state.release()
         },
       },
@@ -453,9 +456,9 @@ export class PoolServer {
     )
   }
 
-  /** Tells all threads what the backing knows; before the lock is left. */
-  private storeRelease(): void {
-    if (this.central === undefined) return // it is just being made
+  /** Tells all threads the figures of the backing; before the lock is released. */
+  private publishFigures(): void {
+    if (this.central === undefined) return // the constructor is still making it
     const { figures, bases } = this.state
     const { backing } = this.central
     for (let range = 0; range < backing.bases.length; range++) bases[range] = backing.bases[range]
@@ -471,7 +474,7 @@ function answerOf(result: Result | null): unknown {
   return result === null ? LATER : result.value
 }
 
-/** The streams of a slot, one after another: work of the next one comes after all of the last one's. */
+/** The streams that have a slot, one after another. Work of the next stream comes after all work of the last one. */
 class SlotUser implements User {
   constructor(
     readonly clocks: Clocks,

@@ -6,9 +6,9 @@ import type { SharedPool } from './shared-pool.js'
 
 const KEPT = 64
 const BATCH = 15
-const BATCHS = 128
+const BATCHES = 128
 /** Blocks that a queue has room for. */
-const ROOM = BATCHS * BATCH
+const ROOM = BATCHES * BATCH
 
 /** A pool with a thread that allocates, and another one that frees. */
 function twoThreads() {
@@ -22,7 +22,10 @@ function send(producer: SharedPool, consumer: SharedPool, count = 1, bytes = 100
   for (const buffer of buffers) consumer.adopt(buffer.transfer()).free()
 }
 
-/** Runs `work` until it has made `count` plain stores to the named arrays, where its thread dies; returns whether it did. */
+/**
+ * Runs `work` until it has made `count` plain stores to the named arrays, where its thread dies; returns whether it
+ * did.
+ */
 function runUntil(count: number, arrays: [owner: object, name: string][], work: () => void): boolean {
   const death = new Error('death')
   let stores = 0
@@ -134,7 +137,7 @@ describe('a queue', () => {
 
   it('has room again for what threads began to send before they left or died', () => {
     const { server, producer, attach, remoteFrees } = twoThreads()
-    for (let round = 0; round < 2 * BATCHS; round++) {
+    for (let round = 0; round < 2 * BATCHES; round++) {
       const consumer = attach()
       send(producer, consumer)
       assert.equal(remoteFrees.all().size, 1)

@@ -1,10 +1,10 @@
-// Blocks that one thread has adopted and freed, on their way to the one on whose page their record is, so that producer and
-// consumer in two threads need no lock: for each thread a ring of batches. A batch is a cache line, which one thread at a time
-// fills: what costs is the way of a line from core to core, and so fifteen blocks share one.
+// Adopted blocks that were freed, on their way to the thread on whose page their record is (remote frees). Producer
+// and consumer in two threads need no lock for them: each thread has a ring of batches. A batch is one cache line
+// with fifteen blocks, since the transport of a line between cores is the cost. One thread at a time fills it.
 //
-// The thread that fills a batch only puts blocks into empty entries. The one that it is for takes them out behind its biased lock
-// (biased-lock.ts), and so may the pool server of the pool. A block in there is cached by the thread that freed it; whoever dies leaves
-// each block in an entry, or in none and cached by one thread, which is where the pool server looks for it.
+// The filling thread only puts blocks into empty entries. The receiver takes them out behind its biased lock
+// (biased-lock.ts); the pool server may do so too. Until then a block belongs to the thread that freed it. If a
+// thread dies, each block is in an entry, or in no entry and sent by one thread: the pool server finds both.
 
 import type { Region } from '../../base/region.js'
 import { Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
@@ -13,46 +13,55 @@ import { loadAcquire, storeRelease, storeReleaseBoth } from '../../threads/memor
 import { MOST_WORKERS } from '../../threads/thread-registry.js'
 
 const BATCH_SHIFT = 4
-/** The first says who fills the batch, and whether that is done; 0 for nobody: it is empty. The others are entries. */
+/**
+ * The first word: the number of the filling thread, and whether the batch is complete; 0 for an empty batch. The
+ * others are entries.
+ */
 export const BATCH_WORDS = 1 << BATCH_SHIFT
-/** Batches of one thread: more than there are threads, each of which may leave one half full. A power of two. */
-const BATCHS = 128
-const QUEUE_WORDS = BATCHS * BATCH_WORDS
-/** Beside the number of who filled it: nobody puts anything into the batch any more. */
+/** Batches of one thread, a power of two. More than the number of threads, since each thread may leave one half full. */
+const BATCHES = 128
+const QUEUE_WORDS = BATCHES * BATCH_WORDS
+/** Bit of a batch's first word: no thread puts blocks into it any more. */
 const COMPLETE = 1 << 8
-/** Batches that are looked at before a queue is taken for full. */
+/** Batches that `begin` tries before it takes a queue for full. */
 const MOST_LOOKS = 64
-/** int32 words between what two threads write. */
+/** int32 words from one thread's word to the next, so that no two share a cache line. */
 const LINE_WORDS = 32
 
 export class RemoteFrees {
   /** by thread, its batches */
   readonly words: Int32Array
-  /** by thread: how many batches were ever begun for it, counting those that were passed over; wraps around */
+  /** by thread: how many batches were ever begun for it, skipped ones included; wraps around */
   private readonly begun: Int32Array
-  /** by thread: where this one puts the next block for it; at the first word of a batch there is none that it fills */
+  /** by receiver: the entry for this thread's next block; at the first word of a batch this thread fills none */
   private readonly next = new Int32Array(MOST_WORKERS + 1)
-  /** of the batches begun for this thread, how many it has seen, and up to which one it is done with all; both wrap around */
+  /**
+   * positions in this thread's ring: the end of the batches it has seen, and the oldest one not emptied; both wrap
+   * around
+   */
   seen = 0
   oldest = 0
   private readonly ownerWords: Int32Array
   /** the number of this thread; 0 before it has one */
   private thread = 0
 
-  /** Takes what it needs from `region`; `records` are of a fixed size. */
+  /** Takes its memory from `region`; `records` have a fixed size. */
   constructor(records: RecordTable, region: Region) {
     this.words = region.int32((MOST_WORKERS + 1) * QUEUE_WORDS)
     this.begun = region.int32((MOST_WORKERS + 1) * LINE_WORDS)
     this.ownerWords = records.words
   }
 
-  /** This thread has got its number, and with it what was sent to another one that had it. */
+  /** Sets the number of this thread, which inherits the queue of the last thread of that number. */
   enter(thread: number): void {
     this.thread = thread
-    this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - BATCHS) | 0
+    this.oldest = (Atomics.load(this.begun, thread * LINE_WORDS) - BATCHES) | 0
   }
 
-  /** Sends a block to another thread, and makes its owner word `sent`; false, and nothing is changed, when that one's queue is full. */
+  /**
+   * Sends a block to another thread, with the owner word `sent`. False, and nothing is changed, when the queue is
+   * full.
+   */
   send(record: number, sent: number, thread: number): boolean {
     const { words, next } = this
     let entry = next[thread]
@@ -66,12 +75,12 @@ export class RemoteFrees {
     return true
   }
 
-  /** The first entry of an empty batch of a thread, which this one fills from now on; 0 for none. */
+  /** Claims an empty batch of a receiver for this thread to fill. Returns its first entry; 0 for none. */
   private begin(thread: number): number {
     const { words } = this
     const from = Atomics.load(this.begun, thread * LINE_WORDS)
     for (let looks = 0; looks < MOST_LOOKS; looks++) {
-      const index = (from + looks) & (BATCHS - 1)
+      const index = (from + looks) & (BATCHES - 1)
       const batch = thread * QUEUE_WORDS + (index << BATCH_SHIFT)
       if (Atomics.compareExchange(words, batch, 0, this.thread) !== 0) continue
       this.announce(thread, index)
@@ -81,42 +90,42 @@ export class RemoteFrees {
   }
 
   /**
-   * Counts on until the last batch begun is the one at `index` of the ring. The receiver skips an empty batch for good, so
-   * this comes after the batch has got its number.
+   * Raises the count of begun batches up to the one at `index` of the ring. Comes after the batch has its sender's
+   * number, since the receiver skips an empty batch for good.
    */
   private announce(thread: number, index: number): void {
     const { begun } = this
     for (;;) {
       const count = Atomics.load(begun, thread * LINE_WORDS)
-      const next = (count + ((index - count) & (BATCHS - 1)) + 1) | 0
+      const next = (count + ((index - count) & (BATCHES - 1)) + 1) | 0
       if (Atomics.compareExchange(begun, thread * LINE_WORDS, count, next) === count) return
     }
   }
 
-  /** Takes out what this thread has just sent, if it is there still; the block is in no queue then. Under the lock. */
+  /** Under the lock: takes back the block that this thread has just sent, if it is still in the queue. */
   takeBack(record: number, thread: number): boolean {
     const entry = this.next[thread] - 1
     return Atomics.compareExchange(this.words, entry, record, 0) === record
   }
 
-  /** Looks how many batches were begun for this thread: those from `oldest` to before `seen` are to be looked at, some of them empty. */
+  /** Notes the batches begun for this thread: positions `oldest` to before `seen`. Some may be empty. */
   look(): void {
     this.seen = Atomics.load(this.begun, this.thread * LINE_WORDS)
-    if (((this.seen - this.oldest) | 0) > BATCHS) this.oldest = (this.seen - BATCHS) | 0
+    if (((this.seen - this.oldest) | 0) > BATCHES) this.oldest = (this.seen - BATCHES) | 0
     this.skipEmpty()
   }
 
-  /** Where in `words` a batch of this thread begins. */
+  /** The index in `words` of a batch of this thread. */
   batchAt(position: number): number {
-    return this.thread * QUEUE_WORDS + ((position & (BATCHS - 1)) << BATCH_SHIFT)
+    return this.thread * QUEUE_WORDS + ((position & (BATCHES - 1)) << BATCH_SHIFT)
   }
 
-  /** Whether nothing more comes into a batch. */
+  /** Whether no thread puts blocks into a batch any more. */
   isComplete(batch: number): boolean {
     return (loadAcquire(this.words, batch) & COMPLETE) !== 0
   }
 
-  /** This thread has taken everything out of a complete batch, which any thread may begin anew. */
+  /** Frees a complete batch that this thread has emptied: any thread may begin it again. */
   finish(position: number): void {
     storeRelease(this.words, this.batchAt(position), 0)
     this.skipEmpty()
@@ -127,14 +136,17 @@ export class RemoteFrees {
     while (this.oldest !== seen && words[this.batchAt(this.oldest)] === 0) this.oldest = (this.oldest + 1) | 0
   }
 
-  /** Takes every block out of the queue of this thread; they have no owner then. Under the lock, so that the pool server is not there. */
+  /**
+   * Takes all blocks out of this thread's queue; they have no owner then. Under the lock, which keeps the pool server
+   * out.
+   */
   takeAll(): number[] {
     return this.drain(this.thread, () => true)
   }
 
   /**
-   * Takes blocks that `isWanted` out of the queue of a thread; they have no owner then. Under the lock, when the thread is
-   * outside its shut biased lock or is the caller.
+   * Takes the blocks that `isWanted` accepts out of the queue of a thread; they have no owner then. Under the lock.
+   * The thread is the caller, or outside its shut biased lock.
    */
   drain(thread: number, isWanted: (record: number) => boolean): number[] {
     const { words, ownerWords } = this
@@ -152,12 +164,12 @@ export class RemoteFrees {
     return records
   }
 
-  /** Whether the block of an entry is on its way. If not, its thread was stopped after it had taken the block out. */
+  /** Whether the block of an entry is on its way. Otherwise its thread was stopped after it had taken the block out. */
   isSent(record: number): boolean {
     return phaseOf(loadAcquire(this.ownerWords, (record << 4) | Word.owner)) === Phase.sent
   }
 
-  /** A thread has ended, or is about to: what it has begun is complete. */
+  /** Completes all batches that an ended or leaving thread has begun. */
   completeOf(thread: number): void {
     const { words } = this
     for (let batch = 0; batch < words.length; batch += BATCH_WORDS) {
@@ -165,7 +177,7 @@ export class RemoteFrees {
     }
   }
 
-  /** Takes a block that a thread has sent, and that is in no queue; false when another thread has it meanwhile. */
+  /** Takes a block that a thread has sent and that is in no queue; false when another thread was first. */
   claim(record: number, thread: number): boolean {
     const { ownerWords } = this
     const index = (record << 4) | Word.owner

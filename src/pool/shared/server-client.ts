@@ -16,7 +16,7 @@ export class ServerClient {
     private readonly state: SharedState,
     private readonly clocks: Clocks,
     private readonly heaps: LockedHeaps,
-    /** what the thread does each millisecond while it waits */
+    /** runs each millisecond while the thread waits */
     private readonly meanwhile: () => void,
   ) {}
 

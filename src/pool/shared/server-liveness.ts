@@ -2,7 +2,7 @@ import { PoolError } from '../../base/errors.js'
 import type { Question } from './pool-server.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
-/** While a thread waits for an answer of the pool server: does what the thread has to do meanwhile, and looks whether an answer can come. */
+/** While a thread waits for an answer, checks that the pool server lives, and does the thread's periodic work. */
 export class ServerLiveness {
   private server: number
 
@@ -14,7 +14,7 @@ export class ServerLiveness {
     this.server = state.figures[Figure.server]
   }
 
-  /** The reason why no answer will come; null while one may. `slept` is false for the first look. */
+  /** The error when no answer can come; null while one may come. `slept` is false for the first look. */
   look(slept: boolean): Error | null {
     const { state, question } = this
     const { figures, registry } = state

@@ -1,17 +1,17 @@
-// A caching pool that several threads of a process share. Each has an object of this class over the same state: on the
-// cached path it takes a block from its own stacks and puts it back there (thread-cache.ts), which neither waits nor writes where
-// another thread does. Behind that stand the heaps, under a lock, and behind those the pool server (pool-server.ts), which alone calls
-// the driver.
+// A caching pool that several threads of a process share. Each thread has an object of this class over the same
+// state. The cached path takes a block from the thread's own stacks and puts it back there (thread-cache.ts). It
+// neither waits nor writes where another thread writes. Behind the stacks stand the heaps, under a lock
+// (locked-heaps.ts). Behind the heaps stands the pool server (pool-server.ts), which alone calls the driver.
 //
-// One thread uses and frees a live block; `transfer` and `adopt` hand it on. A free needs no atomic operation, since no other
-// thread changes the owner word of a live block.
+// One thread uses and frees a live block; `transfer` and `adopt` hand it on (block-ownership.ts). A free needs no
+// atomic operation, since no other thread changes the owner word of a live block.
 
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
-import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_WORKERS, ThreadRegistry } from '../../threads/thread-registry.js'
@@ -42,7 +42,7 @@ import { type CacheLimits, cacheLimits, ThreadCache } from './thread-cache.js'
 const DeviceBuffer = ImportedDeviceBuffer
 type DeviceBuffer = ImportedDeviceBuffer
 
-/** A thread caches no block larger than this share of what the pool may reserve, and no more than the other one for a stream. */
+/** Shares of the pool's limit: the largest block that a thread caches, and all that it caches for one stream. */
 const CACHED_BLOCK_SHARE = 1 / 512
 const CACHED_STREAM_SHARE = 1 / 64
 /** How long to wait for /proc to drop a thread that has exited. */
@@ -64,7 +64,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   declare readonly clocks: Clocks
   /** @internal */
   readonly config: PoolConfig
-  /** the pool's number of this thread, which no later thread gets */
+  /** the pool's number of this thread; no later thread gets the same number */
   readonly thread: number
   private readonly state: SharedState
   private readonly cache: ThreadCache
@@ -78,7 +78,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   private readonly counts: Float64Array
   private readonly roundingMask: number
   private readonly smallMask: number
-  /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
+  /** by stream slot: the latest stamp that the host has seen complete; see `seenBy` */
   private readonly seen: Float64Array
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
@@ -90,9 +90,9 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     clocks: Clocks,
     defaultStream: Stream,
     protected readonly descriptor: SharedPoolState<D>,
-    /** made the pool, and so may close it for all */
+    /** whether this thread made the pool, and so closes it for all threads */
     protected readonly creator: boolean,
-    /** what the thread does each millisecond while it waits for the pool server */
+    /** runs each millisecond while the thread waits for the pool server */
     meanwhile: () => void,
   ) {
     super(clocks, defaultStream)
@@ -117,24 +117,24 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(clocks.marked.length).fill(-1)
   }
 
-  /** Returns when the pool server is there; throws what kept it from making the pool. */
+  /** Returns when the pool server has begun; throws the error that kept it from making the pool. */
   begin(): void {
     this.ask({ ask: 'begin' })
   }
 
-  /** What another thread of this process needs to use the pool: send it there, and give it to `attachPool`. */
+  /** The pool's state, for other threads of this process: send it there, and pass it to `attachPool`. */
   share(): SharedPoolState<D> {
     this.checkOpen('share')
     return this.descriptor
   }
 
-  /** What one thread may cache. */
+  /** How much one thread may cache. */
   protected cacheLimits(config: PoolConfig): CacheLimits {
     return cacheLimits(config, CACHED_BLOCK_SHARE, CACHED_STREAM_SHARE)
   }
 
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    // Two call sites: one variable for both streams would lose what V8 knows of each.
+    // Two call sites on purpose: one variable for both streams would lose V8's type feedback.
     if (stream === undefined) return this.take(bytes, this.defaultStream, alignment, false)!
     return this.take(bytes, stream, alignment, false)!
   }
@@ -166,7 +166,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return this.takeSlowly(bytes, stream, alignment, mayFail)
   }
 
-  /** A block of the stream that is not on top of its stack, or not cached. */
+  /** A block that is not on top of the stream's stack, or not cached. */
   private takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
     const { cache } = this
     cache.begin()
@@ -178,24 +178,23 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return this.takeSlowly(bytes, stream, undefined, mayFail)
   }
 
-  /** A live block of this thread, of whose bytes `slack` are not asked for. */
+  /** `block` is live and this thread's; `slack` of its bytes were not requested. */
   private handOut(block: Block, slack: number, stream: Stream): DeviceBuffer {
-    // Most programs ask for what they asked for before.
+    // Most programs request the same size again, for the same stream, without a wrapper.
     if (slack !== block.slack) this.setSlack(block, slack)
-    // And for the stream that had it last, without a wrapper.
     if (block.stream !== stream) block.stream = stream
     if (block.wrapper !== null) block.wrapper = null
     this.counts[Count.allocations]++
     return new DeviceBuffer(block, block.tag)
   }
 
-  /** Of a block's bytes so many are not asked for, which other threads can see. */
+  /** Notes how many of a block's bytes were not requested, for other threads too. */
   private setSlack(block: Block, slack: number): void {
     block.slack = slack
     this.doubles[(block.record << 3) | Double.requested] = block.units * UNIT_BYTES - slack
   }
 
-  /** A buffer has fewer bytes than were asked of the pool for it. */
+  /** Makes a buffer shorter than the request that its block was found for. */
   protected shorten(buffer: DeviceBuffer, bytes: number): void {
     const block = buffer.allocation as Block
     this.setSlack(block, slackOf(block, bytes))
@@ -216,7 +215,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     }
   }
 
-  /** The same of an adopted block, which mostly goes back to the thread on whose page its record is. */
+  /** Frees an adopted block. Most go back to the thread that has the page of their record. */
   releaseAdopted(buffer: DeviceBuffer, stream?: Stream): void {
     const block = buffer.allocation as AdoptedBlock
     const { tag } = buffer
@@ -233,7 +232,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     }
   }
 
-  /** Frees a block whose record is on another thread's page by sending it back there; false for one of another stream, or too large. */
+  /** Sends a freed block to the thread that has the page of its record; false for this thread's blocks and large ones. */
   private returns(block: Block | AdoptedBlock, slot: number, stamp: number): boolean {
     const { words, state } = this
     const { record } = block
@@ -249,19 +248,21 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return true
   }
 
-  /** Whether somebody looks after a block that was sent back: its thread, or the pool server when that has died. If not it is in no queue. */
+  /**
+   * Whether the receiver of a sent block lives, or the pool server takes its queue. If not, the block is in no queue.
+   */
   private arrives(record: number, owner: number): boolean {
     const { state } = this
     const { caches } = state
     if (state.registry.isAlive(owner)) return true
-    // Under the lock nobody else clears up, and no other thread gets that number.
+    // Under the lock the pool server clears up behind no thread, and no other thread gets that number.
     return state.locked(() => state.registry.isAlive(owner) || !caches.remoteFrees.takeBack(record, owner))
   }
 
-  /** Frees by address, a block of this thread's. Throws PoolError for an address that this thread does not hold, or that lies inside a block. */
+  /** Frees a block of this thread by address. Throws PoolError unless such a block starts there. */
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
-    if (this.server.mayStillBeHeard) this.ask({ ask: 'settle' }) // a free that was cut short is done before
+    if (this.server.mayStillBeHeard) this.ask({ ask: 'settle' }) // completes a free that was cut short
     const record = this.addresses.find(ptr)
     if (record === 0) throw unknownAddress(ptr)
     const block = this.ownership.recordedBlock(record)
@@ -271,16 +272,16 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   }
 
   /**
-   * Gives a live buffer of this thread up, for another thread to adopt; using it here from now on throws PoolError. Work
-   * submitted to its stream before this call may still use it. A buffer that is never adopted stays live.
+   * Gives up a live buffer of this thread, for another thread to adopt. Using it here from now on throws PoolError.
+   * Work submitted to its stream before this call may still use it. A buffer that is never adopted stays live.
    */
   transfer(buffer: DeviceBuffer): TransferredBuffer {
     return this.ownership.transfer(buffer)
   }
 
   /**
-   * Takes over a buffer that another thread has transferred; it belongs to the stream that it was allocated on. Throws
-   * TypeError for what is no such thing, PoolError for a buffer that is not on its way: adopted already, or of another pool.
+   * Takes over a buffer that another thread has transferred. It keeps the stream that it was allocated on. Throws
+   * TypeError for any other value, PoolError for a buffer that was adopted already or belongs to another pool.
    */
   adopt(transferred: TransferredBuffer): DeviceBuffer {
     this.checkOpen('adopt')
@@ -289,8 +290,8 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   }
 
   /**
-   * Takes over all buffers of a list, or none where that throws as `adopt` does. Faster than one after another: what the other
-   * thread has written of them is fetched at once. Nothing of the list is kept: it can be used again.
+   * Takes over all buffers of a list. Throws as `adopt` does, and adopts none then. Faster than one `adopt` after
+   * another, since the records' cache lines are fetched together. The list can be reused.
    */
   adoptAll(transferred: readonly TransferredBuffer[]): DeviceBuffer[] {
     this.checkOpen('adoptAll')
@@ -302,18 +303,18 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return this.ownership.adoptAll(transferred)
   }
 
-  /** A live block goes to another thread or to its heap; handles of it are stale from now on. */
+  /** A live block leaves this thread; its handles are stale from now on. */
   private give(block: Block | AdoptedBlock): void {
     block.tag = 0
   }
 
-  /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
+  /** Notices completed frees without waiting. Returns the number of blocks that now wait for no work. */
   processDeferred(): number {
     this.checkOpen('processDeferred')
     return this.ask({ ask: 'settle' }) as number
   }
 
-  /** Gives idle memory back to the device until at most `bytes` are reserved; work still pending is not waited for. Returns the bytes given back. */
+  /** Without waiting, gives back idle memory until at most `bytes` are reserved. Returns the bytes given back. */
   trimTo(bytes: number): number {
     this.checkOpen('trimTo')
     if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
@@ -322,25 +323,28 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return Math.max(0, before - this.state.figures[Figure.reservedBytes])
   }
 
-  /** Of all threads together, and nobody is stopped for it: while others work each block is counted as it is found. Peaks are those that were noticed when memory was found. */
+  /**
+   * Counters of all threads together. No thread is stopped: while others work, each block is counted as it is found.
+   * Peaks are those noticed when the pool server looked at all blocks.
+   */
   stats(): PoolStats {
     return this.report.stats(!this.closed)
   }
 
-  /** Every buffer that some thread holds, or that is on its way to one, in no particular order. */
+  /** Every buffer that a thread holds, or that is on its way between threads, in no particular order. */
   live(): SharedLiveBlock[] {
     return this.report.live()
   }
 
-  /** The threads that use the pool, its pool server among them, and those that ended with buffers that they still held. */
+  /** The threads that use the pool, its pool server included, and those that ended while they held buffers. */
   threads(): PoolThread[] {
     return this.report.threads()
   }
 
   /**
-   * Gives back what a thread that has ended still held, once all work submitted so far has completed; `thread` is the pool's
-   * number of it, as in `threads()`, or 0 for buffers that were transferred and that nobody will adopt. Returns how much that
-   * was: nothing for a thread that lives or held nothing. Waits a little for a thread that is about to end.
+   * Gives back the buffers of a thread that has ended, once all work submitted so far has completed. `thread` is its
+   * number in `threads()`; 0 stands for buffers that were transferred and never adopted. Returns how much that was:
+   * nothing for a thread that lives or held nothing. Waits up to 200 ms for a thread that is about to end.
    */
   reclaim(thread: number): Reclaimed {
     this.checkOpen('reclaim')
@@ -357,7 +361,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return this.ask({ ask: 'reclaim', thread }) as Reclaimed
   }
 
-  /** Asserts that heaps, caches, backing and counters tell one story; for when no other thread is in the middle of a call. */
+  /** Asserts that heaps, caches, backing and counters agree. No other thread may be in the middle of a call. */
   check(): void {
     this.checkOpen('check')
     this.ask({ ask: 'check' })
@@ -369,15 +373,16 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   }
 
   /**
-   * In the thread that made the pool: waits for pending work and gives all memory back; throws PoolError while other threads
-   * use it. In another thread: that is done with the pool, and what it still held is freed on the streams it is for. Says
-   * how much was held. A second close does nothing.
+   * In the thread that made the pool: waits for pending work and gives all memory back; throws PoolError while other
+   * threads use the pool. In another thread: leaves the pool, and frees the buffers still held on their streams.
+   * Returns how much was held. A second close does nothing.
    */
   close(): CloseReport {
     if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
     if (this.creator) this.clocks.checkNoCapture('close')
     const { buffers, bytes } = this.server.isLost ? this.leaveLost() : this.askToClose()
-    this.state.registry.forget(this.state.thread) // not before the answer is here: the next thread of this number asks in the same place
+    // Only now that the answer is here: the next thread of this number asks in the same place.
+    this.state.registry.forget(this.state.thread)
     this.acceptedClocks = null
     this.ownership.clear()
     return { lostBuffers: buffers, lostBytes: bytes }
@@ -389,11 +394,11 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.askToRecord(block.record, stream.slot, null)
   }
 
-  /** Work of a stream slot uses a live block: until `stamp` of it, null for until the free. */
+  /** Work of a stream slot uses a live block, up to `stamp`; null: until the free. */
   protected askToRecord(record: number, slot: number, stamp: number | null): void {
     const allocation = this.ownership.blockOf(record)
     const { state } = allocation
-    allocation.state = State.shared // before it is: where this call is cut short, the block's free asks the pool server
+    allocation.state = State.shared // set first: if this call is cut short, the free still asks the pool server
     try {
       this.ask({ ask: 'recordUse', record, slot, stamp })
     } catch (error) {
@@ -415,7 +420,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return this.state.bases[this.words[base | Word.range]] + this.words[base | Word.offset] * UNIT_BYTES
   }
 
-  /** What the fast path leaves alone: a special wish, or a size that is not on top of its stack. */
+  /** Requests with an alignment, of unusual streams or sizes, and those that the top of a stack cannot serve. */
   private takeSlowly(
     bytes: number,
     stream: Stream,
@@ -434,9 +439,9 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return this.handOut(block, slackOf(block, bytes), stream)
   }
 
-  /** A block for the open stream of a slot, live; null for none. */
+  /** A live block for the open stream of a slot; null for none. */
   private findBlock(units: number, slot: number, alignment: number | undefined): Block | null {
-    const cached = alignment === undefined ? this.takeCached(units, slot) : null
+    const cached = alignment === undefined ? this.cache.take(units, slot, this.clocks.known, this.seen) : null
     if (cached !== null) return cached
     this.counts[Count.misses]++
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
@@ -446,7 +451,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return this.cache.admit(record)
   }
 
-  /** The same for a stream that another thread may end meanwhile: then it gets none, and is refused. */
+  /** The same for a stream that another thread may end meanwhile: then the block goes back, and the call throws. */
   private findLent(units: number, stream: Stream, alignment: number | undefined): Block | null {
     const { slot } = stream
     let block: Block | null = null
@@ -464,30 +469,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     }
   }
 
-  /** A block that this thread caches, or gets back from another thread, for the stream or one that it comes after; null for none. */
-  private takeCached(units: number, slot: number): Block | null {
-    const { cache } = this
-    const { blocks } = cache
-    const { caches } = this.state
-    const { known } = this.clocks
-    caches.meet(slot)
-    if (caches.biasedLock.isShut) this.state.locked(() => {}) // until the pool server has taken what it needs
-    cache.begin()
-    cache.receive(slot, classOf(units), units)
-    let block: Block | null
-    for (;;) {
-      block =
-        blocks.takeGiven(slot, units, known, this.seen) ??
-        blocks.takeAny(slot, units) ??
-        blocks.takeTop(slot, units, known, this.seen)
-      if (block === null || cache.claimFor(block, slot)) break
-      cache.abandon(block)
-    }
-    cache.end()
-    return block
-  }
-
-  /** A free on a named or closed stream, of a block of another thread, or that other streams use, or that there is no room for. */
+  /** A free on a named or closed stream, or of a block that other streams use or that the cache has no room for. */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const block = buffer.allocation as Block | AdoptedBlock
     const { record } = block
@@ -508,7 +490,9 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     }
   }
 
-  /** The pool server frees a block that other streams use. Its handles are stale before: a call that is cut short may have freed it. */
+  /**
+   * Asks for the free of a block that other streams use. Its handles are stale before, in case the call is cut short.
+   */
   private defer(block: Block | AdoptedBlock, slot: number, stamp: number): void {
     const { tag, record } = block
     this.give(block)
@@ -520,7 +504,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     }
   }
 
-  /** A block freed on an open stream goes to the thread on whose page its record is, or into a stack, or where there is no room to its heap. */
+  /** A block freed on an open stream goes to the thread of its page, else into a stack, else to its heap. */
   private sendOrCache(block: Block | AdoptedBlock, slot: number, stamp: number): void {
     if (this.returns(block, slot, stamp)) return
     const { record } = block

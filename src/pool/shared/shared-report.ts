@@ -9,7 +9,7 @@ import type { LiveBlock } from '../caching/caching-pool.js'
 import type { PoolStats } from '../pool.js'
 import { COUNT_LINE, Figure, type SharedState } from './shared-state.js'
 
-/** What each thread counts. */
+/** Counters of a thread. */
 export const enum Count {
   allocations,
   misses,

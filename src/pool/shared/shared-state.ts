@@ -1,9 +1,10 @@
-// The state of a pool that several threads share: all of it lies in one shared buffer of fixed size, laid out by the code
-// below in each of them. The heaps and their records are the code that one thread has for itself; before them stand a
-// registry of the threads and a lock.
+// The state of a pool that several threads share. It lies in one shared buffer of fixed size, which each thread lays
+// out by the code below. Heaps and records are the code of a pool of one thread, behind a registry of the threads and
+// a lock.
 //
-// A thread may die between any two stores. It can leave behind the lock: the next one who wants it works bins and sums out
-// again from the chains of blocks (heap/rebuild.ts). Blocks it had are found by their owner word (pool-server.ts).
+// A thread may die between any two stores, even while it holds the lock. The next thread that takes the lock rebuilds
+// bins and sums from the chains of blocks (heap/rebuild.ts). The pool server finds the dead thread's blocks by their
+// owner words (pool-server.ts).
 
 import { threadId } from 'node:worker_threads'
 import { describe } from '../../base/bytes.js'
@@ -21,49 +22,49 @@ import type { PoolConfig } from '../caching/options.js'
 import { closedError } from '../closable-pool.js'
 import { ThreadCaches } from './thread-caches.js'
 
-/** Grows with each change of what lies where. */
+/** Grows with each change of the layout. */
 export const LAYOUT_VERSION = 7
-/** Blocks that a pool can have at a time, free ones and holes included. */
+/** Most blocks of a pool at a time, free ones and holes included. */
 const MOST_RECORDS = 2 ** 19 - 1
-/** Records kept for the pool server, which moves and gives back memory, and for blocks that are cut out of others. */
+/** Records kept for the pool server, which moves and gives back memory, and for blocks that are split off. */
 const SPARE_RECORDS = 1024
 export const MOST_RANGES = 4096
 /** Milliseconds that a thread waits for the pool server to clear up behind the dead. */
 const MOST_WAITS = 200
-/** Float64s between what two threads write: processors fetch lines of 64 bytes in pairs. */
+/** Float64s from one thread's counters to the next thread's: processors fetch lines of 64 bytes in pairs. */
 export const COUNT_LINE = 16
 
-/** What the pool server of a pool tells everybody. */
+/** Figures that the pool server publishes for all threads. */
 export const enum Figure {
   reservedBytes,
   peakReservedBytes,
   growths,
   insertedWaits,
   deferredBytes,
-  /** number of the thread that keeps the pool; 0 before it is there, CLOSED once it has closed the pool */
+  /** number of the pool server's thread; 0 before it has begun, CLOSED once it has closed the pool */
   server,
   count,
 }
 export const CLOSED = -1
 
-/** What is known of the pool before it is made. */
+/** The sizes that the layout of a pool depends on. */
 export interface SharedRoom {
-  /** of the memory behind it: how many granules each of two ranges has, 0 for memory that does not move */
+  /** granules of each of the two ranges; 0 for memory that does not move */
   readonly granules: number
   readonly granuleUnits: number
-  /** pieces of memory that it can have at a time */
+  /** most pieces of memory at a time */
   readonly ranges: number
   /** see BiasedLock */
   readonly isFenced: boolean
 }
 
-/** A pool for other threads of this process; can be cloned into any message. `D` stands for its device. */
+/** A pool for other threads of this process, to be cloned into any message. `D` is the type of its device. */
 export interface SharedPoolState<D = unknown> {
   readonly kind: 'caching' | 'block' | 'host'
   readonly version: number
-  /** number of the process */
+  /** number of the process; the pool works in no other */
   readonly process: number
-  /** that of the pool, which its buffers carry from thread to thread */
+  /** number of the pool, which its buffers carry from thread to thread */
   readonly number: number
   readonly room: SharedRoom
   readonly config: PoolConfig
@@ -73,10 +74,13 @@ export interface SharedPoolState<D = unknown> {
   readonly device: D
 }
 
-/** What descriptors of all kinds of pools have. */
+/** The part that the descriptors of all kinds of pools have. */
 type Descriptor = Pick<SharedPoolState, 'version' | 'process' | 'buffer'>
 
-/** Refuses, in the name of `call`, what is no descriptor of a pool, or one of another process or version; `isState` says whether the rest of it is right. */
+/**
+ * Refuses, in the name of `call`, any value that is no descriptor of this process and version. `isState`: the rest of
+ * it is right.
+ */
 export function checkDescriptor(call: string, state: unknown, isState: boolean): asserts state is Descriptor {
   const { version, process: owner, buffer } = (state ?? {}) as Partial<Descriptor>
   if (!isState || !Number.isInteger(owner) || !(buffer instanceof SharedArrayBuffer)) {
@@ -93,7 +97,7 @@ export function checkDescriptor(call: string, state: unknown, isState: boolean):
   }
 }
 
-/** The same, and a closed pool. */
+/** The same for caching, block and host pools; refuses closed ones too. */
 export function checkPoolState(call: string, state: unknown): void {
   const { config, device, room, doorbell } = (state ?? {}) as Partial<SharedPoolState>
   const isState =
@@ -103,14 +107,14 @@ export function checkPoolState(call: string, state: unknown): void {
   if (figures[Figure.server] === CLOSED) throw closedError(call)
 }
 
-/** Bytes of the state of a pool. */
+/** Bytes of a pool's state. */
 export function sharedStateBytes(room: SharedRoom): number {
   const region = Region.ofPages(null)
   layOut(region, room)
   return region.bytes
 }
 
-/** The same in every thread: this is the layout. */
+/** The layout, the same in every thread. */
 function layOut(
   region: Region,
   { ranges, granules, granuleUnits, isFenced }: SharedRoom,
@@ -132,13 +136,13 @@ function layOut(
 
 export class SharedState {
   readonly registry: ThreadRegistry
-  /** by number: what `worker_threads` calls the thread */
+  /** by number: the id that `worker_threads` gave the thread */
   readonly threadIds: Int32Array
   readonly figures: Float64Array
   /** by range: the device address of its unit 0 */
   readonly bases: Float64Array
   readonly channel: RequestChannel
-  /** by thread, a line each: what it counts */
+  /** by thread, a cache line each: its counters */
   readonly counts: Float64Array
   readonly records: RecordTable
   readonly caches: ThreadCaches
@@ -150,8 +154,9 @@ export class SharedState {
   repairs = 0
 
   /**
-   * Enters the registry. Throws PoolError when there is no place, or when the pool is closed. `seen` is what the host has seen complete, of
-   * the clocks; `meanwhile` runs every millisecond while the pool server clears up behind the dead.
+   * Enters the registry. Throws PoolError when no number is left, or the pool is closed. `seen` are the stamps that
+   * the host has seen complete; `meanwhile` runs every millisecond while the pool server clears up behind dead
+   * threads.
    */
   constructor(
     { buffer, room, doorbell }: Pick<SharedPoolState, 'buffer' | 'room' | 'doorbell'>,
@@ -173,16 +178,20 @@ export class SharedState {
     this.caches.enter(this.thread)
     this.records.owner = this.thread
     this.lock = new RobustLock(lockWords, 0, this.registry, this.thread)
-    // Under the lock: either the pool server that is about to close has seen this thread, or this thread sees that it has closed.
+    // Under the lock: either the closing pool server has seen this thread, or this thread sees that the pool is
+    // closed.
     const isClosed = this.locked(() => this.figures[Figure.server]) === CLOSED
     const { failure } = this.channel
-    this.channel.doorbell.ring() // a pool server that had nobody to look after sleeps
+    this.channel.doorbell.ring() // a pool server with no thread to watch sleeps
     if (!isClosed && failure === null) return
     this.registry.forget(this.thread)
     throw failure ?? closedError('attachPool')
   }
 
-  /** A number that the pool server gives away once it has cleared up behind a dead thread; the dead that still hold buffers keep theirs. */
+  /**
+   * Waits for the number of a dead thread, which is free once the pool server has cleared up. Dead threads with
+   * buffers keep theirs.
+   */
   private awaitNumber(meanwhile: () => void): number {
     const dead = this.registry.lookAtAll().length
     const patience = new Int32Array(new SharedArrayBuffer(4))
@@ -219,7 +228,10 @@ export class SharedState {
     return this.records.available > SPARE_RECORDS
   }
 
-  /** A block that a heap has just handed out, under the lock, is live and a thread's from now on, in the record that is returned. */
+  /**
+   * Under the lock: makes a block that a heap has just handed out live, and a thread's. Returns its record, perhaps
+   * another one.
+   */
   handOver(handed: number, thread: number): number {
     const { words } = this.records
     const record = this.recordFor(handed, thread)
@@ -229,7 +241,10 @@ export class SharedState {
     return record
   }
 
-  /** A taken block goes to a record on a page of the thread that gets it, and to another one when its own has no generation left. */
+  /**
+   * Moves a taken block to a record on a page of its new thread, and to another record when its own has no generation
+   * left.
+   */
   private recordFor(record: number, thread: number): number {
     const { records, memory, hasRecords } = this
     const stays = records.ownerOf(record) === thread || !hasRecords
@@ -240,7 +255,10 @@ export class SharedState {
     return moved
   }
 
-  /** Waits for the lock, and mends what its last holder left when it died or failed. The driver is never called before it is released. */
+  /**
+   * Waits for the lock, and repairs the state if the last owner died or failed. No driver call is made under the
+   * lock.
+   */
   acquire(): void {
     if (this.lock.acquire() === 0) return
     try {
@@ -259,7 +277,9 @@ export class SharedState {
     this.lock.release()
   }
 
-  /** Releases the lock after an exception, say for want of stack, which may have left the heaps half changed: the next owner word repairs them. */
+  /**
+   * Releases the lock after an exception, which may have left the heaps half changed. The next owner repairs them.
+   */
   releaseBroken(): void {
     this.lock.releaseBroken()
   }

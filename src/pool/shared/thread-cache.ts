@@ -1,10 +1,12 @@
-// The blocks of a shared pool that one thread has: live ones, and those it caches in stacks that only it can see. The owner word
-// of each record says the same to the other threads, so that the pool server can take cached blocks away (thread-caches.ts). A
-// block that the thread takes from a stack is its own once its owner word, read behind the biased lock, still says that it is cached.
+// The blocks of a shared pool that one thread has: live ones, and cached ones in stacks that only this thread can
+// see. The owner word of each record says the same in shared memory, so that the pool server can take cached blocks
+// away (thread-caches.ts). So a thread that takes a block from a stack reads the owner word behind the biased lock:
+// it must still say `cached`.
 //
-// A call can be cut short while its thread lives on. The engine does that where a function begins, a built-in one too, or a loop goes
-// round, so the cached path changes stack and owner word with no call in between. Whatever else changes the stacks says so in `isChanging`; where that
-// was left set, the next such call builds the stacks again from the owner words.
+// A call can be cut short while its thread lives on. V8 stops calls where a function begins, a built-in one too, and
+// where a loop goes round. Therefore the cached path changes stack and owner word with no call in between. All other
+// changes of the stacks set `isChanging`. If it was left set, the next such call rebuilds the stacks from the owner
+// words.
 
 import { assert } from '../../base/assert.js'
 import { ownerWordOf, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
@@ -20,11 +22,20 @@ import type { SharedState } from './shared-state.js'
 const enum Tag {
   stateMask = 7,
 }
-/** Blocks that were sent back and that the stacks have no room for: so many go back to the heaps. */
+/**
+ * When a look into the queue finds this many blocks that the stacks have no room for, the queue goes back to the
+ * heaps.
+ */
 const CROWD = 64
-/** Blocks of a class in a thread's stack: bursts of that many are hits. The byte limits bound what that keeps from other threads. */
+/**
+ * Most blocks in a stack: bursts of this many blocks of a class are hits. Byte limits bound what other threads lose
+ * by it.
+ */
 const PLACES = 64
-/** Units, 64 MiB, and a share of the pool: a thread may cache the smaller of both for a stream, however small the pool is. */
+/**
+ * Units, 64 MiB, and a share of the pool: a thread may cache the smaller of both for a stream, however small the pool
+ * is.
+ */
 const LEAST_STREAM_UNITS = 2 ** 18
 const MOST_STREAM_SHARE = 1 / 8
 
@@ -36,7 +47,10 @@ export interface CacheLimits {
   readonly streamUnits: number
 }
 
-/** Shares of what the pool may reserve: the largest block that is cached, and all blocks that a thread caches for a stream. */
+/**
+ * Limits from shares of what the pool may reserve: one cached block, and all blocks that a thread caches for a
+ * stream.
+ */
 export function cacheLimits({ limitBytes }: PoolConfig, blockShare: number, streamShare: number): CacheLimits {
   const units = Math.min(limitBytes / UNIT_BYTES, MAX_UNITS)
   const leastUnits = Math.min(units * MOST_STREAM_SHARE, LEAST_STREAM_UNITS)
@@ -47,20 +61,20 @@ export function cacheLimits({ limitBytes }: PoolConfig, blockShare: number, stre
 }
 
 export class ThreadCache {
-  /** the stacks, and what is known of every block that the thread has */
+  /** the stacks, and the object of every block that the thread has */
   readonly blocks: StreamCaches
   private readonly words: Int32Array
   private readonly doubles: Float64Array
   /** owner words of this thread's blocks, of generation 0 */
   private readonly live: number
   private readonly cached: number
-  /** how often blocks had been taken away when that was looked at last */
+  /** how often blocks had been taken away at the last look */
   private losses: number
-  /** whether so many blocks were sent back to this thread that do not fit what it asks for */
+  /** whether the queue holds many blocks that the stacks have no room for */
   private isCrowded = false
-  /** blocks for which the last look into the queue found no room */
+  /** blocks that the last look into the queue found no room for */
   private left = 0
-  /** found set: the call that set it was cut short */
+  /** true when a call begins: the call that set it was cut short */
   private isChanging = false
 
   constructor(
@@ -77,7 +91,7 @@ export class ThreadCache {
     this.losses = caches.lossesOf(thread)
   }
 
-  /** From here to `end` the stacks are being changed, other than by `claimTop` and `keep`. */
+  /** Announces changes of the stacks, until `end`; `claimTop` and `keep` need no announcement. */
   begin(): void {
     this.mend()
     this.isChanging = true
@@ -87,7 +101,9 @@ export class ThreadCache {
     this.isChanging = false
   }
 
-  /** Builds the stacks again where a call was cut short in the middle of changing them. Takes the lock: what that call held is repaired before. */
+  /**
+   * Rebuilds the stacks after a call was cut short in a change of them. Taking the lock repairs what that call held.
+   */
   mend(): void {
     if (!this.isChanging) return
     this.state.caches.biasedLock.leave()
@@ -110,8 +126,32 @@ export class ThreadCache {
   }
 
   /**
-   * The block on top of a stack that holds it is taken out and live, in its next generation; false, and it stays there, when another
-   * thread has it, or the biased lock is shut.
+   * A live block that is cached or was sent back, and that the stream may use: its own, or one whose work is complete
+   * for it; null for none.
+   */
+  take(units: number, slot: number, known: Float64Array, seen: Float64Array): Block | null {
+    const { blocks } = this
+    const { caches } = this.state
+    caches.meet(slot)
+    if (caches.biasedLock.isShut) this.state.locked(() => {}) // waits until the pool server has taken its blocks
+    this.begin()
+    this.receive(slot, classOf(units), units)
+    let block: Block | null
+    for (;;) {
+      block =
+        blocks.takeGiven(slot, units, known, seen) ??
+        blocks.takeAny(slot, units) ??
+        blocks.takeTop(slot, units, known, seen)
+      if (block === null || this.claimFor(block, slot)) break
+      this.abandon(block)
+    }
+    this.end()
+    return block
+  }
+
+  /**
+   * Takes the top block out of a stack; it is live, in its next generation. False, and it stays, when another thread
+   * has the block or the biased lock is shut.
    */
   claimTop(stack: Stack): boolean {
     const { biasedLock } = this.state.caches
@@ -127,7 +167,7 @@ export class ThreadCache {
     return isMine
   }
 
-  /** The same of a block that is in no stack any more. */
+  /** The same for a block that has left its stack. */
   claim(block: Block): boolean {
     const { biasedLock } = this.state.caches
     if (!biasedLock.enter()) return false
@@ -136,7 +176,7 @@ export class ThreadCache {
     return isMine
   }
 
-  /** Behind the biased lock: a cached block is live, in its next generation; false when it was taken away. */
+  /** Behind the biased lock: makes a cached block live, in its next generation; false when it was taken away. */
   private own(block: Block): boolean {
     const { words } = this
     const base = block.record << 4
@@ -149,14 +189,17 @@ export class ThreadCache {
     return true
   }
 
-  /** The same of a block that was cached for another stream. */
+  /** The same for a block that was cached for another stream. */
   claimFor(block: Block, slot: number): boolean {
     if (!this.claim(block)) return false
     this.words[(block.record << 4) | Word.key] = slot + 1
     return true
   }
 
-  /** A block in no stack could not be claimed: once the pool server is done it is another's, or goes back to its heap. */
+  /**
+   * A block in no stack could not be claimed. Once the pool server is done, the block is another thread's, or goes to
+   * its heap.
+   */
   abandon(block: Block): void {
     const { state } = this
     state.acquire()
@@ -172,7 +215,7 @@ export class ThreadCache {
     return units <= this.limits.blockUnits
   }
 
-  /** Keeps a live block of this thread for its stream, after the mark `mark`; false when there is no room. */
+  /** Caches a live block of this thread for its stream, after the mark `mark`; false when there is no room. */
   keep(block: Block, mark: number): boolean {
     const { record, tag } = block
     const stack = block.stack!
@@ -191,7 +234,9 @@ export class ThreadCache {
     return true
   }
 
-  /** What this thread knows of a record that has just become its own, live or about to be cached for the stream of its key. */
+  /**
+   * The object of a record that has just become this thread's, live or about to be cached for the stream of its key.
+   */
   admit(record: number, sizeClass = this.classFor(record)): Block {
     const { blocks } = this
     const block = blocks.admit(this.words[(record << 4) | Word.key] - 1, record, sizeClass)
@@ -199,7 +244,9 @@ export class ThreadCache {
     return block
   }
 
-  /** The class of a block's stack: one that has no room where the record is on another thread's page, or the block too large. */
+  /**
+   * The class of a block's stack. It has no room if the record is on another thread's page, or the block too large.
+   */
   private classFor(record: number): number {
     const { words, state } = this
     const base = record << 4
@@ -207,7 +254,7 @@ export class ThreadCache {
     return isCached ? words[base | Word.sizeClass] : FULL_CLASS
   }
 
-  /** Under the lock: cached blocks that were taken away are forgotten. */
+  /** Under the lock: drops cached blocks that were taken away. */
   look(): void {
     const losses = this.state.caches.lossesOf(this.state.thread)
     if (losses === this.losses) return
@@ -215,7 +262,9 @@ export class ThreadCache {
     this.blocks.purge(block => this.isCached(block))
   }
 
-  /** Caches what other threads have freed and sent back, a batch at a time, until there is a block for the stream of the class and at least `units`. */
+  /**
+   * Caches blocks that other threads sent back, batch after batch, until one has the stream, the class and `units`.
+   */
   receive(slot: number, sizeClass: number, units: number): void {
     const { biasedLock, remoteFrees } = this.state.caches
     if (!biasedLock.enter()) return
@@ -227,14 +276,17 @@ export class ThreadCache {
     biasedLock.leave()
   }
 
-  /** Under the lock: when many blocks were sent back for which the stacks have no room, they go back to the heaps. */
+  /** Under the lock: empties a crowded queue into the heaps. */
   emptyQueue(): void {
     if (!this.isCrowded) return
     this.isCrowded = false
     for (const record of this.state.caches.remoteFrees.takeAll()) this.returnToHeap(record)
   }
 
-  /** Under the lock, after `look`: the smallest small block larger than `units` that is cached for the stream goes back to its heap; false for none. */
+  /**
+   * Under the lock, after `look`: the smallest cached block above the class of `units` goes back to its heap; false
+   * for none.
+   */
   breakLarger(units: number, slot: number, end: number): boolean {
     this.isChanging = true
     const record = this.blocks.takeLarger(slot, classOf(units), end)
@@ -250,7 +302,7 @@ export class ThreadCache {
     let linked = 0
     for (let slot = 0; slot < blocks.slotLimit; slot++) {
       for (const block of blocks.entries(slot)) {
-        if (!this.isCached(block)) continue // taken away, and not looked at since
+        if (!this.isCached(block)) continue // taken away since the last `look`
         const base = block.record << 4
         assert(words[base | Word.units] === block.units, 'a stack knows the size of its block')
         assert(words[base | Word.key] === slot + 1, 'a cached block is of the stream that caches it')
@@ -265,7 +317,7 @@ export class ThreadCache {
     assert(linked === 0, 'every block that a thread caches is in exactly one of its stacks')
   }
 
-  /** Under the lock: a block that says itself which work it waits for goes back to its heap. */
+  /** Under the lock: a block goes back to its heap. Its record says which work it waits for. */
   private returnToHeap(record: number): void {
     const { caches, memory } = this.state
     caches.handBack(record)
@@ -282,7 +334,7 @@ export class ThreadCache {
       const batch = remoteFrees.batchAt(position)
       if (remoteFrees.isComplete(batch) !== complete) continue
       this.fetch(batch)
-      // The lines of the next one arrive while the blocks of this one are used.
+      // The cache lines of the next batch arrive while this one is unpacked.
       const next = remoteFrees.batchAt(position + 1)
       if (((position + 1) | 0) !== remoteFrees.seen && remoteFrees.isComplete(next)) this.fetch(next)
       const { left } = this
@@ -293,7 +345,7 @@ export class ThreadCache {
     return false
   }
 
-  /** Asks for all lines of the records in a batch, since each comes from another core. */
+  /** Prefetches the records of a batch, since each line comes from another core. */
   private fetch(batch: number): void {
     const { words } = this
     const entries = this.state.caches.remoteFrees.words
@@ -302,7 +354,7 @@ export class ThreadCache {
     }
   }
 
-  /** Says whether a block as asked for is among it. */
+  /** Caches the blocks of a batch. Returns whether a wanted block is among them. */
   private unpack(batch: number, slot: number, sizeClass: number, units: number): boolean {
     const { words, blocks } = this
     const { remoteFrees } = this.state.caches

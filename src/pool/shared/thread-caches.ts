@@ -1,7 +1,8 @@
-// The blocks of a shared pool that are out of its heaps, as the lock and the pool server see them: by the owner words of their records.
-// A thread keeps its cached blocks in stacks of its own (stream-caches.ts), which no other thread can see. Its owner words say
-// the same in shared memory, so that the pool server can take a cached block away: it shuts the thread's biased lock (biased-lock.ts), and
-// changes the owner word. The thread compares that word, behind its biased lock, with each block that it takes from a stack.
+// The blocks of a shared pool that are out of its heaps, by the owner words of their records. A thread keeps its
+// cached blocks in stacks of its own (stream-caches.ts), which no other thread can see. The owner words say the same
+// in shared memory, so that the pool server can take a cached block away: it shuts the biased locks (biased-lock.ts)
+// and changes the owner word. The thread compares that word, behind its biased lock, for each block that it takes
+// from a stack.
 
 import type { Region } from '../../base/region.js'
 import { Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
@@ -12,9 +13,9 @@ import { MOST_WORKERS, type ThreadRegistry } from '../../threads/thread-registry
 import type { BlockCache } from '../caching/block-cache.js'
 import { RemoteFrees } from './remote-frees.js'
 
-/** Cached by all threads together: 1 GiB. */
+/** 1 GiB: while all threads together cache less, draining their caches does not pay. */
 const LITTLE_UNITS = 2 ** 22
-/** int32 words between what two threads read often. */
+/** int32 words from one thread's word to the next, so that no two share a cache line. */
 const LINE_WORDS = 32
 
 const enum Total {
@@ -28,19 +29,19 @@ const enum Total {
 
 export class ThreadCaches implements BlockCache {
   readonly isEmpty = false // threads cache blocks at any time
-  /** blocks on their way back to the threads on whose pages their records are */
+  /** freed blocks on their way to the threads that have the pages of their records */
   readonly remoteFrees: RemoteFrees
   /** held shut while blocks are taken away from threads */
   readonly biasedLock: BiasedLock
   private readonly totals: Float64Array
-  /** how many stream slots had blocks */
+  /** one more than the highest stream slot that had blocks */
   private readonly limit: Int32Array
   /** by thread, a line each: how often blocks were taken away from it */
   private readonly losses: Int32Array
   private readonly words: Int32Array
   private readonly doubles: Float64Array
 
-  /** Takes what it needs from `region`; `records` are of a fixed size. */
+  /** Takes its memory from `region`; `records` have a fixed size. */
   constructor(
     private readonly records: RecordTable,
     region: Region,
@@ -56,7 +57,7 @@ export class ThreadCaches implements BlockCache {
     this.doubles = records.doubles
   }
 
-  /** The calling thread has got its number. */
+  /** Sets the number of the calling thread. */
   enter(thread: number): void {
     this.remoteFrees.enter(thread)
     this.biasedLock.assign(thread)
@@ -73,7 +74,7 @@ export class ThreadCaches implements BlockCache {
     }
   }
 
-  /** How often blocks were taken away from a thread; it has to look at what it caches when that has changed. */
+  /** How often blocks were taken away from a thread. When the count has changed, the thread drops those blocks. */
   lossesOf(thread: number): number {
     return Atomics.load(this.losses, thread * LINE_WORDS)
   }
@@ -98,19 +99,19 @@ export class ThreadCaches implements BlockCache {
     return this.totals[Total.peakUnits]
   }
 
-  /** Looks at everything. */
+  /** Walks all records. */
   get liveUnits(): number {
     return this.sums().liveUnits
   }
 
-  /** Looks how much is cached, and whether more is live than ever. */
+  /** Walks all records to note how much is cached, and the peak of live memory. */
   look(): void {
     const { cachedUnits, liveUnits } = this.sums()
     this.totals[Total.cachedUnits] = cachedUnits
     this.totals[Total.peakUnits] = Math.max(this.peakUnits, liveUnits)
   }
 
-  /** Sets the peak to what is live. */
+  /** Sets the peak to the live units. */
   resetPeak(): void {
     this.totals[Total.peakUnits] = this.liveUnits
   }
@@ -122,8 +123,9 @@ export class ThreadCaches implements BlockCache {
   }
 
   /**
-   * Counts again what is handed out, after a thread died in the middle of changing that. Under the lock. A taken block
-   * without an owner is counted by the pool server, which has just taken it out of a heap, when it hands it out.
+   * Counts the blocks outside the heaps again, after a thread died in a change of the counters. Under the lock. A
+   * block without an owner is not counted: the pool server has just taken it out of a heap, and counts it when it
+   * hands the block out.
    */
   recount(): void {
     const { records } = this
@@ -147,8 +149,8 @@ export class ThreadCaches implements BlockCache {
   }
 
   /**
-   * Live and cached blocks, counted while threads work: each block is looked at once, and counted as what it is then. No sum
-   * is negative, and none exceeds what was taken out of the heaps.
+   * Sums of live and cached blocks, counted while threads work: each block counts once, in the state that it has
+   * then. Every sum lies between 0 and the total outside the heaps.
    */
   sums(): { liveBlocks: number; liveUnits: number; requestedBytes: number; cachedUnits: number } {
     const { records, words, doubles } = this
@@ -161,7 +163,7 @@ export class ThreadCaches implements BlockCache {
       const units = words[(record << 4) | Word.units]
       const requested = doubles[(record << 3) | Double.requested]
       if (words[record << 4] !== tag || words[(record << 4) | Word.owner] !== ownerWord) {
-        record-- // it has just changed hands: look again
+        record-- // its owner has just changed: look again
       } else if (phaseOf(ownerWord) !== Phase.live) sums.cachedUnits += units
       else {
         sums.liveBlocks++
@@ -186,7 +188,7 @@ export class ThreadCaches implements BlockCache {
   takeOlder(slot: number, units: number, stamp: number): number {
     const { words, doubles } = this
     const sizeClass = classOf(units)
-    this.biasedLock.shut() // so that the stamps stay as they are
+    this.biasedLock.shut() // keeps the stamps unchanged
     for (const record of this.cachedBy(slot, sizeClass, sizeClass + 1)) {
       const fits = words[(record << 4) | Word.units] >= units && doubles[(record << 3) | Double.stamp] <= stamp
       if (fits && this.takeAway(record)) return record
@@ -195,7 +197,7 @@ export class ThreadCaches implements BlockCache {
   }
 
   cachesMany(): boolean {
-    return false // none are given back before there is no new memory, and then all
+    return false // caches are drained only when no new memory is left, and then completely
   }
 
   takeRoom(): number[] {
@@ -213,7 +215,7 @@ export class ThreadCaches implements BlockCache {
     return drained
   }
 
-  /** Takes away all that a thread caches that has ended or is about to, and what was sent to it. */
+  /** Takes away all blocks that an ended or leaving thread caches, and those in its queue. */
   drainThread(thread: number): number[] {
     const { words } = this
     const drained: number[] = []
@@ -229,12 +231,12 @@ export class ThreadCaches implements BlockCache {
   *freed(): Generator<number> {
     const { records, words } = this
     for (let record = records.first; record < records.used; record++) {
-      // What the thread wrote before this word is seen from here on.
+      // An acquire load: the thread wrote the rest of the record before.
       if (phaseOf(Atomics.load(words, (record << 4) | Word.owner)) > Phase.live && records.isLive(record)) yield record
     }
   }
 
-  /** The blocks that threads cache for a stream, of the classes from `first` to before `end`. */
+  /** The blocks that threads cache for a stream, in the classes from `first` to before `end`. */
   private cachedBy(slot: number, first: number, end: number): number[] {
     const { words } = this
     return [...this.freed()].filter(record => {
@@ -244,14 +246,16 @@ export class ThreadCaches implements BlockCache {
     })
   }
 
-  /** For the pool server; false for a block that no thread caches, and where the thread was stopped inside its biased lock. */
+  /**
+   * For the pool server. False for a block that no thread caches, or whose thread was stopped inside its biased lock.
+   */
   private takeAway(record: number): boolean {
     const { biasedLock, words, losses } = this
     const index = (record << 4) | Word.owner
     biasedLock.shut()
     const ownerWord = Atomics.load(words, index)
     const thread = workerOf(ownerWord)
-    // Behind a shut biased lock a cached block stays what it is: to take it, its thread would have to come in.
+    // While the biased lock is shut, a cached block stays cached: its thread would have to enter to take it.
     if (phaseOf(ownerWord) !== Phase.cached || !biasedLock.isOut(thread) || Atomics.load(words, index) !== ownerWord)
       return false
     Atomics.store(words, index, 0)
@@ -260,7 +264,7 @@ export class ThreadCaches implements BlockCache {
     return true
   }
 
-  /** Takes blocks that `isWanted` out of what was sent to a thread, as `takeAway` does out of its cache. */
+  /** Takes the blocks that `isWanted` accepts out of a thread's queue, as `takeAway` does out of its cache. */
   private drainQueue(thread: number, isWanted: (record: number) => boolean): number[] {
     this.biasedLock.shut()
     if (!this.biasedLock.isOut(thread)) return []

@@ -1,14 +1,14 @@
 import type { Driver } from '../../driver/driver.js'
 
-/** What is held around everything but driver calls. */
+/** A lock that is held around everything but driver calls. */
 export interface Section {
   acquire(): void
   release(): void
 }
 
 /**
- * The driver for code that works under a lock of many threads: each call is made without that lock, which is taken again
- * afterwards. So whoever uses it must reckon with a changed world behind every call.
+ * The driver for code that works under a lock of many threads: each call is made without the lock. After every call,
+ * other threads may have changed the data.
  */
 export class UnlockedDriver {
   private section: Section | null = null
@@ -29,7 +29,7 @@ export class UnlockedDriver {
     })
   }
 
-  /** Does `work` within a section. */
+  /** Runs `work` within a section. */
   within<R>(section: Section, work: () => R): R {
     section.acquire()
     this.section = section

@@ -1,5 +1,5 @@
-// Requests that wait for the GPU while the pool server serves others. Each is looked at again in every round, the oldest first, and
-// goes on once all marks that it waits for are complete.
+// Requests that wait for the GPU while the pool server serves others. Every round looks at each of them, the oldest
+// first. A request goes on once all marks that it waits for are complete.
 
 import type { Clocks, Mark } from '../../order/clocks.js'
 import type { Waiting } from '../caching/waiting.js'
@@ -7,11 +7,11 @@ import type { Waiting } from '../caching/waiting.js'
 interface Request<Question> {
   readonly question: Question
   readonly work: Waiting<unknown>
-  /** none: it waits for the request before it */
+  /** empty: it waits for the request before it */
   marks: readonly Mark[]
 }
 
-/** Of work that has ended: what it returned. */
+/** The value that finished work returned. */
 export interface Result {
   readonly value: unknown
 }
@@ -21,7 +21,7 @@ export class WaitingRequests<Question> {
 
   constructor(private readonly clocks: Clocks) {}
 
-  /** Threads whose requests were set aside, the oldest request first. */
+  /** Threads whose requests wait, the oldest request first. */
   get askers(): readonly number[] {
     return [...this.requests.keys()]
   }
@@ -36,12 +36,12 @@ export class WaitingRequests<Question> {
     return null
   }
 
-  /** Begins the work for the request of a thread; null where it has to wait, and is set aside. Throws what the work throws. */
+  /** Begins the work for the request of a thread; null when it has to wait. Throws the errors of the work. */
   begin(asker: number, question: Question, work: Waiting<unknown>): Result | null {
     return this.step(asker, { question, work, marks: [] })
   }
 
-  /** Whether a request can go on. Asks the driver; throws what that refuses, and the request is forgotten then. */
+  /** Whether a request can go on. Asks the driver; on its error throws, and forgets the request. */
   isReady(asker: number): boolean {
     const { marks } = this.requests.get(asker)!
     if (marks.length === 0) return this.requests.keys().next().value === asker
@@ -53,7 +53,7 @@ export class WaitingRequests<Question> {
     }
   }
 
-  /** Goes on with a request, as `begin` does. */
+  /** Continues a request, as `begin` does. */
   resume(asker: number): Result | null {
     return this.step(asker, this.requests.get(asker)!)
   }
@@ -76,7 +76,7 @@ export class WaitingRequests<Question> {
       return step
     }
     request.marks = step.value
-    this.requests.set(asker, request) // which keeps its place
+    this.requests.set(asker, request) // a known request keeps its place
     return null
   }
 }

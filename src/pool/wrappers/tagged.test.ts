@@ -150,7 +150,7 @@ describe('tagged', () => {
     assert.equal(pool.statsByTag()['constructor'].limitBytes, Infinity)
   })
 
-  it('refuses bad limits, options, tags and work by name', () => {
+  it('bad limits, options, tags and work are refused by name', () => {
     const upstream = new TestDevice().createPool()
     for (const bytes of [0, -1, 1.5, Number.NaN]) {
       const expected = { name: 'RangeError', message: /tagged: the limit of 'a' must be/ }

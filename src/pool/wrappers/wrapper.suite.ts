@@ -260,7 +260,7 @@ export function wrapperSuite(name: string, wraps: readonly Wrap[]): void {
       ['another refusal', 999, false],
       ['out of memory from then on', 2, true],
     ] as const) {
-      it(`each driver call that fails in turn, with ${what}, leaves the counts right`, () => {
+      it(`a failure of any driver call, with ${what}, leaves the counts right`, () => {
         let nth = 0
         for (let met = true; met; ) {
           nth++

@@ -34,7 +34,7 @@ export function longLittleEndian(bytes: Uint8Array, at: number, length: number):
 
 /** Texts of a file by their bytes: a snapshot repeats a few names a million times. */
 export class TextCache {
-  private readonly slots: string[] = new Array(CACHED_TEXTS).fill('')
+  private readonly texts: string[] = new Array(CACHED_TEXTS).fill('')
 
   constructor(private readonly bytes: Buffer) {}
 
@@ -48,11 +48,11 @@ export class TextCache {
       hash = (Math.imul(hash, 31) + byte) | 0
     }
     if (union >= 0x80) return this.bytes.toString('utf8', at, at + length)
-    const slot = hash & (CACHED_TEXTS - 1)
-    const cached = this.slots[slot]
+    const index = hash & (CACHED_TEXTS - 1)
+    const cached = this.texts[index]
     if (this.holds(cached, at, length)) return cached
     const text = this.bytes.toString('latin1', at, at + length)
-    this.slots[slot] = text
+    this.texts[index] = text
     return text
   }
 

@@ -114,7 +114,7 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
   const memo: unknown[] = []
   const stack: unknown[] = []
   let top = 0
-  /** by stack slot of an open container: its place in the memo, or -1 */
+  /** by place of an open container on the stack: its place in the memo, or -1 */
   let memoOf = new Int32Array(1024)
   const marks: number[] = []
   /** the stack below this belongs to containers that wait for their items */
@@ -205,18 +205,18 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         for (let key = from; key < top; key += 2) {
           if (typeof stack[key] !== 'string') throw fail(start, 'a dictionary with a key that is not text,')
         }
-        const slot = from - 1
-        let dict = stack[slot]
+        const place = from - 1
+        let dict = stack[place]
         if (dict === OPEN_DICT && top > from) {
           dict = dictionary(stack, from, top)
           if (dict === undefined) {
             if (++containers > mostContainers) throw tooMany(start, 'containers')
             dict = plainDictionary(stack, from, top)
           }
-          stack[slot] = dict
-          if (memoOf[slot] >= 0) {
-            if (memo[memoOf[slot]] !== OPEN_DICT) throw fail(start, 'a dictionary that holds itself,')
-            memo[memoOf[slot]] = dict
+          stack[place] = dict
+          if (memoOf[place] >= 0) {
+            if (memo[memoOf[place]] !== OPEN_DICT) throw fail(start, 'a dictionary that holds itself,')
+            memo[memoOf[place]] = dict
           }
         } else if (isPlainDictionary(dict)) {
           addItems(dict, stack, from, top)
@@ -235,18 +235,18 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         const from = op === APPEND ? top - 1 : floor
         if (op === APPENDS) floor = marks.pop() ?? 0
         if (from <= floor) throw fail(start, 'items without a list')
-        const slot = from - 1
-        const target = stack[slot]
+        const place = from - 1
+        const target = stack[place]
         if (target === OPEN_LIST && top > from) {
           let items = list(stack, from, top)
           if (items === undefined) {
             if (++containers > mostContainers) throw tooMany(start, 'containers')
             items = stack.slice(from, top)
           }
-          stack[slot] = items
-          if (memoOf[slot] >= 0) {
-            if (memo[memoOf[slot]] !== OPEN_LIST) throw fail(start, 'a list that holds itself,')
-            memo[memoOf[slot]] = items
+          stack[place] = items
+          if (memoOf[place] >= 0) {
+            if (memo[memoOf[place]] !== OPEN_LIST) throw fail(start, 'a list that holds itself,')
+            memo[memoOf[place]] = items
           }
         } else if (Array.isArray(target) && target !== OPEN_LIST && target !== CLOSED_LIST) {
           for (let item = from; item < top; item++) target.push(stack[item])

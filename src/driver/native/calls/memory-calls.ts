@@ -129,8 +129,9 @@ export class MemoryCalls extends DeviceCalls {
   }
 
   /**
-   * Whether a copy was refused because memory lies in a pool in host memory: only cuMemcpy and cuMemcpyAsync copy such
-   * memory. These two take an unknown address for host memory and crash on it, so the driver must know every pointer.
+   * Whether a copy was refused because memory lies in a pool in host memory: only cuMemcpy and cuMemcpyAsync copy
+   * such memory. These two take an unknown address for host memory and crash on it, so the driver must know every
+   * pointer.
    */
   private isHostPools(code: number, ...pointers: number[]): boolean {
     if (code !== RESULT.CUDA_ERROR_INVALID_VALUE) return false

@@ -57,7 +57,9 @@ export class DeviceCalls extends Simulation {
     return this.contexts.retain(this.device(device)).handle
   }
 
-  /** The last release ends the context: its work completes, its streams, events, modules and linear memory are gone. */
+  /**
+   * The last release ends the context: its work completes, its streams, events, modules and linear memory are gone.
+   */
   cuDevicePrimaryCtxRelease(device: number): void {
     this.begin(CALL.cuDevicePrimaryCtxRelease)
     const context = this.contexts.primaryOf(this.device(device))

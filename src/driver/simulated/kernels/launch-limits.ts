@@ -1,5 +1,4 @@
-// Limits of a launch on a simulated device, those of an H200 (compute capability 9.0), and occupancy: the number of blocks
-// that one multiprocessor runs at the same time. A simulated kernel uses no registers and no static shared memory.
+// Limits of launches and occupancy, as on an H200. A simulated kernel has no registers and no static memory.
 
 import { KiB } from '../../../base/bytes.js'
 import type { LaunchShape } from '../../driver.js'

@@ -1,5 +1,5 @@
-// Which devices may read and write a piece of memory. Address ranges and mappings carry these rights; peer-access.ts,
-// virtual-memory.ts and pools/ grant them.
+// Access rights: the devices that may read and write a piece of memory. Address ranges and mappings carry these
+// rights; peer-access.ts, virtual-memory.ts and pools/ grant them.
 
 import type { SimulatedDevice } from '../device.js'
 

@@ -1,8 +1,8 @@
-// The addresses of one driver: one space for all devices, as in CUDA. Linear memory, reservations, pools and registered host
-// memory claim ranges here. A range has the next power of two of its size, so that a freed range serves any later request
-// of its size class. It is given out again at once, the latest first, so that a stale pointer meets memory of another
-// owner, as with real allocators. Ranges never move or merge, and new ones come last. So the list stays sorted, and a
-// lookup is a binary search.
+// The addresses of one driver: one space for all devices, as in CUDA. Linear memory, reservations, pools and
+// registered host memory claim ranges here. A range has the next power of two of its size, so that a freed range
+// serves any later request of its size class. It is given out again at once, the latest first, so that a stale
+// pointer meets memory of another owner, as with real allocators. Ranges never move or merge, and new ones come last.
+// So the list stays sorted, and a lookup is a binary search.
 
 import { GiB, MiB } from '../../../base/bytes.js'
 import type { PhysicalMemory } from '../device.js'

@@ -1,6 +1,6 @@
-// The bytes of one piece of device memory; device.ts makes it. Only written memory takes host memory. Pages of 64 KiB are
-// either a repeated 32-bit word, or bytes. All pages begin as the same word, so fresh memory costs nothing. A fill of a
-// gigabyte costs a table entry a page, and nothing if it covers the whole piece.
+// The bytes of one piece of device memory; device.ts makes it. Only written memory takes host memory. Pages of 64 KiB
+// are either a repeated 32-bit word, or bytes. All pages begin as the same word, so fresh memory costs nothing. A
+// fill of a gigabyte costs a table entry a page, and nothing if it covers the whole piece.
 //
 // Words repeat from the beginning of the piece: the byte at offset o is byte o % 4 of the word, lowest first.
 

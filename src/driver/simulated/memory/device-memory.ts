@@ -1,5 +1,5 @@
-// Device memory by address, for kernels and copies that run on one device. A range may cover several mappings. An access
-// without permission throws IllegalAddress, which ends the work and its context.
+// Device memory by address, for kernels and copies that run on one device. A range may cover several mappings. An
+// access without permission throws IllegalAddress, which ends the work and its context.
 
 import { IllegalAddress } from '../streams/scheduler.js'
 import type { AddressSpace } from './address-space.js'
@@ -68,7 +68,7 @@ export class DeviceMemory {
     )
   }
 
-  /** Repeats the 32-bit `word` over `bytes` from `address` on, a multiple of 4. A byte fill repeats the byte in the word. */
+  /** Repeats the 32-bit `word` over `bytes` from `address` on, a multiple of 4. */
   fill(address: number, bytes: number, word: number): void {
     this.eachPiece(address, bytes, (contents, offset, count) => contents.fill(offset, count, word))
   }
@@ -82,7 +82,9 @@ export class DeviceMemory {
     return different
   }
 
-  /** Copies `bytes` to `target`. `from` reads the source: this device, or the other device of a copy between devices. */
+  /**
+   * Copies `bytes` to `target`. `from` reads the source: this device, or the other device of a copy between devices.
+   */
   copy(target: number, source: number, bytes: number, from: DeviceMemory = this): void {
     const pieces = from.pieces(source, bytes)
     this.pieces(target, bytes)

@@ -2,7 +2,9 @@ import type { PhysicalMemory } from '../device.js'
 import type { AccessRights } from './access-rights.js'
 import type { DeviceContents } from './contents.js'
 
-/** Consecutive addresses with one piece of contents behind them: a whole allocation, or one mapping of a reservation. */
+/**
+ * Consecutive addresses with one piece of contents behind them: a whole allocation, or one mapping of a reservation.
+ */
 export interface Extent {
   readonly base: number
   readonly bytes: number

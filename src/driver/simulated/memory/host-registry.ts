@@ -1,6 +1,6 @@
-// Registered (pinned) host memory, which operations read and write when they run, not at the call. Its device address is
-// made at the first cuMemHostGetDevicePointer, whatever the flags, as with unified addressing. calls/memory-calls.ts and
-// transfers.ts use it.
+// Registered (pinned) host memory, which operations read and write when they run, not at the call. Its device address
+// is made at the first cuMemHostGetDevicePointer, whatever the flags, as with unified addressing.
+// calls/memory-calls.ts and transfers.ts use it.
 
 import { EVERY_DEVICE } from './access-rights.js'
 import type { AddressSpace, Region } from './address-space.js'
@@ -48,7 +48,7 @@ export class HostRegistry {
     return this.find(host) !== undefined
   }
 
-  /** The device address of registered memory; null if it is not registered, or if no addresses are left. */
+  /** The device address of registered memory; null for other memory, or if no addresses are left. */
   devicePointer(host: ArrayBufferView): number | null {
     const range = this.find(host)
     if (range === undefined) return null
@@ -71,7 +71,7 @@ export class HostRegistry {
     return this.ranges.get(this.known(host.buffer))?.find(range => range.start <= start && end <= range.end)
   }
 
-  /** The buffer under which this memory is registered, or `buffer`. Shared memory has a different buffer in each thread. */
+  /** The buffer under which this memory is registered, or `buffer`: each thread has its own buffer object. */
   private known(buffer: ArrayBufferLike): ArrayBufferLike {
     if (!(buffer instanceof SharedArrayBuffer) || this.ranges.has(buffer)) return buffer
     for (const other of this.ranges.keys()) {

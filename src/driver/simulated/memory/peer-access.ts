@@ -1,5 +1,5 @@
-// Access between devices. A device always reaches its own memory. It reaches memory of another device only after a grant:
-// for cuMemAlloc memory by cuCtxEnablePeerAccess, for virtual memory by the mapping, for a pool by the pool.
+// Access between devices. A device always reaches its own memory. It reaches memory of another device only after a
+// grant: for cuMemAlloc memory by cuCtxEnablePeerAccess, for virtual memory by the mapping, for a pool by the pool.
 
 import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
@@ -10,7 +10,7 @@ import { bitOf } from './access-rights.js'
 /** Grants of access between contexts, and the check that devices can reach each other. */
 export class PeerAccess {
   /** by device: bits of the peers with memory to which it was given access before */
-  private readonly acquainted: number[] = []
+  private readonly granted: number[] = []
 
   constructor(
     private readonly interceptor: CallInterceptor,
@@ -23,7 +23,7 @@ export class PeerAccess {
   }
 
   /** Refuses the call if `device` can never access `memory`. */
-  checkWay(device: SimulatedDevice, memory: PhysicalMemory): void {
+  checkReachable(device: SimulatedDevice, memory: PhysicalMemory): void {
     if (!(memory instanceof SimulatedDevice) || memory === device || this.canAccess(device, memory)) return
     const fact = `device ${device.ordinal} cannot reach memory of ${memory.name}`
     throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_DEVICE, fact)
@@ -42,9 +42,9 @@ export class PeerAccess {
   }
 
   /** Whether `device` gets access to another device for the first time, which costs more. Remembers the answer. */
-  isFirstMeeting(device: SimulatedDevice, memory: SimulatedDevice): boolean {
-    const known = this.acquainted[device.ordinal] ?? 0
-    this.acquainted[device.ordinal] = known | bitOf(memory)
+  isFirstAccess(device: SimulatedDevice, memory: SimulatedDevice): boolean {
+    const known = this.granted[device.ordinal] ?? 0
+    this.granted[device.ordinal] = known | bitOf(memory)
     return device !== memory && (known & bitOf(memory)) === 0
   }
 }

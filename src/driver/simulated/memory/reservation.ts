@@ -1,5 +1,5 @@
-// A reserved address range and its mappings. A mapping is entered at each granule that it covers, in blocks of an array
-// that are made at their first use. So a lookup costs the same with many mappings, and an empty reservation of
+// A reserved address range and its mappings. A mapping is entered at each granule that it covers, in blocks of an
+// array that are made at their first use. So a lookup costs the same with many mappings, and an empty reservation of
 // terabytes costs nothing.
 
 import type { SimulatedDevice } from '../device.js'
@@ -10,7 +10,9 @@ import type { Extent } from './extent.js'
 /** granules per block of the table */
 const BLOCK_GRANULES = 1024
 
-/** Memory made by cuMemCreate. It returns to the device when its last handle is released and its last mapping is gone. */
+/**
+ * Memory made by cuMemCreate. It returns to the device when its last handle is released and its last mapping is gone.
+ */
 export class PhysicalAllocation {
   /** number of handles and mappings */
   references = 1
@@ -56,7 +58,7 @@ export class Reservation {
     return this.blocks.get(Math.floor(granule / BLOCK_GRANULES))?.[granule % BLOCK_GRANULES]
   }
 
-  /** Enters `mapping` for whole granules, or removes the one that covers exactly this range when undefined. */
+  /** Enters `mapping` for its granules; undefined removes the mapping that covers exactly this range. */
   set(address: number, bytes: number, mapping: Mapping | undefined): void {
     const first = (address - this.base) / this.granularityBytes
     for (let granule = first; granule < first + bytes / this.granularityBytes; granule++) {

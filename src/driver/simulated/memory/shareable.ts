@@ -1,6 +1,7 @@
-// Exported memory and pools, by simulated file descriptors; virtual-memory.ts and pools/ use it. The simulation is one process,
-// so exporter and importer share this table. The numbers belong to no open file, so closing one fails. A descriptor does
-// not keep its memory alive: it becomes invalid when the last handle and mapping of the memory are gone.
+// Exported memory and pools, by simulated file descriptors; virtual-memory.ts and pools/ use it. The simulation is
+// one process, so exporter and importer share this table. The numbers belong to no open file, so closing one fails. A
+// descriptor does not keep its memory alive: it becomes invalid when the last handle and mapping of the memory are
+// gone.
 
 import {
   CU_MEM_HANDLE_TYPE_FABRIC,

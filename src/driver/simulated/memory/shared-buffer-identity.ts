@@ -6,9 +6,9 @@ type WaitAsync = (words: Int32Array, index: number, value: number) => { readonly
 const { waitAsync } = Atomics as unknown as { readonly waitAsync: WaitAsync }
 
 /**
- * Whether two buffers are the same memory. Each posted SharedArrayBuffer arrives as a new object, and JavaScript does not
- * show its address. But a wait on a word of one buffer ends by a notify through any buffer of the same memory. Writes
- * nothing. Other waiters on the last word may wake without a change, as all waiters must expect.
+ * Whether two buffers are the same memory. Each posted SharedArrayBuffer arrives as a new object, and JavaScript does
+ * not show its address. But a wait on a word of one buffer ends by a notify through any buffer of the same memory.
+ * Writes nothing. Other waiters on the last word may wake without a change, as all waiters must expect.
  */
 export function isSameMemory(one: SharedArrayBuffer, other: SharedArrayBuffer): boolean {
   if (one === other || one.byteLength !== other.byteLength) return one === other

@@ -1,5 +1,5 @@
-// CUDA's virtual memory management: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their opposites. Sizes
-// and addresses are multiples of the granularity.
+// CUDA's virtual memory management: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their opposites.
+// Sizes and addresses are multiples of the granularity.
 
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
@@ -115,11 +115,11 @@ export class VirtualMemory {
     }
     const { reservation } = this.rangeOf(ptr, bytes)
     const mappings = this.wholeMappings(reservation, ptr, bytes)
-    for (const { memory } of mappings) for (const device of devices) this.peers.checkWay(device, memory)
+    for (const { memory } of mappings) for (const device of devices) this.peers.checkReachable(device, memory)
     for (const mapping of mappings) {
       for (const device of devices) {
         this.interceptor.pay(costOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
-        if (this.peers.isFirstMeeting(device, mapping.memory)) this.interceptor.pay(FIRST_PEER_ACCESS_US)
+        if (this.peers.isFirstAccess(device, mapping.memory)) this.interceptor.pay(FIRST_PEER_ACCESS_US)
         if (flags === CU_MEM_ACCESS_FLAGS_PROT_NONE) mapping.access.devices &= ~bitOf(device)
         else mapping.access.devices |= bitOf(device)
       }

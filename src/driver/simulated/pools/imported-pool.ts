@@ -1,6 +1,6 @@
-// A pool imported from another process. It allocates nothing. Single blocks of the exporter are imported under new addresses.
-// Imports are not counted: a second import of a block returns the same address, and the first free ends it. The exporter
-// must free last: if its free runs first, the next access of the importer is illegal.
+// A pool imported from another process. It allocates nothing. Single blocks of the exporter are imported under new
+// addresses. Imports are not counted: a second import of a block returns the same address, and the first free ends
+// it. The exporter must free last: if its free runs first, the next access of the importer is illegal.
 
 import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'

@@ -1,11 +1,11 @@
-// A cuMemPool of the driver. It takes memory from the device or the host in chunks of 32 MiB, or of the request rounded up to
-// a multiple of 32 MiB. Requests are cut from the smallest free block that fits.
+// A cuMemPool of the driver. It takes memory from the device or the host in chunks of 32 MiB, or of the request
+// rounded up to a multiple of 32 MiB. Requests are cut from the smallest free block that fits.
 //
-// A freed block carries the stream and position of its free. It serves its own stream at once. It serves another stream, if
-// the pool's reuse attributes allow it, after the free has completed, or if that stream has waited for the free. If the
-// device is full, the pool inserts such a wait. A chunk goes back only after a wait has shown the host that its frees have
-// completed, as with the real driver. A pool that can be exported keeps its chunks until it is destroyed. Like a real pool,
-// it does not detect use after free inside a chunk.
+// A freed block carries the stream and position of its free. It serves its own stream at once. It serves another
+// stream, if the pool's reuse attributes allow it, after the free has completed, or if that stream has waited for the
+// free. If the device is full, the pool inserts such a wait. A chunk goes back only after a wait has shown the host
+// that its frees have completed, as with the real driver. A pool that can be exported keeps its chunks until it is
+// destroyed. Like a real pool, it does not detect use after free inside a chunk.
 
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'

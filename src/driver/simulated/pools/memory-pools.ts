@@ -1,5 +1,5 @@
-// All cuMemPools of one driver, by handle: default, created and imported pools, and destroyed pools with live allocations.
-// Each device has a current pool. calls/pool-calls.ts uses it.
+// All cuMemPools of one driver, by handle: default, created and imported pools, and destroyed pools with live
+// allocations. Each device has a current pool. calls/pool-calls.ts uses it.
 
 import {
   CU_MEM_ACCESS_FLAGS_PROT_NONE,
@@ -99,7 +99,7 @@ export class MemoryPools {
     return false
   }
 
-  /** The physical memory of the pool allocation that begins at `ptr`; undefined if there is none. */
+  /** The physical memory of the pool allocation that begins at `ptr`; undefined for other addresses. */
   memoryOf(ptr: number): PhysicalMemory | undefined {
     return this.pools.find(pool => pool.owns(ptr))?.place.memory
   }
@@ -118,7 +118,7 @@ export class MemoryPools {
     return has ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE
   }
 
-  /** Access of a pool's own device cannot be removed, nor access of the host to host memory, nor any access to managed memory. */
+  /** Cannot remove access of the own device, of the host to host memory, or of any device to managed memory. */
   setAccess(handle: number, locationType: number, locationId: number, flags: number): void {
     const { place } = this.get(handle)
     const grant = flags === CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -132,7 +132,7 @@ export class MemoryPools {
     const device = this.deviceAt(locationType, locationId)
     if (!grant && (place.memory === device || place.managed)) throw this.invalid('this access cannot be taken away')
     if (grant) {
-      this.peers.checkWay(device, place.memory)
+      this.peers.checkReachable(device, place.memory)
       place.access.devices |= bitOf(device)
     } else {
       place.access.devices &= ~bitOf(device)

@@ -41,8 +41,8 @@ export abstract class PoolAttributes {
   }
 
   /**
-   * Sets an attribute; false if it cannot have the value. A high-water mark accepts only 0, which sets it to the current
-   * value. Current values cannot be set.
+   * Sets an attribute; false if it cannot have the value. A high-water mark accepts only 0, which sets it to the
+   * current value. Current values cannot be set.
    */
   setAttribute(attribute: number, value: number): boolean {
     const isSwitch = value === 0 || value === 1

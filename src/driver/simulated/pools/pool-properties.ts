@@ -1,6 +1,6 @@
-// The checks of cuMemPoolCreate. Pinned memory lies on a device or in host memory, there on one NUMA node or on any; host
-// memory on any node cannot be exported. Managed memory takes its location as a preference only, and cannot be exported. A
-// device has access to host memory after cuMemPoolSetAccess. All devices have access to managed memory.
+// The checks of cuMemPoolCreate. Pinned memory lies on a device or in host memory, there on one NUMA node or on any;
+// host memory on any node cannot be exported. Managed memory takes its location as a preference only, and cannot be
+// exported. A device has access to host memory after cuMemPoolSetAccess. All devices have access to managed memory.
 
 import { MiB } from '../../../base/bytes.js'
 import {

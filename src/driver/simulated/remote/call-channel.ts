@@ -1,5 +1,5 @@
-// Messages between a remote driver and its served driver. They use a broadcast channel for each caller, because its name can
-// be sent to any thread. The caller sleeps on a word of shared memory until its answer has arrived.
+// Messages between a remote driver and its served driver. They use a broadcast channel for each caller, because its
+// name can be sent to any thread. The caller sleeps on a word of shared memory until its answer has arrived.
 
 import type { CarriedError } from '../../../threads/carried-error.js'
 

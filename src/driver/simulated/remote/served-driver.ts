@@ -1,5 +1,5 @@
-// Answers calls of other threads to a simulated driver of this thread, from the event loop, or by `serveWaiting` while this
-// thread waits (served-drivers.ts). shared-driver.ts starts it.
+// Answers calls of other threads to a simulated driver of this thread, from the event loop, or by `serveWaiting`
+// while this thread waits (served-drivers.ts). shared-driver.ts starts it.
 
 import type { BroadcastChannel } from 'node:worker_threads'
 import { listen, openChannel, take } from '../../../threads/broadcast-channel.js'

@@ -1,4 +1,4 @@
-// Captures in the simulation: result codes and orders of work that a real driver does not show, or that may differ there.
+// Captures: result codes and orders of work in the simulation, which may differ on a real driver.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -194,7 +194,7 @@ test('only the thread that began a capture ends it, or any thread if relaxed; ea
   elsewhere(() => driver.cuStreamEndCapture(relaxed))
   const exchange = () => driver.cuThreadExchangeStreamCaptureMode(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
   assert.equal(elsewhere(exchange), CU_STREAM_CAPTURE_MODE_GLOBAL)
-  elsewhere(() => driver.cuMemAlloc(BYTES)) // judged by captures of its own thread only, and there are none
+  elsewhere(() => driver.cuMemAlloc(BYTES)) // judged by captures of its own thread only; it has no captures
   assert.equal(exchange(), CU_STREAM_CAPTURE_MODE_GLOBAL)
   refuses(() => driver.cuMemAlloc(BYTES), 'cuMemAlloc', RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 })

@@ -1,6 +1,6 @@
-// Captures and graphs: streams that record work instead of running it. A capture is a set of nodes with their dependencies.
-// Each of its streams remembers the dependencies of its next node. A call that breaks one of CUDA's rules is refused with
-// CUDA's code, and invalidates the capture, which can then only be ended. calls/ uses it.
+// Captures and graphs: streams that record work instead of running it. A capture is a set of nodes with their
+// dependencies. Each of its streams remembers the dependencies of its next node. A call that breaks one of CUDA's
+// rules is refused with CUDA's code, and invalidates the capture, which can then only be ended. calls/ uses it.
 
 import type { CudaError } from '../../../base/errors.js'
 import {
@@ -145,7 +145,9 @@ export class Captures {
     return this.graphs.add({ context, nodes: capture.nodes })
   }
 
-  /** A stream is destroyed, by any thread. A capture that began on it ends; a capture that it joined becomes invalid. */
+  /**
+   * A stream is destroyed, by any thread. A capture that began on it ends; a capture that it joined becomes invalid.
+   */
   leave(queue: StreamQueue): void {
     const { capture } = queue
     if (capture?.origin === queue) this.drop(capture)

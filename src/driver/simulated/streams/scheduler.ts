@@ -1,12 +1,12 @@
-// Runs submitted work. Each stream is a queue of positions 1, 2, 3 ... A position is an operation with an effect, a mark without
-// effect such as an event record, a wait for a position of another stream, or a held operation. A held operation completes
-// when it is released, or when the host waits for it. It has no entry in the queue, so holding and releasing cost a few
-// additions, however many there are.
+// Runs submitted work. Each stream is a queue of positions 1, 2, 3 ... A position is an operation with an effect, a
+// mark without effect such as an event record, a wait for a position of another stream, or a held operation. A held
+// operation completes when it is released, or when the host waits for it. It has no entry in the queue, so holding
+// and releasing cost a few additions, however many there are.
 //
-// A queue is ready if its first entry may run. 'eager' runs ready work at once. 'seeded' runs some of it at each driver call,
-// in random order, and a wait runs only the work that it needs: work completes as late as CUDA allows. A queue that waits
-// for another queue is in that queue's list of waiters, and is checked again when that queue advances. So no list of all
-// queues is ever scanned.
+// A queue is ready if its first entry may run. 'eager' runs ready work at once. 'seeded' runs some of it at each
+// driver call, in random order, and a wait runs only the work that it needs: work completes as late as CUDA allows. A
+// queue that waits for another queue is in that queue's list of waiters, and is checked again when that queue
+// advances. So no list of all queues is ever scanned.
 
 import type { Random } from '../../../base/random.js'
 import { RESULT } from '../../constants.js'
@@ -15,14 +15,14 @@ import type { CapturedNode, StreamQueue } from './stream-queue.js'
 /** An operation accessed memory without permission, which ends the context of its stream. */
 export class IllegalAddress extends Error {}
 
-/** The ready queues, and the rules by which their work runs. */
+/** The ready queues, and the rules that run their work. */
 export class Scheduler {
   private readonly ready: StreamQueue[] = []
 
   /** null runs all work as soon as it may run */
   constructor(private readonly random: Random | null) {}
 
-  /** Submits an operation, or a mark if `effect` is null; returns its position. A captured stream records the operation. */
+  /** Submits an operation, or a mark without effect; returns its position. A captured stream records it. */
   submit(queue: StreamQueue, effect: (() => void) | null): number {
     if (queue.capture !== null && effect !== null) {
       const node = { effect, after: queue.tails }
@@ -91,7 +91,7 @@ export class Scheduler {
     return queue.completed === queue.submitted
   }
 
-  // The legacy stream waits for all earlier work of the blocking streams, and blocking streams for work of the legacy stream.
+  // The legacy stream waits for earlier work of all blocking streams, and they for its work.
   private orderByDefaultStream(queue: StreamQueue): void {
     if (queue.kind === 'non-blocking') return
     const group = queue.group

@@ -1,4 +1,5 @@
-// The state of streams: queues of submitted work, grouped by context. scheduler.ts runs the work, captures.ts records it.
+// The state of streams: queues of submitted work, grouped by context. scheduler.ts runs the work, captures.ts records
+// it.
 
 /** The fault that ended a context: the result code of all later calls, and its cause. */
 export interface Fault {
@@ -98,7 +99,7 @@ export class StreamGroup {
   }
 }
 
-/** The work submitted to one stream, by position; the scheduler has the rules. Entries are a ring, which allocates nothing. */
+/** The work submitted to one stream; the scheduler has the rules. Entries are a ring, which allocates nothing. */
 export class StreamQueue {
   /** the last submitted position, and the last completed position */
   submitted = 0

@@ -1,5 +1,5 @@
-// Streams and events by handle. The default streams have fixed handles: the legacy stream belongs to the current context, the
-// per-thread stream to the current context and the calling thread. calls/ looks streams up here.
+// Streams and events by handle. The default streams have fixed handles: the legacy stream belongs to the current
+// context, the per-thread stream to the current context and the calling thread. calls/ looks streams up here.
 
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
