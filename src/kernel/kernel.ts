@@ -82,6 +82,7 @@ export class Kernel {
 
   constructor(
     private readonly module: LoadedCode,
+    /** @internal */
     readonly signature: KernelSignature,
     private readonly handle: number,
     private readonly defaultStream: Stream,

@@ -30,6 +30,7 @@ export interface Waitable {
  * A queue of work on a device. Work submitted to one stream runs in order; different streams run beside each other.
  */
 export class Stream implements CapturableStream, Disposable {
+  /** @internal */
   readonly context: Context
   /**
    * the stream's clocks; undefined if another thread can end the stream, since `slot` alone does not tell then that

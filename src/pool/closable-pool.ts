@@ -10,6 +10,7 @@ import { Pool } from './pool.js'
 export interface CloseReport {
   /** buffers that were still held; they are invalid from now on */
   readonly lostBuffers: number
+  /** bytes that were asked for in them */
   readonly lostBytes: number
 }
 
@@ -29,6 +30,7 @@ export abstract class ClosablePool extends Pool implements Disposable {
 
   constructor(
     protected readonly clocks: Clocks,
+    /** the stream of allocations that name none */
     readonly defaultStream: Stream,
   ) {
     super()
@@ -47,6 +49,7 @@ export abstract class ClosablePool extends Pool implements Disposable {
    */
   abstract close(): CloseReport
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
@@ -67,6 +70,7 @@ export abstract class ClosablePool extends Pool implements Disposable {
     stream.checkOpen(call)
   }
 
+  /** @internal */
   refuseStale(call: string): never {
     if (!this.isAccepting) throw new PoolError(`${call}: the buffer's pool is closed`)
     throw new PoolError(`${call}: ${this.staleReason}`)

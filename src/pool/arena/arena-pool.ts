@@ -62,6 +62,7 @@ export class ArenaMark {
   ) {}
 }
 
+/** Memory that is handed out by moving a pointer, and given back all at once by `reset` or `rewind`. */
 export class ArenaPool extends ClosablePool implements LaneArena {
   /** most bytes that it can grow to */
   readonly limitBytes: number

@@ -43,6 +43,7 @@ export interface BlockOptions {
   readonly shared?: boolean
 }
 
+/** Buffers of one size, out of slabs. */
 export class BlockPool extends ClosablePool implements FixedBlockOwner {
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number
@@ -193,6 +194,7 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     return report
   }
 
+  /** @internal */
   addressOfBlock(record: number): number {
     return this.slabs.addresses[record]
   }

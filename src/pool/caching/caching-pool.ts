@@ -61,7 +61,9 @@ export interface LiveBlock {
   readonly stream: number | null
 }
 
+/** The general pool: memory of any size in the order of streams, cached for each stream. */
 export class CachingPool extends ClosablePool implements BlockOwner {
+  /** @internal */
   declare readonly clocks: Clocks
   readonly servesCaptures: boolean = true
   /** @internal */
@@ -88,6 +90,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   constructor(
     clocks: Clocks,
     defaultStream: Stream,
+    /** @internal */
     readonly config: PoolConfig,
   ) {
     super(clocks, defaultStream)

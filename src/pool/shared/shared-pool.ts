@@ -58,8 +58,11 @@ const enum Shift {
   units = 8,
 }
 
+/** The caching pool of several worker threads: one object in each thread, over the same memory. */
 export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner, AdoptedOwner {
+  /** @internal */
   declare readonly clocks: Clocks
+  /** @internal */
   readonly config: PoolConfig
   /** the pool's number of this thread; no later thread gets the same number */
   readonly thread: number

@@ -21,8 +21,11 @@ export interface PoolThread {
   readonly thread: number
   /** the number that `worker_threads` gave it; -1 for the pool server */
   readonly threadId: number
+  /** false once the thread has ended */
   readonly alive: boolean
+  /** buffers that it holds */
   readonly liveBuffers: number
+  /** bytes of the blocks that it holds */
   readonly liveBytes: number
 }
 
