@@ -135,7 +135,7 @@ export function failingCallsSuite<P extends Pool & { check(): void; close(): unk
       }
     })
 
-    it('a close that is refused can be repeated', () => {
+    it('a refused close can be repeated', () => {
       let reached = true
       for (let nth = 1; reached; nth++) {
         for (const onwards of [false, true]) {
@@ -152,7 +152,7 @@ export function failingCallsSuite<P extends Pool & { check(): void; close(): unk
       }
     })
 
-    it('a pool that cannot be made leaves nothing behind', () => {
+    it('a pool that cannot be made leaks nothing', () => {
       const whole = new TestDevice({ capacityBytes: CAPACITY })
       const before = callsOf(whole)
       open(whole)

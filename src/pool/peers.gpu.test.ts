@@ -87,7 +87,7 @@ describe('two GPUs', { skip }, () => {
     })
   })
 
-  it('memory that a stream of the other one uses is given to nobody before that is done', () => {
+  it('reuses memory only after the work of the other GPU on it', () => {
     using stream = allocation.createStream()
     using peerStream = peer.createStream()
     const pool = allocation.createPool()
@@ -111,7 +111,7 @@ describe('two GPUs', { skip }, () => {
     assertConsistent(pool)
   })
 
-  it('reach a pool that was opened to them: what is there, what comes, and what moves', () => {
+  it('reach present, future and moved memory of a pool that was opened to them', () => {
     using stream = peer.createStream()
     const pool = allocation.createPool({ maxPoolBytes: 64 * MiB, backing: 'virtual' })
     const early = pool.allocate(8 * MiB)

@@ -43,7 +43,7 @@ function assertIntact(held: Iterable<Held>): void {
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`a caching pool of ${backing} memory on a GPU`, () => {
-    it('what is in memory survives growth', () => {
+    it('contents survive growth', () => {
       using pool = gpu.createPool({ backing, maxPoolBytes: 1 * GiB })
       const random = new Random(1)
       const held: Held[] = []
@@ -70,7 +70,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertIntact(held)
     })
 
-    it('trimTo gives back what is idle, and keeps what is live or has work pending', () => {
+    it('trimTo gives back idle memory, and keeps live and pending memory', () => {
       using pool = gpu.createPool({ backing, maxPoolBytes: 256 * MiB })
       using stream = gpu.createStream()
       const held = Array.from({ length: 8 }, (_, index) => occupy(pool.allocate(16 * MiB, stream), 3 * index))
@@ -110,7 +110,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.throws(() => kept.ptr, { name: 'PoolError', message: /pool is closed/ })
     })
 
-    it('running out carries its numbers, and the pool works on', () => {
+    it('running out throws an error with figures, and the pool keeps working', () => {
       using pool = gpu.createPool({ backing, maxPoolBytes: 64 * MiB })
       const held = Array.from({ length: 15 }, (_, index) => occupy(pool.allocate(4 * MiB), index))
       assert.throws(
@@ -134,7 +134,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       pool.check()
     })
 
-    it('leaves alone what is to stay free on the device', () => {
+    it('leaves leaveFreeBytes free on the device', () => {
       using pool = gpu.createPool({ backing, leaveFreeBytes: gpu.totalBytes })
       assert.equal(pool.tryAllocate(1), null)
       assert.equal(pool.stats().reservedBytes, 0)
@@ -154,7 +154,7 @@ for (const backing of ['virtual', 'segments'] as const) {
   })
 }
 
-describe('memory that moves on a GPU', () => {
+describe('moving memory on a GPU', () => {
   const LIMIT = 256 * MiB
   const BLOCK = 4 * MiB
 
@@ -168,7 +168,7 @@ describe('memory that moves on a GPU', () => {
     return { pool, held, backing }
   }
 
-  it('it moves to where a larger block needs it, again and again, and nothing that is live notices', () => {
+  it('moves to larger blocks again and again, and keeps live contents', () => {
     const streams = [gpu.createStream(), gpu.createStream(), gpu.createStream()]
     const { pool, held, backing } = full(streams)
     const random = new Random(2)
@@ -192,7 +192,7 @@ describe('memory that moves on a GPU', () => {
     for (const stream of streams) stream.close()
   })
 
-  it('idle memory moves beside kernels that run, without waiting for them', () => {
+  it('idle memory moves while kernels run, without waiting for them', () => {
     using busy = gpu.createStream()
     using other = gpu.createStream()
     const { pool, held, backing } = full([busy, other])
@@ -214,7 +214,7 @@ describe('memory that moves on a GPU', () => {
     pool.close()
   })
 
-  it('memory with work pending moves only after that', () => {
+  it('memory with pending work moves only after the work', () => {
     using busy = gpu.createStream()
     using other = gpu.createStream()
     const { pool, held } = full([busy])
@@ -236,7 +236,7 @@ describe('memory that moves on a GPU', () => {
   })
 })
 
-describe('pools that pass on to the driver', () => {
+describe('pools of driver allocations', () => {
   const kinds: readonly (readonly [name: string, open: () => AddressPool])[] = [
     ['plain', () => gpu.createPlainPool()],
     ['driver', () => gpu.defaultDriverPool()],
@@ -269,7 +269,7 @@ describe('pools that pass on to the driver', () => {
       assert.equal(pool.stats().liveBuffers, 4)
     })
 
-    it(`${name}: running out is null or an error with numbers, and closing frees what is held`, () => {
+    it(`${name}: running out returns null or throws an error with figures, and close frees all buffers`, () => {
       const pool = open()
       const held = pool.allocate(1 * MiB)
       assert.equal(pool.tryAllocate(400 * GiB), null)

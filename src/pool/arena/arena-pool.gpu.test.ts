@@ -26,7 +26,7 @@ const KINDS: readonly (readonly [name: string, options: ArenaOptions])[] = [
 ]
 
 describe('an arena on a GPU', () => {
-  it('grows without moving, and what is there keeps its contents', () => {
+  it('grows without moving, and keeps all contents', () => {
     using arena = gpu.createArenaPool({ bytes: 1 * MiB, maxBytes: 1 * GiB })
     const held: DeviceBuffer[] = []
     for (let index = 0; index < 40; index++) {
@@ -63,7 +63,7 @@ describe('an arena on a GPU', () => {
     }
   })
 
-  it('running out is an error with numbers, and falls back to plain memory', () => {
+  it('running out throws an error with figures, and falls back to plain memory', () => {
     using arena = gpu.createArenaPool({ bytes: 32 * MiB })
     using plain = gpu.createPlainPool()
     assert.throws(() => arena.allocate(40e6), { name: 'OutOfMemoryError', message: /the arena has 32 MiB in all/ })
@@ -74,14 +74,14 @@ describe('an arena on a GPU', () => {
     assert.deepEqual([gpu.damages(), pool.fallbacks], [[], 1])
   })
 
-  it('no arena larger than the device', () => {
+  it('refuses an arena larger than the device', () => {
     const expected = { name: 'OutOfMemoryError', message: /createArenaPool: no room/ }
     assert.throws(() => gpu.createArenaPool({ bytes: 500 * GiB }), expected)
     assert.throws(() => gpu.createArenaPool({ bytes: 500 * GiB, maxBytes: 510 * GiB }), expected)
   })
 
   for (const [name, options] of KINDS) {
-    it(`${name}: a reset waits for the streams that used it, and those for the reset, on the device only`, () => {
+    it(`${name}: a reset and the streams of the arena wait for each other, on the device only`, () => {
       using a = gpu.createStream()
       using b = gpu.createStream()
       using arena = gpu.createArenaPool(options)

@@ -36,12 +36,12 @@ describe('a block pool on a GPU', () => {
     }
   })
 
-  it('no pool larger than the device', () => {
+  it('refuses a pool larger than the device', () => {
     const expected = { name: 'OutOfMemoryError', message: /createBlockPool: no room/ }
     assert.throws(() => gpu.createBlockPool({ blockBytes: 1 * GiB, count: 500 }), expected)
   })
 
-  it('a block is its stream’s again at once, another stream’s only after its work', () => {
+  it('reuses a block at once on its stream, on other streams only after its work', () => {
     using a = gpu.createStream()
     using b = gpu.createStream()
     using pool = gpu.createBlockPool({ blockBytes: 1 * MiB, count: 1, maxCount: 2 })

@@ -19,7 +19,7 @@ interface Handle {
   shared: boolean
 }
 
-/** Takes the newest block of a ring, as the pool does: at once where that is possible, as it mostly is, or once another one is offered. */
+/** Takes the newest block of a ring, as the pool does: at once if possible, or else after `offer`. */
 function takeNewest(blocks: BlockRings, ring: Ring, slack = 0): FixedBlock | null {
   ring.dropTaken()
   if (ring.newest.tag >= Tag.spent && !blocks.offer(ring)) return null
@@ -28,7 +28,7 @@ function takeNewest(blocks: BlockRings, ring: Ring, slack = 0): FixedBlock | nul
   return block
 }
 
-/** Blocks beside a plain list of what each one is; every handle ever made is kept. */
+/** Blocks beside a plain list of their states; keeps every handle ever made. */
 class Shadowed {
   readonly blocks = new BlockRings(server)
   readonly held: Handle[] = []
@@ -148,7 +148,7 @@ class Shadowed {
   }
 }
 
-test('lowest first, then what was freed last, for its own key', () => {
+test('hands out the lowest block first, then the block that its key freed last', () => {
   const world = new Shadowed()
   world.add(4)
   for (let block = 0; block < 4; block++) world.take(1)
@@ -169,7 +169,7 @@ test('lowest first, then what was freed last, for its own key', () => {
   world.finish()
 })
 
-test('a handle of an earlier use or of a freed block matches nothing', () => {
+test('handles of an earlier use or of a freed block never match', () => {
   const blocks = new BlockRings(server)
   blocks.total = 1
   const ring = blocks.ringOf(1)
@@ -189,7 +189,7 @@ test('a handle of an earlier use or of a freed block matches nothing', () => {
   assert.equal(block.isLive(0, again), false)
 })
 
-test('a block whose generations are spent goes on as another object', () => {
+test('a block after its last generation continues as another object', () => {
   for (const left of [0, 1, 3]) {
     const world = new Shadowed()
     world.add(2)
@@ -215,7 +215,7 @@ test('a block whose generations are spent goes on as another object', () => {
   }
 })
 
-test('every sequence of six operations over three blocks and two keys', () => {
+test('agrees with the model in every sequence of six operations over three blocks and two keys', () => {
   const FIXED = 4
   let sequences = 0
   const play = (choices: readonly number[]): number => {

@@ -86,7 +86,7 @@ for (const [kind, create] of Object.entries(KINDS)) {
     }
 
     for (const [whose, begin] of Object.entries(CAPTURES)) {
-      it(`${whose}, a trim leaves the capture whole`, () => {
+      it(`${whose}, a trim leaves the capture valid`, () => {
         const device = new TestDevice()
         const pool = create(device)
         pool.allocate(1000).free()

@@ -14,7 +14,7 @@ function cutShort(call: () => unknown, isSoFar: () => boolean): void {
 }
 
 describe('a pool that threads share, after a cut call', () => {
-  it('is repaired by its own thread or another one after a call was cut short in a change', () => {
+  it('is repaired by any thread after a call was cut short in a change', () => {
     const { pool, attach } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB })
     const other = attach()
     pool.allocate(1000).free()

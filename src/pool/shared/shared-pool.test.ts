@@ -1,4 +1,4 @@
-// What a shared pool promises, in one thread that plays several, so that the test chooses each step. With threads of their own:
+// The promises of a shared pool, in one thread that plays several, so that the test chooses each step. With threads of their own:
 // test/shared-pool-threads.test.ts.
 
 import assert from 'node:assert/strict'
@@ -88,7 +88,7 @@ describe('a pool that threads share', () => {
   })
 
   for (const bytes of [4096, 100 * 1024]) {
-    it(`serves bursts of 64 blocks of ${bytes} bytes from what a thread caches`, () => {
+    it(`serves bursts of 64 blocks of ${bytes} bytes from the thread cache`, () => {
       const { pool } = new TestDevice().createSharedPool({ maxPoolBytes: 128 * MiB })
       const burst = () => {
         const held = Array.from({ length: 64 }, () => pool.allocate(bytes))
