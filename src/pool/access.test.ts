@@ -21,7 +21,7 @@ const PTX = `
 .address_size 64
 .visible .entry access_test_touch(.param .u64 target, .param .u32 bytes) { ret; }`
 
-/** Every granule is touched, and the last byte. */
+/** Offsets in every granule, and of the last byte. */
 const placesIn = (bytes: number) =>
   [...Array(Math.ceil(bytes / MiB)).keys()].map(index => index * MiB).concat(bytes - 1)
 
@@ -33,7 +33,7 @@ function setUp(poolOptions: PoolOptions = {}, options: SimulatedOptions = {}) {
   const [home, peer] = twoDevices(options)
   const pool = home.createPool({ maxPoolBytes: '100%', ...poolOptions })
   const kernel = new Module(peer.context, peer.defaultStream, PTX).kernel('access_test_touch')
-  /** Writes 1 here and there into a buffer, in a kernel of the other device, and waits for it. */
+  /** Writes 1 at those offsets of a buffer, in a kernel of the other device, and waits for the kernel. */
   const touch = (buffer: DeviceBuffer) => {
     kernel.launch({ grid: 1, block: 1 }, buffer, buffer.byteLength)
     peer.context.finishWork()
@@ -41,7 +41,7 @@ function setUp(poolOptions: PoolOptions = {}, options: SimulatedOptions = {}) {
   return { home, peer, pool, driver: home.driver, kernel, touch }
 }
 
-/** Whether a kernel of the other device reaches a buffer; false when it is refused before the driver hears of it. */
+/** Whether a kernel of the other device reaches a buffer; false if the launch throws before any driver call. */
 function reaches({ touch, driver }: ReturnType<typeof setUp>, buffer: DeviceBuffer): boolean {
   buffer.fill(0)
   buffer.stream.synchronize()

@@ -1,5 +1,5 @@
-// Copies between the host and a real GPU: in stream order, complete, and without blocking Node where that is promised.
-// Without a GPU it fails.
+// Copies between the host and a real GPU: in stream order, complete, and without blocking Node where the contract
+// says so. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { randomFillSync } from 'node:crypto'

@@ -233,7 +233,7 @@ describe('buffer contents', () => {
       const [source, target] = [pool.allocate(1000, a), pool.allocate(1000, b)]
       source.fill(1)
       source.writeSync(new Uint8Array(1000).fill(2))
-      target.copyFrom(source) // in stream b, which nothing orders after stream a
+      target.copyFrom(source) // in stream b, which has no order with stream a
       assert.deepEqual(new Set(target.readSync()), new Set([2]), `writeSync, seed ${seed}`)
       source.fill(3)
       target.fill(4)

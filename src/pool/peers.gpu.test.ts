@@ -1,5 +1,5 @@
-// Two GPUs, each with a driver object of its own, as openDevice(0) and openDevice(1) give: what one does with memory of the
-// other is judged by kernels. Without a GPU it fails; with one it is skipped, saying so.
+// Two GPUs, each with a driver object of its own, as openDevice(0) and openDevice(1) return. Kernels check the memory
+// that one GPU uses of the other. Fails without a GPU, and is skipped with one.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
@@ -164,7 +164,7 @@ describe('two GPUs', { skip }, () => {
         const buffer = pool.allocate(4 * random.logUniform(256, 8 * MiB), stream)
         allocation.stamp(buffer, step)
         held.push({ buffer, stamp: step })
-        // The lending device goes on with memory of the same pool.
+        // The lending device continues with memory of the same pool.
         const own = lender.allocate(4 * random.logUniform(256, 8 * MiB), theirs)
         peer.stamp(own, step)
         peer.compare(own, step)

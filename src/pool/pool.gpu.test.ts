@@ -1,5 +1,5 @@
-// The pools on a real GPU: what is in memory survives growth, moves and trims, work that is pending is waited for where
-// it must be, and running out leaves a pool that works on. Without a GPU it fails.
+// The pools on a real GPU: contents survive growth, moves and trims; pools wait for pending work where they must; a
+// pool that ran out of memory keeps working. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { randomFillSync } from 'node:crypto'
@@ -20,7 +20,7 @@ after(() => gpu.close())
 /** A buffer with contents that it should keep. */
 interface Held {
   readonly buffer: DeviceBuffer
-  /** asserts its contents, or leaves that to `gpu.damages()` */
+  /** asserts its contents, or lets `gpu.damages()` report them */
   check(): void
 }
 
@@ -106,7 +106,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       freed.free()
       assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 8 * MiB })
       assert.equal(gpu.driver.cuStreamQuery(stream.handle), true)
-      gpu.synchronize() // throws if a kernel met memory that was gone
+      gpu.synchronize() // throws if a kernel used unmapped memory
       assert.throws(() => kept.ptr, { name: 'PoolError', message: /pool is closed/ })
     })
 
@@ -199,9 +199,9 @@ describe('moving memory on a GPU', () => {
     const freed = held.filter((_, index) => index % 2 === 1)
     const kept = held.filter((_, index) => index % 2 === 0)
     for (const { buffer } of freed) buffer.free()
-    pool.processDeferred() // marks the streams behind the last use of what was freed
+    pool.processDeferred() // marks the streams behind the last use of the freed blocks
     gpu.synchronize()
-    pool.processDeferred() // and sees that it is over
+    pool.processDeferred() // notices that the use is complete
     const release = gpu.hold(busy)
     for (const { buffer } of kept) gpu.stamp(buffer, 5, busy)
     const large = occupy(pool.allocate(freed.length * BLOCK, other), 6)

@@ -9,13 +9,13 @@ import type { DeviceBuffer } from './buffer.js'
 import type { Pool } from './pool.js'
 import { TestDevice } from './pool-fixture.suite.js'
 
-/** A pool that can hold at least 16 MiB, on a device of its own, and what belongs to it. */
+/** A pool that can hold at least 16 MiB, on a device of its own. */
 export interface PoolUnderTest {
   readonly device: TestDevice
   readonly pool: Pool
-  /** asserts whatever the pool can assert about itself */
+  /** the pool's own assertions */
   check(): void
-  /** closes the pool, or what stands behind the wrapper */
+  /** closes the pool, or the pool behind the wrapper */
   close(): void
 }
 
@@ -298,7 +298,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
         if (step % 10 === 0) check()
       }
       assertDisjoint(held.map(({ buffer }) => buffer))
-      for (const stream of streams) stream.synchronize() // what a pool that is not stream-ordered asks for
+      for (const stream of streams) stream.synchronize() // required by pools that are not stream-ordered
       for (const { buffer } of held) buffer.free()
       assert.equal(pool.stats().liveBytes, 0)
       check()

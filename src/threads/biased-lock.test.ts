@@ -56,7 +56,7 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
       for (let turn = 0; turn < TURNS; turn++) {
         biasedLock.shut()
         if (!biasedLock.isOut(number)) {
-          biasedLock.open() // it was stopped inside for long, where others need the cores
+          biasedLock.open() // the thread was stopped inside for long, since other processes need the cores
           continue
         }
         const before = words[At.inside]
@@ -66,7 +66,7 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
         words[At.server] = 0
         biasedLock.open()
         seen = words[At.entered]
-        while (Atomics.load(words, At.entered) === seen); // it goes in again
+        while (Atomics.load(words, At.entered) === seen); // until the thread enters again
       }
       await thread.terminate()
       biasedLock.shut() // `shut` does not wait for a thread that died inside

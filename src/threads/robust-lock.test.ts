@@ -14,7 +14,7 @@ const TERMINATIONS = Number(process.env['LOCK_TERMINATIONS'] ?? 15)
 
 const newWords = () => new Int32Array(new SharedArrayBuffer((At.registry + REGISTRY_WORDS) * 4))
 
-/** A lock of a new number of a registry. */
+/** A lock for a new thread of a registry. */
 function lockOf(words: Int32Array): { lock: RobustLock; registry: ThreadRegistry; worker: number } {
   const registry = new ThreadRegistry(words, At.registry)
   const worker = registry.enter()
@@ -107,7 +107,7 @@ test('look finds ended threads, also when the system has reused their number', a
   const { thread, worker: other } = await contend(words, true)
   assert.deepEqual([registry.look(worker), registry.look(other), registry.lookAtAll()], [false, false, []])
   await thread.terminate()
-  while (!registry.look(other)); // the system may take a moment to forget it
+  while (!registry.look(other)); // the system may need a moment to drop the thread
   assert.deepEqual([registry.isDead(other), registry.bury(other), registry.lookAtAll()], [true, false, [other]])
   registry.forget(other)
   assert.deepEqual([registry.look(other), registry.lookAtAll()], [false, []])
@@ -129,7 +129,7 @@ test('the lock of a terminated thread is taken over while the main thread blocks
 const threads: Worker[] = []
 after(() => Promise.all(threads.map(thread => thread.terminate())))
 
-/** A thread that takes the lock over and over, or once for good. */
+/** A thread that takes the lock again and again, or once and keeps it. */
 async function contend(words: Int32Array, holds = false): Promise<{ thread: Worker; worker: number }> {
   const url = new URL('./lock-contender.suite.js', import.meta.url)
   const thread = new Worker(url, { workerData: { contends: true, words, holds } })

@@ -21,7 +21,7 @@ test('a finding about a thread does not bury the next thread of its number, even
       t.mock.restoreAll()
       registry.forget(worker)
       assert.equal(registry.enter(), worker)
-      return -1 // when the thread before began
+      return -1 // the start time of the earlier thread
     }
     return load(words, index)
   })

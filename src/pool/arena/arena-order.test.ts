@@ -1,5 +1,5 @@
-// The order of streams when an arena is reset or rewound. Work is held back on streams of an eager simulated device, so
-// that each test says exactly what is pending.
+// The order of streams when an arena is reset or rewound. The streams belong to an eager simulated device, which
+// holds work back on request, so that each test chooses the pending work.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -1,5 +1,5 @@
-// Arenas on a real GPU: growing does not move what is there, and no stream meets memory that another one still works on,
-// across resets and rewinds. Judged by kernels that stamp and compare in stream order. Without a GPU it fails.
+// Arenas on a real GPU: growth does not move memory, and no stream gets memory that another stream still works on,
+// across resets and rewinds. Kernels stamp and compare the memory in stream order. Fails without a GPU.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen the random programs; the names of the tests say the seed.
 
@@ -112,7 +112,7 @@ describe('an arena on a GPU', () => {
       gpu.spin(stream, 20)
       gpu.stamp(buffer, 1)
       assert.deepEqual(arena.close(), { lostBuffers: 1, lostBytes: 2 * MiB })
-      gpu.synchronize() // throws if a kernel met memory that was gone
+      gpu.synchronize() // throws if a kernel used unmapped memory
     }
   })
 })

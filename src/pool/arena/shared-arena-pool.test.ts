@@ -1,4 +1,4 @@
-// Arenas that threads share, with all fronts in one thread; in threads of their own: shared-kinds.test.ts.
+// Arenas that threads share. One thread plays all of them; with real threads: test/shared-kinds.test.ts.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -68,7 +68,8 @@ describe('an arena that threads share', () => {
     const first = other.allocate(1000)
     let adds = 0
     state['sum'] = (...of) => {
-      // Between any two sums one buffer is allocated there, handed over and freed here: at most two are live at a time.
+      // Between any two sums, one buffer is allocated there, transferred and freed here: at most two are live at a
+      // time.
       if (++adds < 12) pool.adopt(other.allocate(5000).transfer()).free()
       return add(...of)
     }
@@ -88,7 +89,7 @@ describe('an arena that threads share', () => {
     const { owners } = pool['state']
     const sent = other.allocate(1000).transfer()
     const compareExchange = Atomics.compareExchange
-    // The reset comes between the look at the epoch and the taking over.
+    // The reset comes between the read of the epoch and the claim.
     Atomics.compareExchange = ((words: Int32Array, ...rest: [number, number, number]) => {
       if (words.byteOffset === owners.byteOffset && words.buffer === owners.buffer) {
         Atomics.compareExchange = compareExchange
@@ -162,7 +163,7 @@ describe('an arena that threads share', () => {
   it('streams stay ordered when epochs wrap around, idle streams too', () => {
     const { device, pool, other, a, b, c } = setUp()
     const { bump } = (pool as unknown as { state: { bump: { words: Int32Array } } }).state
-    /** As many resets more, of which those at multiples of 2^20 are made. */
+    /** Advances the epoch by that many resets, and performs those at multiples of 2^20. */
     const pass = (resets: number) => {
       for (let left = resets; left > 0; ) {
         const step = Math.min(left, 2 ** 20 - (bump.words[1] & (2 ** 20 - 1)))

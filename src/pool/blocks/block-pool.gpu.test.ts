@@ -1,5 +1,5 @@
-// Block pools on a real GPU: blocks do not overlap, and none is handed out while another stream still works on it. Judged
-// by kernels that stamp and compare in stream order. Without a GPU it fails.
+// Block pools on a real GPU: blocks do not overlap, and no block is handed out while another stream still works on
+// it. Kernels stamp and compare the memory in stream order. Fails without a GPU.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen the random programs; the names of the tests say the seed.
 
@@ -74,7 +74,7 @@ describe('a block pool on a GPU', () => {
     gpu.stamp(freed, 1)
     freed.free()
     assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 2 * MiB })
-    gpu.synchronize() // throws if a kernel met memory that was gone
+    gpu.synchronize() // throws if a kernel used unmapped memory
   })
 })
 

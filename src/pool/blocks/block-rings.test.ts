@@ -8,7 +8,7 @@ const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
 const KEYS = 4
 
-/** A pool that is never asked anything. */
+/** A pool without methods: the rings never call it. */
 const server = { blockBytes: 4096 } as FixedBlockOwner
 
 interface Handle {
@@ -34,7 +34,7 @@ class Shadowed {
   readonly held: Handle[] = []
   readonly everyHandle: Handle[] = []
   readonly deferred: Handle[] = []
-  /** free blocks from the oldest to the newest, and what they depend on */
+  /** free blocks from the oldest to the newest, with their stamps */
   private free: { block: number; key: number; stamp: number }[] = []
   /** by key: the latest stamp */
   private readonly clock = new Array<number>(KEYS).fill(1)
@@ -132,7 +132,7 @@ class Shadowed {
     }
   }
 
-  /** Everything came back when all blocks can be taken again. */
+  /** Asserts that all blocks can be taken again. */
   finish(): void {
     for (const handle of [...this.held]) {
       if (handle.shared) this.defer(handle)

@@ -1,4 +1,5 @@
-// Block pools that threads share, with all fronts and the pool server in one thread; in threads of their own: shared-kinds.test.ts.
+// Block pools that threads share. One thread plays all of them and the pool server; with real threads:
+// test/shared-kinds.test.ts.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -65,7 +66,7 @@ describe('a block pool that threads share', () => {
     const second = other.allocate(1, two)
     assert.notEqual(second.ptr, ptr)
     assert.ok(device.clocks.completed[one.slot] < device.clocks.marked[one.slot] + 1)
-    const third = other.allocate(1, two) // waits on the host, which lets the stream go on
+    const third = other.allocate(1, two) // waits on the host, so that the held stream continues
     assert.equal(third.ptr, ptr)
     assert.equal(third.readSync(0, 1)[0], 1)
     pool.check()

@@ -7,7 +7,7 @@ import type { Stream } from '../../order/stream.js'
 import { TestDevice } from '../pool-fixture.suite.js'
 import type { TransferredBuffer } from '../transferred-buffer.js'
 
-/** What all kinds of shared pools have. */
+/** The methods of all kinds of shared pools. */
 interface Front {
   allocate(bytes: number, stream?: Stream): { transfer(): TransferredBuffer }
   adopt(transferred: TransferredBuffer): { free(): void }
@@ -70,7 +70,7 @@ for (const [kind, create] of Object.entries(kinds)) {
       assert.throws(() => other.adoptAll([]), { name: 'PoolError', message: /closed/ })
     })
 
-    if (kind === 'host') return // its buffers are of no stream
+    if (kind === 'host') return // host buffers have no stream
 
     it('keeps the streams that the buffers were allocated on', () => {
       const device = new TestDevice()

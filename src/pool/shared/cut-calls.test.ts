@@ -6,7 +6,7 @@ import { runInNewContext } from 'node:vm'
 import { MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool-fixture.suite.js'
 
-/** Stops a call that does not end, without any `finally` of it, once it has come so far. */
+/** Stops an endless call once `isSoFar` holds, without running its `finally` blocks. */
 function cutShort(call: () => unknown, isSoFar: () => boolean): void {
   while (!isSoFar()) {
     assert.throws(() => runInNewContext('call()', { call }, { timeout: 5 }), { code: 'ERR_SCRIPT_EXECUTION_TIMEOUT' })
@@ -45,7 +45,7 @@ describe('a pool that threads share, after a cut call', () => {
     pool.check()
     assert.equal(pool['state'].repairs, 1)
     cutShort(hold, () => lock.owner === thread)
-    pool.processDeferred() // of the pool server, which needs the lock
+    pool.processDeferred() // done by the pool server, which needs the lock
     pool.check()
   })
 

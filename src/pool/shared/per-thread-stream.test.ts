@@ -1,5 +1,5 @@
-// The per-thread default stream with what threads share. Its handle means another stream in each thread, so that a mark which
-// another thread places by it would say nothing of its work.
+// The per-thread default stream with pools that threads share. Its handle means another stream in each thread, so a
+// mark that another thread records by the handle does not cover its work.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

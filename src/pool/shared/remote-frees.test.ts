@@ -10,7 +10,7 @@ const BATCHES = 128
 /** Blocks that a queue has room for. */
 const ROOM = BATCHES * BATCH
 
-/** A pool with a thread that allocates, and another one that frees. */
+/** A pool with one thread that allocates, and one that frees. */
 function twoThreads() {
   const { pool, server, attach } = new TestDevice().createSharedPool()
   const [producer, consumer] = [attach(), attach()]
@@ -59,7 +59,7 @@ describe('a queue of remote frees', () => {
     const held = Array.from({ length: 100 }, () => producer.allocate(1000))
     for (let round = 0; round < 300; round++) {
       const before = pool.stats()
-      // The first two free little, and so leave batches half full behind.
+      // The first two threads free few blocks, and so leave half full batches behind.
       const free = (buffer: DeviceBuffer, index: number) =>
         consumers[round === 3 ? index % 2 : 2 + (index % 3)].adopt(buffer.transfer()).free()
       held.forEach(free)
@@ -168,7 +168,7 @@ describe('a queue of remote frees', () => {
         const adopted = Array.from({ length: BATCH }, () => producer.allocate(1000)).map(buffer =>
           consumer.adopt(buffer.transfer()),
         )
-        adopted.pop()!.free() // has begun a batch
+        adopted.pop()!.free() // begins a batch
         if (dies === 'frees') {
           const own = consumer['state'].caches.remoteFrees
           const free = () => {

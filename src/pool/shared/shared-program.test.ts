@@ -1,5 +1,5 @@
-// Random programs on pools that threads share: see stream-program.suite.ts. Here all fronts and the pool server are in one
-// thread, so that every program is the same each time; threads are for shared-pool-threads.test.ts.
+// Random programs on pools that threads share: see stream-program.suite.ts. One thread plays all threads and the pool
+// server, so that programs are reproducible. With real threads: test/shared-pool-threads.test.ts.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 
@@ -49,7 +49,7 @@ class SharedProgram extends StreamProgram<SharedPool> {
     }
   }
 
-  /** A buffer goes from one thread to another, or back. */
+  /** Moves a buffer to another thread, or back. */
   private handOver(): void {
     const held = this.held[this.random.below(this.held.length)]
     if (held === undefined) return

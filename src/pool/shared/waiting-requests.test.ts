@@ -1,4 +1,4 @@
-// Requests to a pool server that wait for the GPU, with all fronts and the pool server in one thread.
+// Requests to a pool server that wait for the GPU. One thread plays all threads and the pool server.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -6,8 +6,8 @@ import { MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool-fixture.suite.js'
 
 /**
- * A pool of 32 MiB whose only memory, 24 MiB, waits for a held stream. Fronts made by `attach` leave that held while they wait;
- * the one of `waiting` does `once` in its first wait.
+ * A pool of 32 MiB whose only memory, 24 MiB, waits for a held stream. Pools made by `attach` leave the stream held
+ * while they wait; the pool of `waiting` does `once` in its first wait.
  */
 function busyPool() {
   const device = new TestDevice()
@@ -58,7 +58,7 @@ describe('a request that waits for the GPU', () => {
     const answers: unknown[] = []
     const first = waiting(() => {
       answers.push(other.allocate(4 * MiB, free).byteLength)
-      answers.push(late.tryAllocate(2 * MiB, free)) // which lets the stream go on
+      answers.push(late.tryAllocate(2 * MiB, free)) // lets the stream continue
     })
     assert.equal(first.allocate(28 * MiB, free).byteLength, 28 * MiB)
     assert.deepEqual(answers, [4 * MiB, null])
