@@ -6,10 +6,10 @@ import { Random } from '../src/base/random.js'
 import type { Device } from '../src/device/device.js'
 import { limited, type Stream } from '../src/index.js'
 import type { Pool } from '../src/pool/pool.js'
+import { type Batch, Core, quietText } from './core-noise.js'
 import { headline, machineOf, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, objectNs, PER_LIST } from './pool-loops.js'
-import { type Batch, Core, quietText } from './quiet.js'
 
 const program = deviceBenchmark("host time of an allocation and its free, beside the driver's own calls")
 const values = optionsOf(program)

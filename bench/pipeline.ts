@@ -10,10 +10,10 @@ import { CU_EVENT_DISABLE_TIMING } from '../src/driver/constants.js'
 import type { Driver } from '../src/driver/driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import type { DeviceBuffer, Event, Pool, PoolOptions, Stream } from '../src/index.js'
+import { type Batch, Core, type Figures, quietText } from './core-noise.js'
 import { headline, machineOf, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor } from './pool-loops.js'
-import { type Batch, Core, type Figures, quietText } from './quiet.js'
 
 const program = deviceBenchmark("memory that goes from stream to stream, beside the driver's pool")
 const values = optionsOf(program)

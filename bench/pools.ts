@@ -5,10 +5,10 @@
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Device } from '../src/device/device.js'
 import { POOL_ATTRIBUTE } from '../src/driver/constants.js'
+import { type Batch, Core, quietText } from './core-noise.js'
 import { headline, machineOf, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, objectNs } from './pool-loops.js'
-import { type Batch, Core, quietText } from './quiet.js'
 
 const program = deviceBenchmark("host time of arenas and block pools, beside the driver's own calls")
 const values = optionsOf(program)

@@ -3,8 +3,8 @@
 
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import { Pass } from '../src/trace/pass.js'
 import { readSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
+import { ReplayPass } from '../src/trace/replay-pass.js'
 import { machineOf, median, save } from './machine.js'
 import { type BenchOptions, benchmark, optionsOf } from './options.js'
 
@@ -22,7 +22,7 @@ const open = () => openDevice(new SimulatedDriver({ progress: 'eager' }))
 const rates = Array.from({ length: BATCHES }, () => {
   const device = open()
   const pool = device.createPool({ maxPoolBytes: Infinity })
-  const { seconds, failures } = new Pass(trace, device, pool, LAG).run(rounds)
+  const { seconds, failures } = new ReplayPass(trace, device, pool, LAG).run(rounds)
   if (failures > 0) throw new Error(`${failures} events failed`)
   device.close()
   return (trace.events * rounds) / seconds

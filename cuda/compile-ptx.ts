@@ -1,5 +1,5 @@
-// Compiles the kernels of this folder to the PTX that is committed beside them. The build
-// runs it: where nothing changed it does nothing, and where nvcc is missing it says what is out of date.
+// Compiles the kernels of this folder to the PTX that is committed beside them. The build runs it. It does nothing if no
+// source changed, and names the outdated PTX if nvcc is missing.
 //   node dist/cuda/compile-ptx.js [--force]
 
 import { spawnSync } from 'node:child_process'
@@ -21,7 +21,7 @@ export function digestOf(module: PtxModule): string {
   return createHash('sha256').update(parts.join('\0')).digest('hex')
 }
 
-/** Runs a tool of the CUDA toolkit; null where it is not installed. Throws where it cannot be run. */
+/** Runs a tool of the CUDA toolkit; null if it is not installed. Throws if it cannot be run. */
 export function runTool(
   tool: 'nvcc' | 'ptxas' | 'compute-sanitizer',
   ...args: string[]
@@ -32,7 +32,7 @@ export function runTool(
   return { failed: status !== 0, output: `${stdout}${stderr}` }
 }
 
-/** The PTX of a module as nvcc makes it now; null where that is not installed. Throws with what the compiler says. */
+/** The PTX of a module as nvcc makes it now; null without nvcc. Throws with the compiler's message. */
 export function compile(module: PtxModule): string | null {
   const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-ptx-'))
   try {

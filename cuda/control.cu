@@ -1,4 +1,4 @@
-// What the host does with the memory of kernels, in stream order: initialise, reset, grow, sum up.
+// The host's work on the memory of kernels, in stream order: initialise, reset, grow, sum up.
 
 #include "cuda_mempool.cuh"
 
@@ -59,7 +59,7 @@ extern "C" __global__ void heap_initialise(DeviceHeap *heap, u64 base, u32 reser
   heap->highest = 0;
 }
 
-// Every block is gone. What was the highest stays, since other threads still read it here.
+// Every block is gone. `highest` stays, since other threads still read it here.
 extern "C" __global__ void heap_reset(DeviceHeap *heap) {
   clearHeap(heap, heap->base, heap->reserved, heap->limit, heap->highest);
 }

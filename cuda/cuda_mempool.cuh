@@ -36,7 +36,7 @@ __device__ inline u64 load(const u64 *from) {
   return value;
 }
 
-// Orders what this thread did before against what it does after, as other threads of the device see it.
+// Orders this thread's earlier memory accesses before its later ones, for all threads of the device.
 __device__ inline void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 __device__ inline u32 lane() {
@@ -63,7 +63,7 @@ __device__ inline u32 lowestLane(u32 lanes) { return __ffs(lanes) - 1; }
 // Lanes of `lanes` below this one: its rank among them.
 __device__ inline u32 rankAmong(u32 lanes) { return __popc(lanes & ((1u << lane()) - 1)); }
 
-// Those of the calling lanes that are here for the same structure: lanes may use different ones at the same time.
+// The calling lanes that use the same structure. Lanes of one warp may use different ones at the same time.
 __device__ inline u32 lanesOf(const void *structure) {
   const u32 active = __activemask();
   int same;
@@ -73,7 +73,7 @@ __device__ inline u32 lanesOf(const void *structure) {
 
 // ---------------------------------------------------------------------------------------------------------------- bump
 
-// A region that is only ever taken from, and reset as a whole. `offset` may pass `limit`: what is over was refused.
+// A region that only grows, and is reset as a whole. `offset` may pass `limit`: requests beyond it were refused.
 struct DevicePool {
   u64 base;      // address of the first byte, a multiple of 16
   u64 limit;     // bytes that may be handed out; the host raises it while kernels run
@@ -101,8 +101,8 @@ protected:
     return nullptr;
   }
 
-  // Takes back the end of what an addition took, if nothing came after it. If something did, it was refused too, or begins
-  // where this ends: subtracting would hand out memory twice. The offset then stays, below where it could ever wrap.
+  // Takes an addition back if it was the last one. After a later addition the offset stays, since subtracting would hand out
+  // memory twice. It stays below the point where it could wrap.
   __device__ void giveBack(u64 from, u64 to) {
     if (atomicCAS(&offset, to, from) != to) atomicMin(&offset, reserved);
   }
@@ -163,9 +163,9 @@ private:
 
 // ---------------------------------------------------------------------------------------------------------------- heap
 
-// A superblock holds blocks of one class, or is part of a run. Its bitmap lies apart, where no block ever does, and a bit is
-// set exactly where a block is in use, in any class and at any time: so a second free that comes late, when its superblock
-// is something else, finds a clear bit or frees a block, and the counts are right either way.
+// A superblock holds blocks of one class, or is part of a run. Its bitmap lies apart from all blocks. A bit is set exactly
+// while a block is in use, in any class. A late second free, when the superblock has another class, therefore finds a clear
+// bit or frees a block, and the counts are right either way.
 constexpr u32 SUPERBLOCK_SHIFT = 16;
 constexpr u32 SUPERBLOCK_BYTES = 1u << SUPERBLOCK_SHIFT;
 constexpr u32 BITMAP_SHIFT = 9;
@@ -173,9 +173,9 @@ constexpr u32 BITMAP_BYTES = 1u << BITMAP_SHIFT;  // a bit for each 16 bytes
 
 constexpr u32 CLASSES = 32;
 constexpr u32 LARGEST_BLOCK = 8192;
-constexpr u32 RUNS = CLASSES;     // what is larger counts as one more class
-constexpr u32 SLOTS = 128;        // superblocks of a class that are taken from at once, at most
-constexpr u32 STRIPES = 16;       // rows that the counters are spread over: additions to one cache line queue up
+constexpr u32 RUNS = CLASSES;     // larger blocks count as one more class
+constexpr u32 SLOTS = 128;        // the most superblocks of a class that serve at once
+constexpr u32 STRIPES = 16;       // rows of counters, since additions to one cache line queue up
 constexpr u32 TRIES = 256;        // before an allocation gives up, or goes another way
 constexpr u32 PATIENCE = 16;      // busy slots that a thread passes before it takes a superblock for itself
 
@@ -194,14 +194,14 @@ __device__ inline u32 classOf(u32 bytes) {
 
 __device__ __host__ constexpr u32 capacityOfClass(u32 sizeClass) { return SUPERBLOCK_BYTES / bytesOfClass(sizeClass); }
 
-// What is known of a superblock is one word, so that all of it changes at once: a tag in the upper half, and in the lower
-// one how many blocks are free, plus BIAS. Threads subtract from the count before they look at what they got, and add again
-// what was too much, also when they came too late and the superblock is something else by then. So the count may be off for
-// a moment, in any state: a tag is changed by adding, or by a compare-and-swap of the whole word, and never by a store.
+// The state of a superblock is one word, so that all of it changes at once. The upper half is a tag, the lower half the number
+// of free blocks plus BIAS. A thread subtracts from the count before it looks at the result, and adds back the excess, even
+// if the superblock has changed meanwhile. The count may be off for a moment, in any state. So a tag changes by an addition
+// or by a compare-and-swap of the whole word, and never by a store.
 constexpr u64 BIAS = 1ull << 31;
-// Nobody uses it; it has blocks of a class; a run begins there. The upper two bits of the tag.
+// The upper two bits of the tag: idle, divided into blocks of a class, or the beginning of a run.
 enum State : u32 { IDLE = 0, SMALL = 1, RUN = 2 };
-// Where a SMALL one is found: nowhere, since it is full; in the set of its class; in a slot. Bits 5 and 6 of the tag.
+// Bits 5 and 6 of the tag say where a SMALL one is listed: nowhere, since it is full; in the set of its class; in a slot.
 enum Place : u32 { LOOSE = 0, LISTED = 1, ATTACHED = 2 };
 __device__ inline u32 smallTag(u32 sizeClass, Place place, u32 slot) {
   return SMALL << 30 | slot << 8 | place << 5 | sizeClass;
@@ -215,8 +215,8 @@ __device__ inline u32 runLengthOf(u64 word) { return tagOf(word) & 0x3fffffff; }
 __device__ inline i32 freeBlocksOf(u64 word) { return static_cast<i32>(static_cast<u32>(word) - static_cast<u32>(BIAS)); }
 __device__ inline u64 retagged(u64 word, u32 tag) { return static_cast<u64>(tag) << 32 | static_cast<u32>(word); }
 
-// A set of superblocks: a bit each, a bit for each word that has any, and their number. Whoever wants one lowers the number
-// first, so that nobody searches an empty set.
+// A set of superblocks: a bit for each, a summary bit for each word with members, and the number of members. A thread lowers
+// the number before it searches, so that no thread searches an empty set.
 struct SuperblockSet {
   static constexpr u32 NONE = ~0u;
 
@@ -231,7 +231,7 @@ struct SuperblockSet {
     atomicAdd(count, 1);
   }
 
-  // Whether this call took `index` out. Someone who has lowered the number for it finds nothing then, and raises it again.
+  // Whether this call took `index` out. A thread that had lowered the number for it finds nothing, and raises it again.
   __device__ bool remove(u32 index) {
     const u64 bit = 1ull << (index & 63);
     if ((removeBits(index >> 6, bit) & bit) == 0) return false;
@@ -239,7 +239,7 @@ struct SuperblockSet {
     return true;
   }
 
-  // How many there were, if there were `wanted` at least, which are then promised to the caller; else 0.
+  // The number of members if it is at least `wanted`, which are then promised to the caller; else 0.
   __device__ u32 reserve(u32 wanted) {
     const i32 before = atomicSub(count, static_cast<i32>(wanted));
     if (before >= static_cast<i32>(wanted)) return static_cast<u32>(before);
@@ -247,8 +247,8 @@ struct SuperblockSet {
     return 0;
   }
 
-  // Takes out a member after `reserve`, `start` if that is one; NONE, and the promise given back, where others were faster.
-  // Where it has to look around it does so below `most`.
+  // Takes out a member after `reserve`, preferably `start`. Returns NONE, and gives the promise back, if others were faster.
+  // It searches below `most`.
   __device__ u32 find(u32 start, u32 most) {
     u32 word = start >> 6;
     u32 bit = start & 63;
@@ -257,7 +257,7 @@ struct SuperblockSet {
       const u64 mask = 1ull << bit;
       u64 members = removeBits(word, mask);
       if ((members & mask) != 0) return word << 6 | bit;
-      // Who began at the same place goes to different ones.
+      // Threads that began at the same place go on to different ones.
       const u32 random = spread(tries);
       if (tries % 4 == 3) members = 0;
       u32 from = tries % 4 == 3 ? random % ((most >> 6) + 1) : word + 1;
@@ -275,14 +275,14 @@ struct SuperblockSet {
     return NONE;
   }
 
-  // Sets bits of a word; returns what it was.
+  // Sets bits of a word; returns its former value.
   __device__ u64 insertBits(u32 word, u64 bits) {
     const u64 before = atomicOr(&words[word], bits);
     if (before == 0) atomicOr(&summary[word >> 6], 1ull << (word & 63));
     return before;
   }
 
-  // Clears bits of a word; returns what it was.
+  // Clears bits of a word; returns its former value.
   __device__ u64 removeBits(u32 word, u64 bits) {
     const u64 before = atomicAnd(&words[word], ~bits);
     if ((before & bits) != 0 && (before & ~bits) == 0) tidy(word);
@@ -304,7 +304,7 @@ private:
     return rotated == 0 ? start : (__ffsll(static_cast<long long>(rotated)) - 1 + start) & 63;
   }
 
-  // The first word with members from `word` on, beginning anew at the end.
+  // The first word with members from `word` on, with wrap-around.
   __device__ u32 wordWithMembers(u32 word) {
     const u32 summaryCount = (wordCount + 63) >> 6;
     u32 at = word >> 6;
@@ -322,24 +322,24 @@ struct alignas(32) PaddedCount {
   i32 value;
 };
 
-// Counted apart by each group of multiprocessors; the host adds them up.
+// Each group of multiprocessors counts apart; the host adds the counts up.
 struct alignas(128) Tallies {
   u64 allocations[CLASSES + 1];
   u64 frees[CLASSES + 1];
   u64 failures;
 };
 
-// malloc and free for kernels. Blocks of up to 8 KiB are of 32 classes and lie in superblocks of 64 KiB, each of one class;
-// what is larger gets superblocks that lie side by side. This structure is followed by the superblocks' words and the sets,
-// and superblock 0 is preceded by the bitmaps.
+// malloc and free for kernels. Blocks of up to 8 KiB have 32 classes and lie in superblocks of 64 KiB, each of one class.
+// Larger blocks are runs of neighbouring superblocks. The superblocks' words and the sets follow this structure; the bitmaps
+// lie before superblock 0.
 struct DeviceHeap {
   u64 base;      // address of superblock 0
   u32 reserved;  // superblocks that the tables have room for
   u32 slotMask;  // slots in use per class, less one
-  u32 limit;     // superblocks there are; the host raises it while kernels run
+  u32 limit;     // number of superblocks; the host raises it while kernels run
   u32 peak;      // the most superblocks that were in use at once
   u32 highest;   // one more than the highest superblock that was ever used
-  u32 claimed;   // what the limit is about to be: growths take their parts of it from here
+  u32 claimed;   // the limit that is claimed: each growth takes its part from here
   u64 doubleFrees;
   u64 invalidFrees;
   u64 runTaken;     // superblocks given to runs, and given back
@@ -374,7 +374,7 @@ struct DeviceHeap {
     return result;
   }
 
-  // Gives back what `allocate` returned; nullptr does nothing. What is not a block, or not in use, is counted and ignored.
+  // Gives back a block that `allocate` returned; nullptr does nothing. A pointer that is no block in use is counted and ignored.
   __device__ void free(void *block) {
     if (block == nullptr) return;
     const u64 offset = reinterpret_cast<u64>(block) - base;
@@ -394,20 +394,20 @@ struct DeviceHeap {
     // By its address, since lanes may free into different heaps.
     const u32 peers = __match_any_sync(active, reinterpret_cast<u64>(block) >> SUPERBLOCK_SHIFT);
     if (rankAmong(peers) != 0) return;
-    // As long as the count is not raised the superblock stays what it is, which a late second free does not know.
+    // Until the count is raised the superblock keeps its class. A late second free does not know the class.
     const u32 sizeClassNow = raise(superblock, __popc(peers));
     atomicAdd(&tally().frees[sizeClassNow], static_cast<u64>(__popc(peers)));
   }
 
-  // The superblocks that nobody uses.
+  // The idle superblocks.
   __device__ SuperblockSet idle() { return set(CLASSES); }
 
 private:
   static constexpr u32 EMPTY = ~0u;      // a slot without a superblock
-  static constexpr u32 BUSY = ~0u - 1;   // a slot whose superblock someone is changing
+  static constexpr u32 BUSY = ~0u - 1;   // a slot whose superblock a thread is changing
   static constexpr u32 NO_SLOT = ~0u;
 
-  // `count` blocks of a superblock, promised: that many bits of its map are clear, probably those from `ticket` on.
+  // `count` promised blocks of a superblock: that many bits of its map are clear, probably from `ticket` on.
   struct Grant {
     u32 superblock;
     u32 ticket;
@@ -426,7 +426,7 @@ private:
   }
   __device__ Tallies &tally() { return tallies[multiprocessor() % STRIPES]; }
 
-  // Promises up to `wanted` blocks of a class; none where the heap is full.
+  // Promises up to `wanted` blocks of a class; 0 if the heap is full.
   __device__ Grant obtain(u32 sizeClass, u32 wanted) {
     const u32 home = multiprocessor();
     Grant grant = {0, 0, 0};
@@ -468,14 +468,14 @@ private:
     return listed > 0 || left > 0;
   }
 
-  // Lowers the count of a superblock, which may be anything by now.
+  // Lowers the count of a superblock, whose state may have changed.
   __device__ Grant reserve(u32 superblock, u32 sizeClass, u32 wanted) {
     const u64 before = atomicAdd(&words()[superblock], 0 - static_cast<u64>(wanted));
     const bool fits = stateOf(before) == SMALL && sizeClassOf(before) == sizeClass;
     return settleGrant(superblock, sizeClass, fits ? freeBlocksOf(before) : 0, wanted);
   }
 
-  // Gives back what was subtracted beyond the `present` blocks.
+  // Adds back the excess over the `present` blocks.
   __device__ Grant settleGrant(u32 superblock, u32 sizeClass, i32 present, u32 wanted) {
     const u32 count = present <= 0 ? 0 : min(static_cast<u32>(present), wanted);
     if (count < wanted) raise(superblock, wanted - count);
@@ -485,7 +485,7 @@ private:
 
   // A superblock with room, for a slot that the caller keeps busy or for no slot, and blocks of it.
   __device__ Grant refill(u32 sizeClass, u32 slot, u32 wanted) {
-    // One of which only a few blocks are free is soon full again. While half of the superblocks are idle, slots get idle ones.
+    // A superblock with few free blocks is soon full again. While half of the superblocks are idle, slots get idle ones.
     const bool idleFirst = slot != NO_SLOT && load(&counts[CLASSES].value) > static_cast<i32>(load(&limit) / 2);
     Grant grant = idleFirst ? refillWithIdle(sizeClass, slot, wanted) : refillWithListed(sizeClass, slot, wanted);
     if (grant.count == 0) {
@@ -537,7 +537,7 @@ private:
     return slot == NO_SLOT ? smallTag(sizeClass, LISTED, 0) : smallTag(sizeClass, ATTACHED, slot);
   }
 
-  // A promised block: the one at `index` if it is not in use, else the next that is not.
+  // A promised block: the first from `index` on that is not in use.
   __device__ void *takeBlock(u32 superblock, u32 sizeClass, u32 index) {
     u32 *const map = bitmap(superblock);
     const u32 mapWords = (capacityOfClass(sizeClass) + 31) >> 5;
@@ -564,8 +564,8 @@ private:
     return nullptr;
   }
 
-  // More blocks of a superblock are free. Whoever raises the count from nothing lists a loose superblock, and whoever makes
-  // it full again gives it back. Returns the class that it had.
+  // More blocks of a superblock are free. The thread that raises the count from 0 lists a loose superblock, and the thread
+  // that frees its last block gives it back. Returns the class that it had.
   __device__ u32 raise(u32 superblock, u32 count) {
     const u64 before = atomicAdd(&words()[superblock], static_cast<u64>(count));
     const u64 now = before + count;
@@ -578,7 +578,7 @@ private:
     return freeBlocksOf(word) == static_cast<i32>(capacityOfClass(sizeClassOf(word)));
   }
 
-  // Who cannot get hold of the superblock leaves the work to the one who holds it, and who looks again before leaving.
+  // A thread that cannot get the superblock leaves the work to its holder, which looks again before it leaves.
   __device__ void settle(u32 superblock, u64 now) {
     u64 *const word = &words()[superblock];
     while (stateOf(now) == SMALL) {
@@ -613,7 +613,7 @@ private:
     }
   }
 
-  // Takes a superblock out of the slot that the caller keeps busy, to where it belongs. `now` is a guess at its word.
+  // Takes a superblock out of the slot that the caller keeps busy, to the set that it belongs to. `now` is a guess at its word.
   __device__ void detach(u32 superblock, u64 now) {
     u64 *const word = &words()[superblock];
     for (;;) {
@@ -640,7 +640,7 @@ private:
     idle().insert(superblock);
   }
 
-  // Superblocks side by side, for one thread.
+  // Neighbouring superblocks, for one thread.
   __device__ void *allocateRun(u64 bytes) {
     const u64 length = (bytes + SUPERBLOCK_BYTES - 1) >> SUPERBLOCK_SHIFT;
     const bool valid = bytes != 0 && bytes <= static_cast<u64>(reserved) << SUPERBLOCK_SHIFT;
@@ -663,7 +663,7 @@ private:
     return nullptr;
   }
 
-  // The first `length` idle superblocks side by side from `start` on, beginning anew at the end; NONE if there are none.
+  // The first `length` neighbouring idle superblocks from `start` on, with wrap-around; NONE if the heap has no such run.
   __device__ u32 claimRun(u32 start, u32 length, u32 total) {
     u32 at = start + length > total ? 0 : start;
     u32 walked = 0;
@@ -742,7 +742,7 @@ private:
       }
       now = seen;
     }
-    // Nobody uses the superblock: what was a block is none any more. Else it belongs to a run that begins before it.
+    // An idle superblock has no blocks. Any other belongs to a run that begins before it.
     const bool idleNow = load(&idle().words[superblock >> 6]) >> (superblock & 63) & 1;
     refuseFree(idleNow && within % 16 == 0 ? &doubleFrees : &invalidFrees);
   }

@@ -9,9 +9,9 @@ import { MiB } from '../src/base/bytes.js'
 import { NoLibraryError } from '../src/base/errors.js'
 import { openDevice } from '../src/index.js'
 import { openNvrtc } from '../src/libraries/nvrtc.js'
-import { outcome } from '../test/outcome.suite.js'
+import { outcome } from '../test/outcome.fixture.js'
 
-// What the kernel frees is counted by the heap, or trapped, as `counted` says. Another block keeps the superblock in use.
+// The heap counts or traps the kernel's invalid frees, as `counted` says. Another block keeps the superblock in use.
 const BAD_FREES = [
   { what: 'a block that was freed before', counted: 'doubleFrees', frees: 'block' },
   { what: 'a foreign pointer', counted: 'invalidFrees', frees: 'foreign' },
@@ -93,7 +93,7 @@ if (task === undefined) {
         const child = spawnSync(process.execPath, [fileURLToPath(import.meta.url), `${index}`], { encoding: 'utf8' })
         assert.deepEqual([child.status, child.signal, child.stderr], [0, null, ''])
         const { first, later } = JSON.parse(child.stdout)
-        // Which of the two it is depends on the device.
+        // The device decides which of both it is.
         assert.match(first.join(' '), /^CudaError \w+ CUDA_ERROR_(LAUNCH_FAILED|ILLEGAL_INSTRUCTION)$/)
         for (const [call, result] of Object.entries(later)) {
           assert.deepEqual(result, ['DeviceLostError', first[1], first[2]], call)

@@ -1,5 +1,5 @@
-// The device code that is committed: the PTX is that of its source, assembles for the architectures that are promised, and
-// the header's layout is the one that TypeScript reads by. What needs the CUDA toolkit is skipped where that is missing.
+// The committed device code: the PTX is compiled from its source and assembles for the promised architectures, and the header
+// has the layout that TypeScript reads. Tests that need the CUDA toolkit are skipped without it.
 
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -58,7 +58,7 @@ describe('the committed PTX', () => {
       assert.equal(compile(module), ptx)
     })
 
-    // What the oldest and the newest take, those between take, too; the large module would cost some seconds more.
+    // Code that assembles for the oldest and the newest also assembles for those between. The large module would cost seconds.
     for (const architecture of module === 'trials' ? ['sm_75', 'sm_90'] : ['sm_75', 'sm_80', 'sm_90']) {
       it(`of ${module} assembles for ${architecture}`, { skip: skipAssembling }, () => {
         const path = join(deviceIncludePath(), `${module}.ptx`)
@@ -174,7 +174,7 @@ describe('the layout', () => {
     assert.throws(() => layout.heapStats(new Uint8Array(100)), RangeError)
   })
 
-  it('what a pool was asked for beyond its limit does not count as taken', () => {
+  it('a request beyond the limit of a pool does not count as taken', () => {
     const copy = new Uint8Array(layout.DEVICE_POOL.byteLength)
     const view = new DataView(copy.buffer)
     view.setBigUint64(layout.DEVICE_POOL.limit, 1024n, true)

@@ -20,7 +20,7 @@ import {
 import { checkHeap } from '../src/kernel/heap-check.js'
 import type { KernelArgument } from '../src/kernel/kernel.js'
 import { Module } from '../src/kernel/module.js'
-import { TestGpu } from '../src/order/gpu-fixture.suite.js'
+import { TestGpu } from '../src/order/gpu.fixture.js'
 import type { Stream } from '../src/order/stream.js'
 import { ptxOf } from './modules.js'
 
@@ -53,7 +53,7 @@ function launch(module: Module, name: string, threads: number, ...args: readonly
 const run = (name: string, threads: number, ...args: readonly KernelArgument[]) =>
   launch(trials, name, threads, ...args)
 
-/** A fresh heap over `bytes` of the region, of which `mappedBytes` are there. */
+/** A fresh heap over `bytes` of the region; `mappedBytes` of them are mapped. */
 function makeHeap(bytes = REGION_BYTES, mappedBytes = bytes): HeapGeometry {
   const geometry = heapGeometry(bytes)
   const { superblocksAt, reserved, slotMask } = geometry

@@ -97,7 +97,7 @@ function tryGrowth() {
 /** Stamps a block that lies behind the end of its allocation. */
 function writeOutOfBounds() {
   const { device, run } = openTrials()
-  const bytes = 1 * MiB - 256 // what is behind it belongs to nobody, since the driver rounds up to 512
+  const bytes = 1 * MiB - 256 // the memory behind it is unused, since the driver rounds up to 512
   const [memory, blocks] = [device.driver.cuMemAlloc(bytes), device.driver.cuMemAlloc(8)]
   device.driver.cuMemcpyHtoD(blocks, BigUint64Array.of(BigInt(memory + bytes)))
   run('stamp', 0, blocks, 1, 16, 16, 0, 0)
@@ -108,7 +108,7 @@ function writeOutOfBounds() {
   }
 }
 
-/** What a tool of the sanitizer says about a program, which this file runs in a process of its own; a text says why not. */
+/** Runs a program of this file in a process under a tool of the sanitizer, and returns its findings, or why it cannot run. */
 function sanitized(tool: string, program: Program): { failed: boolean; output: string } | string {
   const self = fileURLToPath(import.meta.url)
   const options = ['--tool', tool, '--error-exitcode', '3', '--print-limit', '20']

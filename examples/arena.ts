@@ -1,5 +1,5 @@
-// Scratch memory of a frame loop: allocated in a row, given back all at once, with no driver call in between. And what
-// happens when it is too small: a clear error, or the driver's own allocation instead.
+// Scratch memory of a frame loop: handed out in a row and taken back all at once, without driver calls. Then an arena
+// that is too small: the error names the remedy, or the driver's own allocation serves instead.
 // Run: npm run build && node dist/examples/arena.js
 
 import { formatBytes, MiB, OutOfMemoryError, openDevice, parseDeviceChoice, withFallback } from 'cuda-mempool'

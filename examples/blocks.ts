@@ -1,4 +1,4 @@
-// A hundred blocks of one size, made beforehand: for messages, pages, or anything else that comes in one size.
+// A hundred blocks of one size, allocated in advance: for messages, pages, or other data of a fixed size.
 // Run: npm run build && node dist/examples/blocks.js
 
 import { formatBytes, KiB, openDevice, PoolError, parseDeviceChoice } from 'cuda-mempool'

@@ -1,5 +1,5 @@
-// Keeping the few that matter: a kernel looks at a million measurements and appends those that stand out to an arena in device
-// memory, each with its place. Nobody knows beforehand how many there will be, and the host reads back only those.
+// A kernel reads a million measurements and appends the few high ones, each with its index, to an arena in device
+// memory. Their number is not known in advance, and the host reads back only these.
 // Run: npm run build && node dist/examples/compaction.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice, SimulatedArena } from 'cuda-mempool'
@@ -48,7 +48,7 @@ module.kernel('keep_peaks').launch({ grid: Math.ceil(COUNT / 256), block: 256, s
 await stream.finished()
 const { takenBytes, failures } = await peaks.stats()
 
-// What was appended lies in a row from the arena's base on: in any order, but without gaps.
+// Appended values lie in a row from the arena's base on: in any order, but without gaps.
 const kept = await region.read(peaks.base - region.ptr, takenBytes)
 const found = new Uint32Array(kept.buffer).filter((_, word) => word % 4 === 0).sort()
 const expected = host.reduce((count, value) => (value > Math.fround(LIMIT) ? count + 1 : count), 0)

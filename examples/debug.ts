@@ -1,11 +1,11 @@
-// A pool in debug mode finds four mistakes: a kernel that writes one word too many, a use of freed memory, work on a stream
-// that does not wait for the allocation, and a buffer that is never freed. See docs/debugging.md.
+// A pool in debug mode finds four mistakes: a kernel that writes one word too many, a use of freed memory, work on a
+// stream that does not wait for the allocation, and a buffer that is never freed. See docs/debugging.md.
 // Run: npm run build && node dist/examples/debug.js
 
 import { DebugError, openDevice, parseDeviceChoice } from 'cuda-mempool'
 import { registerSimulatedKernel, threadCount } from 'cuda-mempool/simulated'
 
-/** One thread a word: writes the number of the thread. */
+/** One thread for each word: writes the number of the thread. */
 const PTX = `
 .version 6.3
 .target sm_70
@@ -36,7 +36,7 @@ using other = device.createStream()
 using module = device.loadModule(PTX)
 const countUp = module.kernel('count_up')
 
-/** Says what the pool finds, without the folders that this program lies in. */
+/** Prints the fault that the pool finds, without the folders of this program. */
 function attempt(mistake: () => void): void {
   try {
     mistake()

@@ -1,12 +1,13 @@
-// Memory taken inside a running kernel: each of 1,024 threads asks a pool in device memory for room for a float, puts its
-// number there and leaves the address. The host sees how much was taken, lets the pool run full, and gives it all back at once.
+// Memory allocated inside a running kernel. Each of 1,024 threads allocates a float from a pool in device memory,
+// writes its number there, and stores the address. The host reads the counters, lets the pool run full, and resets
+// it.
 // Run: npm run build && node dist/examples/device-pool.js
 
 import { formatBytes, KiB, openDevice, parseDeviceChoice, SimulatedArena } from 'cuda-mempool'
 
 const THREADS = 1024
 
-// CUDA C++, compiled while the program runs, by NVRTC. The header comes with this package.
+// CUDA C++, which NVRTC compiles while the program runs. The header comes with this package.
 const SOURCE = `
 #include "cuda_mempool.cuh"
 
@@ -22,7 +23,7 @@ using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? '
 using pool = device.createPool()
 using stream = device.createStream()
 using module = device.compileKernels(SOURCE, {
-  // The simulated device compiles nothing: there this runs instead, for the whole grid.
+  // The simulated device cannot compile: it runs this function instead, for the whole grid.
   simulated: {
     take_floats: ({ shape, args, memory }) => {
       const arena = new SimulatedArena(memory, args.pointer(0))
@@ -36,7 +37,7 @@ using module = device.compileKernels(SOURCE, {
 })
 const takeFloats = module.kernel('take_floats')
 
-using region = pool.allocate(48 * KiB, stream) // what the kernel's pool hands out comes from any pool of the host's
+using region = pool.allocate(48 * KiB, stream) // the kernel's pool lies in a buffer of any pool
 using floats = device.createDeviceArena(region, { stream })
 using taken = pool.allocate(8 * THREADS, stream)
 
@@ -51,7 +52,7 @@ console.log(`${device.name}: ${new Set(addresses).size} threads have a float eac
 console.log(`${formatBytes(takenBytes)} of ${formatBytes(limitBytes)} are taken, 16 B a float`)
 
 launch()
-launch() // more than there is: what does not fit is refused, with a nullptr, and counted
+launch() // more than fits: further allocations return nullptr, and are counted
 const { failures } = await finished()
 console.log(`after two more launches it is full: ${failures} threads got nothing`)
 
@@ -60,7 +61,7 @@ launch()
 console.log(`after a reset ${formatBytes((await finished()).takenBytes)} are taken again`)
 if (sum !== (THREADS * (THREADS - 1)) / 2) process.exitCode = 1
 
-/** What the kernel's pool has counted when all launches are done; `stats()` alone says how it is now. */
+/** The counters when all launches are complete; `stats()` alone reads them at once. */
 async function finished() {
   await stream.finished()
   return floats.stats()

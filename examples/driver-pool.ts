@@ -1,5 +1,5 @@
-// The driver's own pools: the default one of the device, and one of one's own with a bound, with every attribute the
-// driver has. Some tutorials set the reserved bytes of a pool; that is refused, and the error says what to do instead.
+// The driver's own pools: the device's default pool, and a new pool with a limit and all of the driver's attributes.
+// Some tutorials set the reserved bytes of a pool; that is refused, and the error names an alternative.
 // Run: npm run build && node dist/examples/driver-pool.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
@@ -11,7 +11,7 @@ using usual = device.defaultDriverPool()
 console.log(`the default pool is current: ${usual.isCurrent}; gives back above ${usual.releaseThresholdBytes} bytes`)
 
 using pool = device.createDriverPool({ maxPoolBytes: 256 * MiB })
-pool.releaseThresholdBytes = Infinity // keep what is freed
+pool.releaseThresholdBytes = Infinity // keep freed memory
 pool.allowOpportunisticReuse = false
 console.table(pool.attributes())
 

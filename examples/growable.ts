@@ -1,12 +1,12 @@
-// A buffer grown from 1 MiB to 100 MiB where it is. A kernel numbers its words before it grows; after, they are still there
-// under the same address, and the kernel goes on with the rest. Another kernel counts the words that are not as they
-// should be. Then most of it is given back, and what is kept is checked once more.
+// A buffer that grows in place from 1 MiB to 100 MiB. A kernel numbers its words before it grows. Afterwards they are
+// still there at the same address, and the kernel numbers the new words. Another kernel counts wrong words. Then most
+// memory is given back, and the rest is verified once more.
 // Run: npm run build && node dist/examples/growable.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
 import { registerSimulatedKernel } from 'cuda-mempool/simulated'
 
-// One thread for each word: its index is global, in `first` to before `end`.
+// One thread for each word: its index is global, from `first` to before `end`.
 const begin = `
   .reg .pred %outside, %same;
   .reg .b32 %block, %threads, %thread, %index, %end, %value;
@@ -46,7 +46,7 @@ const PTX = `
 }
 `
 
-// The same for the simulated device, which does not read PTX.
+// These functions replace the kernels on the simulated device, which does not run PTX.
 registerSimulatedKernel('number_words', ({ args, memory }) => {
   const [data, first, end] = [args.pointer(0), args.uint32(1), args.uint32(2)]
   memory.store(
@@ -68,10 +68,10 @@ using wrong = device.createPool().allocateArray(Uint32Array, 1, stream)
 wrong.fill(0)
 
 using buffer = device.createGrowableBuffer({ bytes: 1 * MiB, capacityBytes: 1024 * MiB, stream })
-using head = buffer.array(Uint32Array) // stays valid, whatever the buffer grows to
+using head = buffer.array(Uint32Array) // stays valid while the buffer grows
 const { ptr } = buffer
 
-/** Runs a kernel over the words from `first` on, a thread each. */
+/** Runs a kernel over the words from `first` on, with one thread for each. */
 function launch(kernel: typeof numberWords, first: number, ...more: (typeof wrong)[]) {
   const end = buffer.byteLength / 4
   kernel.launch({ grid: Math.ceil((end - first) / 256), block: 256, stream }, buffer, first, end, ...more)

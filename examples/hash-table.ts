@@ -1,6 +1,6 @@
-// A hash table that a kernel builds out of nodes it allocates itself: 100,000 words are counted by as many threads. Words
-// that fall into the same bucket form a linked list, and a node is allocated when a word is seen for the first time. Another
-// kernel walks the lists and adds the counts up, and a third one frees the nodes, so that the heap ends as it began.
+// A hash table that a kernel builds from nodes that it allocates itself: 100,000 threads count as many words. Words
+// in the same bucket form a linked list, and the first occurrence of a word allocates its node. A second kernel walks
+// the lists and adds up the counts. A third frees the nodes, so that the heap ends as it began.
 // Run: npm run build && node dist/examples/hash-table.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice, SimulatedHeap } from 'cuda-mempool'
@@ -29,7 +29,7 @@ extern "C" __global__ void count_words(DeviceHeap *heap, Node **buckets, unsigne
   Node *mine = nullptr;
   for (;;) {
     Node *const first = *bucket;
-    __threadfence(); // what others wrote before they published a node
+    __threadfence(); // makes all writes to published nodes visible
     if (Node *const known = find(first, searched, word)) {
       atomicAdd(&known->count, 1);
       heap->free(mine); // another thread was faster
@@ -67,7 +67,7 @@ extern "C" __global__ void free_nodes(DeviceHeap *heap, Node **buckets, unsigned
 }
 `
 
-// The same for the simulated device, in TypeScript: a node is the words [next, its upper half, word, count].
+// The kernels for the simulated device, in TypeScript: a node is the words [next, its upper half, word, count].
 const simulated: NonNullable<Parameters<typeof device.compileKernels>[1]>['simulated'] = {
   count_words: ({ args, memory }) => {
     const heap = new SimulatedHeap(memory, args.pointer(0))

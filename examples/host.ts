@@ -1,5 +1,5 @@
-// Results that come back from the device into pinned memory, two batches in flight: while the device works on one, the
-// host reads the other. Nothing is copied twice, and Node is never blocked.
+// Results come back from the device into pinned memory, with two batches in flight: while the device works on one,
+// the host reads the other. No data is copied twice, and Node is never blocked.
 // Run: npm run build && node dist/examples/host.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
@@ -15,7 +15,7 @@ const lanes = [device.createStream(), device.createStream()].map(stream => ({ st
 let intact = true
 for (let batch = 0; batch < BATCHES + lanes.length; batch++) {
   const { stream, result } = lanes[batch % lanes.length]
-  await stream.finished() // from here on the memory of this lane is the host's
+  await stream.finished() // from here on the host may use the memory of this lane
   const elements = result.view(Float32Array)
   if (batch >= lanes.length) intact &&= elements[0] === batch - lanes.length && elements[COUNT - 1] === elements[0]
   if (batch >= BATCHES) continue

@@ -1,5 +1,6 @@
-// A pool of managed memory, which the driver moves between the host and the device as it is used: with a limit that says
-// so it may hold more than the device has, at the price of moving pages. Where the device has none, the error says so.
+// A pool of managed memory, which the driver moves between host and device as it is used. With a limit above the
+// device's memory it may hold more than the device has; moving pages then takes time. A device without managed memory
+// throws an error that says so.
 // Run: npm run build && node dist/examples/managed.js
 
 import { type CachingPool, formatBytes, MiB, openDevice, PoolError, parseDeviceChoice } from 'cuda-mempool'
@@ -7,7 +8,7 @@ import { type CachingPool, formatBytes, MiB, openDevice, PoolError, parseDeviceC
 using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
 
 function openPool(): CachingPool {
-  const maxPoolBytes = 128 * MiB // more than the device's memory would be accepted too
+  const maxPoolBytes = 128 * MiB // may be more than the device's memory
   try {
     return device.createPool({ backing: 'managed', maxPoolBytes })
   } catch (error) {

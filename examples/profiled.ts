@@ -1,5 +1,5 @@
-// A program whose allocations can be looked at in NVIDIA's profilers, when that is asked for. NVTX, the library that they
-// listen to, comes with the CUDA toolkit; without it the program runs all the same.
+// A program whose allocations NVIDIA's profilers can show, with --nvtx. The NVTX library, which profilers listen to,
+// comes with the CUDA toolkit; without it the program runs all the same.
 // Run: npm run build && nsys profile --trace=cuda,nvtx node dist/examples/profiled.js --nvtx
 
 import {

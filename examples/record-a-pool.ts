@@ -1,5 +1,5 @@
-// Records what a program asks of its pool, and says afterwards what it needed at most. Given a file name, writes the
-// recording there as a PyTorch memory snapshot, for `cuda-mempool replay` and for tools that read such snapshots.
+// Records the allocations of a program, and prints the peak. Given a file name, it writes the recording as a PyTorch
+// memory snapshot, for `cuda-mempool replay` and for tools that read such snapshots.
 // Run: npm run build && node dist/examples/record-a-pool.js [FILE]
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'

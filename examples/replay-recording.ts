@@ -1,5 +1,5 @@
-// What a recorded PyTorch run would need under this pool, beside what PyTorch reserved: the command `cuda-mempool replay`
-// from a program, for example to watch a number in continuous integration.
+// Compares the memory that a recorded PyTorch run needs in this pool with the memory that PyTorch reserved. It does
+// the work of `cuda-mempool replay` in a program, for example to watch a number in continuous integration.
 // Run: npm run build && node dist/examples/replay-recording.js [FILE]
 
 import { fileURLToPath } from 'node:url'
@@ -11,7 +11,7 @@ const RECORDING = fileURLToPath(new URL('../../traces/mlp-train-stacks.pickle.gz
 const file = process.argv[2] ?? RECORDING
 const choice = parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto')
 using device = openDevice(choice)
-// Each pass gets a device of its own. On a simulated one nothing but the recording's own work should be pending.
+// Each pass opens a device of its own. With 'eager', only the recording's own work is pending on a simulated device.
 const open = () => openDevice(device.simulated ? new SimulatedDriver({ progress: 'eager' }) : choice)
 
 const trace = readSnapshot(file)

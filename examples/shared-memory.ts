@@ -1,7 +1,7 @@
-// Two processes that use the same GPU memory. The first one makes a buffer and a pool and shares both at paths that the
-// second one, which it starts, opens. The buffer is there in both until both have freed it. Of the pool the second one gets
-// single blocks, by bytes that may go any way, here as a message; it must be done with them before the first one frees.
-// Streams order the work within a process; between the two it is their messages that do.
+// Two processes use the same GPU memory. The first makes a buffer and a pool, and shares both at paths; the second,
+// which it starts, opens them. The buffer lives until both have freed it. The second process imports single blocks of
+// the pool, by bytes that can be sent in any way, here in a message. It must free them before the first process does.
+// Streams order work within a process; between processes, messages do.
 // Run on Linux with a GPU: npm run build && node dist/examples/shared-memory.js
 
 import { type ChildProcess, fork } from 'node:child_process'
@@ -23,18 +23,18 @@ else {
 
 async function first(device: Device): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'shared-memory-'))
-  const options = { serialization: 'advanced' } as const // so that messages may be bytes
+  const options = { serialization: 'advanced' } as const // allows bytes in messages
   const child = fork(fileURLToPath(import.meta.url), [`${device.ordinal}`, folder], options)
   try {
-    using buffer = device.createSharedBuffer(64 * MiB)
+    using buffer = device.createInterprocessBuffer(64 * MiB)
     buffer.fill(1)
-    await buffer.share(join(folder, 'buffer'), { timeoutMs: 60_000 }) // the other process has to start first
+    await buffer.exportTo(join(folder, 'buffer'), { timeoutMs: 60_000 }) // leaves time for the other process to start
 
     using pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-    await pool.share(join(folder, 'pool'))
+    await pool.exportTo(join(folder, 'pool'))
     using block = pool.allocate(1 * MiB)
     block.fill(2)
-    device.synchronize() // what the other process will read is there
+    device.synchronize() // completes the work that the other process will read
     child.send(pool.exportPointer(block))
 
     const seen = await answerOf(child)
@@ -48,7 +48,7 @@ async function first(device: Device): Promise<void> {
   }
 }
 
-/** What the other process sends when it has closed everything; an error when it ends without. */
+/** The message of the other process after it has closed everything; throws when it ends without a message. */
 async function answerOf(child: ChildProcess): Promise<number[]> {
   const ended = once(child, 'exit').then(([code]) => {
     throw new Error(`the other process ended early, with status ${code}`)
@@ -59,13 +59,13 @@ async function answerOf(child: ChildProcess): Promise<number[]> {
 
 async function second(device: Device, folder: string): Promise<void> {
   const message = once(process, 'message')
-  const buffer = await device.openShared(join(folder, 'buffer'))
-  const pool = await device.openSharedPool(join(folder, 'pool'))
+  const buffer = await device.importBuffer(join(folder, 'buffer'))
+  const pool = await device.importPool(join(folder, 'pool'))
   const block = pool.importBuffer((await message)[0])
   const seen = [buffer.readSync(0, 1)[0], block.readSync(0, 1)[0]]
   buffer.fill(3)
   block.fill(4)
-  device.close() // waits for the work, and lets go of the buffer, the block and the pool
+  device.close() // waits for the work, and closes the buffer, the block and the pool
   process.send!(seen)
   process.disconnect()
 }

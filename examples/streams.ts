@@ -1,5 +1,5 @@
-// Two streams that share memory: one fills frames, the other copies them on. Nothing waits on the host until the end, and
-// each frame's memory goes back to the pool while the streams are still at work.
+// Two streams share memory: one fills frames, and the other copies them. The host waits only at the end, and each
+// frame's memory returns to the pool while the streams are still at work.
 // Run: npm run build && node dist/examples/streams.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
@@ -18,10 +18,10 @@ for (let frame = 0; frame < FRAMES; frame++) {
   using pixels = pool.allocate(FRAME_BYTES, producer)
   pixels.fill(frame)
   produced.record(producer)
-  consumer.wait(produced) // the consumer goes on when the pixels are there
-  pixels.recordUse(consumer) // and the pool gives them to nobody before the consumer is done
+  consumer.wait(produced) // the consumer continues when the pixels are written
+  pixels.recordUse(consumer) // the pool keeps the pixels until the consumer is done
   sums.copyFrom(pixels, frame, 0, 1)
-} // freed here, at once for this program, and in the order of both streams for the device
+} // freed here: at once for this program, and in the order of both streams for the device
 
 const bytes = await sums.read()
 const intact = bytes.every((value, frame) => value === frame)

@@ -1,5 +1,5 @@
-// Two GPUs: a batch is copied from one to the other, and when the first runs full its streams go on with memory of the
-// second. Without a GPU two simulated ones do it; with one GPU it says what it needs.
+// Two GPUs. A batch is copied from one to the other. When the first runs full, its streams continue with memory of
+// the second. Without a GPU this runs on two simulated ones; with one GPU it prints its needs.
 // Run: npm run build && node dist/examples/two-devices.js
 
 import { formatBytes, MiB, openDevices, withFallback } from 'cuda-mempool'
@@ -15,7 +15,7 @@ if (devices.length < 2) {
   using secondPool = second.createPool({ maxPoolBytes: 256 * MiB })
   console.log(`${first.name}, and beside it ${second.name}`)
 
-  // A copy runs in the target's stream; an event orders it behind the work on the source.
+  // A copy runs on the target's stream; an event orders it after the work on the source.
   using produced = first.createEvent()
   using batch = firstPool.allocate(16 * MiB)
   using copy = secondPool.allocate(16 * MiB)
@@ -23,10 +23,10 @@ if (devices.length < 2) {
   produced.record(batch.stream)
   copy.stream.wait(produced)
   copy.copyFrom(batch)
-  batch.recordUse(copy.stream) // the first pool gives its memory to nobody before the copy is done
+  batch.recordUse(copy.stream) // the first pool keeps the memory until the copy is done
   console.log(`copied ${formatBytes(copy.byteLength)} between them: ${(await copy.read(0, 4)).join(' ')}`)
 
-  // What the first pool has no room for comes from the second one, for streams of the first device.
+  // When the first pool has no room, the second serves the first device's streams.
   using shared = withFallback(firstPool, secondPool)
   const stream = first.createStream()
   const buffers = Array.from({ length: 6 }, () => shared.allocate(16 * MiB, stream))

@@ -1,6 +1,6 @@
-// Worker threads that compute batches on one device out of one pool. Each takes the next batch, computes it on a stream of its
-// own and reads it back; meanwhile the others do the same. What a worker keeps on the device goes to the main thread in the
-// end, as a buffer that changes hands without a copy.
+// Worker threads compute batches on one device with one pool. Each takes the next batch, computes it on its own
+// stream and reads it back, in parallel with the others. In the end a worker passes its buffer on the device to the
+// main thread, without a copy.
 // Run: npm run build && node dist/examples/worker-pool.js [workers] [batches]
 
 import { once } from 'node:events'
@@ -21,7 +21,7 @@ const LENGTH = 2 ** 16
 const BATCH_BYTES = LENGTH * Float32Array.BYTES_PER_ELEMENT
 const MOST_WORKERS = 32
 
-/** Doubles `count` floats, a thread each. */
+/** Doubles `count` floats, with one thread for each. */
 const PTX = `
 .version 6.4
 .target sm_52
@@ -50,14 +50,14 @@ const PTX = `
 }
 `
 
-/** What a worker is given: the pool, how many batches there are, and in shared memory how many were begun. */
+/** A worker's input: the pool, the number of batches, and in shared memory how many were begun. */
 interface Task {
   readonly pool: SharedPoolDescriptor
   readonly batches: number
   readonly begun: Int32Array
 }
 
-/** What comes of it: how many batches it computed, and a buffer with the first number of each. */
+/** A worker's output: how many batches it computed, and a buffer with the first number of each. */
 interface Result {
   readonly computed: number
   readonly firsts: TransferredBuffer
@@ -85,7 +85,7 @@ async function work({ pool: shared, batches, begun }: Task): Promise<void> {
     const results = await values.read()
     if (results.some(value => value !== 2 * batch)) throw new Error(`batch ${batch} is damaged`)
   }
-  const result: Result = { computed, firsts: firsts.buffer.transfer() } // not this thread's any more
+  const result: Result = { computed, firsts: firsts.buffer.transfer() } // this thread must not use it any more
   parentPort!.postMessage(result)
 }
 
@@ -98,7 +98,7 @@ async function main(args: readonly string[]): Promise<void> {
     process.exitCode = 2
     return
   }
-  // The simulated device does not read PTX; its kernels are functions of the thread that opened it.
+  // The simulated device does not run PTX; its kernels are functions of the thread that opened it.
   registerSimulatedKernel('twice', ({ args, memory }) => {
     const [data, length] = [args.pointer(0), args.uint32(1)]
     memory.store(
@@ -111,7 +111,7 @@ async function main(args: readonly string[]): Promise<void> {
   const task: Task = { pool: pool.share(), batches, begun: new Int32Array(new SharedArrayBuffer(4)) }
   const workers = Array.from({ length: count }, () => new Worker(new URL(import.meta.url), { workerData: task }))
   try {
-    await Promise.all(workers.map(worker => once(worker, 'message'))) // ready; what a worker throws is thrown here
+    await Promise.all(workers.map(worker => once(worker, 'message'))) // ready; an error in a worker is thrown here
     const start = performance.now()
     for (const worker of workers) worker.postMessage('begin')
     const results = await Promise.all(workers.map(resultOf))
@@ -133,7 +133,7 @@ async function main(args: readonly string[]): Promise<void> {
     console.log(`the sum of their first numbers is ${sum}${sum === expected ? '' : `, and should be ${expected}`}`)
     if (sum !== expected) process.exitCode = 1
   } finally {
-    await Promise.all(workers.map(worker => worker.terminate())) // of an error in one of them; else they have ended
+    await Promise.all(workers.map(worker => worker.terminate())) // after an error; otherwise they have ended
   }
 }
 

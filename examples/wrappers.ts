@@ -1,5 +1,5 @@
-// One pool for a whole program, in layers: each kind of memory has a limit of its own, and when memory runs out a cache is
-// emptied piece by piece and the request tried again. The code that allocates knows of none of that.
+// One pool for a whole program, in layers. Each kind of memory has a limit of its own. When memory runs out, a cache
+// is emptied piece by piece, and the allocation is tried again. The code that allocates needs no change for this.
 // Run: npm run build && node dist/examples/wrappers.js
 
 import {
@@ -16,7 +16,7 @@ import {
 using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
 using memory = device.createPool({ maxPoolBytes: 64 * MiB })
 
-/** Results that could be computed again, the oldest first. */
+/** Results that can be computed again, oldest first. */
 const cache: DeviceBuffer[] = []
 const giving = retrying(memory, (bytes, attempt) => {
   const oldest = cache.shift()
@@ -41,7 +41,7 @@ async function serve(bytes: number): Promise<void> {
 
 await pool.inScope('requests', () => serve(16 * MiB))
 try {
-  await pool.inScope('requests', () => serve(20 * MiB)) // twice 20 MiB are more than requests may hold
+  await pool.inScope('requests', () => serve(20 * MiB)) // twice 20 MiB is above the limit of requests
 } catch (error) {
   if (!(error instanceof OutOfMemoryError)) throw error
   console.log(error.message)

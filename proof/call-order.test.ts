@@ -1,4 +1,4 @@
-// Two opinions on the order of work: what the calls say, and what the simulated device, which carries the work out, knows.
+// The order of work from the calls, compared with the order of the simulated device, which carries the work out.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -72,7 +72,7 @@ class Calls {
     }
   }
 
-  /** Some of it is remembered, to be compared after each step. */
+  /** Remembers some work, to compare it after each step. */
   private work(stream: number): void {
     const { driver, points, random } = this
     driver.cuMemsetD8Async(this.memory, 0, BYTES, stream)
@@ -106,7 +106,7 @@ describe('the order of work by the calls', () => {
           try {
             calls.step()
           } catch (error) {
-            if (!(error instanceof CudaError)) throw error // what CUDA forbids, beside captures mostly
+            if (!(error instanceof CudaError)) throw error // CUDA forbids the call, usually because of a capture
           }
           calls.compare()
         }

@@ -1,25 +1,25 @@
-// The order of work as the calls of the driver make it: vector clocks over streams. It knows nothing of src/order, nor does it
-// ask the simulated device: work comes before other work by its stream, by an event that was recorded and waited for, or
-// because the host was told that it is complete. That it has merely run by now counts for nothing, nor does the order that
-// the legacy default stream brings, or launches of one graph.
+// The order of work, derived from the driver's calls by vector clocks over streams. It shares no code with src/order,
+// and does not ask the simulated device. Work comes before other work by its stream, by an event that was recorded
+// and waited for, or when the host has seen it complete. That work happens to have run already proves nothing. The
+// implicit order of the legacy default stream, and of several launches of one graph, does not count either.
 
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../src/driver/constants.js'
 
-/** By number of a queue: all of its work up to this position. */
+/** By queue number: all work of the queue up to this position. */
 type VectorTime = readonly number[]
 
-/** Work that a graph will do, and what it comes after within the graph. */
+/** A piece of work in a graph, with its predecessors there. */
 export interface CapturedNode {
   readonly after: readonly CapturedNode[]
 }
 
-/** What one stream, or one that has ended, was given to do. */
+/** The work of one stream, open or ended. */
 export class Queue {
-  /** of what was submitted, or recorded on it, last */
+  /** the position of the latest work or record */
   position = 0
-  /** what everything submitted from now on comes after; replaced, never changed */
+  /** the work that all later work of this queue comes after; replaced, never changed */
   after: VectorTime = []
-  /** the capture that it is part of, and the nodes that its next one comes after */
+  /** the capture that it is part of, and the predecessors of its next node there */
   capture: CapturedWork | null = null
   tails: readonly CapturedNode[] = []
 
@@ -32,11 +32,11 @@ export class Queue {
 /** A capture, and the graph that comes of it. */
 export class CapturedWork {
   readonly queues = new Set<Queue>()
-  /** nothing of it will run any more */
+  /** none of its work will run any more */
   isGone = false
 }
 
-/** All that was submitted to a stream at some moment, or of a captured one all that was recorded. */
+/** All work submitted to a stream up to some moment; for a captured stream, all nodes recorded. */
 export interface Point {
   readonly queue: Queue
   readonly position: number
@@ -44,7 +44,7 @@ export interface Point {
   readonly tails: readonly CapturedNode[]
 }
 
-/** A point together with all that comes before it. */
+/** A point with the work that comes before it. */
 interface Mark extends Point {
   readonly after: VectorTime
 }
@@ -52,11 +52,11 @@ interface Mark extends Point {
 export class CallOrder {
   private readonly queues: Queue[] = []
   private readonly byHandle = new Map<number, Queue>()
-  /** by context; the default streams of threads by thread, then context */
+  /** legacy default streams by context; per-thread default streams by thread, then context */
   private readonly legacy = new Map<number, Queue>()
   private readonly perThread = new Map<unknown, Map<number, Queue>>()
   private readonly events = new Map<number, Mark>()
-  /** by queue: what the host was told to be complete */
+  /** by queue: the last position that the host has seen complete */
   private readonly told: number[] = []
 
   open(handle: number, context: number): void {
@@ -84,7 +84,7 @@ export class CallOrder {
   }
 
   record(event: number, queue: Queue): void {
-    if (queue.capture === null) queue.position++ // so that it covers nothing that is only noted afterwards
+    if (queue.capture === null) queue.position++ // so that it covers no work that is noted later
     this.events.set(event, markOf(queue))
   }
 
@@ -130,8 +130,8 @@ export class CallOrder {
   }
 
   /**
-   * Whether `work` is sure to come before all that is submitted to `later` from now on, or with null, whether the host was told
-   * that it is complete. Before captured work comes only what the host was told of, and the capture's own.
+   * Whether `work` is sure to come before all later work of `later`; with null, whether the host has seen it
+   * complete. Captured work comes only after work that the host has seen complete, and after work of its own capture.
    */
   comesBefore(work: Point, later: Queue | null): boolean {
     const { queue, position, capture, tails } = work
@@ -180,7 +180,7 @@ function merge(vectorTime: VectorTime, { queue, position, after }: Mark): Vector
   return merged
 }
 
-/** Whether all of some nodes are among others, or before these. */
+/** Whether all `nodes` are among the tails, or come before them. */
 function reaches(tails: readonly CapturedNode[], nodes: readonly CapturedNode[]): boolean {
   const found = new Set<CapturedNode>()
   const left = [...tails]

@@ -1,6 +1,6 @@
-// Many programs in a row, and what they add up to.
+// Many programs in a row, and their sums.
 
-import { kindOf, RULES, type Rule } from './canaries.js'
+import { kindOf, RULES, type Rule } from './mutants.js'
 import { type Kind, type Outcome, runProgram } from './program.js'
 
 export interface Campaign {
@@ -9,10 +9,12 @@ export interface Campaign {
   readonly grants: number
   /** grants of memory that another stream used last */
   readonly takeovers: number
-  /** requests for which a block of their size lay ready by the exact order; and those of them served without a driver call */
+  /**
+   * requests with a free block of their size, safe by the exact order; and how many were served without a driver call
+   */
   readonly ready: number
   readonly recognised: number
-  /** the first program that failed, after which nothing is run; null for none */
+  /** the first program that failed, which is the last to run; null if none failed */
   readonly failing: Outcome | null
 }
 
@@ -33,7 +35,7 @@ export function runCampaign(kind: Kind, seed: number, programs: number, count: n
   return { ...sums, failing }
 }
 
-/** For each rule, how many programs it takes until its breaking is noticed; null when none of them does. */
-export function runCanaries(seed: number, programs: number, count: number): Map<Rule, Campaign> {
+/** For each rule, the campaign that ends when a program notices its mutant. */
+export function runMutants(seed: number, programs: number, count: number): Map<Rule, Campaign> {
   return new Map(RULES.map(rule => [rule, runCampaign(kindOf(rule), seed, programs, count, rule)]))
 }

@@ -1,6 +1,7 @@
-// Calls cut short at a chosen point. The engine stops a script, and notices a full stack, where a function begins, a built-in one too,
-// Atomics.store say; so a cut anywhere is a cut at the beginning of the nth method that a program calls. A script is stopped as by
-// Ctrl-C in a REPL, and runs no `finally` block then. The simulated device is not cut: its calls stand for the driver's.
+// Calls cut short at a chosen point. V8 stops a script, or notices a full stack, only where a function begins;
+// built-in functions like Atomics.store count. So a cut is at the beginning of the nth method that a program calls. A
+// stopped script, as by Ctrl-C in a REPL, runs no `finally` block. The simulated device is not cut: its calls stand
+// for the driver's.
 
 import { Script } from 'node:vm'
 import { Random } from '../src/base/random.js'
@@ -10,7 +11,7 @@ import { replacePrivate } from './replace-method.js'
 
 export const CUTS = ['a stopped script', 'a full stack'] as const
 
-/** Some of the points from 1 to `count`, at most so many. */
+/** Up to `most` of the points from 1 to `count`. */
 export function choosePoints(count: number, most: number, seed: number): number[] {
   const points = Array.from({ length: count }, (_, index) => index + 1)
   const random = new Random(seed)
@@ -18,7 +19,7 @@ export function choosePoints(count: number, most: number, seed: number): number[
   return points
 }
 
-/** Objects whose functions are built in, and called by the library. */
+/** Objects with built-in functions that the library calls. */
 const BUILT_IN: readonly object[] = [
   Atomics,
   Math,
@@ -30,10 +31,10 @@ const BUILT_IN: readonly object[] = [
 const { wait } = Atomics
 const NOTHING = new Int32Array(new SharedArrayBuffer(4))
 
-/** Methods and getters of classes, and built-in functions, at the beginning of which programs can be cut short. */
+/** Cuts programs short at the beginning of methods and getters of classes, and of built-in functions. */
 export class CutPoints {
   private readonly mends: (() => void)[] = []
-  /** how many more begin until the cut; none comes below 1 */
+  /** functions that still begin before the cut; below 1, no cut comes */
   private left = 0
   /** calls of the device that are under way */
   private inDevice = 0
@@ -55,7 +56,7 @@ export class CutPoints {
     }
   }
 
-  /** How many methods begin in `program`, which runs to its end. */
+  /** Counts the methods that begin in `program`, which runs to its end. */
   count(program: () => void): number {
     this.left = Number.MAX_SAFE_INTEGER
     program()
@@ -76,7 +77,7 @@ export class CutPoints {
     }
   }
 
-  /** Makes the classes what they were. */
+  /** Restores the classes. */
   restore(): void {
     for (const mend of this.mends.splice(0)) mend()
   }

@@ -1,10 +1,10 @@
-// Calls on pools that the engine cuts short while their thread lives on, wherever in the call: a script that is stopped runs
-// no `finally`, and a full stack may show at any function. A cut call may leave a live buffer that the program has no handle of, which
-// `live()` lists; all else of a shared pool is intact afterwards.
-// The memory is taken from the device beforehand: the simulated device, whose calls this thread answers while it waits for the pool server, is no
-// part of what must survive.
+// Pool calls that V8 cuts short at any point while their thread lives on: a stopped script skips `finally`, and the
+// stack may be full at any function. A cut call may leave a live buffer without a handle, which `live()` lists. The
+// rest of a shared pool is intact afterwards. The pools take their memory beforehand, since the simulated device need
+// not survive cuts.
 //
-// CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. By chance, where a script is stopped is up to the time.
+// CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. Cuts by chance depend
+// on time.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -42,18 +42,18 @@ import { RequestChannel } from '../src/threads/request-channel.js'
 import { RobustLock } from '../src/threads/robust-lock.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
 import { CUTS, CutPoints, choosePoints } from './cut-points.js'
-import { cutAtEach, type Subject } from './cut-world.js'
+import { cutAtEach, type Subject } from './cut-system.js'
 
 const SEED = Number(process.env['CUTS_SEED'] ?? 1)
 const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 12)
-/** At how many points a program on a shared pool is cut short: each asks the pool server several times. */
+/** The points at which a program on a shared pool is cut; few, since each run asks the pool server several times. */
 const MOST_POINTS = Number(process.env['CUTS_POINTS'] ?? 12)
 const LIMIT = 64 * MiB
 const MOST_BURST = 24
 const CACHED = 6
 const BLOCKS = 96
 const ARENA_PART = 64 * KiB
-/** All that a thread runs of a shared pool; the pool server has a thread, and classes, of its own. */
+/** The classes of a shared pool that a client thread runs; the pool server has its own thread and classes. */
 const CLASSES = [
   ClosablePool,
   SharedPool,
@@ -78,14 +78,14 @@ const CLASSES = [
   ServerLiveness,
 ]
 
-interface World {
+interface System {
   readonly device: Device
   readonly pool: SharedPool
   readonly streams: readonly Stream[]
 }
 
-/** What is done to a block pool, which caches as others do. */
-const BLOCK_PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
+/** Programs on a block pool, which caches like other pools. */
+const BLOCK_PROGRAMS: Readonly<Record<string, (system: System) => void>> = {
   'a shorter buffer': ({ pool, streams: [a] }) => pool.allocate(100, a).free(),
   'all blocks': ({ pool, streams: [a] }) => {
     const all = Array.from({ length: BLOCKS }, () => pool.allocate(100, a))
@@ -102,13 +102,13 @@ const BLOCK_PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
 const ARENA: Subject<SharedArenaPool> = {
   classes: [ClosablePool, SharedArenaPool, ArenaState, SharedBump, SharedEpochs],
   open: device => device.createArenaPool({ bytes: 4 * ARENA_PART, shared: true }),
-  prepare: world => {
+  prepare: system => {
     const {
       pool,
       streams: [a, b],
-    } = world
+    } = system
     pool.reset(a)
-    for (const stream of [a, b, b, a]) world.use(pool.allocate(1000, stream))
+    for (const stream of [a, b, b, a]) system.use(pool.allocate(1000, stream))
   },
   programs: {
     'an allocation': ({ pool, streams: [a] }) => pool.allocate(1000, a),
@@ -121,26 +121,26 @@ const ARENA: Subject<SharedArenaPool> = {
     'a reset': ({ pool, streams: [a] }) => pool.reset(a),
     statistics: ({ pool }) => pool.stats(),
   },
-  settle: world => {
+  settle: system => {
     const {
       pool,
       streams: [, b, c],
-    } = world
-    world.useAgain()
-    world.judge(pool.allocate(ARENA_PART, c))
-    world.judge(pool.allocate(ARENA_PART, b))
+    } = system
+    system.useAgain()
+    system.assertSafe(pool.allocate(ARENA_PART, c))
+    system.assertSafe(pool.allocate(ARENA_PART, b))
     const { liveBuffers, liveBytes } = pool.stats()
     assert.ok(liveBuffers >= 2 && liveBytes >= 2 * ARENA_PART && liveBytes <= 4 * ARENA_PART)
     pool.reset(b)
     assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
     assert.equal(pool.availableBytes, 4 * ARENA_PART)
-    world.judge(pool.allocate(4 * ARENA_PART, c))
-    world.forget()
+    system.assertSafe(pool.allocate(4 * ARENA_PART, c))
+    system.forget()
   },
 }
 
-/** What is done to a pool that caches some blocks of 4 KiB for one stream, and then again where it was cut short. */
-const PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
+/** Programs on a pool that caches some blocks of 4 KiB for one stream. They run again after each cut. */
+const PROGRAMS: Readonly<Record<string, (system: System) => void>> = {
   'a hit and its free': ({ pool, streams: [a] }) => pool.allocate(4096, a).free(),
   'a hit of the next class': ({ pool, streams: [a] }) => pool.allocate(3800, a).free(),
   "another stream's block": ({ device, pool, streams: [a, b] }) => {
@@ -165,7 +165,7 @@ const PROGRAMS: Readonly<Record<string, (world: World) => void>> = {
   },
 }
 
-function withPool(work: (world: World) => void): void {
+function withPool(work: (system: System) => void): void {
   const driver = new SimulatedDriver({ capacityBytes: LIMIT })
   const device = openDevice(driver)
   const pool = device.createPool({ shared: true, maxPoolBytes: LIMIT })
@@ -182,7 +182,7 @@ function withPool(work: (world: World) => void): void {
   assert.equal(driver.usedBytes(), 0)
 }
 
-function withBlocks(work: (world: World) => void): void {
+function withBlocks(work: (system: System) => void): void {
   const driver = new SimulatedDriver({ capacityBytes: LIMIT })
   const device = openDevice(driver)
   const pool = device.createBlockPool({ blockBytes: 64 * KiB, count: BLOCKS / 3, maxCount: BLOCKS, shared: true })
@@ -200,7 +200,7 @@ function withBlocks(work: (world: World) => void): void {
   assert.equal(driver.usedBytes(), 0)
 }
 
-/** Frees what a call that was cut short left live, and asserts that all else is as it should be. */
+/** Frees buffers that a cut call left live, and asserts that the rest is intact. */
 function settle(pool: SharedPool): void {
   pool.processDeferred()
   if (pool.live().some(({ thread }) => thread === 0)) pool.reclaim(0) // cut short between transfer and adopt
@@ -209,7 +209,10 @@ function settle(pool: SharedPool): void {
   assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
 }
 
-/** What is repeated until it is cut short: bursts of more than a thread caches, so that the lock is held much of the time, or single pairs. */
+/**
+ * Steps repeated until the cut: single pairs, or bursts larger than a thread's cache, which hold the lock much of the
+ * time.
+ */
 const STEPS: Readonly<Record<(typeof CUTS)[number], (pool: SharedPool, random: Random) => () => void>> = {
   'a stopped script': (pool, random) => {
     const held: DeviceBuffer[] = []
@@ -240,10 +243,10 @@ describe(`calls on shared pools that are cut short (CUTS_SEED=${SEED} CUTS_ROUND
       ['block pool', BLOCK_PROGRAMS, withBlocks],
     ] as const) {
       it(`${cut} leaves a shared ${kind} whole, where any method begins`, () => {
-        withEach(world => {
+        withEach(system => {
           const points = new CutPoints(CLASSES, cut)
           try {
-            for (const [name, program] of Object.entries(programs)) cutProgramAtEach(points, name, program, world)
+            for (const [name, program] of Object.entries(programs)) cutProgramAtEach(points, name, program, system)
           } finally {
             points.restore()
           }
@@ -257,21 +260,24 @@ describe(`calls on shared pools that are cut short (CUTS_SEED=${SEED} CUTS_ROUND
   }
 })
 
-/** Cuts a program short at each point, and runs it again each time. How often it looks for an answer differs from run to run. */
-function cutProgramAtEach(points: CutPoints, name: string, program: (world: World) => void, world: World): void {
-  const { pool, streams } = world
+/**
+ * Cuts a program short at each point, and runs it again after each cut. The number of polls for an answer varies
+ * between runs.
+ */
+function cutProgramAtEach(points: CutPoints, name: string, program: (system: System) => void, system: System): void {
+  const { pool, streams } = system
   const prepare = () => {
     const held = Array.from({ length: CACHED }, () => pool.allocate(4096, streams[0]))
     for (const buffer of held) buffer.free()
   }
   prepare()
-  const count = points.count(() => program(world))
+  const count = points.count(() => program(system))
   for (const nth of choosePoints(count, MOST_POINTS, SEED)) {
     prepare()
-    points.run(nth, () => program(world))
+    points.run(nth, () => program(system))
     try {
       settle(pool)
-      program(world)
+      program(system)
     } catch (error) {
       throw new Error(`${name} was cut short where method ${nth} begins`, { cause: error })
     }

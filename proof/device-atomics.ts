@@ -1,8 +1,9 @@
-// The memory of a GPU as the models of device allocators see it: cells, and threads that each do one operation on one cell
-// at a time. A thread is a generator that yields before each operation, so that a schedule decides who goes next. Only the
-// interleaving is modelled, not delays between writing and being seen: the order that fences keep is the program's here.
+// The memory of a GPU as the models of device allocators see it: cells, and threads that each do one operation on one
+// cell at a time. A thread is a generator that yields before each operation, so that a schedule decides who goes
+// next. Only the interleaving is modelled. Writes are visible at once, in program order, as if every fence were
+// there.
 
-/** What a thread does: yields before each operation on shared memory. */
+/** The steps of a thread: it yields before each operation on shared memory. */
 export type Steps<Result> = Generator<void, Result, void>
 
 /** Cells of whole numbers below 2^53. */

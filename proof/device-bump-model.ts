@@ -1,5 +1,5 @@
-// DevicePool and DeviceArena of cuda/cuda_mempool.cuh as a model: one offset that threads raise, and give back the end of
-// where they came too late. The shadow knows which bytes are whose.
+// DevicePool and DeviceArena of cuda/cuda_mempool.cuh as a model: one offset that threads raise, and give back the
+// end of where they came too late. The shadow knows which bytes are whose.
 
 import assert from 'node:assert/strict'
 import { Cells, type Steps } from './device-atomics.js'

@@ -1,7 +1,7 @@
-// The heap of cuda/cuda_mempool.cuh once more, function by function under the same names, over modelled cells: small enough
-// that schedules can be enumerated. A group of threads that allocates together is one thread here that wants several blocks.
-// Beside the cells there is a shadow that no thread sees, which knows who has which block. A rule can be broken on purpose.
-// Long as the heap itself is, to be read beside it.
+// A model of the heap of cuda/cuda_mempool.cuh over modelled cells, function by function under the same names. It is
+// small enough to enumerate schedules. A group of threads that allocates together is one thread here, which wants
+// several blocks. A shadow, invisible to the threads, records the owner of each block. A rule can be broken on
+// purpose. The file is as long as the heap, to be read beside it.
 
 import assert from 'node:assert/strict'
 import { Cells, type Steps } from './device-atomics.js'
@@ -51,7 +51,7 @@ const enum Place {
   Attached,
 }
 
-/** bits of a cell, few enough that a small world has several cells */
+/** bits of a cell: few, so that a small heap has several cells */
 const MAP_BITS = 2
 const FULL = (1 << MAP_BITS) - 1
 const SET_BITS = 2
@@ -82,7 +82,7 @@ const keyOf = ({ superblock, sizeClass, index }: Block) => superblock * 1000 + (
 
 export class DeviceHeapModel {
   readonly cells: Cells
-  /** who has a block, by superblock and index */
+  /** the owner of each block, by superblock and index */
   private readonly owners = new Map<number, number>()
   private readonly mapCells: number
   private readonly setCells: number
@@ -128,7 +128,7 @@ export class DeviceHeapModel {
     return this.owners.has(keyOf(block))
   }
 
-  /** Up to `wanted` blocks; fewer only where no more were found. */
+  /** Up to `wanted` blocks; fewer only if no more are found. */
   *allocate(thread: number, sizeClass: number, wanted: number): Steps<Block[]> {
     const blocks: Block[] = []
     for (let turn = 0; turn < 16 && blocks.length < wanted; turn++) {
@@ -141,7 +141,7 @@ export class DeviceHeapModel {
     return blocks
   }
 
-  /** A superblock as a whole, which its owner writes all over; null where none is idle. */
+  /** A whole superblock, which its owner overwrites completely; null if no superblock is idle. */
   *allocateRun(thread: number): Steps<Block | null> {
     const idle = this.size.capacities.length
     if ((yield* this.reserveMember(idle)) === 0) return null
@@ -158,7 +158,7 @@ export class DeviceHeapModel {
 
   *free({ superblock, sizeClass, index }: Block): Steps<void> {
     const word = yield* this.cells.load(superblock)
-    // Of all blocks, only the first one of a superblock has an address that is one in any class.
+    // Only the first block of a superblock has an address that is valid in every class.
     if (stateOf(word) !== State.Small || (classOf(word) !== sizeClass && index !== 0)) {
       if (stateOf(word) !== State.Run || index !== 0) yield* this.cells.add(this.doubleFreesAt, 1)
       else yield* this.freeRun(superblock, word)
@@ -167,7 +167,7 @@ export class DeviceHeapModel {
     if (this.broken === 'clear the bit before raising the count') yield* this.raise(superblock, 1)
     const key = superblock * 1000 + index
     const [map, bit] = [this.mapAt(superblock, Math.floor(index / MAP_BITS)), 1 << (index % MAP_BITS)]
-    // Whoever clears the bit gives the block away in that step.
+    // The thread that clears the bit gives the block away in that step.
     yield
     const before = this.cells.values[map]
     this.cells.values[map] = before & ~bit
@@ -195,7 +195,7 @@ export class DeviceHeapModel {
     yield* this.cells.add(this.doubleFreesAt, 1)
   }
 
-  /** What must hold when no thread is at work: everything tells one story, and nothing is lost. */
+  /** Asserts, with no thread at work, that all tables agree and that no block is lost. */
   check(): void {
     const { superblocks, capacities, slots } = this.size
     const { values } = this.cells
@@ -351,7 +351,7 @@ export class DeviceHeapModel {
     return this.broken !== 'a set bit is a block in use' && this.broken !== 'maps lie outside the superblocks'
   }
 
-  /** Where maps are not kept: clears that of a superblock which gets a class. */
+  /** If maps are not kept clear: clears the map of a superblock that gets a class. */
   private *clearBitmap(superblock: number, capacity: number): Steps<void> {
     for (let cell = 0; cell * MAP_BITS < capacity; cell++) {
       const beyond = this.broken === 'a set bit is a block in use' ? ~this.placesOf(cell, capacity) : 0

@@ -1,6 +1,6 @@
-// Faults of interleaving in the allocators of kernels, looked for without a GPU: small programs under every schedule with few
-// preemptions, larger ones under random schedules, and the same with one rule broken, which must be noticed.
-// DEVICE_SEED and DEVICE_RUNS move and lengthen the random part.
+// The allocators of kernels under many interleavings, without a GPU: small programs under every schedule with few
+// preemptions, larger programs under random schedules. With one rule broken, the same programs must fail. DEVICE_SEED
+// and DEVICE_RUNS replay and lengthen the random part.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -13,14 +13,14 @@ import { type Exploration, explore, type ModelRun, sample } from './device-sched
 const SEED = Number(process.env['DEVICE_SEED'] ?? 1)
 const RUNS = Number(process.env['DEVICE_RUNS'] ?? 1000)
 
-/** One thing that a thread does: takes blocks of a class, or frees what it has taken, or what the program began with. */
+/** One action of a thread: it takes blocks of a class, or frees blocks of its own or of the beginning. */
 type Deed =
   | { readonly take: number; readonly ofClass?: number }
   | 'free'
   | 'free first'
   | 'free twice'
   | 'free begun'
-  /** what the program began with, once more, whoever has it by now */
+  /** a second free of the initial blocks, also if another thread owns them by now */
   | 'free begun again'
   /** takes a whole superblock, writes all over it and gives it back */
   | 'run'
@@ -29,7 +29,7 @@ interface Program {
   readonly size: HeapSize
   /** blocks of class 0 that are in use before the threads start */
   readonly begun?: number
-  /** of these, the first ones, which are free again by then (0) */
+  /** the number of these, from the first on, that are freed again by then (0) */
   readonly freed?: number
   readonly threads: readonly (readonly Deed[])[]
   readonly preemptions: number
@@ -117,7 +117,7 @@ function sequentially<Result>(steps: Steps<Result>): Result {
   }
 }
 
-/** So small that every schedule can be run, whatever the preemptions. */
+/** So small that every schedule can be run, with any preemptions. */
 const SMALLEST: Record<string, Omit<Program, 'preemptions'>> = {
   'two threads take of what has room': {
     size: { superblocks: 1, capacities: [3], slots: 1 },
@@ -152,7 +152,7 @@ const SMALLEST: Record<string, Omit<Program, 'preemptions'>> = {
   },
 }
 
-/** A run of a program: judged when the threads have ended, and again when all that is left has been freed. */
+/** A run of a program: checked when the threads have ended, and again when all remaining blocks are freed. */
 function runOf(
   { size, begun = 0, freed = 0, threads }: Omit<Program, 'preemptions'>,
   rule: DeviceRule | null = null,
@@ -187,7 +187,7 @@ function runOf(
         const block = mine.pop()
         if (block === undefined) continue
         yield* free(block)
-        // If somebody else has got it in between, this would free theirs.
+        // If another thread has got the block meanwhile, this would free that thread's block.
         if (heap.isTaken(block)) continue
         const before = heap.doubleFrees
         sequentially(free(block))
@@ -206,14 +206,14 @@ function runOf(
     check: () => {
       heap.check()
       const left = [...first, ...held.flat()]
-      // A second free may have freed what somebody else has by now.
+      // A second free may have freed a block of another thread.
       const freedTwice = threads.some(deeds => deeds.includes('free begun again'))
       assert.ok(freedTwice || heap.liveBlocks === left.length, 'blocks are lost')
       for (const block of left) sequentially(free(block))
       heap.check()
       assert.equal(heap.liveBlocks, 0)
       assert.equal(heap.doubleFrees, frees - taken, 'each block is freed once, and each other free is counted')
-      // What is free can be had again, as a whole.
+      // All free memory can be taken again as a whole.
       const [capacity] = size.capacities
       const all = Array.from({ length: size.superblocks }, () => sequentially(heap.allocate(0, 0, capacity)))
       assert.equal(all.flat().length, size.superblocks * capacity, 'memory is lost')
@@ -280,7 +280,7 @@ describe('the heap of kernels', () => {
 })
 
 describe('the heap of kernels with a broken rule', () => {
-  /** Each rule, and the program that notices when it is broken. */
+  /** Each rule, with the program that notices when it is broken. */
   const noticing: Record<DeviceRule, string> = {
     'reserve before searching': 'two threads and one superblock',
     'a set bit is a block in use': 'a second free while the superblock changes its class',

@@ -1,16 +1,17 @@
-// Runs threads of a model under schedules: every one with at most so many preemptions, or random ones from a seed. A
-// schedule is found again by its list of choices, since a generator cannot be copied: each run begins anew.
+// Runs threads of a model under schedules: all schedules up to a number of preemptions, or random ones from a seed. A
+// schedule is replayed from its list of choices, since a generator cannot be copied: each run starts from the
+// beginning.
 
 import { Random } from '../src/base/random.js'
 import type { Steps } from './device-atomics.js'
 
-/** A world made afresh: its threads, and what must hold when all have ended. Both throw where something is wrong. */
+/** A new system: its threads, and a check for when all have ended. Both throw if something is wrong. */
 export interface ModelRun {
   readonly threads: readonly Steps<void>[]
   check(): void
 }
 
-/** A run that went wrong. */
+/** A run that failed. */
 export interface ModelFailure {
   readonly message: string
   /** the thread that took each step */
@@ -62,7 +63,7 @@ export function sample(make: (seed: number) => ModelRun, seed: number, runs: num
   let steps = 0
   for (let index = 0; index < runs; index++) {
     const random = new Random(seed + index)
-    // Some schedules change at each step, others seldom.
+    // Some schedules switch at each step, others rarely.
     const change = [1, 0.3, 0.05][index % 3]
     const failure = run(make(seed + index), (_, alive, last) =>
       alive.includes(last) && random.fraction() >= change ? last : alive[random.below(alive.length)],

@@ -1,19 +1,19 @@
-// Draws operations one by one, by their weights. What each operation is made of is said by who extends this.
+// Draws operations one by one, by their weights. Subclasses fill in the details of each operation.
 
 import type { Random } from '../src/base/random.js'
 import type { FaultRule } from '../src/driver/simulated/index.js'
 
-/** Calls that can be refused without the program itself getting out of step, and the operations that make them. */
+/** Calls that can be refused without confusing the program itself, and the operations that make them. */
 export type Refusals<Verb> = readonly (readonly [call: FaultRule['call'], verbs: readonly Verb[]])[]
 
 export abstract class Drawing<Operation, Verb extends string> {
-  /** numbers given out so far */
+  /** numbers used so far */
   protected named = 0
-  /** what comes next, whatever the dice say */
+  /** operations that come next, before any are drawn */
   protected readonly planned: Operation[] = []
   private readonly verbs: readonly Verb[]
 
-  /** Each weight is how often a verb is drawn, in parts of their sum. */
+  /** A verb is drawn as often as its share of all weights says. */
   constructor(
     protected readonly random: Random,
     weights: Readonly<Record<Verb, number>>,
@@ -29,14 +29,14 @@ export abstract class Drawing<Operation, Verb extends string> {
 
   protected abstract draw(verb: Verb): Operation
 
-  /** A call is refused to an operation that makes it, which comes next. */
+  /** A refusal of a call, and next an operation that makes the call. */
   protected refuse(refusals: Refusals<Verb>): { do: 'refuse'; call: FaultRule['call']; nth: number } {
     const [call, verbs] = this.one(refusals)
     this.planned.push(this.draw(this.one(verbs)))
     return { do: 'refuse', call, nth: this.random.below(3) === 0 ? 2 : 1 }
   }
 
-  /** A free on the buffer's own stream, or sometimes on another one. */
+  /** A free on the buffer's own stream, or sometimes on a different stream. */
   protected freeOf(buffer: number, stream: () => number) {
     const { random } = this
     const operation = {

@@ -1,12 +1,12 @@
-// Draws the operations of a program one by one, with an eye on what there is.
+// Draws the operations of a program one by one, from the objects that exist.
 
 import type { Random } from '../src/base/random.js'
 import { Drawing, type Refusals } from './drawing.js'
 import type { Operation, StreamKind } from './operation.js'
 import { CAPACITY_BYTES, drawSize } from './settings.js'
-import type { World } from './world.js'
+import type { System } from './system.js'
 
-/** How often each operation is drawn, in parts of their sum. */
+/** Weights of the operations. */
 const WEIGHTS: Readonly<Record<Operation['do'] | 'hand over' | 'fork', number>> = {
   allocate: 52,
   free: 40,
@@ -68,26 +68,26 @@ const REFUSED: Refusals<Verb> = [
 export class Generator extends Drawing<Operation, Verb> {
   constructor(
     random: Random,
-    private readonly world: World<unknown>,
+    private readonly system: System<unknown>,
   ) {
-    super(random, WEIGHTS, verb => world.settings.captures || !OF_CAPTURES.includes(verb))
-    const { mostStreams } = world.settings
+    super(random, WEIGHTS, verb => system.settings.captures || !OF_CAPTURES.includes(verb))
+    const { mostStreams } = system.settings
     for (let count = Math.max(random.below(mostStreams), random.below(mostStreams)); count > 0; count--)
       this.planned.push(this.open())
   }
 
   protected override draw(verb: Verb): Operation {
-    const { random, world } = this
+    const { random, system } = this
     switch (verb) {
       case 'open':
-        return world.streams.size < world.settings.mostStreams ? this.open() : this.draw('close')
+        return system.streams.size < system.settings.mostStreams ? this.open() : this.draw('close')
       case 'close':
         return { do: verb, stream: this.stream() }
       case 'replace':
         return { do: verb, stream: this.stream(), by: ++this.named }
       case 'allocate': {
-        const { sizes, mostHeld } = world.settings
-        if (world.held.size >= mostHeld) return this.free()
+        const { sizes, mostHeld } = system.settings
+        if (system.held.size >= mostHeld) return this.free()
         return {
           do: verb,
           buffer: ++this.named,
@@ -120,13 +120,13 @@ export class Generator extends Drawing<Operation, Verb> {
       case 'capture':
         return this.capture()
       case 'end capture':
-        return { do: verb, graph: this.key(world.graphs.open), join: random.below(8) > 0 }
+        return { do: verb, graph: this.key(system.graphs.open), join: random.below(8) > 0 }
       case 'abort capture':
-        return { do: verb, graph: this.key(world.graphs.open) }
+        return { do: verb, graph: this.key(system.graphs.open) }
       case 'launch':
-        return { do: verb, graph: this.key(world.graphs.ready), stream: this.key(world.streams) }
+        return { do: verb, graph: this.key(system.graphs.ready), stream: this.key(system.streams) }
       case 'close graph':
-        return { do: verb, graph: this.key(world.graphs.ready) }
+        return { do: verb, graph: this.key(system.graphs.ready) }
       case 'fork': {
         const [event, stream] = [random.below(EVENTS), this.stream()]
         this.planned.push({ do: 'wait', event, stream: this.stream() })
@@ -144,21 +144,22 @@ export class Generator extends Drawing<Operation, Verb> {
   }
 
   private open(): Operation {
-    const isOfPeer = this.world.settings.peer && this.random.below(3) === 0
+    const isOfPeer = this.system.settings.peer && this.random.below(3) === 0
     const kind: StreamKind = isOfPeer ? 'of the peer' : this.one(KINDS)
     return { do: 'open', stream: ++this.named, kind }
   }
 
   /**
-   * A buffer goes from its stream to another one and on to a third, which asks for as much; often two steps come in the
-   * wrong order, so that it must not have it, or one of the waits is refused.
+   * A buffer goes from its stream to a second and on to a third stream, which asks for that size. Often two steps
+   * come in the wrong order, so that the third stream must not get the memory, or the driver refuses one of the
+   * waits.
    */
   private handOver(): Operation {
-    const { random, world } = this
+    const { random, system } = this
     const buffer = this.buffer()
-    const held = world.held.get(buffer)
+    const held = system.held.get(buffer)
     if (held === undefined) return this.draw('allocate')
-    const first = [...world.streams].find(([, stream]) => stream === held.buffer.stream)?.[0] ?? 0
+    const first = [...system.streams].find(([, stream]) => stream === held.buffer.stream)?.[0] ?? 0
     const [second, third, event, other] = [this.stream(), this.stream(), random.below(EVENTS), random.below(EVENTS)]
     const { pool, bytes } = held
     const steps: Operation[] = [
@@ -177,13 +178,13 @@ export class Generator extends Drawing<Operation, Verb> {
     return steps[0]
   }
 
-  /** Often a buffer that the stream has used is freed in the capture; as much is asked for then when the graph is gone. */
+  /** Often a capture frees a buffer of its stream; a request of that size follows when the graph is gone. */
   private capture(): Operation {
     const [buffer, stream] = [this.buffer(), this.stream()]
     const begin = { do: 'capture', graph: ++this.named, stream, mode: this.one(MODES) } as const
     if (this.random.below(2) === 0) return begin
     this.planned.push(begin, { do: 'free', buffer, announce: true, byAddress: false })
-    const held = this.world.held.get(buffer)
+    const held = this.system.held.get(buffer)
     if (held !== undefined && this.random.below(2) === 0) {
       const { pool, bytes } = held
       this.planned.push(
@@ -200,17 +201,17 @@ export class Generator extends Drawing<Operation, Verb> {
   }
 
   private pool(): number {
-    return this.random.below(this.world.pools.length)
+    return this.random.below(this.system.pools.length)
   }
 
-  /** While there are captures, often a captured stream. */
+  /** A stream; while there are captures, often a captured one. */
   private stream(): number {
-    const { streams, graphs } = this.world
+    const { streams, graphs } = this.system
     if (graphs.open.size === 0 || this.random.below(2) === 0) return this.key(streams)
     return this.key(new Map([...streams].filter(([, stream]) => stream.capture !== null)))
   }
 
   private buffer(): number {
-    return this.key(this.world.held)
+    return this.key(this.system.held)
   }
 }

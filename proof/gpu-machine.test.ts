@@ -1,5 +1,5 @@
-// The machine for GPUs on a simulated device: its idea of the user's order makes right programs, and what is handed out too
-// early shows in the contents.
+// The machine for GPUs on a simulated device: its idea of the user's order makes right programs, and what is handed
+// out too early shows in the contents.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -25,7 +25,7 @@ function machineFor(seed: number): GpuMachine {
   return new GpuMachine(openDevice(new SimulatedDriver({ capacityBytes, granularityBytes: GRANULE_BYTES, seed })), 1000)
 }
 
-describe('programs judged by contents', () => {
+describe('programs checked by contents', () => {
   it('are right ones, one after the other on one device', () => {
     const machine = machineFor(1)
     for (let seed = 1; seed <= 15; seed++) runOnGpu(machine, seed, 300)

@@ -1,12 +1,12 @@
-// Any device, judged by contents alone: every word of a buffer is stamped and compared by kernels in stream order, and
-// streams are kept busy by kernels that spin, so that what is handed out too early is written while it is still read.
+// Any device, checked by contents alone. Kernels stamp and compare every word of a buffer in stream order. Kernels
+// that spin keep streams busy, so that memory handed out too early is written while it is still read.
 
 import type { Device, DeviceBuffer } from '../src/index.js'
 import type { Kernel } from '../src/kernel/kernel.js'
 import { Event } from '../src/order/event.js'
-import { WAIT_FOR_GATE } from '../src/order/gpu-fixture.suite.js'
+import { WAIT_FOR_GATE } from '../src/order/gpu.fixture.js'
 import { Stream } from '../src/order/stream.js'
-import { STAMPS } from '../src/pool/gpu-device.suite.js'
+import { STAMPS } from '../src/pool/gpu-device.fixture.js'
 import type { Machine } from './machine.js'
 import { UserOrder, type UserPoint } from './user-order.js'
 
@@ -28,7 +28,7 @@ export class GpuMachine implements Machine<UserPoint> {
 
   constructor(
     readonly device: Device,
-    /** how long a stream is kept busy by each hold */
+    /** how long each hold keeps a stream busy */
     private readonly spinNs: number,
   ) {
     const stamps = device.loadModule(STAMPS)
@@ -97,7 +97,7 @@ export class GpuMachine implements Machine<UserPoint> {
     this.lookForDamage()
   }
 
-  /** Waits for all work; throws what the comparisons since the last time have found. */
+  /** Waits for all work; throws if comparisons since the last time found damage. */
   private lookForDamage(): void {
     this.device.synchronize()
     this.order.toldOfAll()

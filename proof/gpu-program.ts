@@ -1,15 +1,15 @@
 import { Random } from '../src/base/random.js'
-import { breakRule, type Rule } from './canaries.js'
 import { Generator } from './generator.js'
 import type { GpuMachine } from './gpu-machine.js'
+import { breakRule, type Rule } from './mutants.js'
 import { drawSettings } from './settings.js'
-import { World } from './world.js'
+import { System } from './system.js'
 
 const CHECK_EVERY = 100
 
 /**
- * The program of a seed on a device without a judge; throws what goes wrong. With a rule broken its pools have plain segments,
- * whose memory does not go while it is used.
+ * Runs the program of a seed on a device without an oracle; throws on a failure. With a rule broken, its pools use
+ * plain segments, so that no memory is unmapped while it is used.
  */
 export function runOnGpu(machine: GpuMachine, seed: number, count: number, rule?: Rule): void {
   const restore = rule === undefined ? () => {} : breakRule(rule)
@@ -17,13 +17,13 @@ export function runOnGpu(machine: GpuMachine, seed: number, count: number, rule?
     const random = new Random(seed)
     const settings = drawSettings(random)
     const pools = settings.pools.map(pool => (rule === undefined ? pool : { ...pool, backing: 'segments' as const }))
-    const world = new World({ ...settings, pools }, machine)
-    const generator = new Generator(random, world)
+    const system = new System({ ...settings, pools }, machine)
+    const generator = new Generator(random, system)
     for (let step = 1; step <= count; step++) {
-      world.run(generator.next())
-      if (step % CHECK_EVERY === 0) world.check()
+      system.run(generator.next())
+      if (step % CHECK_EVERY === 0) system.check()
     }
-    world.finish()
+    system.finish()
   } finally {
     restore()
   }

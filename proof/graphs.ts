@@ -1,5 +1,5 @@
-// Captures of a program, and their graphs, as a careful user has them: whatever a graph uses stays, is known to the pool, and
-// is ordered before each launch.
+// The captures and graphs of a program, as a careful user handles them: a graph's buffers stay, the pool knows of
+// them, and their other uses are ordered before each launch.
 
 import type { Graph, Stream } from '../src/index.js'
 import type { Capture, CaptureMode } from '../src/order/capture.js'
@@ -10,15 +10,15 @@ import type { Machine } from './machine.js'
 export interface Recording<Point> {
   readonly origin: Stream
   readonly capture: Capture
-  /** what its work uses; and that of it of which the pool knows that */
+  /** the buffers that its work uses; and those whose use the pool knows */
   readonly touched: Set<Held<Point>>
   readonly known: Set<Held<Point>>
-  /** what it became; null before the end, and when nothing came of it */
+  /** the graph; null before the end, and after an abort */
   graph: Graph | null
 }
 
 export class Graphs<Point> {
-  /** under way, and ready to be launched, by name */
+  /** by name: captures under way, and graphs ready for launch */
   readonly open = new Map<number, Recording<Point>>()
   readonly ready = new Map<number, Recording<Point>>()
 
@@ -38,14 +38,14 @@ export class Graphs<Point> {
     return [...this.open.values()].find(recording => recording.capture === stream.capture)!
   }
 
-  /** The pools are told that captured work uses a live buffer, unless it is of that capture. */
+  /** Announces that captured work uses a live buffer, unless the buffer was made in that capture. */
   announce(held: Held<Point>, recording: Recording<Point>): void {
     if (recording.known.has(held) || held.madeIn === recording) return
     held.buffer.recordUse(recording.origin)
     recording.known.add(held)
   }
 
-  /** Ends a capture, whose other streams have been joined or not; one that cannot be ended is over, too. */
+  /** Ends a capture, with its other streams joined or not. A capture that fails to end is over, too. */
   end(name: number): void {
     const recording = this.open.get(name)
     if (recording === undefined) return
@@ -69,7 +69,10 @@ export class Graphs<Point> {
     this.forget(recording)
   }
 
-  /** All that uses the buffers of the graph is put before, if it can be; what they contain is the graph's from then on. */
+  /**
+   * Orders all uses of the graph's buffers before the launch, if possible. From then on they hold the graph's
+   * contents.
+   */
   launch(name: number, stream: Stream, putBefore: (uses: readonly Use<Point>[]) => boolean): void {
     const recording = this.ready.get(name)
     if (recording === undefined || stream.slot === -1 || stream.clocks !== recording.origin.clocks) return

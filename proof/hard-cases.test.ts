@@ -1,5 +1,5 @@
-// The cases in which allocators are known to have gone wrong, one test each, for both backings; and what the random programs
-// have found.
+// The cases in which allocators are known to have gone wrong, one test each, for both backings; and what the random
+// programs have found.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -9,7 +9,7 @@ import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import { LAST_GENERATION, State } from '../src/heap/records.js'
 import { openDevice, type PoolOptions, type Stream } from '../src/index.js'
 import { Event } from '../src/order/event.js'
-import { assertConsistent, TestDevice, twoDevices } from '../src/pool/pool-fixture.suite.js'
+import { assertConsistent, TestDevice, twoDevices } from '../src/pool/pool.fixture.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   function setUp(options: PoolOptions = {}) {

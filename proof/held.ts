@@ -1,4 +1,4 @@
-// What a program remembers of its buffers: who uses them, in work that runs and in captures, and what they contain.
+// A program's record of its buffers: their uses, in work that runs and in captures, and their contents.
 
 import type { DeviceBuffer, Stream } from '../src/index.js'
 import type { Recording } from './graphs.js'
@@ -7,11 +7,11 @@ import type { Recording } from './graphs.js'
 export interface Use<Point> {
   readonly point: Point
   readonly stream: Stream
-  /** the launch of a graph that the pool knows to use the buffer, so that nobody has to announce it */
+  /** it is the launch of a graph, which the pool knows to use the buffer, so that it needs no announcement */
   readonly byGraph: boolean
 }
 
-/** The last write, and all that read since; empty before the first write. */
+/** The last write and all reads since; empty before the first write. */
 export interface History<Point> {
   uses: Use<Point>[]
   stamp: number
@@ -21,7 +21,7 @@ export interface Held<Point> {
   readonly buffer: DeviceBuffer
   readonly pool: number
   readonly bytes: number
-  /** the size of its block; 0 where that is not to be counted: it was aligned, or is of the memory of a capture */
+  /** the size of its block; 0 if it is not counted, because it was aligned or made in a capture */
   readonly units: number
   /** the capture that it was allocated in */
   readonly madeIn: Recording<Point> | null

@@ -1,10 +1,10 @@
-// What a driver has given and not been given back, counted at its own calls: nothing of it may be left when all is closed.
+// A ledger of the driver's objects, counted at its own calls: none may be left when everything is closed.
 
 import type { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 
 type Call = Extract<keyof SimulatedDriver, `cu${string}`>
 
-/** Each kind of object: what makes one and what ends it. */
+/** The calls that make and end each kind of object. */
 const OBJECTS: readonly (readonly [made: Call, ended: Call])[] = [
   ['cuMemAlloc', 'cuMemFree'],
   ['cuMemHostRegister', 'cuMemHostUnregister'],
@@ -27,12 +27,12 @@ export class Ledger {
       this.watch(driver, made, () => this.add(made, 1))
       this.watch(driver, ended, () => this.add(made, -1))
     }
-    // One call may unmap what several have mapped.
+    // One call may unmap the memory of several mappings.
     this.watch(driver, 'cuMemMap', (_address, bytes) => this.add('mapped bytes', bytes))
     this.watch(driver, 'cuMemUnmap', (_address, bytes) => this.add('mapped bytes', -bytes))
   }
 
-  /** What is left, by the call that made it. */
+  /** The objects left, by the call that made them. */
   left(): Record<string, number> {
     return Object.fromEntries([...this.counts].filter(([, count]) => count !== 0))
   }

@@ -1,24 +1,25 @@
-// The simulated driver, and a witness of each call that has succeeded: the order of work (call-order.ts), the memory that work uses
-// (judge.ts), and what was made and not given back. Long because the driver has many calls; each is one line of book-keeping.
+// The simulated driver, observed. After each successful call it notes the order of work (call-order.ts), the memory
+// that the work uses (oracle.ts), and the objects made and not given back. Long because the driver has many calls,
+// one line each.
 //
-// Kernels of the proof say what they use by their first two arguments: an address, and a number of 32-bit words.
+// The first two arguments of the proof's kernels say which memory they use: an address, and a number of 32-bit words.
 
 import { CudaError } from '../src/base/errors.js'
 import { RESULT } from '../src/driver/constants.js'
 import type { KernelArguments, LaunchShape } from '../src/driver/driver.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import type { ThreadState } from '../src/driver/simulated/remote/thread-state.js'
+import type { ThreadState } from '../src/driver/simulated/thread-state.js'
 import { CallOrder, type CapturedWork, type Point, pointOf, type Queue } from './call-order.js'
-import { Judge } from './judge.js'
+import { Oracle } from './oracle.js'
 
 type Kind = 'streams' | 'events' | 'graphs' | 'allocations' | 'addresses' | 'handles' | 'mappings' | 'pinned ranges'
 
 export class ObservedDriver extends SimulatedDriver {
   readonly order = new CallOrder()
-  readonly judge = new Judge(this.order)
+  readonly oracle = new Oracle(this.order)
   /** how many of each kind there are */
   private readonly made = new Map<Kind, number>()
-  /** whose calls these are; null for the thread that made the driver */
+  /** the thread that calls; null for the thread that made the driver */
   private thread: ThreadState | null = null
   /** by thread: the context that its calls are made in */
   private readonly entered = new Map<ThreadState | null, number>()
@@ -27,17 +28,17 @@ export class ObservedDriver extends SimulatedDriver {
   private readonly graphs = new Map<number, CapturedWork>()
   private readonly executables = new Map<number, CapturedWork>()
 
-  /** The stream that a handle means in the current context. */
+  /** The queue of a stream handle in the current context. */
   queueOf(stream: number): Queue {
     return this.order.queueOf(stream, this.inside, this.thread)
   }
 
-  /** All that was submitted to a stream so far. */
+  /** All work submitted to a stream so far. */
   pointOf(stream: number): Point {
     return pointOf(this.queueOf(stream))
   }
 
-  /** What was made and not given back, for people; empty when nothing is left. */
+  /** The objects made and not given back, as text; empty if there are none. */
   get leaks(): string {
     return [...this.made].flatMap(([kind, count]) => (count === 0 ? [] : [`${count} ${kind}`])).join(', ')
   }
@@ -162,7 +163,7 @@ export class ObservedDriver extends SimulatedDriver {
 
   override cuGraphLaunch(executable: number, stream: number): void {
     super.cuGraphLaunch(executable, stream)
-    this.judge.launched(this.executables.get(executable)!, this.order.submit(this.queueOf(stream)))
+    this.oracle.launched(this.executables.get(executable)!, this.order.submit(this.queueOf(stream)))
   }
 
   override cuGraphExecDestroy(executable: number): void {
@@ -195,19 +196,19 @@ export class ObservedDriver extends SimulatedDriver {
   override cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
     super.cuMemcpyHtoDAsync(target, source, stream)
     const point = this.work(stream, target, source.byteLength)
-    this.judge.used(...this.spanOf(source), point)
+    this.oracle.used(...this.spanOf(source), point)
   }
 
   override cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
     super.cuMemcpyDtoHAsync(target, source, stream)
     const point = this.work(stream, source, target.byteLength)
-    this.judge.used(...this.spanOf(target), point)
+    this.oracle.used(...this.spanOf(target), point)
   }
 
   override cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
     super.cuMemcpyDtoDAsync(target, source, bytes, stream)
     const point = this.work(stream, target, bytes)
-    this.judge.used(source, source + bytes, point)
+    this.oracle.used(source, source + bytes, point)
   }
 
   // Memory
@@ -221,7 +222,7 @@ export class ObservedDriver extends SimulatedDriver {
 
   override cuMemFree(ptr: number): void {
     super.cuMemFree(ptr)
-    this.judge.leave(ptr, ptr + this.bytesAt.get(ptr)!)
+    this.oracle.leave(ptr, ptr + this.bytesAt.get(ptr)!)
     this.bytesAt.delete(ptr)
     this.count('allocations', -1)
   }
@@ -256,7 +257,7 @@ export class ObservedDriver extends SimulatedDriver {
 
   override cuMemUnmap(ptr: number, bytes: number): void {
     super.cuMemUnmap(ptr, bytes)
-    this.judge.leave(ptr, ptr + bytes)
+    this.oracle.leave(ptr, ptr + bytes)
     for (let at = ptr; at < ptr + bytes; ) {
       const mapping = this.mapped.get(at)!
       this.mapped.delete(at)
@@ -273,7 +274,7 @@ export class ObservedDriver extends SimulatedDriver {
   override cuMemHostUnregister(host: ArrayBufferView): void {
     const [start, end] = this.spanOf(host)
     super.cuMemHostUnregister(host)
-    this.judge.leave(start, end)
+    this.oracle.leave(start, end)
     this.count('pinned ranges', -1)
   }
 
@@ -283,7 +284,7 @@ export class ObservedDriver extends SimulatedDriver {
 
   private work(stream: number, start: number, bytes: number): Point {
     const point = this.order.submit(this.queueOf(stream))
-    this.judge.used(start, start + bytes, point)
+    this.oracle.used(start, start + bytes, point)
     return point
   }
 
@@ -297,7 +298,9 @@ export class ObservedDriver extends SimulatedDriver {
   }
 }
 
-/** Whether a capture that could not be ended is over: it was broken before, or a stream of it was not joined. */
+/**
+ * Whether a capture is over although its end failed: it was already invalid, or one of its streams was not joined.
+ */
 function endsCapture(error: unknown): boolean {
   if (!(error instanceof CudaError)) return false
   const { CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_UNJOINED } = RESULT

@@ -1,6 +1,5 @@
-// What a program is made of. Operations name streams, events and buffers by numbers that are given out once, so that a
-// program from which some operations were taken out is a program still: what concerns something that is not there does
-// nothing.
+// The operations of a program. They name streams, events and buffers by numbers that are used once. An operation on
+// an object that does not exist does nothing, so that a program stays a program when operations are removed.
 
 import { formatBytes } from '../src/base/bytes.js'
 import type { FaultRule } from '../src/driver/simulated/index.js'
@@ -11,10 +10,10 @@ export type StreamKind = 'own' | 'adopted' | 'adopted blocking' | 'per-thread de
 export type Operation =
   | { do: 'open'; stream: number; kind: StreamKind }
   | { do: 'close'; stream: number }
-  /** an adopted stream is destroyed by its owner, who did not close it here, and its handle serves another one */
+  /** the owner destroys an adopted stream without closing it here, and the driver uses its handle for a new stream */
   | { do: 'replace'; stream: number; by: number }
   | { do: 'allocate'; buffer: number; pool: number; stream: number; bytes: number; alignment: number; fill: boolean }
-  /** on the stream of the allocation where none is named; uses that nothing puts before are announced, or put before */
+  /** without a stream, on the allocation's own; unordered uses are announced or ordered first */
   | { do: 'free'; buffer: number; stream?: number; announce: boolean; byAddress: boolean }
   | { do: 'use'; buffer: number; stream: number; write: boolean }
   | { do: 'announce'; buffer: number; stream: number }
@@ -25,22 +24,22 @@ export type Operation =
   | { do: 'query'; stream: number }
   | { do: 'synchronise'; stream: number }
   | { do: 'synchronise device' }
-  /** lets nothing that is submitted from now on complete, until the release of the oldest such hold, or a wait of the host */
+  /** keeps all later work of the stream pending, until the release of the oldest hold, or a wait of the host */
   | { do: 'hold'; stream: number }
   | { do: 'release' }
-  /** what is submitted to the stream, and to those that are made to wait for it, becomes a graph */
+  /** later work of the stream, and of streams that wait for it, becomes a graph */
   | { do: 'capture'; graph: number; stream: number; mode: CaptureMode }
-  /** the streams that have become part of it are joined before, or not */
+  /** whether the streams that are part of it are joined first */
   | { do: 'end capture'; graph: number; join: boolean }
   | { do: 'abort capture'; graph: number }
   | { do: 'launch'; graph: number; stream: number }
   | { do: 'close graph'; graph: number }
   | { do: 'process deferred'; pool: number }
   | { do: 'trim'; pool: number; bytes: number }
-  /** the driver refuses this call once, if the next operation makes it */
+  /** the driver refuses the nth such call of the next operation */
   | { do: 'refuse'; call: FaultRule['call']; nth: number }
 
-/** An operation as a line for people. */
+/** An operation as one readable line. */
 export function describeOperation(operation: { readonly do: string }): string {
   const { do: verb, ...details } = operation
   const parts = Object.entries(details).map(([name, value]) =>

@@ -1,7 +1,9 @@
-// Calls on pools of one thread that the engine cuts short: a caching pool is whole afterwards or says that it is not, arenas and block
-// pools are whole. No memory is handed out before the work that used it, as the simulated device knows it, and none is lost.
+// Calls on pools of one thread that V8 cuts short. Arenas and block pools are whole afterwards; a caching pool is
+// whole, or says that it is not. New work on memory comes after the work that used it, by the simulated device's
+// order. No memory is lost.
 //
-// CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. By chance, where a script is stopped is up to the time.
+// CUTS_SEED, CUTS_ROUNDS and CUTS_POINTS replay and lengthen; the names of the tests say them. Cuts by chance depend
+// on time.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -28,12 +30,12 @@ import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { ClosablePool } from '../src/pool/closable-pool.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
 import { CUTS } from './cut-points.js'
-import { CAPACITY_BYTES, close, cutAtEach, MOST_POINTS, type Subject, World } from './cut-world.js'
+import { CAPACITY_BYTES, close, cutAtEach, MOST_POINTS, type Subject, System } from './cut-system.js'
 
 const SEED = Number(process.env['CUTS_SEED'] ?? 1)
 const ROUNDS = Number(process.env['CUTS_ROUNDS'] ?? 12)
 const BLOCK_BYTES = 4 * KiB
-/** More than is ever live in a program on an arena, its growth aside. */
+/** More bytes than a program on an arena ever has live, except where it grows. */
 const ARENA_BYTES = 64 * KiB
 
 const CACHING: Subject<CachingPool> = {
@@ -64,21 +66,21 @@ const CACHING: Subject<CachingPool> = {
 const ARENA: Subject<ArenaPool> = {
   classes: [ClosablePool, ArenaPool, ArenaAllocation, Bump, Epochs, GrowableRange],
   open: device => device.createArenaPool({ bytes: 2 * MiB, maxBytes: CAPACITY_BYTES / 2 }),
-  prepare: world => {
+  prepare: system => {
     const {
       pool,
       streams: [a, b],
-    } = world
+    } = system
     pool.reset(a)
-    world.use(pool.allocate(1000, a))
-    world.use(pool.allocate(5000, b))
-    world.marks.push(pool.mark())
-    world.use(pool.allocate(1000, b))
-    world.use(pool.allocate(300, b)).free()
+    system.use(pool.allocate(1000, a))
+    system.use(pool.allocate(5000, b))
+    system.marks.push(pool.mark())
+    system.use(pool.allocate(1000, b))
+    system.use(pool.allocate(300, b)).free()
     pool.rewind(pool.mark())
-    world.use(pool.allocate(700, a, 4096))
+    system.use(pool.allocate(700, a, 4096))
     pool.rewind(pool.mark())
-    world.use(pool.allocate(700, a))
+    system.use(pool.allocate(700, a))
   },
   programs: {
     'an allocation': ({ pool, streams: [a] }) => pool.allocate(1000, a),
@@ -92,50 +94,50 @@ const ARENA: Subject<ArenaPool> = {
     'a reset': ({ pool, streams: [a] }) => pool.reset(a),
     statistics: ({ pool }) => pool.stats(),
   },
-  settle: world => {
+  settle: system => {
     const {
       pool,
       streams: [, b, c],
-    } = world
+    } = system
     pool.check()
-    world.useAgain()
-    for (const stream of world.streams) world.judge(pool.allocate(1000, stream))
-    world.judge(pool.allocate(ARENA_BYTES, c))
-    world.judge(pool.allocate(ARENA_BYTES, b))
+    system.useAgain()
+    for (const stream of system.streams) system.assertSafe(pool.allocate(1000, stream))
+    system.assertSafe(pool.allocate(ARENA_BYTES, c))
+    system.assertSafe(pool.allocate(ARENA_BYTES, b))
     pool.reset(b)
     pool.check()
     assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
     assert.equal(pool.availableBytes, pool.limitBytes)
-    world.judge(pool.allocate(2 * ARENA_BYTES, c))
-    world.forget()
+    system.assertSafe(pool.allocate(2 * ARENA_BYTES, c))
+    system.forget()
   },
 }
 
 const BLOCK: Subject<BlockPool> = {
   classes: [ClosablePool, BlockPool, BlockRings, Ring, FixedBlock, Deferred, Slabs],
   open: device => device.createBlockPool({ blockBytes: BLOCK_BYTES, count: 6, maxCount: 12 }),
-  prepare: world => {
+  prepare: system => {
     const {
       pool,
       streams: [a, b],
-    } = world
-    world.use(pool.allocate(BLOCK_BYTES, a))
+    } = system
+    system.use(pool.allocate(BLOCK_BYTES, a))
     for (let count = 0; count < 2; count++) {
-      const shared = world.use(pool.allocate(100, a))
+      const shared = system.use(pool.allocate(100, a))
       shared.recordUse(b)
-      world.use(shared, b)
+      system.use(shared, b)
     }
-    world.use(pool.allocate(200, b)).free()
-    world.uses[1].buffer.free()
+    system.use(pool.allocate(200, b)).free()
+    system.uses[1].buffer.free()
   },
   programs: {
-    'a hit and its free': world => take(world, BLOCK_BYTES, world.streams[1]).free(),
-    'a hit that is smaller, and its free': world => take(world, 100, world.streams[1]).free(),
-    'a block that was never used': world => take(world, 100, world.streams[0]).free(),
-    'a block of another stream': world => {
-      const { device, pool, streams } = world
+    'a hit and its free': system => take(system, BLOCK_BYTES, system.streams[1]).free(),
+    'a hit that is smaller, and its free': system => take(system, 100, system.streams[1]).free(),
+    'a block that was never used': system => take(system, 100, system.streams[0]).free(),
+    'a block of another stream': system => {
+      const { device, pool, streams } = system
       device.synchronize()
-      while (pool.available > 0) take(world, 100, streams[0])
+      while (pool.available > 0) take(system, 100, streams[0])
     },
     'a free on another stream': ({ device, uses, streams: [a, b] }) => {
       const event = device.createEvent()
@@ -156,15 +158,15 @@ const BLOCK: Subject<BlockPool> = {
     },
     statistics: ({ pool }) => pool.stats(),
   },
-  settle: world => {
-    const { device, pool, uses, held, streams } = world
+  settle: system => {
+    const { device, pool, uses, held, streams } = system
     pool.check()
-    world.useAgain()
+    system.useAgain()
     const granted: DeviceBuffer[] = []
     while (pool.available > 0) {
       const buffer = pool.tryAllocate(1, streams[granted.length % 3])
       assert.ok(buffer !== null, `one of ${pool.available} free blocks can be had`)
-      world.judge(buffer)
+      system.assertSafe(buffer)
       granted.push(buffer)
     }
     for (const buffer of [...granted, ...held, ...uses.map(use => use.buffer)]) buffer[Symbol.dispose]()
@@ -173,21 +175,21 @@ const BLOCK: Subject<BlockPool> = {
     pool.check()
     const { liveBuffers, liveBytes, requestedBytes, pendingBytes } = pool.stats()
     assert.deepEqual([liveBuffers, liveBytes, requestedBytes, pendingBytes], [0, 0, 0, 0])
-    world.forget()
+    system.forget()
   },
 }
 
 const FULL_BLOCK: Subject<BlockPool> = {
   ...BLOCK,
   open: device => device.createBlockPool({ blockBytes: BLOCK_BYTES, count: 1, maxCount: 10_000 }),
-  prepare: world => {
-    while (world.pool.available > 0) take(world, 100, world.streams[0])
+  prepare: system => {
+    while (system.pool.available > 0) take(system, 100, system.streams[0])
   },
-  programs: { growth: world => take(world, 100, world.streams[0]) },
+  programs: { growth: system => take(system, 100, system.streams[0]) },
 }
 
-/** What the pool gives is known. */
-function take({ pool, held }: World<BlockPool>, bytes: number, stream: Stream): DeviceBuffer {
+/** Notes a buffer that the pool returns. */
+function take({ pool, held }: System<BlockPool>, bytes: number, stream: Stream): DeviceBuffer {
   const buffer = pool.allocate(bytes, stream)
   held[held.length] = buffer // without a call, where the program could be cut short
   return buffer
@@ -208,10 +210,11 @@ describe(`calls of one thread that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=
       assert.equal(cutAtEach(cut, FULL_BLOCK, SEED), 0)
     })
 
-    // The calls use one stream and memory taken beforehand, so they never call the simulated device. Cut calls of the device are not tested here.
+    // The calls use one stream and memory taken beforehand, so they never call the simulated device. Cut calls of the
+    // device are not tested here.
     it(`${cut} leaves an arena whole, by chance`, () => {
-      const world = new World(device => device.createArenaPool({ bytes: 64 * MiB }))
-      const { pool, marks } = world
+      const system = new System(device => device.createArenaPool({ bytes: 64 * MiB }))
+      const { pool, marks } = system
       const random = new Random(SEED)
       const step = () => {
         const dice = random.below(32)
@@ -233,12 +236,12 @@ describe(`calls of one thread that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=
         pool.allocate(64 * MiB).free()
         pool.reset()
       }
-      close(world)
+      close(system)
     })
 
     it(`${cut} leaves a block pool whole, by chance`, () => {
-      const world = new World(device => device.createBlockPool({ blockBytes: BLOCK_BYTES, count: 24 }))
-      const { pool } = world
+      const system = new System(device => device.createBlockPool({ blockBytes: BLOCK_BYTES, count: 24 }))
+      const { pool } = system
       const held: (DeviceBuffer | null)[] = Array.from({ length: 24 }, () => null)
       const random = new Random(SEED)
       const step = () => {
@@ -258,7 +261,7 @@ describe(`calls of one thread that are cut short (CUTS_SEED=${SEED} CUTS_ROUNDS=
         pool.check()
         for (let place = 0; place < 24; place++) held.push(null)
       }
-      close(world)
+      close(system)
     })
   }
 })

@@ -1,17 +1,17 @@
-// A program: settings and operations from a seed, and what became of it.
+// A program: settings and operations from a seed, and its outcome.
 
 import { Random } from '../src/base/random.js'
-import { breakRule, type Rule } from './canaries.js'
 import { Generator } from './generator.js'
-import type { Judge } from './judge.js'
+import { breakRule, type Rule } from './mutants.js'
 import type { Operation } from './operation.js'
+import type { Oracle } from './oracle.js'
 import { drawSettings } from './settings.js'
 import { SharedGenerator } from './shared-generator.js'
 import type { SharedOperation } from './shared-operation.js'
 import { SHARED_KINDS } from './shared-pools.js'
-import { SharedWorld } from './shared-world.js'
+import { SharedSystem } from './shared-system.js'
 import { SimulatedMachine } from './simulated-machine.js'
-import { World } from './world.js'
+import { System } from './system.js'
 
 const CHECK_EVERY = 50
 
@@ -26,7 +26,7 @@ export interface Outcome {
   readonly kind: Kind
   readonly seed: number
   readonly operations: readonly Step[]
-  /** what went wrong, in the last of the operations or at the end */
+  /** the failure, in the last operation or at the end */
   readonly failure: Error | null
   readonly grants: number
   readonly takeovers: number
@@ -34,10 +34,10 @@ export interface Outcome {
   readonly recognised: number
 }
 
-/** What a program of some kind runs in. */
+/** The parts that a program of some kind needs to run. */
 interface Stage {
-  readonly world: { run(operation: Step): void; check(): void; finish(): void }
-  readonly judge: Judge
+  readonly system: { run(operation: Step): void; check(): void; finish(): void }
+  readonly oracle: Oracle
   readonly counted: { readonly ready: number; readonly recognised: number }
   draw(): { next(): Step }
 }
@@ -69,15 +69,15 @@ function carryOut(
   const operations: Step[] = []
   let failure: Error | null = null
   const stage = prepare(kind, seed)
-  const { world, judge, counted } = stage
+  const { system, oracle, counted } = stage
   try {
     const next = source(stage)
     for (let operation = next(); operation !== undefined; operation = next()) {
       operations.push(operation)
-      world.run(operation)
-      if (operations.length % CHECK_EVERY === 0) world.check()
+      system.run(operation)
+      if (operations.length % CHECK_EVERY === 0) system.check()
     }
-    world.finish()
+    system.finish()
   } catch (error) {
     if (!(error instanceof Error)) throw error
     failure = error
@@ -85,29 +85,29 @@ function carryOut(
     restore()
   }
   const { ready, recognised } = counted
-  return { kind, seed, operations, failure, grants: judge.grants, takeovers: judge.takeovers, ready, recognised }
+  return { kind, seed, operations, failure, grants: oracle.grants, takeovers: oracle.takeovers, ready, recognised }
 }
 
 function prepare(kind: Kind, seed: number): Stage {
   const random = new Random(seed)
   if (kind !== 'one-thread') {
-    const world = new SharedWorld(kind, random, seed)
-    const run = (operation: Step) => world.run(operation as SharedOperation)
+    const system = new SharedSystem(kind, random, seed)
+    const run = (operation: Step) => system.run(operation as SharedOperation)
     return {
-      world: { run, check: () => world.check(), finish: () => world.finish() },
-      judge: world.driver.judge,
+      system: { run, check: () => system.check(), finish: () => system.finish() },
+      oracle: system.driver.oracle,
       counted: { ready: 0, recognised: 0 },
-      draw: () => new SharedGenerator(random, world),
+      draw: () => new SharedGenerator(random, system),
     }
   }
   const settings = drawSettings(random)
   const machine = new SimulatedMachine(settings.progress, seed, settings.peer)
-  const world = new World(settings, machine)
-  const run = (operation: Step) => world.run(operation as Operation)
+  const system = new System(settings, machine)
+  const run = (operation: Step) => system.run(operation as Operation)
   return {
-    world: { run, check: () => world.check(), finish: () => world.finish() },
-    judge: machine.judge,
+    system: { run, check: () => system.check(), finish: () => system.finish() },
+    oracle: machine.oracle,
     counted: machine,
-    draw: () => new Generator(random, world),
+    draw: () => new Generator(random, system),
   }
 }

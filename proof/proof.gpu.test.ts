@@ -1,5 +1,5 @@
-// The programs of the proof on a real GPU, judged by contents, with kernels that spin to stretch what is under way. Without a
-// GPU it fails. PROOF_SEED moves it.
+// The programs of the proof on a real GPU, checked by contents, with kernels that spin to keep work pending. Without
+// a GPU it fails. PROOF_SEED chooses the programs.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
@@ -9,7 +9,7 @@ import { runOnGpu } from './gpu-program.js'
 
 const SEED = Number(process.env['PROOF_SEED'] ?? 1)
 const PROGRAMS = 100
-const CANARY_PROGRAMS = 400
+const MUTANT_PROGRAMS = 400
 const OPERATIONS = 400
 const SPIN_NS = 200_000
 const MOST_MS = 12_000
@@ -28,10 +28,10 @@ describe(`random programs on a GPU (PROOF_SEED=${SEED})`, () => {
     assert.ok(programs > 0)
   })
 
-  // Last, since what the broken library leaves behind is not cleaned up.
-  it(`a library whose frees are not stamped is noticed within ${CANARY_PROGRAMS} programs`, () => {
+  // Last, since the broken library's leftovers are not cleaned up.
+  it(`a library whose frees are not stamped is noticed within ${MUTANT_PROGRAMS} programs`, () => {
     assert.throws(() => {
-      for (let seed = SEED; seed < SEED + CANARY_PROGRAMS; seed++) {
+      for (let seed = SEED; seed < SEED + MUTANT_PROGRAMS; seed++) {
         runOnGpu(machine, seed, OPERATIONS, 'a free is stamped')
       }
     }, /words at 0x[0-9a-f]+ were not/)

@@ -1,4 +1,5 @@
-// What the proof of refused calls runs on: each kind of pool, and what else takes memory of a device, with random use of it.
+// The subjects of the proof of refused calls: each kind of pool, and every other user of device memory, under random
+// use.
 
 import assert from 'node:assert/strict'
 import { KiB, MiB } from '../src/base/bytes.js'
@@ -13,14 +14,14 @@ import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { CachingPool } from '../src/pool/caching/caching-pool.js'
 import type { HostBuffer } from '../src/pool/host/host-buffer.js'
 import type { GrowableBuffer } from '../src/pool/mapped/growable-buffer.js'
-import type { TestDevice } from '../src/pool/pool-fixture.suite.js'
+import type { TestDevice } from '../src/pool/pool.fixture.js'
 
 type AnyBuffer = DeviceBuffer | HostBuffer
 
 export interface Subject {
-  /** Does something at random, which the driver may refuse. */
+  /** A random step, which the driver may refuse. */
   step(random: Random): void
-  /** The driver refuses nothing any more: asserts that nothing is lost, and that all can be had again. */
+  /** Asserts, with no more refusals, that nothing is lost, and that all memory can be allocated again. */
   settle(): void
   close(): void
 }
@@ -277,7 +278,7 @@ const pooled = (traits: Traits, open: (device: Device) => SomePool) => (device: 
 const shared = (traits: Traits, open: (device: TestDevice) => SomePool) => (device: TestDevice) =>
   new PoolUse(device, open(device), traits)
 
-/** What one thread uses, on a whole device. */
+/** The subjects of one thread, on a whole device. */
 export const SUBJECTS: Readonly<Record<string, (device: Device) => Subject>> = {
   'caching pool': pooled(caching, device => device.createPool({ maxPoolBytes: LIMIT, backing: 'virtual' })),
   'caching pool of segments': pooled(caching, device =>
@@ -299,7 +300,7 @@ export const SUBJECTS: Readonly<Record<string, (device: Device) => Subject>> = {
   'memory for kernels': device => new KernelMemoryUse(device),
 }
 
-/** What threads share, with all of them, and the pool server, in this one. */
+/** The subjects that threads share, with all threads and the pool server in this thread. */
 export const SHARED_SUBJECTS: Readonly<Record<string, (device: TestDevice) => Subject>> = {
   'shared caching pool': shared(caching, device => device.createSharedPool({ maxPoolBytes: LIMIT }).pool),
   'shared caching pool of segments': shared(

@@ -1,6 +1,6 @@
-// Methods replaced for a while, private ones among them: how a test breaks a rule of which the product knows nothing.
+// Replaces methods for a while, private ones too: so tests break a rule without code in the product.
 
-/** Replaces a method, and mends it when the returned function is called, after which `then` is. */
+/** Replaces a method. The returned function restores it, and then calls `then`. */
 export function replace<T extends object, K extends keyof T>(
   prototype: T,
   name: K,

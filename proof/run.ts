@@ -1,14 +1,15 @@
-// The command of the proof: random programs of each kind from a seed on; or with --rule, programs on a library in which that rule is
-// broken, until one is caught; or with --canaries, that for every rule. A failing program is shrunk and printed.
+// The command of the proof: random programs of each kind from a seed on; or with --rule, programs on a library in
+// which that rule is broken, until one is caught; or with --mutants, that for every rule. A failing program is shrunk
+// and printed.
 
 import { parseArgs } from 'node:util'
-import { runCampaign, runCanaries } from './campaign.js'
-import { CANARIES, kindOf, RULES, type Rule } from './canaries.js'
+import { runCampaign, runMutants } from './campaign.js'
+import { kindOf, MUTANTS, RULES, type Rule } from './mutants.js'
 import { KINDS, type Kind } from './program.js'
 import { describeFailure } from './shrink.js'
 
 const USAGE =
-  'usage: node dist/proof/run.js [--kinds one-thread,shared-caching] [--seed 1] [--programs 500] [--operations 400] [--rule <name> | --canaries]'
+  'usage: node dist/proof/run.js [--kinds one-thread,shared-caching] [--seed 1] [--programs 500] [--operations 400] [--rule <name> | --mutants]'
 
 const values = options()
 const [seed, programs, count] = (['seed', 'programs', 'operations'] as const).map(name => {
@@ -18,15 +19,15 @@ const [seed, programs, count] = (['seed', 'programs', 'operations'] as const).ma
 })
 const rule = values.rule as Rule | undefined
 if (rule !== undefined && !RULES.includes(rule)) refuse(`--rule must be one of ${RULES.join('; ')}`)
-if (rule !== undefined && values.canaries) refuse('--canaries breaks every rule in turn; leave --rule out')
+if (rule !== undefined && values.mutants) refuse('--mutants breaks every rule in turn; leave --rule out')
 
 const kinds = (values.kinds?.split(',') ?? KINDS) as readonly Kind[]
 for (const kind of kinds) if (!KINDS.includes(kind)) refuse(`--kinds must be some of ${KINDS.join(',')}, not ${kind}`)
 
-if (values.canaries) {
-  for (const [name, { failing, programs: tried }] of runCanaries(seed, programs, count)) {
+if (values.mutants) {
+  for (const [name, { failing, programs: tried }] of runMutants(seed, programs, count)) {
     const verdict = failing === null ? `not caught in ${tried}` : `caught in program ${tried}, ${failing.failure!.name}`
-    console.log(`${name}: ${CANARIES[name].broken}: ${verdict}`)
+    console.log(`${name}: ${MUTANTS[name].broken}: ${verdict}`)
     if (failing === null) process.exitCode = 1
   }
 } else {
@@ -54,7 +55,7 @@ function options() {
         programs: { type: 'string', default: '500' },
         operations: { type: 'string', default: '400' },
         rule: { type: 'string' },
-        canaries: { type: 'boolean', default: false },
+        mutants: { type: 'boolean', default: false },
       },
     }).values
   } catch (error) {

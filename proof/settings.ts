@@ -1,5 +1,5 @@
-// What a program runs on, drawn from its seed: a small device, pools with tight limits and any options, and how many
-// streams and sizes there are.
+// The settings of a program, drawn from its seed: a small device, pools with tight limits and any options, and the
+// numbers of streams and sizes.
 
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Random } from '../src/base/random.js'
@@ -10,11 +10,11 @@ export interface Settings {
   readonly pools: readonly PoolOptions[]
   readonly mostStreams: number
   readonly mostHeld: number
-  /** whether streams of a second device use the memory, too */
+  /** whether streams of a second device use the memory */
   readonly peer: boolean
-  /** whether work is captured, too */
+  /** whether work is also captured */
   readonly captures: boolean
-  /** sizes that most requests have; others are random */
+  /** the sizes of most requests; the rest are random */
   readonly sizes: readonly number[]
 }
 

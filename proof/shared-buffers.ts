@@ -1,5 +1,5 @@
-// The buffers of threads that share a pool, and what a careful user does with them: before a buffer is freed, every use is announced
-// or put before. Each grant and each free is judged by the exact order.
+// The buffers of threads that share a pool, handled as a careful user would: every use is announced, or ordered
+// before the free. The oracle sees each grant and each free.
 
 import assert from 'node:assert/strict'
 import { PoolError } from '../src/base/errors.js'
@@ -23,17 +23,17 @@ interface SharedHeld {
   readonly ptr: number
   /** of a pool that no threads share */
   readonly own: boolean
-  /** null while it is on its way */
+  /** null while the buffer is on its way to another thread */
   thread: SharedThread | null
   sent: TransferredBuffer | null
-  /** what uses elsewhere must come after; null in memory of the host */
+  /** the point after which other streams may use it; null for host memory */
   readonly granted: Point | null
-  /** by stream, as some thread has it, the last work */
+  /** by stream object: the last work */
   readonly uses: Map<Stream, Point>
   readonly announced: Set<Stream>
 }
 
-/** How many buffers, and the bytes that were asked for. */
+/** A number of buffers, and their requested bytes. */
 interface Sum {
   readonly buffers: number
   readonly bytes: number
@@ -43,7 +43,7 @@ export class SharedBuffers {
   readonly held = new Map<number, SharedHeld>()
   /** from the shared pool */
   allocations = 0
-  /** memory of the device that copies of host memory go to */
+  /** device memory, the target of copies from host memory */
   private readonly scratch: number
 
   constructor(
@@ -76,8 +76,8 @@ export class SharedBuffers {
     if (!own) this.allocations++
     const ptr = addressOf(buffer)
     const queue = isHost ? null : thread.queueOf(view)
-    this.driver.judge.grant(ptr, ptr + Math.ceil(bytes / UNIT_BYTES) * UNIT_BYTES, queue)
-    // An event that was recorded before does not cover what the pool has made the stream wait for.
+    this.driver.oracle.grant(ptr, ptr + Math.ceil(bytes / UNIT_BYTES) * UNIT_BYTES, queue)
+    // An event recorded earlier does not cover waits that the pool has inserted.
     const point = thread.pointOf(view)
     const granted = isHost ? null : { ...point, position: point.position + 0.5 }
     this.held.set(name, {
@@ -106,7 +106,7 @@ export class SharedBuffers {
     const driver = thread.context.activate()
     const { buffer, bytes, ptr } = held
     if (buffer instanceof HostBuffer) {
-      // The copy goes into memory outside every pool. The pool is told that the buffer is in use.
+      // The copy goes into memory outside every pool, so the use of the buffer must be announced.
       if (!view.isShareable) return
       this.tell(held, view)
       driver.cuMemcpyHtoDAsync(this.scratch, buffer.bytes, view.handle)
@@ -133,7 +133,7 @@ export class SharedBuffers {
       else if (!this.streams.isBefore(this.streams.endOf(mine), thread, on)) on = null
     }
     this.settle(held, on ?? mine, announce)
-    this.driver.judge.free(ptr)
+    this.driver.oracle.free(ptr)
     try {
       if (byAddress && on === null && buffer instanceof DeviceBuffer) {
         const pool = own ? thread.own! : thread.front!
@@ -142,13 +142,13 @@ export class SharedBuffers {
       } else buffer.free(on ?? undefined)
       this.held.delete(name)
     } finally {
-      if (!buffer.freed) this.driver.judge.takeBack(ptr)
+      if (!buffer.freed) this.driver.oracle.takeBack(ptr)
       else this.held.delete(name)
     }
     assert.throws(() => buffer.free(), PoolError)
   }
 
-  /** Whatever a thread holds is freed, one buffer after another. */
+  /** Frees all buffers of a thread, one after another. */
   freeAllOf(thread: SharedThread): void {
     for (const [name, held] of [...this.held]) {
       if (held.thread === thread) this.free({ do: 'free', buffer: name, announce: true, byAddress: false })
@@ -158,7 +158,7 @@ export class SharedBuffers {
   transfer({ buffer: name }: Of<'transfer'>): void {
     const held = this.held.get(name)
     if (held === undefined || held.own || held.thread === null || held.thread.isDead) return
-    // Only its own thread can do anything about the per-thread default stream.
+    // Only its own thread can use the per-thread default stream.
     const views = [...held.uses.keys()].filter(view => !view.isShareable)
     this.settle(held, streamOf(held), true, views)
     held.sent = structuredClone(held.buffer.transfer())
@@ -181,7 +181,7 @@ export class SharedBuffers {
     assert.throws(() => thread.front!.adopt(sent[0]), PoolError)
   }
 
-  /** A thread starts the arena anew: all buffers of the arena are freed. */
+  /** A thread resets the arena, which frees all of its buffers. */
   reset(thread: SharedThread, arena: SharedArenaPool, view: Stream): void {
     const shared = [...this.held].filter(([, held]) => !held.own)
     for (const [, held] of shared) this.settle(held, view, true, undefined, thread)
@@ -190,27 +190,33 @@ export class SharedBuffers {
     for (const [, { buffer }] of shared) assert.equal(buffer.freed, true)
   }
 
-  /** A thread is about to close the shared pool, which frees what it holds there, but for an arena's; returns how much that is. */
+  /**
+   * A thread is about to close the shared pool, which frees its buffers there, except an arena's. Returns their
+   * number and bytes.
+   */
   leave(thread: SharedThread): Sum {
     const mine = [...this.held].filter(([, held]) => held.thread === thread && !held.own)
     const isArena = thread.front instanceof SharedArenaPool
     for (const [name, held] of mine) {
       this.settle(held, streamOf(held), true)
       if (isArena)
-        held.thread = null // nobody can do anything with it until the reset
+        held.thread = null // no thread can use it until the reset
       else this.forget(name)
     }
     return sumOf(mine.map(([, held]) => held))
   }
 
-  /** What a dead thread held is about to be reclaimed, or for null what is on its way; returns how much that is. */
+  /**
+   * The buffers of a dead thread are about to be reclaimed; for null, those on their way. Returns their number and
+   * bytes.
+   */
   forgetAllOf(dead: SharedThread | null): Sum {
     const mine = [...this.held].filter(([, held]) => held.thread === dead)
     for (const [name] of mine) this.forget(name)
     return sumOf(mine.map(([, held]) => held))
   }
 
-  /** Before a stream ends, whoever holds a buffer that it uses tells the pool, or puts that use before. */
+  /** Before a stream ends, each holder of a buffer that it uses announces or orders that use. */
   secureUsesOf(stream: number): void {
     for (const held of this.held.values()) {
       const uses = [...held.uses.keys()].filter(view => this.streams.isNamed(view, stream))
@@ -218,7 +224,7 @@ export class SharedBuffers {
     }
   }
 
-  /** Asserts that statistics of a pool are what the program has done. */
+  /** Asserts that a pool's statistics match the program. */
   compare(stats: PoolStats, isOf: (held: SharedHeld) => boolean, allocations: number): void {
     const { buffers, bytes } = sumOf([...this.held.values()].filter(isOf))
     const { liveBuffers, requestedBytes, frees } = stats
@@ -229,13 +235,16 @@ export class SharedBuffers {
     assert.ok(stats.liveBytes <= stats.reservedBytes && stats.reservedBytes <= stats.limitBytes, 'all has its room')
   }
 
-  /** A buffer is freed, by whichever call comes next. */
+  /** The oracle learns of a free before the pool does. */
   private forget(name: number): void {
-    this.driver.judge.free(this.held.get(name)!.ptr)
+    this.driver.oracle.free(this.held.get(name)!.ptr)
     this.held.delete(name)
   }
 
-  /** Some uses of a buffer, or all, are told to the pool, or put before what `on` does next; those of the dead are waited for. */
+  /**
+   * Announces some or all uses of a buffer, or orders them before the next work of `on`. The host waits for uses of
+   * dead threads.
+   */
   private settle(
     held: SharedHeld,
     on: Stream | null,
@@ -268,7 +277,7 @@ export class SharedBuffers {
     held.announced.add(view)
   }
 
-  /** A stream as the thread has it that holds a buffer. */
+  /** The object of a stream in the thread that holds a buffer. */
   private viewFor(held: SharedHeld | undefined, stream: number): Stream | null {
     if (held === undefined || held.thread === null || held.thread.isDead) return null
     return this.streams.view(held.thread, stream)
@@ -284,7 +293,7 @@ function sumOf(held: readonly SharedHeld[]): Sum {
   return { buffers: held.length, bytes: held.reduce((sum, { bytes }) => sum + bytes, 0) }
 }
 
-/** The stream that a buffer is for; null in memory of the host. */
+/** The stream of a buffer; null for host memory. */
 function streamOf({ buffer }: SharedHeld): Stream | null {
   return buffer instanceof DeviceBuffer ? buffer.stream : null
 }

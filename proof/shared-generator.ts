@@ -1,13 +1,13 @@
-// Draws the operations of a program on a shared pool one by one, with an eye on what there is.
+// Draws the operations of a program on a shared pool one by one, from the objects that exist.
 
 import { KiB } from '../src/base/bytes.js'
 import type { Random } from '../src/base/random.js'
 import { Drawing, type Refusals } from './drawing.js'
 import { CAPACITY_BYTES, drawSize } from './settings.js'
 import type { SharedOperation } from './shared-operation.js'
-import type { SharedWorld } from './shared-world.js'
+import type { SharedSystem } from './shared-system.js'
 
-/** How often each operation is drawn, in parts of their sum. */
+/** Weights of the operations. */
 const WEIGHTS: Readonly<Record<SharedOperation['do'] | 'hand over' | 'pass on', number>> = {
   allocate: 60,
   free: 44,
@@ -69,9 +69,9 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
 
   constructor(
     random: Random,
-    private readonly world: SharedWorld,
+    private readonly system: SharedSystem,
   ) {
-    const isArena = world.common.server === null
+    const isArena = system.common.server === null
     super(random, WEIGHTS, verb => verb !== 'reset' || isArena)
     this.sizes = Array.from({ length: 1 + random.below(3) }, () => this.size())
     this.mostHeld = this.one(MOST_HELD)
@@ -79,49 +79,49 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
   }
 
   protected override draw(verb: Verb): SharedOperation {
-    const { random, world } = this
-    const thread = this.key(world.threads)
+    const { random, system } = this
+    const thread = this.key(system.threads)
     switch (verb) {
       case 'start':
-        if (world.threads.size >= MOST_THREADS) return this.draw('allocate')
+        if (system.threads.size >= MOST_THREADS) return this.draw('allocate')
         return { do: verb, thread: ++this.named, ownPool: random.below(2) === 0 }
       case 'end':
       case 'die':
       case 'attach anew':
         return { do: verb, thread }
       case 'open':
-        if (world.streams.open.size >= world.mostStreams) return this.draw('close')
+        if (system.streams.open.size >= system.mostStreams) return this.draw('close')
         return { do: verb, thread, stream: ++this.named }
       case 'open own default':
         return { do: verb, thread, stream: ++this.named }
       case 'close':
-        return { do: verb, thread, stream: this.key(world.threads.get(thread)!.views) }
+        return { do: verb, thread, stream: this.key(system.threads.get(thread)!.views) }
       case 'allocate':
-        if (world.buffers.held.size >= this.mostHeld) return this.free()
+        if (system.buffers.held.size >= this.mostHeld) return this.free()
         return this.allocate(
           thread,
-          this.key(world.streams.open),
+          this.key(system.streams.open),
           random.below(4) > 0 ? this.one(this.sizes) : this.size(),
         )
       case 'free':
         return this.free()
       case 'use':
       case 'announce':
-        return { do: verb, buffer: this.key(world.buffers.held), stream: this.key(world.streams.open) }
+        return { do: verb, buffer: this.key(system.buffers.held), stream: this.key(system.streams.open) }
       case 'transfer':
-        return { do: verb, buffer: this.key(world.buffers.held) }
+        return { do: verb, buffer: this.key(system.buffers.held) }
       case 'adopt':
         return { do: verb, thread, buffers: this.underWay() }
       case 'record':
-        return { do: verb, thread, event: random.below(EVENTS), stream: this.key(world.streams.open) }
+        return { do: verb, thread, event: random.below(EVENTS), stream: this.key(system.streams.open) }
       case 'wait':
-        return { do: verb, event: random.below(EVENTS), stream: this.key(world.streams.open) }
+        return { do: verb, event: random.below(EVENTS), stream: this.key(system.streams.open) }
       case 'pass event':
         return { do: verb, event: random.below(EVENTS), thread }
       case 'query':
       case 'synchronise':
       case 'hold':
-        return { do: verb, thread, stream: this.key(world.streams.open) }
+        return { do: verb, thread, stream: this.key(system.streams.open) }
       case 'release':
       case 'sweep':
         return { do: verb }
@@ -130,7 +130,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
       case 'trim':
         return { do: verb, thread, bytes: random.below(2) * random.below(CAPACITY_BYTES / 4) }
       case 'reset':
-        return { do: verb, thread, stream: this.key(world.streams.open) }
+        return { do: verb, thread, stream: this.key(system.streams.open) }
       case 'reclaim':
         return { do: verb, thread, dead: random.below(this.named + 1) }
       case 'refuse':
@@ -144,23 +144,25 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
 
   private allocate(thread: number, stream: number, bytes: number): SharedOperation {
     const { random } = this
-    const { mostAlignment } = this.world.common
+    const { mostAlignment } = this.system.common
     const alignment = random.below(12) === 0 ? 2 ** random.below(Math.log2(mostAlignment) + 1) : 0
     return { do: 'allocate', thread, buffer: ++this.named, stream, bytes, alignment, own: random.below(6) === 0 }
   }
 
   private free(): SharedOperation {
-    return this.freeOf(this.key(this.world.buffers.held), () => this.key(this.world.streams.open))
+    return this.freeOf(this.key(this.system.buffers.held), () => this.key(this.system.streams.open))
   }
 
-  /** A buffer is freed, and its stream put before another one, for which as much is asked; often in the wrong order. */
+  /**
+   * A free, an order from its stream to another stream, and a request of that size there; often in the wrong order.
+   */
   private handOver(): SharedOperation {
-    const { random, world } = this
-    const buffer = this.key(world.buffers.held)
-    const held = world.buffers.held.get(buffer)
+    const { random, system } = this
+    const buffer = this.key(system.buffers.held)
+    const held = system.buffers.held.get(buffer)
     if (held === undefined || held.thread === null) return this.draw('adopt')
-    const [thread, event, other] = [held.thread.name, random.below(EVENTS), this.key(world.streams.open)]
-    const first = 'stream' in held.buffer ? world.streams.nameOf(held.buffer.stream) : 0
+    const [thread, event, other] = [held.thread.name, random.below(EVENTS), this.key(system.streams.open)]
+    const first = 'stream' in held.buffer ? system.streams.nameOf(held.buffer.stream) : 0
     const steps: SharedOperation[] = [
       { do: 'free', buffer, announce: true, byAddress: false },
       { do: 'record', thread, event, stream: first },
@@ -172,20 +174,20 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
     return steps[0]
   }
 
-  /** A buffer goes to another thread, which uses it, and frees it; as much is asked for by both. */
+  /** A buffer goes to another thread, which uses and frees it; then both threads ask for that size. */
   private passOn(): SharedOperation {
-    const { random, world } = this
-    const buffer = this.key(world.buffers.held)
-    const held = world.buffers.held.get(buffer)
+    const { random, system } = this
+    const buffer = this.key(system.buffers.held)
+    const held = system.buffers.held.get(buffer)
     if (held === undefined || held.thread === null) return this.draw('adopt')
-    const [from, to, stream] = [held.thread.name, this.key(world.threads), this.key(world.streams.open)]
+    const [from, to, stream] = [held.thread.name, this.key(system.threads), this.key(system.streams.open)]
     this.planned.push({ do: 'adopt', thread: to, buffers: [buffer] })
     if (random.below(2) === 0) this.planned.push({ do: 'hold', thread: to, stream })
     this.planned.push({ do: 'use', buffer, stream })
     this.planned.push({ do: 'free', buffer, announce: random.below(2) === 0, byAddress: random.below(4) === 0 })
     for (const thread of [from, to]) {
       this.planned.push({
-        ...this.allocate(thread, this.key(world.streams.open), held.bytes),
+        ...this.allocate(thread, this.key(system.streams.open), held.bytes),
         own: false,
       } as SharedOperation)
     }
@@ -193,13 +195,13 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
   }
 
   private underWay(): number[] {
-    const all = [...this.world.buffers.held].flatMap(([name, held]) => (held.sent === null ? [] : [name]))
+    const all = [...this.system.buffers.held].flatMap(([name, held]) => (held.sent === null ? [] : [name]))
     const start = this.random.below(all.length)
     return all.slice(start, start + 1 + this.random.below(3))
   }
 
   private size(): number {
-    const { mostBytes } = this.world.common
+    const { mostBytes } = this.system.common
     const bytes = this.random.below(2) === 0 ? drawSize(this.random) : this.random.logUniform(1, 32 * KiB)
     return Math.min(bytes, mostBytes)
   }

@@ -1,23 +1,23 @@
-// What a program on a shared pool is made of. As in operation.ts, everything has a number that is given out once, so that what
-// concerns something that is not there does nothing. A stream is used by any thread; only what made it ends it for all.
+// The operations of a program on a shared pool. As in operation.ts, numbers are used once, and an operation on an
+// object that does not exist does nothing. Any thread may use a stream; only its maker ends it for all.
 
 import type { FaultRule } from '../src/driver/simulated/index.js'
 
 export type SharedOperation =
   | { do: 'start'; thread: number; ownPool: boolean }
-  /** the thread frees what it holds, and closes all that it has */
+  /** the thread frees its buffers, and closes everything it has */
   | { do: 'end'; thread: number }
-  /** the thread ends without a word */
+  /** the thread ends without closing anything */
   | { do: 'die'; thread: number }
   /** the thread closes the pool with buffers live, and attaches it anew */
   | { do: 'attach anew'; thread: number }
   | { do: 'open'; thread: number; stream: number }
   /** the per-thread default stream */
   | { do: 'open own default'; thread: number; stream: number }
-  /** for all by the thread that made it, for itself by another one */
+  /** by the thread that made it: for all; by any other thread: for itself */
   | { do: 'close'; thread: number; stream: number }
   | { do: 'allocate'; thread: number; buffer: number; stream: number; bytes: number; alignment: number; own: boolean }
-  /** uses that nothing puts before are announced, or put before */
+  /** unordered uses are announced or ordered first */
   | { do: 'free'; buffer: number; stream?: number; announce: boolean; byAddress: boolean }
   | { do: 'use'; buffer: number; stream: number }
   | { do: 'announce'; buffer: number; stream: number }

@@ -1,4 +1,5 @@
-// The pools that threads share, of every kind, with the threads and the pool server all in one: a program is the same each time.
+// Shared pools of every kind, with all threads and the pool server in one thread, so that a seed always gives the
+// same program.
 
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Random } from '../src/base/random.js'
@@ -12,7 +13,7 @@ import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { seenBy } from '../src/pool/caching/central-heap.js'
 import type { HostBuffer } from '../src/pool/host/host-buffer.js'
 import { newSharedHost, SharedHostPool } from '../src/pool/host/shared-host-pool.js'
-import { serve } from '../src/pool/pool-fixture.suite.js'
+import { serve } from '../src/pool/pool.fixture.js'
 import { newSharedPool } from '../src/pool/shared/new-shared-pool.js'
 import { PoolServer } from '../src/pool/shared/pool-server.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
@@ -35,7 +36,7 @@ export interface Common {
   front(clocks: Clocks, defaultStream: Stream, creates: boolean): Front
 }
 
-/** Makes what the fronts of all threads stand on; `serverClocks` are those of the pool server's thread. */
+/** Makes the shared part of all fronts; `serverClocks` makes the clocks of the pool server's thread. */
 export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, keeping: () => Keeping): Common {
   const one = <T>(choices: readonly T[]): T => choices[random.below(choices.length)]
   switch (kind) {
@@ -96,7 +97,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
   }
 }
 
-/** What a pool server's thread has. */
+/** The objects of a pool server's thread. */
 export interface Keeping {
   readonly clocks: Clocks
   readonly context: Context
@@ -115,7 +116,7 @@ function kept<F extends Front, S extends SharedPoolState<null>>(
     context.release()
   }
   const server = new PoolServer(shared, clocks, state.config, outside, onClose)
-  server['sweptAt'] = Infinity // the program says when, not the time
+  server['sweptAt'] = Infinity // the program decides when, not the time
   const front = (frontClocks: Clocks, stream: Stream, creates: boolean) => {
     const made = make(frontClocks, stream, state, creates, () => serve(server))
     if (creates && !(made instanceof SharedArenaPool)) made.begin()

@@ -1,5 +1,5 @@
-// The streams of the threads that share a device. One thread makes a stream and ends it for all; the others have views of it, which
-// they close for themselves. A stream has one name, and as many objects as threads know it.
+// The streams of threads that share a device. One thread makes a stream, and ends it for all. Other threads have
+// views of it, which they close for themselves. A stream has one name, and one object in each thread that knows it.
 
 import { CU_STREAM_PER_THREAD } from '../src/driver/constants.js'
 import { Stream } from '../src/order/stream.js'
@@ -8,23 +8,23 @@ import { Holds } from './holds.js'
 import type { SharedThread } from './shared-thread.js'
 
 export class SharedStreams {
-  /** those not closed by their makers, by name; 0 is the legacy default stream */
+  /** by name: streams that their makers have not closed; 0 is the legacy default stream */
   readonly open = new Map<number, { readonly maker: SharedThread; readonly view: Stream }>()
   readonly holds = new Holds()
-  /** by any thread's object of a stream: its name */
+  /** by stream object of any thread: the name */
   private readonly names = new Map<Stream, number>()
-  /** of streams that are closed, for one thread or for all: what was submitted to them before */
+  /** by closed stream object: the work submitted before */
   private readonly ended = new Map<Stream, Point>()
 
   constructor(private readonly order: CallOrder) {}
 
-  /** The default stream as a thread has it; that of the first thread is the one others have views of. */
+  /** A thread's default stream. The first thread makes it; the other threads have views. */
   addDefault(thread: SharedThread): void {
     this.names.set(thread.defaultStream, 0)
     if (!this.open.has(0)) this.open.set(0, { maker: thread, view: thread.defaultStream })
   }
 
-  /** A thread makes a stream, or names its per-thread default stream, of which it has at most one open. */
+  /** A thread makes a stream, or opens its per-thread default stream, at most once at a time. */
   make(thread: SharedThread, name: number, isOwnDefault: boolean): void {
     const isOpen = [...thread.views.values()].some(view => view.handle === CU_STREAM_PER_THREAD && !view.closed)
     if (isOwnDefault && isOpen) return
@@ -33,7 +33,7 @@ export class SharedStreams {
     this.note(thread, name, view)
   }
 
-  /** The stream as a thread has it, if that can use it. */
+  /** A thread's object of a stream, if the thread can use the stream. */
   view(thread: SharedThread, name: number): Stream | null {
     const stream = this.open.get(name)
     if (stream === undefined) return null
@@ -45,17 +45,17 @@ export class SharedStreams {
     return view
   }
 
-  /** The name of a stream, whichever thread's object of it that is. */
+  /** The name of a stream, from any thread's object. */
   nameOf(view: Stream): number {
     return this.names.get(view) ?? 0
   }
 
-  /** Whether an object is one of the stream of that name. */
+  /** Whether the object belongs to the stream of that name. */
   isNamed(view: Stream, name: number): boolean {
     return this.names.get(view) === name
   }
 
-  /** What was submitted to a closed stream before. */
+  /** The work submitted to a closed stream before its end. */
   endOf(view: Stream): Point {
     return this.ended.get(view)!
   }
@@ -97,7 +97,10 @@ export class SharedStreams {
     for (const [name, { maker }] of [...this.open]) if (maker === thread && name !== 0) this.forget(name)
   }
 
-  /** Whether work comes before what a stream of a thread does next; of a closed one, whether it was submitted to it; null is the host. */
+  /**
+   * Whether work comes before the next work of a thread's stream. For a closed stream: whether it is the stream's
+   * own. Null is the host.
+   */
   isBefore(point: Point, thread: SharedThread | null, later: Stream | null): boolean {
     if (this.order.comesBefore(point, null)) return true
     if (later === null || thread === null || thread.isDead) return false
@@ -120,7 +123,7 @@ export class SharedStreams {
   }
 }
 
-/** Where a stream ends: behind what it was made to wait for last, which an event recorded before does not cover. */
+/** The point at which a stream ends: behind its last wait, which no earlier event covers. */
 function endOf(thread: SharedThread, view: Stream): Point {
   const point = thread.pointOf(view)
   return { ...point, position: point.position + 0.5 }

@@ -1,9 +1,10 @@
-// One of the threads that share a device, in this one: with calls of the driver in its own name, and clocks of its own.
+// A thread that shares a device, modelled in this thread: it has its own clocks, and calls the driver in its own
+// name.
 
 import { CU_STREAM_LEGACY_DEFAULT } from '../src/driver/constants.js'
 import { Context } from '../src/driver/context.js'
 import type { Driver } from '../src/driver/driver.js'
-import { ThreadState } from '../src/driver/simulated/remote/thread-state.js'
+import { ThreadState } from '../src/driver/simulated/thread-state.js'
 import { borrowed } from '../src/order/borrowed.js'
 import { Clocks } from '../src/order/clocks.js'
 import { Event } from '../src/order/event.js'
@@ -20,14 +21,14 @@ export class SharedThread {
   readonly context: Context
   readonly clocks: Clocks
   readonly defaultStream: Stream
-  /** by name: streams as this thread has them */
+  /** by name: this thread's stream objects */
   readonly views = new Map<number, Stream>()
   front: Front | null = null
-  /** a pool that it does not share */
+  /** a pool of its own, not shared */
   own: CachingPool | null = null
   isDead = false
 
-  /** Of a device of its own, or of another thread's. */
+  /** With the order of its own device, or of another thread's. */
   constructor(
     readonly name: number,
     driver: ObservedDriver,
@@ -42,17 +43,17 @@ export class SharedThread {
     this.views.set(0, this.defaultStream)
   }
 
-  /** The queue of a stream as this thread has it, in the exact order. */
+  /** The queue of this thread's stream in the exact order. */
   queueOf(view: Stream): Queue {
     return (this.context.activate() as ObservedDriver).queueOf(view.handle)
   }
 
-  /** Where a stream stands, as this thread has it. */
+  /** The point that this thread's stream has reached. */
   pointOf(view: Stream): Point {
     return (this.context.activate() as ObservedDriver).pointOf(view.handle)
   }
 
-  /** What `later` does from now on comes after what `earlier` was given so far. */
+  /** Orders all later work of `later` after all work of `earlier` so far. */
   order(earlier: Stream, later: Stream): void {
     const event = new Event(this.context)
     try {
@@ -63,7 +64,7 @@ export class SharedThread {
     }
   }
 
-  /** Nothing of it runs any more, which others find out by themselves. */
+  /** The thread is dead, which other threads find out by themselves. */
   die(): void {
     this.isDead = true
     const { slots } = this.clocks

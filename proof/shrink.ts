@@ -1,10 +1,10 @@
-// Delta debugging: takes out of a failing program whatever it fails without.
+// Delta debugging: removes the operations that a failing program does not need to fail.
 
-import type { Rule } from './canaries.js'
+import type { Rule } from './mutants.js'
 import { describeOperation } from './operation.js'
 import { type Outcome, replayProgram } from './program.js'
 
-/** A program that fails in the same way, out of which no single operation can be taken. */
+/** The shortest program found with the same failure: no single operation can be removed. */
 export function shrink(failing: Outcome, rule?: Rule): Outcome {
   let smallest = failing
   for (let size = Math.ceil(failing.operations.length / 2); ; size = Math.ceil(size / 2)) {
@@ -19,7 +19,7 @@ export function shrink(failing: Outcome, rule?: Rule): Outcome {
   }
 }
 
-/** A failing program for people: what went wrong, the operations that lead there, and how to run it again. */
+/** A failing program as text: the failure, the operations before it, and the command that runs it again. */
 export function describeFailure(failing: Outcome, count: number, rule?: Rule): string {
   const shrunk = shrink(failing, rule)
   const { name, message } = shrunk.failure!

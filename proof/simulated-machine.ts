@@ -1,64 +1,38 @@
-// The simulated device, every call of which is observed: each grant and each unmapping is judged by that.
+// The simulated device with all calls observed, so that the oracle checks each grant and each unmapping.
 
 import assert from 'node:assert/strict'
 import type { Context } from '../src/driver/context.js'
-import { type FaultRule, registerSimulatedKernel } from '../src/driver/simulated/index.js'
+import type { FaultRule } from '../src/driver/simulated/index.js'
 import { Stride, Word } from '../src/heap/records.js'
 import { UNIT_BYTES } from '../src/heap/size-classes.js'
 import { type Device, type DeviceBuffer, openDevices, type Stream } from '../src/index.js'
-import type { Kernel } from '../src/kernel/kernel.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
 import { SMALL_UNITS } from '../src/pool/backing/backing.js'
 import type { CachingPool } from '../src/pool/caching/caching-pool.js'
 import type { Point } from './call-order.js'
 import { Holds } from './holds.js'
-import type { Judge } from './judge.js'
 import type { Machine } from './machine.js'
 import type { ObservedDriver } from './observed-driver.js'
+import type { Oracle } from './oracle.js'
 import { assertNothingLeft, newSmallDriver } from './small-device.js'
+import { assertNoDamage, forgetDamage, STAMP_PTX, Stamps } from './stamps.js'
 
-const PTX = `
-.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry proof_stamp(.param .u64 words, .param .u64 count, .param .u32 stamp) { ret; }
-.visible .entry proof_compare(.param .u64 words, .param .u64 count, .param .u32 stamp) { ret; }`
-
-/** Waits of the host in one operation; each ends the wait for a mark, of which there are 64 a stream. */
+/** The most waits of the host in one operation: one for each mark, 64 for each stream. */
 const MOST_WAITS = 64 * MOST_STREAMS
-
-/** What kernels found that was not as it should be. */
-const corruptions: string[] = []
-
-/** The first, the middle and the last word stand for the whole buffer. */
-function placesOf(ptr: number, count: number): number[] {
-  return [ptr, ptr + 4 * (count >> 1), ptr + 4 * (count - 1)]
-}
-
-registerSimulatedKernel('proof_stamp', ({ args, memory }) => {
-  const stamp = Uint32Array.of(args.uint32(2))
-  for (const place of placesOf(args.pointer(0), args.pointer(1))) memory.store(place, stamp)
-})
-
-registerSimulatedKernel('proof_compare', ({ args, memory }) => {
-  const stamp = args.uint32(2)
-  for (const place of placesOf(args.pointer(0), args.pointer(1))) {
-    const [found] = memory.load(Uint32Array, place, 1)
-    if (found !== stamp) corruptions.push(`a word of 0x${args.pointer(0).toString(16)} is ${found}, not ${stamp}`)
-  }
-})
 
 export class SimulatedMachine implements Machine<Point> {
   readonly device: Device
   readonly peer: Device | null
   readonly recyclesHandles = true
   readonly captures = true
-  readonly judge: Judge
-  /** requests for which a freed block of that size was there, safe by the exact order; and those served without a driver call */
+  readonly oracle: Oracle
+  /**
+   * requests with a freed block of that size, safe by the exact order; and how many were served without a driver call
+   */
   ready = 0
   recognised = 0
   private readonly driver: ObservedDriver
-  private readonly kernels = new Map<Context, { stamp: Kernel; compare: Kernel }>()
+  private readonly stamps = new Map<Context, Stamps>()
   private readonly holds = new Holds()
   /** how often the host waited in this operation */
   private waits = 0
@@ -67,18 +41,17 @@ export class SimulatedMachine implements Machine<Point> {
   private secondsBefore = 0
 
   constructor(progress: 'eager' | 'seeded', seed: number, withPeer: boolean) {
-    corruptions.length = 0
+    forgetDamage()
     const driver = newSmallDriver(progress, seed, withPeer ? 2 : 1)
     this.driver = driver
     const [device, peer = null] = openDevices(driver)
     this.device = device
     this.peer = peer
     device.context.activate()
-    this.judge = driver.judge
+    this.oracle = driver.oracle
     this.countWaits()
     for (const each of peer === null ? [device] : [device, peer]) {
-      const module = each.loadModule(PTX)
-      this.kernels.set(each.context, { stamp: module.kernel('proof_stamp'), compare: module.kernel('proof_compare') })
+      this.stamps.set(each.context, new Stamps(each.loadModule(STAMP_PTX)))
     }
   }
 
@@ -89,15 +62,15 @@ export class SimulatedMachine implements Machine<Point> {
 
   end(): void {
     if (!this.isRefusing) this.driver.clearFaults()
-    if (corruptions.length > 0) assert.fail(corruptions[0])
+    assertNoDamage()
   }
 
   stamp(buffer: DeviceBuffer, bytes: number, stamp: number, stream: Stream): void {
-    this.kernels.get(stream.context)!.stamp.launch({ grid: 1, block: 1, stream }, buffer, bytes >> 2, stamp)
+    this.stamps.get(stream.context)!.write(buffer, bytes, stamp, stream)
   }
 
   compare(buffer: DeviceBuffer, bytes: number, stamp: number, stream: Stream): void {
-    this.kernels.get(stream.context)!.compare.launch({ grid: 1, block: 1, stream }, buffer, bytes >> 2, stamp)
+    this.stamps.get(stream.context)!.compare(buffer, bytes, stamp, stream)
   }
 
   hold(stream: Stream): void {
@@ -114,7 +87,7 @@ export class SimulatedMachine implements Machine<Point> {
   }
 
   pointOf(stream: Stream): Point {
-    stream.context.activate() // the default stream is that of the current context
+    stream.context.activate() // handle 0 is the default stream of the current context
     return this.driver.pointOf(stream.handle)
   }
 
@@ -131,7 +104,7 @@ export class SimulatedMachine implements Machine<Point> {
     this.holds.forget(held => held === stream)
   }
 
-  /** What it was answered, a deterministic pool is to forget, so that its requests are not counted. */
+  /** A deterministic pool ignores answers of the driver, so its requests are not counted. */
   requested(pool: CachingPool, units: number, stream: Stream): void {
     stream.context.activate()
     this.isReady = units > 0 && !pool.config.deterministic && this.hasReady(pool, units, stream)
@@ -146,13 +119,13 @@ export class SimulatedMachine implements Machine<Point> {
     if (buffer === null) return
     stream.context.activate()
     const units = pool.records.words[buffer.record * Stride.words + Word.units]
-    this.judge.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, this.driver.queueOf(stream.handle))
+    this.oracle.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, this.driver.queueOf(stream.handle))
   }
 
   freed(start: number, covered: readonly Point[], pool: CachingPool, units: number): void {
-    // An event that was recorded before does not cover a free of now, although nothing was submitted in between.
+    // An event recorded earlier does not cover this free, even with no work submitted in between.
     const after = covered.map(point => ({ ...point, position: point.position + 0.5 }))
-    this.judge.free(start, after, pool, units)
+    this.oracle.free(start, after, pool, units)
   }
 
   finish(): void {
@@ -162,16 +135,16 @@ export class SimulatedMachine implements Machine<Point> {
   }
 
   /**
-   * Whether the stream may have a freed block of this size in a pool, by the exact order. Neighbours that have become one block
-   * count as one. A block in the heap of other sizes does not count, since the pool gives it away only when its memory runs out.
+   * Whether a pool has a freed block of this size that the stream may get by the exact order. Merged neighbours count
+   * as one block. A block in the heap of other sizes does not count: the pool hands it out only when memory runs out.
    */
   private hasReady(pool: CachingPool, units: number, stream: Stream): boolean {
     const queue = this.driver.queueOf(stream.handle)
     const { backing, small } = pool.central
-    return this.judge.readyAt(pool, units, queue).some(start => {
+    return this.oracle.readyAt(pool, units, queue).some(start => {
       if (small.firstRecords.has(backing.rangeAt(start)) !== units < SMALL_UNITS) return false
       const block = blockAt(pool, start)
-      return this.judge.isSafe(block.start, block.end, queue)
+      return this.oracle.isSafe(block.start, block.end, queue)
     })
   }
 

@@ -1,6 +1,6 @@
-// Threads that are terminated at chosen points of a call on a shared pool: while the driver is called for them, or refuses that, while
-// they wait for memory that is in use, for the lock, or for another thread's reset. The simulated device runs in this thread, so that it knows
-// when a call of the driver begins. The storms in test/ terminate threads at random moments.
+// Threads terminated at chosen points of a call on a shared pool: during a driver call or its refusal, or while they
+// wait for used memory, for the lock, or for another thread's reset. The simulated device runs in this thread, which
+// so knows when a driver call begins. The storms in test/ terminate threads at random moments.
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -18,7 +18,7 @@ import type { SharedPool } from '../src/pool/shared/shared-pool.js'
 import type { SharedState } from '../src/pool/shared/shared-state.js'
 import { ThreadRegistry } from '../src/threads/thread-registry.js'
 import { replacePrivate } from './replace-method.js'
-import { type TerminationWork, Told } from './termination-thread.js'
+import { type TerminationWork, Told } from './termination.worker.js'
 
 type Kept = Pick<SharedPool, 'threads' | 'reclaim' | 'check' | 'stats' | 'processDeferred' | 'trimTo' | 'close'>
 
@@ -30,20 +30,20 @@ const WAITERS = 128
 const workers: Worker[] = []
 after(() => Promise.all(workers.map(worker => worker.terminate())))
 
-/** A thread that has the pool, and the pool's number of it. */
+/** A thread that has attached the pool, and its number there. */
 async function start(
   shared: { readonly device: unknown },
   work: Pick<TerminationWork, 'call' | 'bytes' | 'count'>,
   word = new Int32Array(new SharedArrayBuffer(4)),
 ): Promise<{ worker: Worker; number: number }> {
   const terminationWork = { shared, gate: gate.share(), word, ...work }
-  const worker = new Worker(new URL('./termination-thread.js', import.meta.url), { workerData: { terminationWork } })
+  const worker = new Worker(new URL('./termination.worker.js', import.meta.url), { workerData: { terminationWork } })
   workers.push(worker)
   const [number] = await once(worker, 'message')
   return { worker, number }
 }
 
-/** Terminates the thread in the next call of a function of the driver, which does not go on before the thread has ended. */
+/** Terminates the thread in its next call of a driver function, which returns only after the thread has ended. */
 async function terminateIn(
   call: string,
   { registry }: SharedState | ArenaState,
@@ -56,7 +56,7 @@ async function terminateIn(
       return function (this: never, ...args: never[]) {
         mend()
         void worker.terminate()
-        // No event of the thread's end reaches this one while it is in the driver.
+        // The event loop does not run here, so the thread's exit event cannot arrive.
         while (!registry.look(ThreadRegistry.numberIn(number))) Atomics.wait(word, 0, 0, 1)
         resolve()
         return original.apply(this, args)
@@ -67,7 +67,7 @@ async function terminateIn(
   await Promise.race([called, once(worker, 'error').then(([error]) => Promise.reject(error))])
 }
 
-/** Takes back what a dead thread held, and asserts that nothing is lost. */
+/** Takes back the buffers of a dead thread, and asserts that nothing is lost. */
 async function bury(pool: Kept, number: number, takeAll: () => void): Promise<void> {
   while (pool.threads().some(({ thread, alive }) => thread === number && alive)) await setImmediate()
   pool.reclaim(number)
@@ -85,9 +85,9 @@ async function bury(pool: Kept, number: number, takeAll: () => void): Promise<vo
 
 interface Kind {
   readonly open: (device: Device) => SharedPool | SharedHostPool
-  /** the driver's function that gets new memory */
+  /** the driver function that allocates new memory */
   readonly obtains: 'cuMemCreate' | 'cuMemAlloc' | 'cuMemHostRegister'
-  /** a part of the pool that there is no memory for yet */
+  /** a part of the pool without memory as yet */
   readonly bytes: number
   readonly count: number
 }
@@ -182,7 +182,7 @@ describe('a thread is terminated', () => {
     pool.allocate(1000)
     return pool
   }
-  /** Nothing is lost of an arena that can be had as a whole. */
+  /** Asserts that the whole arena can be allocated, so that none of it is lost. */
   const settleArena = (pool: SharedArenaPool) => {
     pool.allocate(64 * KiB)
     pool.reset()

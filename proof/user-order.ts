@@ -1,9 +1,10 @@
-// What the user of a device without a judge knows of the order of work: only what the program itself has recorded, waited
-// for, or been told. That the library may know more, and may have added waits, is nothing to rely on.
+// The order of work as a user knows it, for a device without an oracle: it comes only from the program's own records
+// and waits, and from answers that the program got. The library may know more, and may have added waits, but a user
+// cannot rely on that.
 
 import type { Event, Stream } from '../src/index.js'
 
-/** By stream: how much of its work. */
+/** By stream: the number of its last work that is included. */
 type VectorTime = ReadonlyMap<Stream, number>
 
 export interface UserPoint {
@@ -13,12 +14,12 @@ export interface UserPoint {
 
 export class UserOrder {
   private readonly submitted = new Map<Stream, number>()
-  /** by stream: what everything submitted to it from now on comes after */
+  /** by stream: the work that all of its later work comes after */
   private readonly after = new Map<Stream, VectorTime>()
   private readonly records = new Map<Event, VectorTime>()
   private seen: VectorTime = new Map()
 
-  /** A point behind all work so far; another one comes later. */
+  /** A point behind all work so far. The next call returns a later point. */
   pointOf(stream: Stream): UserPoint {
     const position = (this.submitted.get(stream) ?? 0) + 1
     this.submitted.set(stream, position)

@@ -10,7 +10,7 @@ import { MiB } from '../src/base/bytes.js'
 import { NoLibraryError } from '../src/base/errors.js'
 import { type DevicePointer, openDevice, type Stream } from '../src/index.js'
 import { openNvrtc } from '../src/libraries/nvrtc.js'
-import { WAIT_FOR_GATE } from '../src/order/gpu-fixture.suite.js'
+import { WAIT_FOR_GATE } from '../src/order/gpu.fixture.js'
 
 const COUNT = 65_536
 const THREADS = 256

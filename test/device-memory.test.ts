@@ -369,7 +369,7 @@ describe('memory for kernels', () => {
       limited: limited(device.createPool(), bytes).allocate(bytes),
       growable: device.createGrowableBuffer({ bytes, capacityBytes: 2 * bytes }),
       array: device.createPool().allocateArray(Float32Array, bytes / 4),
-      shared: device.createSharedBuffer(bytes),
+      shared: device.createInterprocessBuffer(bytes),
     }
     for (const [name, region] of Object.entries(regions)) {
       const heap = device.createDeviceHeap(region, { stream })

@@ -2,34 +2,13 @@
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { after, describe, it } from 'node:test'
-import { setImmediate } from 'node:timers/promises'
-import { Worker } from 'node:worker_threads'
-import { Random } from '../src/base/random.js'
+import { describe, it } from 'node:test'
 import { attachDevice } from '../src/device/attach.js'
-import type { Device, SharedDevice } from '../src/device/device.js'
+import type { SharedDevice } from '../src/device/device.js'
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
-import type { tasks } from './device-thread.suite.js'
-
-const SEED = Number(process.env['DEVICE_SEED'] ?? 1)
-const TERMINATIONS = Number(process.env['DEVICE_TERMINATIONS'] ?? 12)
-
-const threads: Worker[] = []
-after(() => Promise.all(threads.map(thread => thread.terminate())))
-
-const open = () => openDevice(new SimulatedDriver({ progress: 'eager', devices: 2 }))
-
-/** A thread that has the device attached and does a task; then it waits, and terminates when told. */
-function start<T extends keyof typeof tasks>(device: Device, task: T, ...args: unknown[]) {
-  const url = new URL('./device-thread.suite.js', import.meta.url)
-  const thread = new Worker(url, { workerData: { attaches: true, device: device.share(), task, args } })
-  threads.push(thread)
-  const done = once(thread, 'message').then(([result]) => result as ReturnType<(typeof tasks)[T]>)
-  done.catch(() => {})
-  return { thread, done }
-}
+import { open, start } from './device-threads.fixture.js'
 
 describe('a device in several threads', () => {
   it('no tick is lost when two threads tick one clock', async () => {
@@ -71,30 +50,6 @@ describe('a device in several threads', () => {
     device.close()
     assert.equal(driver.calls.get('cuEventCreate'), driver.calls.get('cuEventDestroy')! + 1, 'but for the adopted one')
     assert.equal(driver.calls.get('cuStreamCreate'), driver.calls.get('cuStreamDestroy'))
-  })
-
-  it(`the streams of terminated threads come back (DEVICE_SEED=${SEED} DEVICE_TERMINATIONS=${TERMINATIONS})`, async () => {
-    const driver = new SimulatedDriver({ progress: 'eager' })
-    const device = openDevice(driver)
-    const { clocks } = device
-    const random = new Random(SEED)
-    const kept = device.createStream()
-    for (let count = 0; count < TERMINATIONS; count += 3) {
-      const together = Array.from({ length: 3 }, () => start(device, 'churn', 18, random.next()))
-      await Promise.all(together.map(({ done }) => done))
-      for (let turns = random.below(60); turns > 0; turns--) await setImmediate()
-      const release = driver.releaseThrough.bind(driver, kept.handle, driver.holdOperation(kept.handle))
-      await Promise.all(together.map(({ thread }) => thread.terminate()))
-      release()
-      kept.synchronize()
-      for (let slot = 0; slot < MOST_STREAMS; slot++) {
-        assert.ok(!clocks.isOpen(slot) || clocks.completed[slot] <= clocks.marked[slot])
-      }
-    }
-    const streams = Array.from({ length: MOST_STREAMS - 2 }, () => device.createStream())
-    assert.equal(new Set(streams.map(({ slot }) => slot)).size, MOST_STREAMS - 2)
-    assert.throws(() => device.createStream(), /64 streams are open/)
-    device.close()
   })
 
   it('is one object in a thread, and what is no device of this process is refused', () => {

@@ -9,7 +9,7 @@ import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import * as errors from '../src/base/errors.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import { classOf, UNIT_BYTES } from '../src/heap/size-classes.js'
+import { CLASSES, classOf, UNIT_BYTES } from '../src/heap/size-classes.js'
 import { MiB, openDevice } from '../src/index.js'
 import { parsePoolOptions } from '../src/pool/caching/options.js'
 import type { DeviceReport } from '../src/report/device-text.js'
@@ -74,36 +74,46 @@ describe('programs', () => {
   // Inside the package, so that 'cuda-mempool' is this build; the build is ignored, and so is this.
   const folder = mkdtempSync(join(ROOT, 'dist', 'documents-'))
   after(() => rmSync(folder, { recursive: true }))
-  const typescript = [README, read('docs/debugging.md')].flatMap(text => blocks(text, 'ts'))
+  /** Programs of the documents, with what each prints; fragments import nothing and do not run. */
+  const typescript = DOCUMENTS.flatMap(document =>
+    blocks(read(document), 'ts')
+      .filter(program => program.includes("from 'cuda-mempool'"))
+      .map((program, index) => ({ name: `${document} ${index}`, program })),
+  )
   const javascript = blocks(README, 'js')
+  const PRINTED: Record<string, RegExp> = {
+    'README.md 0': /^simulated GPU: read 0.5 back, 2 buffers held\n$/,
+    'README.md 1': new RegExp(`^${400 * MiB} null\n$`),
+    'README.md 2': /^7\n$/,
+    'docs/debugging.md 0': /^useAfterFree \S+\.js:\d+:\d+ \S+\.js:\d+:\d+\n$/,
+    'docs/graphs.md 0': /^5\n$/,
+    'docs/in-kernel.md 0': /^112\n$/,
+    'docs/several-devices.md 0': /^1\n$/,
+    'docs/simulated-device.md 0': /^no room for 64 MiB: /,
+    'docs/threads.md 0': /^3\n$/,
+  }
 
-  test('of the README and docs/debugging.md compile, as strictly as this project, and run', () => {
-    assert.ok(typescript.length >= 4 && javascript.length >= 1)
+  test('compile, as strictly as this project, and print what is expected', () => {
+    assert.deepEqual(typescript.map(({ name }) => name).sort(), Object.keys(PRINTED).sort())
     const source = join(folder, 'source')
     mkdirSync(source)
-    for (const [index, program] of typescript.entries()) writeFileSync(join(source, `${index}.ts`), program)
+    for (const [index, { program }] of typescript.entries()) writeFileSync(join(source, `${index}.ts`), program)
     for (const [index, program] of javascript.entries()) writeFileSync(join(folder, `${index}.js`), program)
     const typeRoots = [join(ROOT, 'node_modules/@types')]
     const compilerOptions = { rootDir: '.', outDir: '../built', declaration: false, typeRoots }
     const config = { extends: join(ROOT, 'tsconfig.json'), compilerOptions, include: ['*.ts'] }
     writeFileSync(join(source, 'tsconfig.json'), JSON.stringify(config))
     node(join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', source)
-    const said = typescript.map((_, index) => node(join(folder, 'built', `${index}.js`)))
-    assert.equal(said[0], 'simulated GPU: read 0.5 back, 2 buffers held\n')
-    assert.equal(said[1], '7\n')
-    assert.equal(said[2], '5\n')
-    assert.equal(said[3], '112\n')
-    assert.equal(said[4], '3\n')
-    assert.equal(said[5], `${400 * MiB} null\n`)
-    assert.equal(said[6], '1\n')
-    assert.match(said[7], /^no room for 64 MiB: /)
-    assert.match(said[8], /^useAfterFree \S+\.js:\d+:\d+ \S+\.js:\d+:\d+\n$/)
+    for (const [index, { name }] of typescript.entries()) {
+      assert.match(node(join(folder, 'built', `${index}.js`)), PRINTED[name], name)
+    }
+    assert.ok(javascript.length >= 1)
     for (const index of javascript.keys()) node(join(folder, `${index}.js`))
   })
 
   test('begin with ten lines, which are the first example', () => {
-    assert.equal(typescript[0], read('examples/first-allocation.ts'))
-    assert.equal(typescript[0].trimEnd().split('\n').length, 10)
+    assert.equal(typescript[0].program, read('examples/first-allocation.ts'))
+    assert.equal(typescript[0].program.trimEnd().split('\n').length, 10)
   })
 
   for (const name of readdirSync(join(ROOT, 'examples'))) {
@@ -140,9 +150,10 @@ describe('command lines', () => {
       const policies = / --policy (\S+)/.exec(command)?.[1].split(',') ?? []
       for (const policy of policies) assert.ok((POLICIES as readonly string[]).includes(policy), command)
     }
-    const options = /gzip or not\) and\s+takes(.*?);/s.exec(README)?.[1].match(/--[a-z-]+/g) ?? []
-    assert.ok(options.length >= 8)
-    for (const option of options) assert.ok(helps.get('replay')!.includes(`${option} `), option)
+    const listed = read('docs/replay.md').matchAll(/^\| `(--[a-z-]+)` \|/gm)
+    const offered = helps.get('replay')!.matchAll(/^ {2}(--[a-z-]+) /gm)
+    const names = (matches: Iterable<RegExpMatchArray>) => [...matches].map(match => match[1]).sort()
+    assert.deepEqual([...names(listed), '--help'].sort(), names(offered))
   })
 
   test('of node name programs that there are, with options that they have', () => {
@@ -177,39 +188,47 @@ describe('command lines', () => {
 
 describe('tables', () => {
   /** The cells of the table under a heading, row by row without its head. */
-  const rows = (heading: string) => {
-    const section = README.split(`## ${heading}\n`)[1].split('\n## ')[0]
+  const rows = (document: string, heading: string) => {
+    const section = read(document).split(`## ${heading}\n`)[1].split('\n## ')[0]
     const lines = section.split('\n').filter(line => line.startsWith('|'))
     return lines.slice(2).map(line => line.slice(2, -2).split(' | '))
   }
   const names = (cell: string) => [...cell.matchAll(/`(\w+)`/g)].map(match => match[1])
 
-  test('list every pool option', () => {
+  /** The names that the error for an unknown option lists. */
+  const optionsOf = (parse: () => unknown) => {
     let message = ''
     try {
-      parsePoolOptions({ none: 1 } as object, 1)
+      parse()
     } catch (error) {
       message = (error as Error).message
     }
-    const options = /the options are (.*)$/.exec(message)![1].split(', ')
+    return /the options are (.*)$/.exec(message)![1].split(', ').sort()
+  }
+
+  test('list every pool option, and every option of the simulated driver', () => {
+    const listed = (document: string, heading: string) => rows(document, heading).flatMap(row => names(row[0]))
+    const unknown = { none: 1 } as object
     assert.deepEqual(
-      rows('Pool options')
-        .map(row => names(row[0])[0])
-        .sort(),
-      options.sort(),
+      listed('docs/pools.md', 'Pool options').sort(),
+      optionsOf(() => parsePoolOptions(unknown, 1)),
+    )
+    assert.deepEqual(
+      listed('docs/simulated-device.md', 'Options of `SimulatedDriver`').sort(),
+      optionsOf(() => new SimulatedDriver(unknown)),
     )
   })
 
   test('list every error', () => {
     const ours = Object.keys(errors)
-    const listed = rows('Errors').flatMap(row => names(row[0]))
+    const listed = rows('README.md', 'Errors').flatMap(row => names(row[0]))
     assert.deepEqual(listed.sort(), [...ours, 'TypeError', 'RangeError'].sort())
   })
 
   test('name the least driver of each feature, and what is lost without it', () => {
     const { features } = JSON.parse(node(join(ROOT, 'dist/src/cli/main.js'), 'info', '--json')) as DeviceReport
     const expected = features.map(({ name, leastDriver, without }) => [name, `CUDA ${leastDriver}`, without])
-    assert.deepEqual(rows('What it needs'), expected)
+    assert.deepEqual(rows('docs/requirements.md', 'Least driver'), expected)
   })
 
   test('and the metrics name every policy and every figure of a replay', () => {
@@ -224,36 +243,61 @@ describe('tables', () => {
   })
 })
 
-test('the walkthrough tells the numbers and driver calls that there are', () => {
-  const driver = new SimulatedDriver()
-  using device = openDevice(driver)
-  using pool = device.createPool()
-  using stream = device.createStream()
-  const callsOf = (work: () => void) => {
-    const before = new Map(driver.calls)
-    work()
-    return [...driver.calls]
-      .map(([name, count]) => [name, count - (before.get(name) ?? 0)])
-      .filter(each => each[1] !== 0)
-  }
+describe('the walkthrough', () => {
   const text = read('docs/walkthrough.md').replace(/\s+/g, ' ')
-  const units = (3 * MiB) / UNIT_BYTES
-  assert.ok(text.includes(`${units.toLocaleString('en-US')} units`) && text.includes(`: ${classOf(units)} of`))
 
-  const calls = callsOf(() => pool.allocate(3 * MiB, stream).free())
-  const told = { cuMemCreate: 'is called twice', cuMemMap: 'is called twice', cuMemSetAccess: 'once' }
-  assert.deepEqual(Object.fromEntries(calls), {
-    cuMemCreate: 2,
-    cuMemMap: 2,
-    cuMemSetAccess: 1,
-    cuStreamIsCapturing: 1,
-    cuThreadExchangeStreamCaptureMode: 2,
+  test('names methods and constants that the source has', () => {
+    const files = readdirSync(join(ROOT, 'src'), { recursive: true, encoding: 'utf8' })
+    const source = files
+      .filter(name => name.endsWith('.ts') && !/\.(test|suite)\.ts$/.test(name))
+      .map(name => read(`src/${name}`))
+    const named = [...text.matchAll(/`([A-Z]\w+)\.(\w+)`|`([A-Z]+_[A-Z_]+)`/g)]
+    assert.ok(named.length >= 30)
+    for (const [quoted, owner, member, constant] of named) {
+      const declares = constant === undefined ? new RegExp(`^(export )?class ${owner}\\b`, 'm') : null
+      const hasMember = new RegExp(
+        `^ {2,4}((public|protected|private|readonly|override|async|static|get|\\*) ?)*${member}\\b`,
+        'm',
+      )
+      const found = source.some(code =>
+        declares === null ? code.includes(`const ${constant} `) : declares.test(code) && hasMember.test(code),
+      )
+      assert.ok(found, quoted)
+    }
   })
-  for (const [call, often] of Object.entries(told)) assert.ok(text.includes(`\`${call}\` ${often}`), call)
-  assert.deepEqual(
-    callsOf(() => pool.allocate(3 * MiB, stream).free()),
-    [],
-  )
+
+  test('has the numbers and driver calls of an allocation', () => {
+    const driver = new SimulatedDriver()
+    using device = openDevice(driver)
+    using pool = device.createPool()
+    using stream = device.createStream()
+    const callsOf = (work: () => void) => {
+      const before = new Map(driver.calls)
+      work()
+      return [...driver.calls]
+        .map(([name, count]) => [name, count - (before.get(name) ?? 0)])
+        .filter(each => each[1] !== 0)
+    }
+    const units = (3 * MiB) / UNIT_BYTES
+    assert.ok(
+      text.includes(`${units.toLocaleString('en-US')} units`) && text.includes(`: ${classOf(units)} of ${CLASSES}`),
+    )
+
+    const calls = callsOf(() => pool.allocate(3 * MiB, stream).free())
+    const told = { cuMemCreate: 'is called twice', cuMemMap: 'is called twice', cuMemSetAccess: 'once' }
+    assert.deepEqual(Object.fromEntries(calls), {
+      cuMemCreate: 2,
+      cuMemMap: 2,
+      cuMemSetAccess: 1,
+      cuStreamIsCapturing: 1,
+      cuThreadExchangeStreamCaptureMode: 2,
+    })
+    for (const [call, often] of Object.entries(told)) assert.ok(text.includes(`\`${call}\` ${often}`), call)
+    assert.deepEqual(
+      callsOf(() => pool.allocate(3 * MiB, stream).free()),
+      [],
+    )
+  })
 })
 
 test('the changelog begins with this version, below what is not released yet', () => {

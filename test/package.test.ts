@@ -77,7 +77,7 @@ describe('the packed package', () => {
     for (const path of named) assert.ok(existsSync(join(installed, path)), path)
     const files = readdirSync(installed, { recursive: true, encoding: 'utf8' })
     assert.deepEqual(
-      files.filter(path => /\.(test|suite)\./.test(path)),
+      files.filter(path => /\.(test|suite|fixture|worker)\./.test(path)),
       [],
     )
     for (const name of ['cuda_mempool.cuh', 'control.cu', 'control.ptx']) {

@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url'
 const KNOTS: readonly RegExp[] = [
   /(?<=^|[.:;] )(what|whose|whom|who|of which|that which|which)\b(?!.{0,120}\?)/gim, // a sentence that begins with its object
   /\b(of|by|for|to|in|with|from|on|at|under|behind|after|before|than) (whom|whose|what)\b/gi,
-  /\b(of|by|from|for) which\b(?! (is|are)\b)/gi,
+  /\b(of|by|from|for) which\b(?! (is|are) (the|a|an|in|at)\b)/gi,
   /\b(who|whoever|whom) (asks?|says?|gets?|has|had|takes?|calls?|frees?|waits?|needs?|wants?|uses?|dies|made|makes|closes?|comes?)\b/gi,
   /\b(nobody|somebody|anybody|no one|someone)\b/gi,
   /\b(is|are|was|were|be|been) (had|told|said to have|asked for|told of)\b/gi,

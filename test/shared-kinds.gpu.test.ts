@@ -14,7 +14,7 @@ test('a GPU’s other kinds of pools are used by two threads', async () => {
   const arena = device.createArenaPool({ bytes: 1 * MiB, shared: true })
   const host = device.createHostPool({ maxPoolBytes: 64 * MiB, mapped: true, shared: true })
   const args = [block.share(), arena.share(), host.share(), 42]
-  const thread = new Worker(new URL('./shared-kinds-thread.suite.js', import.meta.url), {
+  const thread = new Worker(new URL('./shared-kinds.worker.js', import.meta.url), {
     workerData: { kindTask: 'fillEach', args },
   })
   const [[first, second, third]] = (await once(thread, 'message')) as [TransferredBuffer[]]

@@ -13,13 +13,13 @@ import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { PoolOptions } from '../src/pool/caching/options.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { MOST_WORKERS, ThreadRegistry } from '../src/threads/thread-registry.js'
-import type { Outcome, tasks } from './shared-pool-thread.suite.js'
+import type { Outcome, tasks } from './shared-pool.worker.js'
 
 type Tasks = typeof tasks
 
 class PoolThread {
   private static readonly all: PoolThread[] = []
-  readonly worker = new Worker(new URL('./shared-pool-thread.suite.js', import.meta.url), {
+  readonly worker = new Worker(new URL('./shared-pool.worker.js', import.meta.url), {
     workerData: { does: 'tasks' },
   })
 

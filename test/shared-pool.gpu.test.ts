@@ -8,7 +8,7 @@ import { Worker } from 'node:worker_threads'
 import { GiB, MiB } from '../src/base/bytes.js'
 import { openDevice } from '../src/device/open.js'
 import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
-import type { FillTask } from './fill-thread.suite.js'
+import type { FillTask } from './fill.worker.js'
 
 const THREADS = 4
 const ROUNDS = 6000
@@ -20,7 +20,7 @@ test('threads write to buffers of one pool on a GPU, hand them over, and are ter
   let threads = 0
   const start = () => {
     const fillTask: FillTask = { pool: pool.share(), index: ++threads, progress }
-    return new Worker(new URL('./fill-thread.suite.js', import.meta.url), { workerData: { fillTask } })
+    return new Worker(new URL('./fill.worker.js', import.meta.url), { workerData: { fillTask } })
   }
   const running = Array.from({ length: THREADS }, start)
   const ended: number[] = []

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { type DeviceBuffer, type ImportedPool, MiB, openDevice, type SharedBuffer } from '../src/index.js'
+import { type DeviceBuffer, type ImportedPool, type InterprocessBuffer, MiB, openDevice } from '../src/index.js'
 
 const SCRIPT = fileURLToPath(import.meta.url)
 const LONG = { timeoutMs: 60_000 }
@@ -18,17 +18,17 @@ const LONG = { timeoutMs: 60_000 }
 /** What the other process can be told. */
 class Other {
   private readonly device = openDevice(0)
-  private buffer: SharedBuffer | null = null
+  private buffer: InterprocessBuffer | null = null
   private pool: ImportedPool | null = null
   private block: DeviceBuffer | null = null
 
-  async openShared(path: string) {
-    this.buffer = await this.device.openShared(path, LONG)
+  async openBuffer(path: string) {
+    this.buffer = await this.device.importBuffer(path, LONG)
     return this.buffer.readSync(0, 1)[0]
   }
 
-  async openSharedPool(path: string) {
-    this.pool = await this.device.openSharedPool(path, LONG)
+  async importPool(path: string) {
+    this.pool = await this.device.importPool(path, LONG)
     return this.pool.access(this.device)
   }
 
@@ -108,9 +108,9 @@ else {
 
     test('a buffer is one memory, and stays until the last has freed it', async () => {
       using stream = device.createStream()
-      const buffer = device.createSharedBuffer(5 * MiB, stream)
+      const buffer = device.createInterprocessBuffer(5 * MiB, stream)
       buffer.fill(0x11)
-      const [seen] = await Promise.all([tell('openShared', path), buffer.share(path, LONG)])
+      const [seen] = await Promise.all([tell('openBuffer', path), buffer.exportTo(path, LONG)])
       assert.equal(seen, 0x11, 'what was submitted before the share is there')
       await tell('write', 0x22)
       assert.deepEqual([buffer.readSync(0, 1)[0], buffer.readSync(5 * MiB - 1)[0]], [0x22, 0x22])
@@ -125,7 +125,7 @@ else {
 
     test('a pool hands over single blocks, and outlives who opened it', async () => {
       const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-      const [access] = await Promise.all([tell('openSharedPool', path), pool.share(path, LONG)])
+      const [access] = await Promise.all([tell('importPool', path), pool.exportTo(path, LONG)])
       assert.deepEqual([access, pool.importers], ['readWrite', 1])
       const [first, second] = [pool.allocate(1 * MiB), pool.allocate(5000, device.defaultStream, 1 * MiB)]
       first.fill(0x11)
@@ -147,7 +147,7 @@ else {
 
     test('a process that ends has let go', async () => {
       const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-      await Promise.all([tell('openSharedPool', path), pool.share(path, LONG)])
+      await Promise.all([tell('importPool', path), pool.exportTo(path, LONG)])
       assert.equal(pool.importers, 1)
       child.kill('SIGKILL')
       await once(child, 'exit')
@@ -156,22 +156,22 @@ else {
     })
 
     test('nothing is opened twice, nor as what it is not', async () => {
-      const buffer = device.createSharedBuffer(1)
-      await Promise.all([tell('openShared', path), buffer.share(path, LONG)])
+      const buffer = device.createInterprocessBuffer(1)
+      await Promise.all([tell('openBuffer', path), buffer.exportTo(path, LONG)])
       for (const [step, message] of [
-        ['openShared', /has opened the buffer.*already/],
-        ['openSharedPool', /is a buffer; have it shared again and use openShared/],
+        ['openBuffer', /has opened the buffer.*already/],
+        ['importPool', /is a buffer; have it exported again and use importBuffer/],
       ] as const) {
-        await Promise.all([assert.rejects(tell(step, path), message), buffer.share(path, LONG)])
+        await Promise.all([assert.rejects(tell(step, path), message), buffer.exportTo(path, LONG)])
       }
-      await assert.rejects(buffer.share(path, { timeoutMs: 0 }), { name: 'DescriptorError', code: 'ETIMEDOUT' })
+      await assert.rejects(buffer.exportTo(path, { timeoutMs: 0 }), { name: 'DescriptorError', code: 'ETIMEDOUT' })
       await tell('close')
       buffer.free()
     })
 
     test('a block is not imported after its owner has freed it, if the driver notices', async t => {
       const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-      await Promise.all([tell('openSharedPool', path), pool.share(path, LONG)])
+      await Promise.all([tell('importPool', path), pool.exportTo(path, LONG)])
       const block = pool.allocate(1 * MiB)
       const exported = pool.exportPointer(block)
       block.free()
@@ -188,7 +188,7 @@ else {
 
     test('a pool within one process, unless the driver refuses that', async t => {
       const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-      const [opened] = await Promise.allSettled([device.openSharedPool(path), pool.share(path)])
+      const [opened] = await Promise.allSettled([device.importPool(path), pool.exportTo(path)])
       if (opened.status === 'rejected') t.diagnostic(`${opened.reason}`)
       else {
         const block = pool.allocate(1 * MiB)

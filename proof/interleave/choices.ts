@@ -1,5 +1,6 @@
-// Choosers pick one of the ways in which a run can go on. The first way is the usual one: the same thread goes on, a store is
-// seen at once. Other ways count against a bound. Where there is no usual way, as when a thread waits, a choice is free.
+// Choosers pick one of the ways in which a run can go on. The first way is the usual one: the same thread goes on, a
+// store is seen at once. Other ways count against a bound. Where there is no usual way, as when a thread waits, a
+// choice is free.
 
 import type { Random } from '../../src/base/random.js'
 

@@ -1,6 +1,7 @@
-// Which functions of the project must be able to stop in the middle: those that touch shared memory where threads meet, call
-// back a function that was given to them, or call such a function. They become generators (rewrite.ts). A function that native
-// code calls, a parameter's default or a computed method cannot stop; what happens in it happens at once, and is listed.
+// Which functions of the project must be able to stop in the middle: those that touch shared memory where threads
+// meet, call back a function that was given to them, or call such a function. They become generators (rewrite.ts). A
+// function that native code calls, a parameter's default or a computed method cannot stop; what happens in it happens
+// at once, and is listed.
 
 import ts from 'typescript'
 
@@ -20,7 +21,10 @@ export const ARRAY_METHODS = [
 const TYPED_ARRAYS = /^((Int|Uint)(8|16|32)|Uint8Clamped|Float(32|64))Array$|^Buffer$/
 const NATIVE_NAMES = ['toString', 'toJSON', 'valueOf']
 
-/** How a file takes part: its accesses are points at which others may go on; it only keeps to the memory model; it never stops. */
+/**
+ * How a file takes part: its accesses are points at which others may go on; it only keeps to the memory model; it
+ * never stops.
+ */
 export type Part = 'points' | 'quiet' | 'atomic'
 
 export class Colours {

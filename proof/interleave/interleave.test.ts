@@ -1,6 +1,6 @@
-// The project's thread code under a scheduler that decides at each access to shared memory. A small scenario runs in every
-// interleaving with at most one unusual choice (choices.ts), and in some random ones; a large one runs once, at random. Each
-// planted bug must be noticed.
+// The project's thread code under a scheduler that decides at each access to shared memory. A small scenario runs in
+// every interleaving with at most one unusual choice (choices.ts), and in some random ones; a large one runs once, at
+// random. Each planted bug must be noticed.
 
 import assert from 'node:assert/strict'
 import { describe, it, test } from 'node:test'
@@ -8,7 +8,9 @@ import { build } from './build.js'
 import { EQUIVALENT, MUTANTS } from './mutants.js'
 import { describeFailing, namesOf, Play } from './play.js'
 
-/** Unusual choices in a run of a small scenario, where all such runs are tried. The campaign (explore.ts) tries more. */
+/**
+ * Unusual choices in a run of a small scenario, where all such runs are tried. The campaign (explore.ts) tries more.
+ */
 const BOUND = 1
 /** Random runs of a small scenario, and of a large one. */
 const [RUNS, FEW] = [20, 1]

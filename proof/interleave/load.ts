@@ -1,4 +1,5 @@
-// Loads rewritten modules, an instance of each for a run's settings: with one planted bug or none, for one kind of processor.
+// Loads rewritten modules, an instance of each for a run's settings: with one planted bug or none, for one kind of
+// processor.
 
 import { createRequire } from 'node:module'
 import { join, posix } from 'node:path'

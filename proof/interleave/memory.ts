@@ -1,5 +1,6 @@
-// Shared memory as threads of an x64 processor see it: the stores of a thread are seen in their order, but perhaps late, since
-// each has a buffer in which plain ones wait (total store order). An atomic store or operation empties that first.
+// Shared memory as threads of an x64 processor see it: the stores of a thread are seen in their order, but perhaps
+// late, since each has a buffer in which plain ones wait (total store order). An atomic store or operation empties
+// that first.
 
 import type { Chooser } from './choices.js'
 

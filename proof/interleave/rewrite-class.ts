@@ -1,5 +1,5 @@
-// A class whose construction may stop: it has a generator `$init` instead of its constructor, which the runtime calls on an
-// object of the class (`$.construct`). Parameters that are properties, and fields, are assigned there.
+// A class whose construction may stop: it has a generator `$init` instead of its constructor, which the runtime calls
+// on an object of the class (`$.construct`). Parameters that are properties, and fields, are assigned there.
 
 import ts from 'typescript'
 import { hasModifier } from './colours.js'

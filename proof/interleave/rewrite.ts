@@ -1,6 +1,7 @@
-// Rewrites one file of the project so that its threads can be stopped at each access to shared memory: as text, whose parts
-// are replaced from the inside out. `$` is the runtime (runtime.ts). What may stop is a generator; what it calls is run by it,
-// if it is one (colours.ts over-estimates). `$.at(…) && (yield)` stops only when another thread is to go on.
+// Rewrites one file of the project so that its threads can be stopped at each access to shared memory: as text, whose
+// parts are replaced from the inside out. `$` is the runtime (runtime.ts). What may stop is a generator; what it
+// calls is run by it, if it is one (colours.ts over-estimates). `$.at(…) && (yield)` stops only when another thread
+// is to go on.
 
 import ts from 'typescript'
 import { type Colours, hasModifier, isAtomics, positionOf } from './colours.js'

@@ -1,5 +1,5 @@
-// What rewritten code calls its `$` (rewrite.ts). An access is in two halves: the first says what will be done, and answers
-// whether the thread must stop; the second does it.
+// What rewritten code calls its `$` (rewrite.ts). An access is in two halves: the first says what will be done, and
+// answers whether the thread must stop; the second does it.
 
 import { arrayMethods } from './array-callbacks.js'
 import { addressOf, type Words } from './memory.js'

@@ -1,6 +1,6 @@
-// Decides which thread runs next. Threads are generators in this one thread. Each announces an access before it makes it. The
-// chooser then lets it go on, switches to another thread, ends the thread there, or cuts its call short. Simulated time
-// advances only when every thread sleeps, or when the chooser wakes a sleeping thread by its timeout.
+// Decides which thread runs next. Threads are generators in this one thread. Each announces an access before it makes
+// it. The chooser then lets it go on, switches to another thread, ends the thread there, or cuts its call short.
+// Simulated time advances only when every thread sleeps, or when the chooser wakes a sleeping thread by its timeout.
 
 import type { Chooser } from './choices.js'
 import type { Memory } from './memory.js'
@@ -179,7 +179,10 @@ export class Scheduler {
     thread.outcome = 'timed-out'
   }
 
-  /** A thread that can run, other than `not`; time advances if all sleep. Null when every thread has ended or sleeps for ever. */
+  /**
+   * A thread that can run, other than `not`; time advances if all sleep. Null when every thread has ended or sleeps
+   * for ever.
+   */
   private pick(not: Thread | null = null): Thread | null {
     const all = this.threads.filter(each => each !== not && this.canGoOn(each))
     const ready = all.filter(each => each.state === 'ready')

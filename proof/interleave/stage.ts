@@ -1,5 +1,5 @@
-// What scenarios can do beside running the project's code. The functions are there only while the scheduler runs a scenario
-// (play.ts puts its own in their place); the scenario's code is rewritten as the project's is.
+// What scenarios can do beside running the project's code. The functions are there only while the scheduler runs a
+// scenario (play.ts puts its own in their place); the scenario's code is rewritten as the project's is.
 
 /** The threads of one run. */
 export interface Cast {
@@ -13,7 +13,10 @@ export interface Cast {
 
 /** Small programs of real code, with what must hold whoever goes on when. */
 export interface Scenario {
-  /** Makes what the threads share, and the threads; called before each run, with a number that a random program can begin from. */
+  /**
+   * Makes what the threads share, and the threads; called before each run, with a number that a random program can
+   * begin from.
+   */
   readonly begin: (seed: number) => Cast
   /** whether all interleavings are too many to try, so that it runs at random only */
   readonly isLarge?: boolean
@@ -21,7 +24,10 @@ export interface Scenario {
   readonly mostSteps?: number
 }
 
-/** Does `work` unless it is cut short in the middle, after which nothing of it runs any more; returns whether it was done. */
+/**
+ * Does `work` unless it is cut short in the middle, after which nothing of it runs any more; returns whether it was
+ * done.
+ */
 export function mayBeCut(_work: () => void): boolean {
   throw new Error('a scenario is run by the scheduler')
 }

@@ -1,8 +1,12 @@
-// Byte counts: units, how they are written for people, how they are read from options and checked as arguments.
+// Byte counts: units, text for people, parsing of options, and checks of arguments.
 
+/** 2^10 bytes. */
 export const KiB = 1024
+/** 2^20 bytes. */
 export const MiB = 1024 * KiB
+/** 2^30 bytes. */
 export const GiB = 1024 * MiB
+/** 2^40 bytes. */
 export const TiB = 1024 * GiB
 
 const UNITS: readonly [string, number][] = [
@@ -21,7 +25,7 @@ export function formatBytes(bytes: number): string {
   return `${bytes} B`
 }
 
-/** Reads `512`, `64KiB`, `1.5 GiB`, `2g`; the letters mean powers of 1024. Throws a RangeError that shows the forms. */
+/** Reads `512`, `64KiB`, `1.5 GiB`, `2g`; letters mean powers of 1024. Throws a RangeError that shows these forms. */
 export function parseBytes(text: string): number {
   const match = /^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?\s*$/i.exec(text)
   const scale = { k: KiB, m: MiB, g: GiB, t: TiB }[match?.[2]?.toLowerCase() ?? ''] ?? 1
@@ -30,7 +34,7 @@ export function parseBytes(text: string): number {
   return bytes
 }
 
-/** Refuses what is no byte count of at least one: 0, negative, fractional, NaN, 2^53 and above, or not a number. */
+/** Throws TypeError or RangeError unless `bytes` is a whole number from 1 to 2^53 - 1. */
 export function checkByteCount(bytes: unknown, argument: string): asserts bytes is number {
   if (typeof bytes !== 'number') throw new TypeError(`${argument} must be a number of bytes, not ${describe(bytes)}`)
   if (!Number.isSafeInteger(bytes) || bytes <= 0) {
@@ -38,7 +42,7 @@ export function checkByteCount(bytes: unknown, argument: string): asserts bytes 
   }
 }
 
-/** How a bad value is named in a message. */
+/** Names a bad value in an error message. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)
   if (typeof value === 'string') return `'${value}'`

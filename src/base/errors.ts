@@ -1,65 +1,73 @@
-// Every error a user can meet, by kind: running out, a caller's mistake, a driver's refusal. A caller's mistake with a
-// plain value is the language's own TypeError or RangeError; one that depends on the state of a pool, buffer, stream or
-// device is a PoolError. Broken promises of our own are assertions (assert.ts) and none of these.
+// All error classes of the public API: running out of memory, mistakes of the caller, refusals of the driver or the
+// system. A wrong argument throws JavaScript's TypeError or RangeError. A call that the state of a pool, buffer,
+// stream or device does not allow throws PoolError. Bugs of the library itself throw AssertionError (assert.ts).
 
 /** A call that the state of its object does not allow: a second free, a closed pool, a buffer of another pool. */
 export class PoolError extends Error {
   override name = 'PoolError'
 }
 
-/** What a pool in debug mode has found. */
+/** The kinds of mistakes that a pool in debug mode detects. */
 export type Fault = 'outOfBounds' | 'useAfterFree' | 'useBeforeAllocation' | 'freeBeforeUse' | 'writeAfterFree'
 
-/** Where the program made the calls that a fault is about: `function (file:line:column)`, or that it was not remembered. */
+/** The calls of the program that led to a fault: `function (file:line:column)`, or a note if not known. */
 export interface FaultSites {
+  /** where the buffer was allocated */
   readonly allocatedAt: string
+  /** the use by a kernel, copy or fill; missing if the fault has no such call */
   readonly usedAt?: string
+  /** the free; missing if the buffer was not freed */
   readonly freedAt?: string
 }
 
-/** A mistake of the program in its use of memory, found by a pool in debug mode. */
+/** A wrong use of memory that a pool in debug mode has detected. */
 export class DebugError extends PoolError {
   override name = 'DebugError'
   constructor(
+    /** the kind of mistake */
     readonly fault: Fault,
     message: string,
+    /** the calls that led to it */
     readonly sites: FaultSites,
   ) {
     super(message)
   }
 }
 
-/** A GPU could not be opened because there is none, or no driver for it. The message says what was tried and the remedy. */
+/** No GPU could be opened: the machine has no GPU, or no CUDA driver. The message has the attempts and the remedy. */
 export class NoDeviceError extends Error {
   override name = 'NoDeviceError'
 }
 
-/** An optional library is missing, or lacks what is asked of it. The message says what was tried and the remedy. */
+/** An optional library is missing, or lacks a function. The message has the attempts and the remedy. */
 export class NoLibraryError extends Error {
   override name = 'NoLibraryError'
 }
 
-/** Source code that does not compile; `log` is what the compiler said, with the numbers of the lines. */
+/** Source code does not compile. */
 export class CompileError extends Error {
   override name = 'CompileError'
   constructor(
     message: string,
+    /** the output of the compiler, with line numbers */
     readonly log: string,
   ) {
     super(message)
   }
 }
 
-/** A file that is not what it should be: truncated, foreign or hostile. The message says where and why. */
+/** A file has a wrong format: truncated, foreign or hostile. The message has the place and the reason. */
 export class FormatError extends Error {
   override name = 'FormatError'
 }
 
-/** A descriptor could not be passed between processes. `call` and `code` are the system's, say `connect` and `EACCES`. */
+/** A file descriptor could not be passed between processes. */
 export class DescriptorError extends Error {
   override name = 'DescriptorError'
   constructor(
+    /** the system call, such as `connect` */
     readonly call: string,
+    /** the error code of the system, such as `EACCES` */
     readonly code: string,
     detail: string,
   ) {
@@ -67,12 +75,15 @@ export class DescriptorError extends Error {
   }
 }
 
-/** A driver function refused. `code` and `codeName` are the driver's own, for example 2 and `CUDA_ERROR_OUT_OF_MEMORY`. */
+/** A function of the CUDA driver has failed. */
 export class CudaError extends Error {
   override name = 'CudaError'
   constructor(
+    /** the driver function, such as `cuMemAlloc` */
     readonly call: string,
+    /** the CUresult, such as 2 */
     readonly code: number,
+    /** the name of the result, such as `CUDA_ERROR_OUT_OF_MEMORY` */
     readonly codeName: string,
     detail = '',
   ) {
@@ -80,60 +91,69 @@ export class CudaError extends Error {
   }
 }
 
-/** A fault has killed the device's context; `first` is that fault. Only a new process can use the device again. */
+/** A sticky error has ended the context of the device. Only a new process can use the device again. */
 export class DeviceLostError extends Error {
   override name = 'DeviceLostError'
-  constructor(readonly first: CudaError) {
+  constructor(
+    /** the error that ended the context */
+    readonly first: CudaError,
+  ) {
     super(`the device is lost since ${first.message}; start a new process to use it again`)
   }
 }
 
-/** The numbers behind an out-of-memory; all in bytes, `Infinity` where there is no limit. */
+/** The figures of an OutOfMemoryError. All are in bytes; `Infinity` means no limit. */
 export interface OutOfMemoryFigures {
+  /** size of the request */
   readonly requestedBytes: number
-  /** handed out and not yet freed */
+  /** allocated by the program and not freed */
   readonly liveBytes: number
   /** freed, but still waiting for work on a stream to complete */
   readonly pendingBytes: number
   /** obtained from the device */
   readonly reservedBytes: number
-  /** freed and kept as whole blocks for their stream, where the pool does that */
+  /** freed, and cached as whole blocks for their stream; missing for pools without such caches */
   readonly cachedBytes?: number
-  /** the largest block that the pool could have handed out */
+  /** the largest block that the pool could allocate */
   readonly largestFreeBytes: number
-  /** what the pool may reserve at most */
+  /** the limit of the pool's reserved bytes */
   readonly limitBytes: number
-  /** free on the device, as the driver says */
+  /** free on the device, by the driver's count */
   readonly deviceFreeBytes: number
-  /** on the device, of other programs and of others in this one, where the pool knows */
+  /** used on the device by other programs, and outside of this pool; missing if the pool does not know */
   readonly heldElsewhereBytes?: number
 }
 
-/** What a pool keeps that one stream used last. */
+/** Memory in a pool that one stream used last. */
 export interface StreamMemory {
-  /** the driver's handle; null for a stream that is closed */
+  /** the driver's handle; null for a closed stream */
   readonly stream: number | null
-  /** freed, but still waiting for work on it to complete */
+  /** freed, but still waiting for work on the stream to complete */
   readonly pendingBytes: number
-  /** freed, and kept as whole blocks for it */
+  /** freed, and cached as whole blocks for the stream */
   readonly cachedBytes: number
 }
 
 /**
- * What would have helped: a higher `maxPoolBytes`, or less held; memory on the device, by whomever it is held; a lower
- * `leaveFreeBytes`; the work that freed memory waits for; or idle memory in one piece.
+ * The remedy for an OutOfMemoryError:
+ * - 'raiseLimit': raise `maxPoolBytes`, or hold less memory.
+ * - 'freeDeviceMemory': free memory on the device, here or in other programs.
+ * - 'lowerLeaveFree': lower `leaveFreeBytes`.
+ * - 'awaitPending': wait for the work that freed memory waits for.
+ * - 'joinPieces': idle memory suffices, but not in one piece.
  */
 export type Remedy = 'raiseLimit' | 'freeDeviceMemory' | 'lowerLeaveFree' | 'awaitPending' | 'joinPieces'
 
-/** No memory for a request, after everything that would have helped was tried. The pool works on afterwards. */
+/** The pool has no memory for a request, after all other attempts. Later calls of the pool work. */
 export class OutOfMemoryError extends Error {
   override name = 'OutOfMemoryError'
   constructor(
     message: string,
+    /** the state of the pool at the failure, in bytes */
     readonly figures: OutOfMemoryFigures,
-    /** of a caching pool: the streams that it keeps memory for, the most pending first */
+    /** of a caching pool: its streams with pending or cached memory, most pending first; empty for other pools */
     readonly streams: readonly StreamMemory[] = [],
-    /** of a caching pool: what the message advises; null of others */
+    /** of a caching pool: the remedy in the message; null for other pools */
     readonly remedy: Remedy | null = null,
   ) {
     super(message)

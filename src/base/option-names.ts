@@ -1,6 +1,8 @@
+// The check of option names that all functions with options share.
+
 import { describe } from './bytes.js'
 
-/** Refuses, in the name of `call`, what is no object of options, or has one that is not among `names`; a TypeError says which. */
+/** Throws TypeError in the name of `call` unless `options` is an object with options among `names`. */
 export function checkOptionNames(call: string, options: object, names: readonly string[]): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw new TypeError(`${call}: options must be an object such as { ${names[0]} }, not ${describe(options)}`)

@@ -1,11 +1,13 @@
+// Seeded random numbers for the simulated device, tests and workloads.
+
 /**
- * Seeded random numbers: the same seed gives the same sequence on every machine.
- * The generator is mulberry32 (Tommy Ettinger's mixing of a Weyl sequence): 32 bits of state, enough for tests and workloads.
+ * The same seed gives the same sequence on each machine. The generator is mulberry32 by Tommy Ettinger, which mixes a
+ * Weyl sequence and has 32 bits of state.
  */
 export class Random {
   constructor(private state: number) {}
 
-  /** a whole number from 0 to 2^32 - 1 */
+  /** A whole number from 0 to 2^32 - 1. */
   next(): number {
     this.state = (this.state + 0x6d2b79f5) | 0
     let mixed = Math.imul(this.state ^ (this.state >>> 15), 1 | this.state)
@@ -13,17 +15,17 @@ export class Random {
     return (mixed ^ (mixed >>> 14)) >>> 0
   }
 
-  /** from 0, below 1 */
+  /** A number from 0, below 1. */
   fraction(): number {
     return this.next() / 2 ** 32
   }
 
-  /** a whole number from 0, below `limit` */
+  /** A whole number from 0, below `limit`. */
   below(limit: number): number {
     return Math.floor(this.fraction() * limit)
   }
 
-  /** a whole number between the two, inclusive, whose logarithm is uniform: as many of each order of magnitude */
+  /** A whole number from `least` to `most` with a uniform logarithm: each order of magnitude is equally likely. */
   logUniform(least: number, most: number): number {
     return Math.min(most, Math.floor(least * Math.exp(this.fraction() * Math.log((most + 1) / least))))
   }

@@ -1,22 +1,24 @@
+// Typed arrays laid out one after another in one buffer: the layout of memory that threads share.
+
 const LINE_BYTES = 64
 const PAGE_BYTES = 4096
-/** The C library begins a large block so far behind a page, and Node's shared buffers are such blocks. */
+/** The C library begins a large block this far behind a page boundary. Shared buffers of Node are such blocks. */
 const HEADER_BYTES = 16
 
 /**
- * Hands out views of one buffer, one after another. Whoever asks for the same views in the same order gets the same
- * memory, so that code which does so in several threads is the layout of what they share. Without a buffer nothing can be
- * kept in the views, and `bytes` tells how large one must be.
+ * Returns views of one buffer, one after another. The same requests in the same order get the same memory. So code
+ * that runs in several threads defines the layout of their shared memory. Without a buffer the views are empty, and
+ * `bytes` ends as the size that the buffer needs.
  */
 export class Region {
-  /** handed out so far, and what is left out before */
+  /** offset of the next view: the bytes used so far, with padding */
   bytes = 0
-  /** how far behind a page the buffer begins */
+  /** distance from a page boundary to the begin of the buffer */
   private shift = 0
 
   constructor(private readonly buffer: ArrayBufferLike | null) {}
 
-  /** The same of a large shared buffer, where what is handed out lies on cache lines and pages as is said below. */
+  /** A region of a large shared buffer, in which views are aligned to real cache lines and pages. */
   static ofPages(buffer: SharedArrayBuffer | null): Region {
     const region = new Region(buffer)
     region.bytes = PAGE_BYTES - HEADER_BYTES
@@ -34,7 +36,7 @@ export class Region {
     return new Float64Array(0)
   }
 
-  /** An int32 and a float64 view of the same bytes, which begin on a page. */
+  /** An int32 and a float64 view of the same bytes, which begin at a page boundary. */
   both(doubles: number): { words: Int32Array; doubles: Float64Array } {
     this.align(PAGE_BYTES)
     const view = this.float64(doubles)
@@ -46,7 +48,7 @@ export class Region {
     return new Int32Array(0)
   }
 
-  /** Views begin on cache lines of their own, so that threads which write to different ones do not disturb each other. */
+  /** Each view begins at a cache line, which avoids false sharing between threads. */
   private take(bytes: number): number {
     this.align(LINE_BYTES)
     const start = this.bytes

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { demo } from './demo.js'
 
-test('the demo gives back all it took', async () => {
+test('the demo frees all of its memory', async () => {
   const driver = new SimulatedDriver({ capacityBytes: 2 ** 30 })
   await demo(driver, () => {})
   driver.cuInit()

@@ -1,5 +1,5 @@
-// A whole program with a pool, a kernel and copies; `cuda-mempool demo` runs this file as it stands. To start from a copy
-// of it, import from 'cuda-mempool' and bring a kernel of your own.
+// A whole program with a pool, a kernel and copies; `cuda-mempool demo` runs this file as it stands. To start from a
+// copy, import from 'cuda-mempool' and use a kernel of your own.
 
 import { type DeviceChoice, GiB, MiB, openDevice } from '../index.js'
 import { SCALE_PTX } from './scale-kernel.js'

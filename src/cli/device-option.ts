@@ -1,7 +1,7 @@
 import { type DeviceChoice, parseDeviceChoice } from '../device/open.js'
 import { UsageError } from './exit.js'
 
-/** The device that a command works on: from `--device`, or else CUDA_MEMPOOL_DEVICE, or else 'auto'. */
+/** The device of a command: `--device`, else CUDA_MEMPOOL_DEVICE, else 'auto'. Throws UsageError for bad text. */
 export function chosenDevice(option: string | undefined, env = process.env): DeviceChoice {
   const variable = env['CUDA_MEMPOOL_DEVICE'] || undefined
   try {

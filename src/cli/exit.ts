@@ -1,20 +1,20 @@
-// How a command ends when it cannot do its work: one line on stderr that names the culprit and the remedy, nothing on
-// stdout, and one of the statuses that scripts can rely on. A mistake of our own is shown in full instead.
+// How a command ends when it fails: stdout stays empty, one line on stderr names the cause and the remedy, and
+// scripts can rely on the exit status. A bug of this program is shown with its stack instead.
 
 import { CommanderError } from 'commander'
 import { CudaError, DeviceLostError, FormatError, NoDeviceError, OutOfMemoryError, PoolError } from '../base/errors.js'
 
 export const STATUS = {
   done: 0,
-  /** our pool could not do what the recording did */
+  /** cuda-mempool could not serve an allocation of the recording */
   failedReplay: 1,
   /** a wrong command line, an unreadable file, no device, or a device that refuses */
   refused: 2,
-  /** a mistake of this program */
+  /** a bug of this program */
   defect: 3,
 } as const
 
-/** A command line that means nothing; the message says what would. */
+/** A wrong command line; the message names the remedy. */
 export class UsageError extends Error {
   override name = 'UsageError'
 }
@@ -30,10 +30,10 @@ const EXPECTED = [
   PoolError,
 ]
 
-/** Says on stderr why a command ended, and returns its exit status. */
+/** Writes the reason why a command ended to stderr, and returns the exit status. */
 export function explain(error: unknown): number {
   if (error instanceof CommanderError) {
-    // Help and version that were asked for come as errors too.
+    // Commander throws errors for --help and --version, too.
     if (error.exitCode === 0) return STATUS.done
     const asked = error.code === 'commander.help' ? 'name a command: info, demo or replay' : error.message
     return refuse(`${asked.replace(/^error: |\.$/g, '')}; see cuda-mempool --help`)
@@ -45,7 +45,7 @@ export function explain(error: unknown): number {
   return STATUS.defect
 }
 
-/** Messages may hold names out of a file: no line feed and no terminal escape gets through. */
+/** Messages may contain names from a file, so line feeds and terminal escapes are replaced. */
 function refuse(message: string): number {
   process.stderr.write(`cuda-mempool: ${message.replace(/[\s\p{Cc}]+/gu, ' ').trim()}\n`)
   return STATUS.refused

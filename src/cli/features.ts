@@ -1,4 +1,4 @@
-// What a device can do, and how to find out: by using it once.
+// The features of a device, each with a program that tests it by one use.
 
 import type { Device } from '../device/device.js'
 import {
@@ -21,12 +21,16 @@ const SEGMENT_BYTES = 2 ** 20
 
 export interface Feature {
   readonly name: string
-  /** what it calls; the youngest decides which driver it needs */
+  /** the driver functions of the feature; the newest decides the least driver */
   readonly functions: readonly FunctionName[]
-  /** the CUDA version that it needs besides, for example of its PTX */
+  /** the CUDA version that it needs for another reason, for example its PTX */
   readonly since?: string
+  /** the loss without this feature */
   readonly without: string
-  /** Uses it once. Throws CudaError, or returns why it does not work. */
+  /**
+   * Uses the feature once. Throws CudaError, or returns the reason why it does not work; null or undefined if it
+   * does.
+   */
   readonly use: (device: Device) => string | null | undefined
 }
 

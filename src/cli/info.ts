@@ -1,6 +1,6 @@
 import { deviceText } from '../report/device-text.js'
 import { chosenDevice } from './device-option.js'
-import { probe } from './probe.js'
+import { inspectDevice } from './inspect-device.js'
 import { print } from './terminal.js'
 
 export interface InfoOptions {
@@ -8,8 +8,8 @@ export interface InfoOptions {
   readonly json?: boolean
 }
 
-/** `cuda-mempool info`: what there is, and what works on it. */
+/** `cuda-mempool info`: the devices, and the features that work on one. */
 export function info(options: InfoOptions, version: string): void {
-  const report = probe(chosenDevice(options.device), version)
+  const report = inspectDevice(chosenDevice(options.device), version)
   print(options.json ? JSON.stringify(report) : style => deviceText(report, style))
 }

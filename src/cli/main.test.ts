@@ -1,4 +1,4 @@
-// The command line as a user meets it: the built program in a process of its own, always on the simulated device.
+// The built program in a process of its own, always on the simulated device.
 
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
@@ -25,7 +25,7 @@ function cli(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
   })
 }
 
-/** What a command prints that succeeds without a word on stderr. */
+/** The stdout of a command that succeeds with an empty stderr. */
 function printed(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
   const { stdout, stderr, status } = cli(args, env)
   assert.deepEqual([status, stderr], [0, ''], args.join(' '))
@@ -46,8 +46,8 @@ function file(name: string, content: string | Uint8Array): string {
   return path
 }
 
-describe('what can be asked', () => {
-  test('help, of the program and of every command', () => {
+describe('help and version', () => {
+  test('--help works for the program and for every command', () => {
     assert.match(printed(['--help']), /info.*demo.*replay.*Exit status: 0 .* 1 .*2 /s)
     assert.match(printed(['info', '--help']), /--device.*--json/s)
     assert.match(printed(['demo', '--help']), /--device/)
@@ -57,7 +57,7 @@ describe('what can be asked', () => {
     }
   })
 
-  test('the version, which is the package’s', () => {
+  test("--version prints the package's version", () => {
     const { version } = JSON.parse(readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'))
     assert.equal(printed(['--version']), `${version}\n`)
   })
@@ -70,25 +70,13 @@ describe('a wrong command line is refused in one line', () => {
     ['an unknown option', ['demo', '--fast'], /unknown option '--fast'/],
     ['an argument too many', ['demo', 'now'], /too many arguments/],
     ['no file', ['replay'], /missing required argument 'file'/],
-    [
-      'a device that is none',
-      ['info', '--device', 'cpu'],
-      /--device: 'cpu' is no device; write auto, simulated or a number/,
-    ],
-    ['a variable that is none', ['demo'], /CUDA_MEMPOOL_DEVICE: 'cpu' is no device/, { CUDA_MEMPOOL_DEVICE: 'cpu' }],
-    [
-      'a policy that is none',
-      ['replay', RECORDING, '--policy', 'pytorch,best'],
-      /there is no 'best'; there are recorded, /,
-    ],
-    [
-      'a capacity that is none',
-      ['replay', RECORDING, '--capacity', 'much'],
-      /--capacity: 'much' is not a size; write .*GiB/,
-    ],
-    ['a capacity of nothing', ['replay', RECORDING, '--capacity', '0'], /--capacity: '0' is below 2MiB/],
-    ['a lag that is none', ['replay', RECORDING, '--lag', 'soon'], /--lag: 'soon' .*or 'never'/],
-    ['no repetition', ['replay', RECORDING, '--repeat', '0'], /--repeat: '0' is no whole number from 1/],
+    ['a bad device', ['info', '--device', 'cpu'], /--device: 'cpu' is no device; write auto, simulated or a number/],
+    ['a bad CUDA_MEMPOOL_DEVICE', ['demo'], /CUDA_MEMPOOL_DEVICE: 'cpu' is no device/, { CUDA_MEMPOOL_DEVICE: 'cpu' }],
+    ['a bad policy', ['replay', RECORDING, '--policy', 'pytorch,best'], /there is no 'best'; there are recorded, /],
+    ['a bad capacity', ['replay', RECORDING, '--capacity', 'much'], /--capacity: 'much' is not a size; write .*GiB/],
+    ['a capacity of 0', ['replay', RECORDING, '--capacity', '0'], /--capacity: '0' is below 2MiB/],
+    ['a bad lag', ['replay', RECORDING, '--lag', 'soon'], /--lag: 'soon' .*or 'never'/],
+    ['a repeat of 0', ['replay', RECORDING, '--repeat', '0'], /--repeat: '0' is no whole number from 1/],
   ]
   for (const [name, args, line, env] of wrong) test(name, () => assert.match(refused(args, env), line))
 })
@@ -107,23 +95,23 @@ describe('a file that cannot be read is refused in one line that names it', () =
   ]
   for (const [name, path, line] of bad) test(name, () => assert.match(refused(['replay', path()]), line))
 
-  test('also when a good one comes first: nothing is printed', () => {
+  test('a bad file after a good one is refused before any output', () => {
     refused(['replay', RECORDING, join(folder, 'nothing.pickle'), '--no-latency'])
   })
 })
 
-test('demo names the device and shows the kernel’s result', () => {
+test("demo names the device and prints the kernel's result", () => {
   assert.match(printed(['demo']), /^Device: simulated GPU.*\n.*0, 0\.5, 1, 1\.5.*\n.*1001 allocations/)
 })
 
-test('info names the device, as text and as one object', () => {
+test('info names the device, as text and as JSON', () => {
   assert.match(printed(['info']), /simulated GPU.*virtual memory +CUDA 10\.2 +yes/s)
   const report = JSON.parse(printed(['info', '--json']))
   assert.deepEqual([report.device.simulated, report.noGpu, report.driver.version], [true, null, '13.0'])
 })
 
 describe('replay', () => {
-  test('prints one object with everything that a replay says', () => {
+  test('--json prints one object with the whole report', () => {
     const report = JSON.parse(printed(['replay', RECORDING, '--json']))
     assert.deepEqual(Object.keys(report), ['trace', 'device', 'lag', 'runs'])
     assert.deepEqual([report.trace.file, report.trace.events, report.lag], [RECORDING, 794, 8])
@@ -137,14 +125,14 @@ describe('replay', () => {
     for (const run of report.runs) assert.deepEqual(Object.keys(run).sort(), keys.toSorted(), run.policy)
   })
 
-  test('prints a table that names the device', () => {
+  test('the text is a table that names the device', () => {
     const shown = printed(['replay', RECORDING, '--no-latency'])
     assert.match(shown, /simulated GPU, no GPU was used/)
     assert.match(shown, /^PyTorch as recorded +198 MiB/m)
     assert.match(shown, /261 of 261 allocations/)
   })
 
-  test('a pool that makes streams wait needs less, and says how often it did', () => {
+  test('a pool that makes streams wait needs less memory, and counts the waits', () => {
     const options = ['--json', '--no-latency', '--lag', 'never', '--policy', 'cuda-mempool,waiting']
     const { runs } = JSON.parse(printed(['replay', 'traces/multistream-random.pickle.gz', ...options]))
     assert.ok(runs[0].overhead > 2 && runs[1].overhead <= 1.25, `${runs[0].overhead}, ${runs[1].overhead}`)
@@ -152,7 +140,7 @@ describe('replay', () => {
     assert.ok(runs[1].insertedWaits > 0)
   })
 
-  test('takes its options, and one line for each of several files', () => {
+  test('options apply, and each of several files gets one line', () => {
     const options = ['--policy', 'cuda-mempool, recorded', '--lag', 'never', '--capacity', '1GiB', '--repeat', '2']
     const lines = printed(['replay', RECORDING, RECORDING, '--json', '--no-latency', '--verify', ...options]).split(
       '\n',
@@ -169,7 +157,7 @@ describe('replay', () => {
     assert.ok(runs[0].verified.blocks > 0)
   })
 
-  test('ends with status 1 when cuda-mempool could not serve what the recording served, and says where', () => {
+  test('the status is 1 when cuda-mempool could not serve the recording, and the output names the event', () => {
     const options = ['--no-latency', '--capacity', '100MiB']
     const { status, stdout, stderr } = cli(['replay', RECORDING, ...options])
     assert.deepEqual([status, stderr], [1, ''])
@@ -178,14 +166,14 @@ describe('replay', () => {
   })
 })
 
-test('colour is for terminals, and for those who ask for it', () => {
+test('colour is for terminals, or for FORCE_COLOR', () => {
   const replay = ['replay', RECORDING, '--no-latency', '--policy', 'recorded']
   assert.ok(!printed(replay).includes('\x1b'))
   assert.ok(printed(replay, { FORCE_COLOR: '1' }).includes('\x1b'))
   assert.ok(!printed(replay, { FORCE_COLOR: '1', NO_COLOR: '1' }).includes('\x1b'))
 })
 
-test('a reader that has seen enough is no mistake', async () => {
+test('a reader that stops early is no error', async () => {
   const child = spawn(process.execPath, [MAIN, 'info'], { env: PLAIN_ENVIRONMENT })
   child.stdout.destroy()
   let stderr = ''

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The command line: what can be said. Each command's work is imported when it is asked for, so that help comes at once.
+// The command line: commands and options. The module of a command is imported when it runs, so that help is fast.
 
 import { readFileSync } from 'node:fs'
 import { Command } from 'commander'
@@ -12,32 +12,32 @@ const PACKAGE = new URL('../../../package.json', import.meta.url)
 const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: string }
 
 const DEVICE = '--device <which>'
-const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the simulated device where there is no GPU"
+const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the simulated device without a GPU"
 
 const program = new Command('cuda-mempool')
-  .description('GPU memory pools: look at a device, try a pool, replay recorded allocations.')
+  .description('GPU memory pools: inspect a device, try a pool, replay recorded allocations.')
   .version(version, '--version', 'print the version')
   .helpOption('--help', 'show this')
   .exitOverride()
-  .configureOutput({ writeErr: () => {} }) // explain() says it in one line
+  .configureOutput({ writeErr: () => {} }) // explain() prints errors in one line
   .addHelpText(
     'after',
     `
-CUDA_MEMPOOL_DEVICE names the device where no --device is given.
+CUDA_MEMPOOL_DEVICE names the device if --device is not given.
 Exit status: 0 done; 1 cuda-mempool could not serve what the recording served;
 2 wrong usage, an unreadable file, no device, or a device that refuses.`,
   )
 
 program
   .command('info')
-  .description('the driver, the devices, and what works on them, found by trying')
+  .description('show the driver, the devices, and which features work, each found by one use')
   .option(DEVICE, DEVICE_HELP)
-  .option('--json', 'print one object')
+  .option('--json', 'print one JSON object')
   .action(async (options: InfoOptions) => (await import('./info.js')).info(options, version))
 
 program
   .command('demo')
-  .description('a pool, a kernel and copies at work, in a program of 30 lines')
+  .description('run a program of 30 lines with a pool, a kernel and copies')
   .option(DEVICE, DEVICE_HELP)
   .action(async (options: { device?: string }) => {
     const [{ demo }, { chosenDevice }] = await Promise.all([import('./demo.js'), import('./device-option.js')])
@@ -48,21 +48,21 @@ program
 
 program
   .command('replay')
-  .description('what a recorded run would have needed under several allocators')
-  .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, gzip or not')
+  .description('compare the memory that a recorded run would need under several allocators')
+  .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, with or without gzip')
   .option(DEVICE, DEVICE_HELP)
-  .option('--policy <names>', `some of ${POLICIES.join(', ')}, with commas between; default all but waiting`)
-  .option('--capacity <size>', 'what each may reserve, like 2GiB; default no limit')
-  .option('--lag <events>', "after how many events of its stream work completes, or 'never'; default 8; not on a GPU")
-  .option('--repeat <times>', 'go through the recording so many times')
+  .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
+  .option('--capacity <size>', 'the most bytes that each policy may reserve, like 2GiB; default no limit')
+  .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")
+  .option('--repeat <times>', 'replay the recording this many times; default 1')
   .option('--no-latency', 'skip the passes that time each call')
-  .option('--verify', 'stamp every block and compare before its free')
-  .option('--json', 'print one object for each file, on a line of its own')
+  .option('--verify', 'fill every block with a stamp, and compare it before the free')
+  .option('--json', 'print one JSON object for each file, on a line of its own')
   .action(async (files: string[], options: ReplayArguments) => {
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
   })
 
-// A reader that has seen enough (| head) is no mistake.
+// A reader that stops early, such as head, is no error.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.exit(
     error.code === 'EPIPE' ? undefined : explain(new UsageError(`cannot write the result: ${error.message}`)),

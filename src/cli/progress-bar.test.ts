@@ -11,7 +11,7 @@ function screen(isTTY: boolean, columns = 80) {
   return { isTTY, columns, write: write as NodeJS.WriteStream['write'], written }
 }
 
-test('the bar comes after a second, moves ten times a second at most, and goes without a trace', () => {
+test('the bar appears after a second, moves at most ten times a second, and is erased', () => {
   const shown = screen(true)
   let time = 0
   const bar = new ProgressBar(shown, () => time)
@@ -28,7 +28,7 @@ test('the bar comes after a second, moves ten times a second at most, and goes w
   assert.deepEqual(shown.written.slice(2), ['\r\x1b[K'])
 })
 
-test('work that is done within a second shows nothing', () => {
+test('work within a second shows no bar', () => {
   const shown = screen(true)
   const bar = new ProgressBar(shown, () => 0)
   bar.update(0.5, 'reading')
@@ -36,7 +36,7 @@ test('work that is done within a second shows nothing', () => {
   assert.deepEqual(shown.written, [])
 })
 
-test('no bar where nobody looks', () => {
+test('output that is not a terminal shows no bar', () => {
   const shown = screen(false)
   let time = 0
   const bar = new ProgressBar(shown, () => time)

@@ -1,8 +1,8 @@
-// A bar on the last line of stderr for work that takes longer than a second. Writing to a terminal is synchronous, so it
+// A bar on the last line of stderr for work of more than a second. Writes to a terminal are synchronous, so the bar
 // moves while the work keeps Node busy.
 
-const PATIENCE_MS = 1000
-const BETWEEN_MS = 100
+const SHOW_AFTER_MS = 1000
+const REDRAW_INTERVAL_MS = 100
 const BAR_COLUMNS = 24
 const ERASE_LINE = '\r\x1b[K'
 
@@ -21,11 +21,11 @@ export class ProgressBar {
     this.start = now()
   }
 
-  /** `fraction` from 0 to 1 of `what` is done. */
+  /** Draws the bar, if it is due: the share `fraction` (0 to 1) of `what` is done. */
   update(fraction: number, what: string): void {
     if (!this.visible) return
     const now = this.now()
-    if (now - this.start < PATIENCE_MS || now - this.drawnAt < BETWEEN_MS) return
+    if (now - this.start < SHOW_AFTER_MS || now - this.drawnAt < REDRAW_INTERVAL_MS) return
     this.drawnAt = now
     const full = Math.round(Math.min(1, Math.max(0, fraction)) * BAR_COLUMNS)
     const bar = '█'.repeat(full) + '░'.repeat(BAR_COLUMNS - full)
@@ -33,7 +33,7 @@ export class ProgressBar {
     this.screen.write(ERASE_LINE + line.slice(0, (this.screen.columns || 80) - 1))
   }
 
-  /** Removes the bar, before anything else is written. */
+  /** Removes the bar; call it before other output. */
   clear(): void {
     if (this.drawnAt !== -Infinity) this.screen.write(ERASE_LINE)
     this.drawnAt = -Infinity

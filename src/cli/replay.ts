@@ -1,5 +1,5 @@
-// `cuda-mempool replay`: reads recordings, replays them, prints what each policy needed. Every file is read before the
-// first is replayed, so that a bad one is refused before anything is printed.
+// `cuda-mempool replay`: reads recordings, replays them, and prints the memory that each policy needed. All files are
+// read before the first replay, so that a bad file is refused before any output.
 
 import { GiB, MiB, parseBytes } from '../base/bytes.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
@@ -15,7 +15,7 @@ import { STATUS, UsageError } from './exit.js'
 import { ProgressBar } from './progress-bar.js'
 import { print } from './terminal.js'
 
-/** As the command line gives them. */
+/** The options as text, from the command line. */
 export interface ReplayArguments {
   readonly device?: string
   readonly policy?: string
@@ -29,13 +29,13 @@ export interface ReplayArguments {
 
 const SIMULATED_BYTES = 140 * GiB
 const LEAST_CAPACITY_BYTES = 2 * MiB
-const MOST = 1_000_000
+const MOST_COUNT = 1_000_000
 
-/** Returns the exit status. */
+/** Replays all files and returns the exit status. */
 export async function replayFiles(files: readonly string[], given: ReplayArguments): Promise<number> {
   const options = optionsOf(given)
   const choice = chosenDevice(given.device)
-  // Held until the end: a GPU's context costs a quarter of a second whenever its last user lets go of it.
+  // Held until the end: a GPU's context takes 0.25 s each time its last user releases it.
   using held = openDevice(choice)
   const opener = (trace: Trace) =>
     deviceOpener(held.simulated ? 'simulated' : held.ordinal, trace, options.capacityBytes)
@@ -67,13 +67,13 @@ async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T
 
 function deviceOpener(choice: DeviceChoice, trace: Trace, capacityBytes: number | undefined): () => ReplayDevice {
   if (choice !== 'simulated') return () => openDevice(choice)
-  // Without a limit the device is as large as the recording needs, whatever it was recorded on.
+  // Without a limit, the simulated device has room for the recording, whatever GPU it comes from.
   const recorded = trace.recordedPeakReservedBytes ?? trace.peakRequestedBytes
   const bytes = capacityBytes ?? Math.max(SIMULATED_BYTES, 2 * recorded)
   return () => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes: bytes }))
 }
 
-/** Whether our pool could not do what the recording did. */
+/** Whether cuda-mempool could not serve an allocation, or lost contents. */
 function failed({ runs }: ReplayReport): boolean {
   const ours = runs.find(run => run.policy === 'cuda-mempool')
   return ours !== undefined && (ours.failures > 0 || (ours.verified?.damaged ?? 0) > 0)
@@ -112,6 +112,6 @@ function capacityOf(text: string): number {
 
 function wholeNumber(text: string, option: string, least: number, alternative: string): number {
   const value = /^\d+$/.test(text) ? Number(text) : NaN
-  if (value >= least && value <= MOST) return value
-  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${MOST}${alternative}`)
+  if (value >= least && value <= MOST_COUNT) return value
+  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${MOST_COUNT}${alternative}`)
 }

@@ -10,7 +10,7 @@ import { SCALE_PTX } from './scale-kernel.js'
 const ptxas = (...args: string[]) => spawnSync('ptxas', args, { encoding: 'utf8' })
 const noPtxas = ptxas('--version').status !== 0 && 'no ptxas on the PATH'
 
-test('a launch scales as many floats as it was told, and as it has threads', async () => {
+test('a launch scales as many floats as its count and its threads allow', async () => {
   using device = openDevice('simulated')
   using pool = device.createPool()
   using module = device.loadModule(SCALE_PTX)

@@ -1,5 +1,5 @@
-// The demo's kernel, written by hand: multiplies each of `count` floats by `factor`, one thread per float. The TypeScript
-// below does the same on the simulated device, which does not read PTX.
+// The demo's kernel: multiplies each of `count` floats by `factor`, one thread for each float. The function below
+// replaces it on the simulated device, which does not run PTX.
 
 import { registerSimulatedKernel, threadCount } from '../driver/simulated-kernels.js'
 

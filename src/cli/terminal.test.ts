@@ -6,7 +6,7 @@ import { columnsOf, paintOf } from './terminal.js'
 const TERMINAL = { isTTY: true, columns: 132 }
 const PIPE = { isTTY: false, columns: 0 }
 
-test('colour is for terminals, unless NO_COLOR says no or FORCE_COLOR says yes', () => {
+test('colour is for terminals, unless NO_COLOR or FORCE_COLOR says otherwise', () => {
   assert.notEqual(paintOf(TERMINAL, {}).bold('x'), 'x')
   assert.equal(paintOf(TERMINAL, { NO_COLOR: '1' }), PLAIN)
   assert.equal(paintOf(TERMINAL, { TERM: 'dumb' }), PLAIN)
@@ -17,7 +17,7 @@ test('colour is for terminals, unless NO_COLOR says no or FORCE_COLOR says yes',
   assert.equal(paintOf(TERMINAL, { FORCE_COLOR: '1', NO_COLOR: '1' }), PLAIN)
 })
 
-test('text is as wide as the terminal, and 80 columns elsewhere', () => {
+test('text is as wide as the terminal, or 80 columns', () => {
   assert.equal(columnsOf(TERMINAL), 132)
   assert.equal(columnsOf(PIPE), 80)
 })

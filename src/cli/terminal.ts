@@ -1,4 +1,4 @@
-// What the terminal can show. Colour only where a person looks: not in a pipe, not with NO_COLOR.
+// Colour and width of the output. Colour is for terminals only, not for pipes, and not with NO_COLOR.
 
 import picocolors from 'picocolors'
 import { type Paint, PLAIN } from '../report/table.js'
@@ -17,7 +17,7 @@ export function columnsOf(stream: Screen): number {
   return stream.columns || USUAL_COLUMNS
 }
 
-/** Writes a result to stdout: text as it is, or text in the style that the terminal can show. */
+/** Writes a result to stdout: plain text, or text in the terminal's style. */
 export function print(result: string | ((style: { width: number; paint: Paint }) => string)): void {
   const { stdout } = process
   const text =

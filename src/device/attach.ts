@@ -24,9 +24,10 @@ import {
 } from './device.js'
 
 /**
- * The device that another thread of this process has opened and shares: the same object each time, and where it was opened
- * the original. Close it in each thread, last where it was opened. Throws TypeError for what is no descriptor, PoolError for
- * one of another process or version or of a closed device, and where the system is not Linux.
+ * Attaches the device that another thread of this process has opened and shares. Returns the same object each time;
+ * in the thread that opened the device, the original. Close it in each thread, and last in the thread that opened it.
+ * Throws TypeError unless `shared` comes from `device.share()`. Throws PoolError for a descriptor of another process
+ * or version, for a closed device, and on systems other than Linux.
  */
 export function attachDevice(shared: SharedDevice): Device {
   if (!isSharedDevice(shared)) {
@@ -55,9 +56,11 @@ export function attachDevice(shared: SharedDevice): Device {
 }
 
 /**
- * The pool that another thread of this process made with `shared: true` and shares, of the same kind, on the device that
- * `attachDevice(shared.device)` gives; until it is closed here, the same object each time. Close it before the thread ends, or let it be cleared up behind. Throws TypeError for
- * what is no descriptor, PoolError for one of another process or version, of a closed pool, or when too many threads use it.
+ * Attaches the pool that another thread of this process made with `shared: true` and shares. Returns a pool of the
+ * same kind on the device `attachDevice(shared.device)`: the same object each time, until it is closed here. Close it
+ * before the thread ends, or another thread must reclaim its buffers. Throws TypeError unless `shared` comes from
+ * `pool.share()`. Throws PoolError for a descriptor of another process or version, for a closed pool, and when too
+ * many threads use the pool.
  */
 export function attachPool(shared: SharedArenaDescriptor): SharedArenaPool<SharedDevice>
 export function attachPool(shared: SharedBlockDescriptor): SharedBlockPool<SharedDevice>

@@ -1,12 +1,12 @@
-// A real GPU through the front door: streams made elsewhere, closing with everything open, and what is left of a device
-// that a kernel has killed. Without a GPU it fails.
+// A GPU through the public API: streams made elsewhere, closing with everything open, and a device after a kernel has
+// faulted. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import koffi from 'koffi'
-import { outcome } from '../../test/outcome.suite.js'
+import { outcome } from '../../test/outcome.fixture.js'
 import { KiB, MiB } from '../base/bytes.js'
 import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { openDevice, openDevices } from './open.js'
@@ -32,7 +32,7 @@ async function outcomes(calls: Readonly<Record<string, () => unknown>>): Promise
   return results
 }
 
-/** A device with everything open, and a kernel that will kill it. */
+/** A device with everything open, and a kernel that will fault. */
 function doomed() {
   const device = openDevice(0)
   const pool = device.createPool()
@@ -54,7 +54,7 @@ function doomed() {
   return { device, pool, plain, stream, event, module, kernel, buffer, other, plainBuffer }
 }
 
-/** Runs in a process of its own, whose context it kills; prints what every call says then. */
+/** Runs in a process of its own, whose context it loses; prints the outcome of every call. */
 async function loseDevice(): Promise<void> {
   const { device, pool, plain, stream, event, module, kernel, buffer, other, plainBuffer } = doomed()
   const bytes = new Uint8Array(16)
@@ -114,7 +114,7 @@ async function loseDevice(): Promise<void> {
   console.log(JSON.stringify({ first, refused, served, closedParts, closedDevice }))
 }
 
-/** This file once more, in a process of its own; what it printed, as JSON. */
+/** Runs a task of this file in a process of its own; returns its JSON output. */
 function inProcess(task: string) {
   const child = spawnSync(process.execPath, [fileURLToPath(import.meta.url), task], { encoding: 'utf8' })
   assert.deepEqual([child.status, child.signal, child.stderr], [0, null, ''])
@@ -122,8 +122,8 @@ function inProcess(task: string) {
 }
 
 function tests(): void {
-  describe('a GPU through the front door', () => {
-    it('adopts streams made elsewhere, and the two that the driver has', async () => {
+  describe('a GPU through the public API', () => {
+    it("streams made elsewhere, and the driver's two default streams, can be adopted", async () => {
       using device = openDevice(0)
       using pool = device.createPool()
       const handle = device.driver.cuStreamCreate(0)
@@ -147,7 +147,7 @@ function tests(): void {
       device.driver.cuStreamDestroy(handle)
     })
 
-    it('refuses a stream of another context', () => {
+    it('a stream of another context is refused', () => {
       using device = openDevice(0)
       const library = koffi.load(device.driver.origin)
       const created = [0]
@@ -161,7 +161,7 @@ function tests(): void {
       assert.equal(library.func('int cuCtxDestroy_v2(uint64_t context)')(created[0]), 0)
     })
 
-    it('opens beside all others, on one driver or on one each', t => {
+    it('devices open side by side, on one driver or on several', t => {
       const together = openDevices()
       const apart = together.map(device => openDevice(device.ordinal))
       const open = [...together, ...apart]
@@ -177,7 +177,7 @@ function tests(): void {
       for (const device of open) device.close()
     })
 
-    it('closes with everything open and work pending, and can be opened again', () => {
+    it('a device closes with everything open and work pending, and can be opened again', () => {
       for (let round = 0; round < 2; round++) {
         const device = openDevice(0)
         const stream = device.createStream()
@@ -195,8 +195,8 @@ function tests(): void {
     })
   })
 
-  describe('a GPU that a kernel has killed', () => {
-    it('every call that needs it names the first fault, the rest works, and closing is quiet', () => {
+  describe('a GPU after a kernel fault', () => {
+    it('every driver call names the first fault, other calls work, and close does not throw', () => {
       const { first, refused, served, closedParts, closedDevice } = inProcess('lose-device')
       assert.equal(first[0], 'CudaError')
       assert.equal(first[2], 'CUDA_ERROR_ILLEGAL_ADDRESS')
@@ -209,7 +209,7 @@ function tests(): void {
       assert.deepEqual(closedDevice, { close: null, closeAgain: null, dispose: null })
     })
 
-    it('a process ends well with everything open', () => {
+    it('a process exits normally with everything open', () => {
       assert.deepEqual(inProcess('leave-lost-device'), [
         'CudaError',
         'cuStreamSynchronize',

@@ -1,5 +1,5 @@
-// A device makes everything that lives on it. The file is long because that list is; each entry hands over to the layer that does the
-// work in a few lines.
+// A device makes everything that lives on it. The file is as long as that list; each entry calls the layer that does
+// the work.
 
 import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
@@ -8,7 +8,7 @@ import type { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
 import { serveWaiting } from '../driver/served-drivers.js'
 import { type SharedDriver, shareDriver } from '../driver/shared-driver.js'
-import { Staging } from '../driver/staging.js'
+import { StagingBuffers } from '../driver/staging-buffers.js'
 import type { CompileOptions } from '../kernel/compile-options.js'
 import { Compiler } from '../kernel/compiler.js'
 import { DeviceArena } from '../kernel/device-arena.js'
@@ -18,12 +18,12 @@ import type { KernelMemoryOptions } from '../kernel/kernel-memory.js'
 import { MemoryControl } from '../kernel/memory-control.js'
 import { Module } from '../kernel/module.js'
 import { StreamArenas, type StreamArenasOptions } from '../kernel/stream-arenas.js'
-import { Capture, type CaptureMode } from '../order/capture.js'
-import { Clocks, MOST_STREAMS } from '../order/clocks.js'
+import type { CaptureMode } from '../order/capture.js'
+import { Clocks, MOST_STREAMS, type OpenCapture, type OpenGraph } from '../order/clocks.js'
 import { Event, type SharedEvent } from '../order/event.js'
 import type { Graph } from '../order/graph.js'
 import type { SharedOrder } from '../order/shared-order.js'
-import { checkStreamOf, type SharedStream, Stream } from '../order/stream.js'
+import { checkStreamOf, openStreams, type SharedStream, Stream, streamOf } from '../order/stream.js'
 import { type ArenaOptions, ArenaPool } from '../pool/arena/arena-pool.js'
 import { newSharedArena, type SharedArena, SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import type { SharedArenaState } from '../pool/arena/shared-arena-state.js'
@@ -47,84 +47,104 @@ import { HostPool } from '../pool/host/host-pool.js'
 import { newSharedHost, type SharedHost, SharedHostPool, type SharedHostState } from '../pool/host/shared-host-pool.js'
 import type { PassOptions } from '../pool/mapped/descriptor-passing.js'
 import { GrowableBuffer, type GrowableOptions } from '../pool/mapped/growable-buffer.js'
+import { InterprocessBuffer, type OpenOptions } from '../pool/mapped/interprocess-buffer.js'
 import type { MappedBuffer } from '../pool/mapped/mapped-buffer.js'
-import { type OpenOptions, SharedBuffer } from '../pool/mapped/shared-buffer.js'
 import { newSharedPool, type Shared } from '../pool/shared/new-shared-pool.js'
 import { PoolServerWorker } from '../pool/shared/pool-server-worker.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
 import type { SharedPoolState } from '../pool/shared/shared-state.js'
+import { prepareSlowFree } from '../pool/slow-free.js'
 import { sharingObstacle } from '../threads/os-thread.js'
 
-/** Grows with each change of what a descriptor of a device says. */
+/** Grows with each change to the descriptor of a device. */
 export const SHARED_VERSION = 1
 
-/** What another thread needs to use a device; made by `device.share()`, and can be sent to the thread as it is. */
+/** The descriptor of a device for other threads. Made by `device.share()`; can be sent in any message. */
 export interface SharedDevice {
+  /** version of the descriptor; all threads must use the same version of the package */
   readonly version: number
-  /** number of the process */
+  /** id of the process */
   readonly process: number
+  /** how the other thread calls the driver */
   readonly driver: SharedDriver
+  /** the device's number */
   readonly ordinal: number
+  /** the clocks of the device's streams, in shared memory */
   readonly order: SharedOrder
 }
 
-/** By identity, the devices that this thread shares or has attached. */
+/** The devices that this thread shares or has attached, by identity. */
 export const attachments = new Map<number, Device>()
 
-/** Pools of which a pool server's thread is in charge. */
+/** Pools with a pool server. */
 export type ServedPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
 
 const CREATES = { caching: 'createPool', block: 'createBlockPool', host: 'createHostPool' } as const
 
-/** What another thread needs to use a pool; made by `pool.share()`, and can be sent to the thread as it is. */
+/** The descriptor of a shared caching pool for other threads. Made by `pool.share()`; can be sent in any message. */
 export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
+/** The descriptor of a shared block pool for other threads, by `pool.share()`. */
 export type SharedBlockDescriptor = SharedBlockState<SharedDevice>
+/** The descriptor of a shared host pool for other threads, by `pool.share()`. */
 export type SharedHostDescriptor = SharedHostState<SharedDevice>
+/** The descriptor of a shared arena for other threads, by `pool.share()`. */
 export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
 
 function checkIsDevice(call: string, other: Device): void {
   if (!(other instanceof Device)) throw new TypeError(`${call}: other must be a Device, not ${describe(other)}`)
 }
 
-function endEarly(part: Capture | Graph): void {
-  if (part instanceof Capture) part.abort()
+function endEarly(part: OpenCapture | OpenGraph): void {
+  if ('abort' in part) part.abort()
   else part.close()
 }
 
-/** What a device closes with itself. */
+/** An object that a device closes with itself. */
 interface Closable {
   readonly closed: boolean
   close(): unknown
 }
 
-/** One GPU, or the simulated one. */
+/**
+ * One GPU, or the simulated GPU. Made by `openDevice()`, or by `attachDevice()` in other threads. Makes streams,
+ * events, pools, buffers and modules, and closes them with itself.
+ */
 export class Device implements Disposable {
+  /** the driver that all calls go to */
   readonly driver: Driver
+  /** the device's name, as the driver reports it */
   readonly name: string
-  /** true for a GPU in memory: nothing measured on it is a GPU's */
+  /** true for the simulated GPU; times measured on it are not a GPU's */
   readonly simulated: boolean
+  /** bytes of device memory */
   readonly totalBytes: number
+  /** the clocks of the device's streams */
   readonly clocks: Clocks
-  /** the stream used where none is named: the driver's legacy default stream, so that it is ordered with other libraries' */
+  /**
+   * the stream used when a call names none: the driver's legacy default stream, which is ordered with other
+   * libraries' work
+   */
   readonly defaultStream: Stream
   private readonly adopted = new Map<number, Stream>()
   private readonly pools = new Set<Closable>()
-  /** pools of other processes, which must be closed before those that they were made of */
+  /** pools of other processes, which must be closed before the pools that they came from */
   private readonly imports = new Set<Closable>()
-  /** by number: this thread's objects of pools that threads share */
+  /** this thread's objects of shared pools, by the pool's number */
   private readonly sharedPools = new Map<number, Closable>()
   private readonly streamPools = new Map<Stream, CachingPool>()
-  /** the thread of the shared pools that this thread makes */
+  /** the thread of the pool servers that this thread starts */
   private readonly server = new PoolServerWorker()
   private readonly compiler: Compiler
   private readonly memoryControl: MemoryControl
   private closed = false
 
-  /** Use `openDevice`, or `attachDevice` for one of another thread. */
+  /** Use `openDevice`, or `attachDevice` for a device of another thread. */
   constructor(
+    /** the device's CUDA context */
     readonly context: Context,
     private readonly attachedTo: SharedOrder | null = null,
   ) {
+    prepareSlowFree()
     this.driver = context.driver
     this.name = this.driver.cuDeviceGetName(context.device)
     this.simulated = this.driver.simulated
@@ -139,20 +159,20 @@ export class Device implements Disposable {
     this.memoryControl = new MemoryControl(this.clocks, this.defaultStream)
   }
 
-  /** The device's number. */
+  /** The device's number, from 0. */
   get ordinal(): number {
     return this.context.ordinal
   }
 
-  /** Bytes free and in all, as the driver says; other programs use the same memory. */
+  /** Free and total bytes, as the driver reports them; other programs use the same memory. */
   memoryInfo(): { freeBytes: number; totalBytes: number } {
     return this.open('memoryInfo').cuMemGetInfo()
   }
 
   /**
-   * A descriptor by which other threads of this process attach this device, with `attachDevice`: streams, events and their
-   * order are then known to all of them. A simulated device stays with this thread, which answers the others while it is idle
-   * or waits. Throws PoolError for a driver of one's own, and where the system is not Linux.
+   * A descriptor for `attachDevice` in other threads of this process. From then on all of them know the streams, the
+   * events and their order. A simulated device stays in this thread, which answers calls of the others while it is
+   * idle or waits. Throws PoolError for a custom driver, and on systems other than Linux.
    */
   share(): SharedDevice {
     this.open('share')
@@ -164,16 +184,18 @@ export class Device implements Disposable {
     return { version: SHARED_VERSION, process: process.pid, driver, ordinal: this.ordinal, order }
   }
 
-  /** A stream of its own, not ordered with the default stream. */
+  /** A new stream, not ordered with the default stream. Throws PoolError when 64 streams are in use. */
   createStream(): Stream {
     this.open('createStream')
     return Stream.create(this.clocks, this.beforeClose)
   }
 
   /**
-   * A stream that another library made; the same one for the same handle until closed. Close it here before it is destroyed
-   * there. One that was not, is found out when its handle is adopted anew, as of another stream: all work is waited for then.
-   * Or a stream of another thread, by what `stream.share()` gave there: it is closed there, and only forgotten by a close here.
+   * Adopts a stream that another library made, by its handle; returns the same object for the same handle until it is
+   * closed. Close it here before its owner destroys it. If its owner destroyed it first, that is noticed when the
+   * handle is adopted again for another stream, and all work is waited for. Also adopts a stream of another thread,
+   * by the descriptor of `stream.share()`; a close here only forgets it. Throws RangeError or TypeError for a bad
+   * handle, and PoolError for a stream of another device.
    */
   adoptStream(handle: number | SharedStream): Stream {
     const driver = this.open('adoptStream')
@@ -182,7 +204,7 @@ export class Device implements Disposable {
       throw new RangeError(`adoptStream: handle must be a driver's stream handle, not ${describe(handle)}`)
     }
     if (handle === CU_STREAM_LEGACY_DEFAULT || handle === CU_STREAM_LEGACY) return this.defaultStream
-    const own = this.clocks.streams.find(stream => stream?.owned === true && stream.handle === handle)
+    const own = openStreams(this.clocks).find(stream => stream?.owned === true && stream.handle === handle)
     if (own) return own
     const slot = handle > CU_STREAM_PER_THREAD ? this.clocks.slots.ownedBy(handle) : -1
     if (slot !== -1) return this.borrow('adoptStream', slot)
@@ -200,7 +222,10 @@ export class Device implements Disposable {
     return stream
   }
 
-  /** The event that another thread has handed over, by what `event.transfer()` gave there; once. */
+  /**
+   * The event that another thread gave up by `event.transfer()`; each can be adopted once. Throws TypeError for
+   * anything else, and PoolError for an event of another device.
+   */
   adoptEvent(shared: SharedEvent): Event {
     this.open('adoptEvent')
     if (!Number.isSafeInteger(shared?.handle) || !(shared.vectorTime instanceof Float64Array)) {
@@ -210,17 +235,19 @@ export class Device implements Disposable {
     return Event.adopt(this.clocks, shared)
   }
 
+  /** A new event, not recorded yet. */
   createEvent(): Event {
     this.open('createEvent')
     return new Event(this.context)
   }
 
   /**
-   * Records what `work` submits to `stream`, and to streams that it makes wait for it and joins again, as a graph to be
-   * launched: kernels, fills and copies between buffers. Nothing of it runs now. Memory that caching pools give it stays where
-   * it is until the graph is closed; buffers that are still held stay valid. What `work` throws is thrown on, and nothing is
-   * left; where the driver refuses to end the capture, the stream stays captured until `stream.abortCapture()`. Throws
-   * TypeError for an asynchronous `work`, CudaError for a capture that a call has broken.
+   * Captures the work that `work` submits to `stream` as a graph: kernels, fills and copies between buffers. Streams
+   * that `work` makes wait for `stream`, and joins again, are captured, too. No work runs now; launch the graph to
+   * run it. Memory that caching pools give it stays at its addresses until the graph is closed; buffers that are
+   * still live stay valid. An error of `work` is thrown, and the capture ends. If the driver refuses to end it, the
+   * stream stays captured until `stream.abortCapture()`. Throws TypeError for an asynchronous `work`, and CudaError
+   * if a call broke the capture.
    */
   capture(stream: Stream, work: () => void, mode?: CaptureMode): Graph {
     this.open('capture')
@@ -239,13 +266,16 @@ export class Device implements Disposable {
       try {
         if (stream.capture?.origin === stream) stream.abortCapture()
       } catch (second) {
-        if (!(second instanceof CudaError)) throw second // the first tells more, and the stream says that it is still captured
+        if (!(second instanceof CudaError)) throw second // the first error says more; the stream stays captured
       }
       throw error
     }
   }
 
-  /** The caching pool: for most uses the only one needed. */
+  /**
+   * A caching pool, which is enough for most programs. With `debug` it finds mistakes of its users; with `shared:
+   * true` other threads can attach it. Throws TypeError or RangeError for bad options.
+   */
   createPool(options: WithDebug): DebugPool
   createPool(options: Shared): SharedPool<SharedDevice>
   createPool(options?: PoolOptions): CachingPool
@@ -256,8 +286,9 @@ export class Device implements Disposable {
   }
 
   /**
-   * A caching pool of a stream's own, which no other part of the program shares: the same one each time, `options` at the
-   * first. Without a stream named it allocates on its own. Closing the stream closes the pool, and so waits for all work.
+   * A caching pool for one stream only: the same pool each time, with the `options` of the first call. Its
+   * allocations use this stream by default. Closing the stream closes the pool, and so waits for all work. Throws
+   * PoolError for options at a later call, and for a closed stream.
    */
   poolFor(stream: Stream, options?: PoolOptions): CachingPool {
     this.open('poolFor')
@@ -276,7 +307,10 @@ export class Device implements Disposable {
     return pool
   }
 
-  /** Pinned host memory, which copies reach while Node goes on. */
+  /**
+   * A pool of pinned host memory, for copies that run while Node goes on. Throws TypeError or RangeError for bad
+   * options.
+   */
   createHostPool(options: SharedHost): SharedHostPool<SharedDevice>
   createHostPool(options?: HostPoolOptions): HostPool
   createHostPool(options: HostPoolOptions = {}): HostPool {
@@ -286,8 +320,8 @@ export class Device implements Disposable {
   }
 
   /**
-   * Memory that is handed out in a row and given back all at once, by `reset` or `rewind`. Throws OutOfMemoryError where
-   * the device has no room for `bytes`, PoolError for `maxBytes` where it has no virtual memory.
+   * A pool that hands out memory in a row, and takes it all back at once by `reset` or `rewind`. Throws
+   * OutOfMemoryError if the device has no room for `bytes`, and PoolError for `maxBytes` without virtual memory.
    */
   createArenaPool(options: SharedArena): SharedArenaPool<SharedDevice>
   createArenaPool(options: ArenaOptions): ArenaPool
@@ -300,7 +334,10 @@ export class Device implements Disposable {
     return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
   }
 
-  /** Blocks of one size, made beforehand. Throws OutOfMemoryError where the device has no room for `count` of them. */
+  /**
+   * A pool of blocks of one size, allocated in advance. Throws OutOfMemoryError if the device has no room for `count`
+   * blocks.
+   */
   createBlockPool(options: SharedBlocks): SharedBlockPool<SharedDevice>
   createBlockPool(options: BlockOptions): BlockPool
   createBlockPool(options: BlockOptions): BlockPool | SharedBlockPool<SharedDevice> {
@@ -309,15 +346,15 @@ export class Device implements Disposable {
     return this.keep(new BlockPool(this.clocks, this.defaultStream, options))
   }
 
-  /** One driver allocation for each buffer: slow, exact, and what `withFallback` falls back to. */
+  /** A pool with one driver allocation for each buffer: slow, exact, and a fallback for `withFallback`. */
   createPlainPool(): PlainPool {
     this.open('createPlainPool')
     return this.keep(new PlainPool(this.clocks, this.defaultStream))
   }
 
   /**
-   * The driver's own pool that cuMemAllocAsync draws on, unless another was made current. Its attributes stay as they are;
-   * other libraries in the process may use it, too. Throws PoolError where there is none.
+   * The driver's default pool, which cuMemAllocAsync uses unless another pool is current. Opening it changes no
+   * attributes, and other libraries in the process may use it, too. Throws PoolError if the driver has none.
    */
   defaultDriverPool(): DriverPool {
     this.open('defaultDriverPool')
@@ -325,8 +362,8 @@ export class Device implements Disposable {
   }
 
   /**
-   * A new pool of the driver's: of device, host or managed memory, bounded, or to be shared with other processes. Throws
-   * TypeError and RangeError for bad options, PoolError where the driver has no such pools.
+   * A new pool of the driver's: of device, host or managed memory, with a limit, or for sharing with other processes.
+   * Throws TypeError or RangeError for bad options, and PoolError if the driver has no such pools.
    */
   createDriverPool(options: DriverPoolOptions = {}): DriverPool {
     this.open('createDriverPool')
@@ -334,40 +371,58 @@ export class Device implements Disposable {
   }
 
   /**
-   * A buffer that other processes can open by `openShared`, in memory that belongs to it alone. Throws PoolError where
-   * memory cannot be shared, OutOfMemoryError when there is no room.
+   * A buffer of `bytes` that other processes can open by `importBuffer`, in memory of its own. Throws PoolError if the
+   * device cannot share memory, and OutOfMemoryError when it has no room.
    */
-  createSharedBuffer(bytes: number, stream: Stream = this.defaultStream): SharedBuffer {
-    this.open('createSharedBuffer')
-    return this.keepMapped(SharedBuffer.create(this.clocks, stream, bytes))
+  createInterprocessBuffer(bytes: number, stream: Stream = this.defaultStream): InterprocessBuffer {
+    this.open('createInterprocessBuffer')
+    return this.keepMapped(InterprocessBuffer.create(this.clocks, stream, bytes))
   }
 
   /**
-   * The buffer that another process shares at `path` by `buffer.share`; either may come first. Rejects with
-   * DescriptorError when nothing is shared there in time (`timeoutMs`, 10 seconds), with PoolError when it was a pool, is
-   * open in this process already, or is gone.
+   * Opens the buffer that another process exports to `path` by `buffer.exportTo`; either may come first. Rejects with
+   * DescriptorError after the time limit (`timeoutMs`, 10 seconds). Rejects with PoolError when a pool
+   * was exported there, or the buffer is open in this process already, or is gone.
    */
-  async openShared(path: string, options: OpenOptions = {}): Promise<SharedBuffer> {
-    this.open('openShared')
-    return this.keepMapped(await SharedBuffer.open(this.clocks, this.defaultStream, path, options))
+  async importBuffer(path: string, options: OpenOptions = {}): Promise<InterprocessBuffer> {
+    this.open('importBuffer')
+    return this.keepMapped(await InterprocessBuffer.open(this.clocks, this.defaultStream, path, options))
   }
 
-  /** The driver pool that another process shares at `path` by `pool.share`; rejects as `openShared` does. */
-  async openSharedPool(path: string, options: PassOptions = {}): Promise<ImportedPool> {
-    this.open('openSharedPool')
+  /** Opens the driver pool that another process exports to `path` by `pool.exportTo`. Rejects like `importBuffer`. */
+  async importPool(path: string, options: PassOptions = {}): Promise<ImportedPool> {
+    this.open('importPool')
     return this.keep(await ImportedPool.open(this.clocks, this.defaultStream, path, options), this.imports)
   }
 
+  /** @deprecated since 0.3: `createInterprocessBuffer`, since `shared` is for threads */
+  createSharedBuffer(bytes: number, stream?: Stream): InterprocessBuffer {
+    return this.createInterprocessBuffer(bytes, stream)
+  }
+
+  /** @deprecated since 0.3: `importBuffer` */
+  openShared(path: string, options?: OpenOptions): Promise<InterprocessBuffer> {
+    return this.importBuffer(path, options)
+  }
+
+  /** @deprecated since 0.3: `importPool` */
+  openSharedPool(path: string, options?: PassOptions): Promise<ImportedPool> {
+    return this.importPool(path, options)
+  }
+
   /**
-   * A buffer whose length can change while address and contents stay. Throws PoolError where the device has no virtual
-   * memory, RangeError and TypeError for bad options, OutOfMemoryError when there is no room for `bytes`.
+   * A buffer that can grow and shrink in place. Throws PoolError if the device has no virtual memory, RangeError or
+   * TypeError for bad options, and OutOfMemoryError when it has no room for `bytes`.
    */
   createGrowableBuffer(options: GrowableOptions): GrowableBuffer {
     this.open('createGrowableBuffer')
     return this.keepMapped(GrowableBuffer.create(this.clocks, this.defaultStream, options))
   }
 
-  /** Whether kernels of this device could be given access to memory of the other one; a device always has it to its own. */
+  /**
+   * Whether kernels of this device could have access to memory of `other`; true for the device itself. Throws
+   * TypeError if `other` is no device.
+   */
   canAccessPeer(other: Device): boolean {
     this.open('canAccessPeer')
     checkIsDevice('canAccessPeer', other)
@@ -375,9 +430,9 @@ export class Device implements Disposable {
   }
 
   /**
-   * Lets kernels of this device use plain allocations of the other one: its plain pools, and caching pools with backing
-   * 'segments'; copies between the two then go straight, too. Once is enough. Other pools are opened one by one, by
-   * `pool.setAccess(device, 'readWrite')`. Throws PoolError where there is no way between the devices.
+   * Lets kernels of this device use plain allocations of `other`: its plain pools, and caching pools with backing
+   * 'segments'. Copies between both devices become direct, too. A second call does nothing. For other kinds of pool
+   * use `pool.setAccess(device, 'readWrite')`. Throws PoolError if the devices cannot reach each other.
    */
   enablePeerAccess(other: Device): void {
     this.open('enablePeerAccess')
@@ -385,17 +440,17 @@ export class Device implements Disposable {
     this.context.enablePeerAccess(other.context)
   }
 
-  /** Loads PTX text; see `Module`. The driver waits for running kernels before it loads, so this may block. */
+  /** Loads PTX text; see `Module`. May block, because the driver waits for running kernels before it loads. */
   loadModule(ptx: string): Module {
     this.open('loadModule')
     return new Module(this.context, this.defaultStream, ptx)
   }
 
   /**
-   * Compiles CUDA C++ by NVRTC, where that is installed, and loads it; `#include "cuda_mempool.cuh"` is found. Blocks for as
-   * long as the compiler takes; what was compiled before is only loaded again (headers that have changed meanwhile go
-   * unnoticed). The simulated device runs the functions of the option `simulated` instead. Throws CompileError with the
-   * compiler's log, NoLibraryError where there is no NVRTC, TypeError and RangeError for bad options.
+   * Compiles CUDA C++ with NVRTC and loads it; `#include "cuda_mempool.cuh"` works. Blocks while the compiler runs. A
+   * source compiled before is only loaded again, also if its headers have changed since. The simulated device runs
+   * the functions of the option `simulated` instead. Throws CompileError with the compiler's log, NoLibraryError if
+   * NVRTC is not installed, and TypeError or RangeError for bad options.
    */
   compileKernels(source: string, options: CompileOptions = {}): Module {
     this.open('compileKernels')
@@ -403,42 +458,46 @@ export class Device implements Disposable {
   }
 
   /**
-   * Memory that running kernels take in a row, over a buffer of any pool, which stays the caller's. Throws TypeError for what
-   * is no device memory, RangeError for too little, PoolError for another device's.
+   * Memory that running kernels allocate in a row, over a buffer of any pool; the buffer stays the caller's. Throws
+   * TypeError for anything but device memory, RangeError for too little, and PoolError for memory of another device.
    */
   createDeviceArena(region: DeviceRegion, options?: KernelMemoryOptions): DeviceArena {
     this.open('createDeviceArena')
     return new DeviceArena(this.memoryControl, region, options)
   }
 
-  /** malloc and free for running kernels, over a buffer of any pool, which stays the caller's; throws as `createDeviceArena` does. */
+  /**
+   * malloc and free for running kernels, over a buffer of any pool; the buffer stays the caller's. Throws like
+   * `createDeviceArena`.
+   */
   createDeviceHeap(region: DeviceRegion, options?: KernelMemoryOptions): DeviceHeap {
     this.open('createDeviceHeap')
     return new DeviceHeap(this.memoryControl, region, options)
   }
 
-  /** A device arena for each stream, from a pool. */
+  /** One device arena for each stream, with memory from a pool. */
   createStreamArenas(options: StreamArenasOptions): StreamArenas {
     this.open('createStreamArenas')
     return new StreamArenas(this.memoryControl, options)
   }
 
-  /** Blocks until all work on the device's context has completed. */
+  /** Blocks until all work of the device's context is complete. */
   synchronize(): void {
     this.open('synchronize')
     this.clocks.synchronize()
   }
 
   /**
-   * Closes the pools and streams that are still open, waits for all work, and lets go of the device; a lost one has
-   * nothing to give back, which is no error. A second close does nothing; after one that threw it goes on where that
-   * stopped. Throws PoolError while another process has a pool of this one open, which must be closed there first, and where
-   * it was opened while other threads have it attached.
+   * Closes all open pools and streams, waits for all work, and releases the device. A lost device has no memory to
+   * give back, and its close does not throw. A second close does nothing; after a close that threw, it resumes.
+   * Throws PoolError while another process has a pool of this device open, and, in the thread that opened the device,
+   * while other threads have it attached.
    */
   close(): void {
     if (this.context.released) return
     if (this.attachedTo === null) {
-      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close() // their pool servers have the device attached
+      // Pool servers have the device attached.
+      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close()
       this.context.giveBack(() => this.clocks.buryStreams())
       if (!this.clocks.shut()) {
         throw new PoolError('close: other threads have the device attached; close it there first')
@@ -447,22 +506,23 @@ export class Device implements Disposable {
     this.closed = true
     for (const part of [...this.clocks.captures, ...this.clocks.graphs]) this.context.giveBack(() => endEarly(part))
     const streams = this.clocks.streams.filter(stream => stream !== null)
-    const last = [this.memoryControl, this.clocks, Staging.of(this.context)]
+    const last = [this.memoryControl, this.clocks, StagingBuffers.of(this.context)]
     for (const part of [...this.imports, ...this.pools, ...streams, ...last]) {
       this.context.giveBack(() => part.close())
     }
     this.context.destroyRest()
-    this.clocks.slots.leave() // of a lost device
+    this.clocks.slots.leave() // in case the device was lost
     attachments.delete(this.clocks.identity)
     this.server.end()
     this.context.release()
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 
-  /** Remembers a pool, or a buffer's memory, for `close`, and forgets those that are closed. */
+  /** Remembers a pool or a buffer's memory for `close`, and forgets closed ones. */
   private keep<P extends Closable>(pool: P, among = this.pools): P {
     for (const other of among) if (other.closed) among.delete(other)
     among.add(pool)
@@ -478,7 +538,7 @@ export class Device implements Disposable {
     return this.createShared(newSharedPool(this.clocks, options, this.totalBytes, this.share()))
   }
 
-  /** Starts the pool server of a new pool, and returns when that has begun. */
+  /** Starts the pool server of a new pool, and returns when it runs. */
   private createShared(made: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
   private createShared(made: SharedHostDescriptor): SharedHostPool<SharedDevice>
   private createShared(made: SharedPoolDescriptor): SharedPool<SharedDevice>
@@ -486,7 +546,7 @@ export class Device implements Disposable {
     const call = CREATES[made.kind]
     const state = { ...made, doorbell: this.server.doorbell.buffer }
     const start = this.server.begin(call, state)
-    const pool = this.front(state, true)
+    const pool = this.newThreadObject(state, true)
     this.server.await(call, start, serveWaiting)
     this.keepShared(state, pool)
     try {
@@ -501,10 +561,10 @@ export class Device implements Disposable {
   /** For `attachPool`. */
   attachPool(state: SharedPoolDescriptor): ServedPool {
     this.open('attachPool')
-    return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.front(state, false))
+    return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.newThreadObject(state, false))
   }
 
-  /** This thread's open object of a shared pool. */
+  /** This thread's open object of a shared pool, if any. */
   private knownPool<P extends Closable>({ number }: { readonly number: number }): P | undefined {
     const known = this.sharedPools.get(number)
     return known?.closed === false ? (known as P) : undefined
@@ -515,8 +575,8 @@ export class Device implements Disposable {
     return this.keep(pool)
   }
 
-  /** What this thread has of a shared pool. */
-  private front(state: SharedPoolDescriptor, creator: boolean): ServedPool {
+  /** A new object of a shared pool for this thread. */
+  private newThreadObject(state: SharedPoolDescriptor, creator: boolean): ServedPool {
     const { clocks, defaultStream } = this
     switch (state.kind) {
       case 'block':
@@ -533,7 +593,7 @@ export class Device implements Disposable {
     this.open('attachPool')
     const known = this.knownPool<SharedArenaPool<SharedDevice>>(state)
     if (known !== undefined) return known
-    this.clocks.buryStreams() // an arena has no pool server that would do so
+    this.clocks.buryStreams() // an arena has no pool server to do this
     return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
   }
 
@@ -546,9 +606,9 @@ export class Device implements Disposable {
     return this.borrow('adoptStream', slot, generation)
   }
 
-  /** This thread's object for the open stream of a slot, whichever thread's it is. */
+  /** This thread's object for the open stream of a slot, whichever thread made the stream. */
   private borrow(call: string, slot: number, generation = this.clocks.slots.generationOf(slot)): Stream {
-    const known = this.clocks.streamOf(slot)
+    const known = streamOf(this.clocks, slot)
     if (known?.generation === generation) return known
     const lent = { device: this.clocks.identity, slot, generation }
     const stream = Stream.borrow(this.clocks, lent, this.beforeClose)
@@ -562,7 +622,7 @@ export class Device implements Disposable {
     throw new PoolError(`${what} belongs to another device; adopt it on the one that attachDevice() gives for that`)
   }
 
-  /** A stream's own pool goes first: while it cannot be closed, the stream stays open. */
+  /** Closes the stream's own pool first: if the pool cannot close, the stream stays open. */
   private readonly beforeClose = (stream: Stream): void => {
     this.streamPools.get(stream)?.close()
     this.streamPools.delete(stream)

@@ -1,4 +1,4 @@
-// Opens devices: by number, by the kind of driver, or on a driver of the caller's own.
+// Opens devices: by number, by the kind of driver, or on a custom driver.
 
 import { describe } from '../base/bytes.js'
 import { CudaError, NoDeviceError } from '../base/errors.js'
@@ -9,12 +9,16 @@ import { NativeDriver } from '../driver/native/native-driver.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Device } from './device.js'
 
-/** A GPU by its number, 'simulated' for a GPU in memory, 'auto' for GPU 0 or else the simulated one, or a driver of one's own. */
+/**
+ * A device to open: a GPU by its number, 'simulated' for the simulated GPU, 'auto' for GPU 0 or else the simulated
+ * GPU, or a custom driver.
+ */
 export type DeviceChoice = number | 'auto' | 'simulated' | Driver
 
 /**
- * Opens a device; without an argument GPU 0. Throws NoDeviceError where there is none, saying what was tried. 'auto'
- * falls back to the simulated device only then: a driver that is there but fails is an error.
+ * Opens a device; by default GPU 0. `ordinal` is the number of the device on a custom or simulated driver (0). Throws
+ * NoDeviceError, with what was tried, if the device does not exist. 'auto' falls back to the simulated device in that
+ * case only: another failure of the driver is thrown. Throws RangeError for a bad choice.
  */
 export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
   if (choice === 'simulated') return openOn(new SimulatedDriver(), ordinal)
@@ -34,8 +38,9 @@ export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
 }
 
 /**
- * Opens every GPU, all on one driver; or every device of a driver of one's own. 'simulated' gives two in memory, which is
- * what 'auto' falls back to where there is no GPU. What was opened is closed again when one cannot be.
+ * Opens all GPUs on one driver, or all devices of a custom driver. 'simulated' opens two simulated devices, and
+ * 'auto' opens them if there is no GPU. If one device cannot be opened, the others are closed again. Throws like
+ * `openDevice`.
  */
 export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
   if (choice === 'auto') {
@@ -61,7 +66,10 @@ export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
   return devices
 }
 
-/** Reads a choice as the command line and CUDA_MEMPOOL_DEVICE write it: 'auto', 'simulated' or a number. */
+/**
+ * Reads a choice as written on the command line and in CUDA_MEMPOOL_DEVICE: 'auto', 'simulated' or a number. Throws
+ * RangeError for other text.
+ */
 export function parseDeviceChoice(text: string): DeviceChoice {
   if (text === 'auto' || text === 'simulated') return text
   if (/^\d+$/.test(text)) return Number(text)

@@ -1,5 +1,5 @@
-// The thread of the pool servers. It loads the rest within a try: the thread that makes a pool waits without its event loop, and so
-// would never hear of an error event.
+// The thread of the pool servers. It imports the rest within a try: the thread that makes a pool waits without its
+// event loop, so it would never receive an error event.
 
 import { workerData } from 'node:worker_threads'
 import type { ServerThreadData } from '../pool/shared/pool-server-loop.js'

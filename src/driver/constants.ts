@@ -1,5 +1,5 @@
-// The driver's numbers that this library uses, under the names of cuda.h; a test compares them with the header where
-// the CUDA headers are installed.
+// Constants of cuda.h that this library uses, under their names there; both drivers and their callers import them.
+// native/header.test.ts compares them with the CUDA headers.
 
 /** CUresult */
 export const RESULT = {
@@ -49,7 +49,7 @@ export const RESULT = {
   CUDA_ERROR_UNKNOWN: 999,
 } as const
 
-/** Results after which the context is dead and every later call fails too. */
+/** Sticky errors: results that end the context, so that each later call fails. */
 export const FATAL_RESULTS: readonly number[] = [
   RESULT.CUDA_ERROR_ECC_UNCORRECTABLE,
   RESULT.CUDA_ERROR_ILLEGAL_ADDRESS,
@@ -114,10 +114,10 @@ export const JIT_OPTION = {
   CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: 6,
 } as const
 
-/** CUmemAllocationType: memory that stays where the location says, and memory that moves to where it is used (driver 13.0) */
+/** CUmemAllocationType: pinned memory stays at its location; managed memory migrates to its user (driver 13.0). */
 export const CU_MEM_ALLOCATION_TYPE_PINNED = 1
 export const CU_MEM_ALLOCATION_TYPE_MANAGED = 2
-/** CUpointer_attribute: a CUmemorytype, and the one of memory on the host */
+/** CUpointer_attribute: the CUmemorytype of an address, and its value for host memory */
 export const CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2
 export const CU_MEMORYTYPE_HOST = 1
 /** CUmemAllocationHandleType */
@@ -136,12 +136,12 @@ export const CU_MEM_ATTACH_GLOBAL = 1
 /** CUmemhostregister flags: pinned for every context, and reachable by kernels */
 export const CU_MEMHOSTREGISTER_PORTABLE = 1
 export const CU_MEMHOSTREGISTER_DEVICEMAP = 2
-/** CUmemAllocationGranularity_flags: the smallest step, not the one that is recommended for speed */
+/** CUmemAllocationGranularity_flags: the smallest granularity, not the granularity recommended for speed */
 export const CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0
 
 /** CUstream_flags: no implicit order with the legacy default stream */
 export const CU_STREAM_NON_BLOCKING = 1
-/** CUstreamCaptureMode: whose potentially unsafe calls break a capture: every thread's, the capturing one's, nobody's */
+/** CUstreamCaptureMode: a capture is invalidated by unsafe calls of all threads, of its own thread, or of none. */
 export const CU_STREAM_CAPTURE_MODE_GLOBAL = 0
 export const CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1
 export const CU_STREAM_CAPTURE_MODE_RELAXED = 2
@@ -150,7 +150,7 @@ export const CU_STREAM_CAPTURE_STATUS_NONE = 0
 /** CUevent_flags: an event without a time stamp, ten times cheaper to record */
 export const CU_EVENT_DISABLE_TIMING = 2
 
-/** The legacy default stream, by the handle that means it where none is given and by its own; and the per-thread one. */
+/** The two handles of the legacy default stream, the null handle first, and the per-thread default stream. */
 export const CU_STREAM_LEGACY_DEFAULT = 0
 export const CU_STREAM_LEGACY = 1
 export const CU_STREAM_PER_THREAD = 2

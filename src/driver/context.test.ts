@@ -18,10 +18,10 @@ function openTwo(options: SimulatedOptions = {}) {
   return { driver, first, second }
 }
 
-/** Of the device whose context is current, as its driver tells. */
+/** Free bytes of the device, as the driver reports them. */
 const freeBytes = (context: Context) => context.activate().cuMemGetInfo().freeBytes
 
-/** Whether a kernel or copy of `user` can touch a plain allocation of `owner`; kills its context if not. */
+/** Whether work of `user` has access to linear memory of `owner`. Without access, the context of `user` ends. */
 function canTouch(user: Context, owner: Context): boolean {
   const ptr = owner.activate().cuMemAlloc(MiB)
   try {
@@ -35,7 +35,7 @@ function canTouch(user: Context, owner: Context): boolean {
 }
 
 describe('the current context', () => {
-  it('is set when another one was, and only then', () => {
+  it('is set only after another context was set', () => {
     const { driver, first, second } = openTwo()
     const sets = () => driver.calls.get('cuCtxSetCurrent') ?? 0
     first.activate()
@@ -47,7 +47,7 @@ describe('the current context', () => {
     assert.equal(sets(), before + 2)
   })
 
-  it('is right with a driver for each device in one thread, as GPUs are opened', () => {
+  it('is right with two drivers in one thread, one for each device', () => {
     const drivers = [openDriver({ capacityBytes: 64 * MiB }), openDriver({ capacityBytes: 64 * MiB })]
     const contexts = drivers.map((driver, ordinal) => Context.open(driver, ordinal))
     for (const [ordinal, context] of contexts.entries()) context.activate().cuMemAlloc((ordinal + 1) * MiB)
@@ -68,7 +68,7 @@ describe('the current context', () => {
 })
 
 describe('contexts of several devices', () => {
-  it('know whose addresses and whose device they share', () => {
+  it('share addresses with one driver, and a device with one ordinal', () => {
     const { driver, first, second } = openTwo()
     const again = Context.open(driver, 0)
     const elsewhere = Context.open(openDriver(), 0)
@@ -83,7 +83,7 @@ describe('contexts of several devices', () => {
     )
   })
 
-  it('have peer access once it is enabled, in that direction', () => {
+  it('have peer access in the enabled direction only', () => {
     const { first, second } = openTwo()
     assert.deepEqual([first.canAccess(second), first.hasPeerAccess(second)], [true, false])
     first.enablePeerAccess(second)
@@ -92,7 +92,7 @@ describe('contexts of several devices', () => {
     assert.deepEqual([canTouch(first, second), canTouch(second, first)], [true, false])
   })
 
-  it('enable it once, and do not mind who did it before', () => {
+  it('enable peer access once, even if another library has enabled it', () => {
     const { driver, first, second } = openTwo()
     first.activate().cuCtxEnablePeerAccess(second.handle) // by another library
     first.enablePeerAccess(second)
@@ -101,7 +101,7 @@ describe('contexts of several devices', () => {
     assert.equal(first.hasPeerAccess(second), true)
   })
 
-  it('always have it to their own device, also when that is open twice', () => {
+  it('always have access to their own device, even if it is open twice', () => {
     const { driver, first } = openTwo({ peerAccess: false })
     const again = Context.open(driver, 0)
     assert.deepEqual([first.canAccess(again), first.hasPeerAccess(again)], [true, true])
@@ -109,7 +109,7 @@ describe('contexts of several devices', () => {
     assert.deepEqual([driver.calls.get('cuCtxEnablePeerAccess'), canTouch(first, again)], [undefined, true])
   })
 
-  it('say which devices have no way to each other, and what to do', () => {
+  it('refuse access between unconnected devices with a remedy', () => {
     const { driver, first, second } = openTwo({ peerAccess: false })
     assert.equal(second.canAccess(first), false)
     const expected = { name: 'PoolError', message: /device 1 cannot .* device 0.*copyFrom/ }
@@ -121,7 +121,7 @@ describe('contexts of several devices', () => {
     assert.equal(driver.calls.get('cuCtxEnablePeerAccess'), undefined)
   })
 
-  it('have none that the driver refused, or to one that is closed, or after a release', () => {
+  it('have no access after a refusal, to a closed device, or after a release', () => {
     const { driver, first, second } = openTwo()
     driver.failCall({ call: 'cuCtxEnablePeerAccess', code: 999 })
     assert.throws(() => first.enablePeerAccess(second), CudaError)
@@ -137,7 +137,7 @@ describe('contexts of several devices', () => {
     assert.deepEqual(again.peers, [])
   })
 
-  it('finish their work, unless there can be none', () => {
+  it('wait for their work, unless they are closed or lost', () => {
     const { driver, first, second } = openTwo()
     const ptr = second.activate().cuMemAlloc(MiB)
     driver.holdOperation(0)
@@ -153,7 +153,7 @@ describe('contexts of several devices', () => {
     second.finishWork()
   })
 
-  it('are named in the error for memory that one cannot reach', () => {
+  it('are named in the error for memory without access', () => {
     const { first, second } = openTwo()
     const error = unreachable('fill: the buffer', second, first)
     assert.ok(error instanceof PoolError)

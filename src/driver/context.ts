@@ -1,19 +1,23 @@
+// The primary context of an open device, and which context is current in this thread. Pools, streams and kernels call
+// the driver through it; device/open.ts opens it.
+
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import { RESULT } from './constants.js'
 import type { Driver } from './driver.js'
 
-/** What this thread made current last, remembered because a needless cuCtxSetCurrent can cost more than the call it precedes. */
+/** The latest context made current here: a needless cuCtxSetCurrent can cost more than the next call. */
 let current: Context | null = null
 
-/** The primary context of one device: what streams, memory and modules of that device belong to. */
+/** The primary context of one device. The streams, memory and modules of the device belong to it. */
 export class Context {
   readonly handle: number
-  /** true once let go of: nothing of it can be used any more */
+  /** true once released: nothing of the context can be used any more */
   released = false
-  /** those whose ordinary allocations work of this context may use, and those whose work may use those of this one */
+  /** contexts that gave this context access to their linear memory */
   private readonly owners = new Set<Context>()
+  /** contexts with access to the linear memory of this context */
   private readonly users = new Set<Context>()
-  /** what the driver has refused to destroy */
+  /** destroying calls that the driver has refused */
   private readonly undestroyed: ((driver: Driver) => void)[] = []
 
   private constructor(
@@ -37,7 +41,7 @@ export class Context {
     return context
   }
 
-  /** Makes this context current in this thread, as every driver call needs it; free when it already is. */
+  /** Makes this context current in this thread, as every driver call needs it. Costs nothing if it already is. */
   activate(): Driver {
     if (current !== this) {
       if (this.released) throw new PoolError('the device is closed; open it again')
@@ -47,7 +51,7 @@ export class Context {
     return this.driver
   }
 
-  /** Runs `work`, which gives something back to the driver; on a lost device nothing is left to give, and it ends quietly. */
+  /** Runs `work`, which returns an object to the driver. Does nothing on a lost device, which has no objects left. */
   giveBack(work: (driver: Driver) => void): void {
     try {
       work(this.activate())
@@ -56,7 +60,7 @@ export class Context {
     }
   }
 
-  /** As `giveBack`, for an object that nothing refers to afterwards: where that is refused, `destroyRest` tries again. */
+  /** As `giveBack`, for an object without further references: after a refusal, `destroyRest` tries again. */
   destroy(work: (driver: Driver) => void): void {
     try {
       this.giveBack(work)
@@ -66,7 +70,7 @@ export class Context {
     }
   }
 
-  /** The same beside a result, or an error that tells more: a refusal is not thrown. */
+  /** As `destroy`, without an error for a refusal: the caller already has a result or a more useful error. */
   discard(work: (driver: Driver) => void): void {
     try {
       this.destroy(work)
@@ -75,7 +79,7 @@ export class Context {
     }
   }
 
-  /** Destroys what the driver has refused to destroy before. */
+  /** Destroys the objects that the driver has refused to destroy. */
   destroyRest(): void {
     for (let work = this.undestroyed.at(-1); work !== undefined; work = this.undestroyed.at(-1)) {
       this.giveBack(work)
@@ -84,25 +88,25 @@ export class Context {
   }
 
   /**
-   * Whether an address means the same in both: libcuda is one in a process, however often it is opened, and a simulated
-   * driver is a world of its own.
+   * Whether an address means the same memory in both contexts. All native drivers of a process share one libcuda.
+   * Each simulated driver has addresses of its own.
    */
   sharesAddresses(other: Context): boolean {
     return this.driver === other.driver || !(this.driver.simulated || other.driver.simulated)
   }
 
-  /** Whether both are of one device, which may be open more than once. */
+  /** Whether both contexts belong to the same device, which may be open more than once. */
   sharesDevice(other: Context): boolean {
     return this.sharesAddresses(other) && this.device === other.device
   }
 
-  /** Whether the driver can give work of this device access to memory of `owner`'s; to its own it always has that. */
+  /** Whether the driver can give work of this device access to memory of `owner`; always true for its own memory. */
   canAccess(owner: Context): boolean {
     if (this.sharesDevice(owner)) return true
     return this.sharesAddresses(owner) && this.activate().cuDeviceCanAccessPeer(this.device, owner.device)
   }
 
-  /** Refuses in the name of `call` where `canAccess` says no, or `owner` is closed. */
+  /** Throws PoolError in the name of `call` if `canAccess` is false, or if either device is closed. */
   checkCanAccess(call: string, owner: Context): void {
     const [mine, other] = [`device ${this.ordinal}`, `device ${owner.ordinal}`]
     if (!this.sharesAddresses(owner)) {
@@ -117,38 +121,38 @@ export class Context {
     )
   }
 
-  /** Lets work of this context use the ordinary allocations (cuMemAlloc) of `owner`, those to come too; once is enough. */
+  /** Gives work of this context access to linear memory (cuMemAlloc) of `owner`, present and future. */
   enablePeerAccess(owner: Context): void {
     this.checkCanAccess('enablePeerAccess', owner)
     if (this.hasPeerAccess(owner)) return
     try {
       this.activate().cuCtxEnablePeerAccess(owner.handle)
     } catch (error) {
-      // By another library, or for another Context of these devices.
+      // Another library, or another Context of these devices, has enabled it.
       if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) throw error
     }
     this.owners.add(owner)
     owner.users.add(this)
   }
 
-  /** Whether work of this context may use the ordinary allocations of `owner`. */
+  /** Whether work of this context may use linear memory of `owner`. */
   hasPeerAccess(owner: Context): boolean {
     return this.sharesDevice(owner) || this.owners.has(owner)
   }
 
-  /** The contexts whose work may use ordinary allocations of this one. */
+  /** The contexts with access to linear memory of this context. */
   get peers(): readonly Context[] {
     return [...this.users]
   }
 
-  /** Waits for all work of those. */
+  /** Waits for all work of the peers. */
   finishPeers(): void {
     for (const peer of this.users) peer.finishWork()
   }
 
   /**
-   * Waits for all work of the context, if there can still be any, so that what the work uses can be given back. Throws PoolError
-   * where a capture forbids it.
+   * Waits for all work of the context, so that memory in use by the work can be freed. Does nothing on a released or
+   * lost context. Throws PoolError if an open capture forbids the wait.
    */
   finishWork(): void {
     if (this.released) return
@@ -162,8 +166,8 @@ export class Context {
   }
 
   /**
-   * Lets go of the context. What was made in it and not freed stays until the process ends or the last retainer lets go.
-   * A second release does nothing.
+   * Releases the context. Objects that were not freed live on until the last retainer releases it, or until the
+   * process ends. A second release does nothing.
    */
   release(): void {
     if (this.released) return
@@ -175,7 +179,7 @@ export class Context {
   }
 }
 
-/** The error for `what`, of `owner`'s device, that work of `user`'s device cannot reach. */
+/** The error for memory `what` of `owner`'s device if work of `user`'s device has no access to it. */
 export function unreachable(what: string, user: Context, owner: Context): PoolError {
   if (!owner.sharesAddresses(user)) {
     return new PoolError(`${what} belongs to another device, of another driver; open all devices with openDevices()`)

@@ -1,44 +1,52 @@
-// The CUDA driver as this library sees it: the driver's own functions under their own names, nothing that remembers a
-// policy or decides. Two siblings stand below: native/ (libcuda through FFI) and simulated/ (a GPU in memory). Both pass
-// driver.suite.ts. A function that no code under src/ calls does not belong here.
+// The driver contract: CUDA's driver functions under their own names, without policy. Everything above calls a GPU
+// through it. native/ implements it over libcuda, simulated/ without a GPU; both pass driver.suite.ts. A function
+// without a caller in src/ does not belong here.
 //
-// Shapes: device pointers, handles and sizes are JS numbers (exact below 2^53). A call returns its out-parameter and
-// throws CudaError when the driver refuses; only the queries have a second ordinary answer and return a boolean.
-// Host memory is passed as a typed array or DataView. As in CUDA, calls act on the context current in this thread.
+// Opening: device/open.ts opens a driver of one kind, and a Context (context.ts) for each device. Another thread gets
+// the same driver by shared-driver.ts. Other layers use this contract, not native/ or simulated/; test/layers.test.ts
+// lists the exceptions.
+//
+// Device pointers, handles and sizes are JS numbers, exact below 2^53. A call returns its out-parameter and throws
+// CudaError if the driver refuses; queries return a boolean. Host memory is passed as a typed array or DataView. As
+// in CUDA, calls act on the current context of the thread.
 
-/** Where and how a kernel runs: blocks in the grid and threads in a block along x, y, z. */
+/** The shape of a launch: blocks in the grid, and threads in a block, along x, y and z. */
 export interface LaunchShape {
   readonly grid: readonly [number, number, number]
   readonly block: readonly [number, number, number]
+  /** dynamic shared memory of each block */
   readonly sharedBytes: number
 }
 
-/** Kernel arguments as the driver wants them: their bytes in one piece, and where in it each one begins. */
+/** Kernel arguments: their bytes in one piece, and the offset of each argument. */
 export interface KernelArguments {
   readonly bytes: Uint8Array
   readonly offsets: readonly number[]
 }
 
-/** What a memory pool of the driver's is made of: numbers of cuda.h, `maxBytes` 0 for the driver's own choice. */
+/** Properties of a cuMemPool, as numbers of cuda.h. */
 export interface MemPoolProperties {
   readonly allocationType: number
   readonly handleTypes: number
   readonly locationType: number
   readonly locationId: number
+  /** 0: the driver chooses */
   readonly maxBytes: number
 }
 
+/** All functions of the CUDA driver that this library calls. */
 export interface Driver {
+  /** true if no GPU is behind it */
   readonly simulated: boolean
-  /** how this driver is reached, for people: the library that was opened, or the simulation and its seed */
+  /** for people: the path of the opened library, or the simulation and its seed */
   readonly origin: string
-  /** how often each function was called since the driver was opened; the native driver counts only after `countCalls()` */
+  /** calls since the driver was opened, by function; the native driver counts only after `countCalls()` */
   readonly calls: ReadonlyMap<string, number>
-  /** seconds that the calls so far would have cost by the measured cost model; null on a real GPU, where a clock tells */
+  /** seconds that the calls so far cost by the measured cost model; null on a real GPU, which a clock measures */
   readonly modelledSeconds: number | null
-  /** the clock by which this driver's calls take time, in seconds from any beginning: the machine's own, or the modelled one */
+  /** seconds of the clock in which the calls take time, from any origin: the machine's clock, or modelled time */
   readonly clockSeconds: number
-  /** where host memory lies in this process, which no call tells: pages are pinned as a whole, so others must keep off them */
+  /** The address of host memory in this process. Pinning affects whole pages, so other memory must keep off them. */
   hostAddress(host: ArrayBufferView): number
 
   cuInit(): void
@@ -48,13 +56,13 @@ export interface Driver {
   cuDeviceGetName(device: number): string
   cuDeviceTotalMem(device: number): number
   cuDeviceGetAttribute(attribute: number, device: number): number
-  /** whether kernels and copies of `device` may reach memory of `peer` */
+  /** whether kernels and copies of `device` can be given access to memory of `peer` */
   cuDeviceCanAccessPeer(device: number, peer: number): boolean
   cuDevicePrimaryCtxRetain(device: number): number
   cuDevicePrimaryCtxRelease(device: number): void
   cuCtxSetCurrent(context: number): void
   cuCtxSynchronize(): void
-  /** lets the current context reach memory of another one; refused when it already does */
+  /** gives the current context access to linear memory of `peerContext`; refused if it has access already */
   cuCtxEnablePeerAccess(peerContext: number): void
 
   cuMemGetInfo(): { freeBytes: number; totalBytes: number }
@@ -62,9 +70,9 @@ export interface Driver {
   cuMemFree(ptr: number): void
   cuMemHostRegister(host: ArrayBufferView, flags: number): void
   cuMemHostUnregister(host: ArrayBufferView): void
-  /** the address under which kernels of the current context reach registered host memory */
+  /** the address of registered host memory for kernels of the current context */
   cuMemHostGetDevicePointer(host: ArrayBufferView): number
-  /** memory that moves between the host and the devices as it is used; freed by cuMemFree */
+  /** memory that migrates between the host and the devices on use; freed by cuMemFree */
   cuMemAllocManaged(bytes: number, flags: number): number
   cuMemcpyHtoD(target: number, source: ArrayBufferView): void
   cuMemcpyDtoH(target: ArrayBufferView, source: number): void
@@ -72,7 +80,7 @@ export interface Driver {
   cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void
   cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void
   cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void
-  /** between two contexts, by way of the host where no peer access is possible */
+  /** between two contexts, through the host if peer access is not possible */
   cuMemcpyPeerAsync(
     target: number,
     targetContext: number,
@@ -84,36 +92,36 @@ export interface Driver {
   /** `count` bytes of `value` (0 to 255) */
   cuMemsetD8(target: number, value: number, count: number): void
   cuMemsetD8Async(target: number, value: number, count: number, stream: number): void
-  /** `count` words of 4 bytes, `target` a multiple of 4 */
+  /** `count` words of 4 bytes; `target` is a multiple of 4 */
   cuMemsetD32Async(target: number, value: number, count: number, stream: number): void
 
   cuStreamCreate(flags: number): number
   cuStreamDestroy(stream: number): void
   cuStreamSynchronize(stream: number): void
-  /** true when everything submitted so far has completed */
+  /** true if all work submitted so far has completed */
   cuStreamQuery(stream: number): boolean
   cuStreamWaitEvent(stream: number, event: number): void
   cuStreamGetCtx(stream: number): number
-  /** unique while the process lives, unlike the handle, which is used again after a destroy (driver 12.0) */
+  /** unique in the process, unlike the handle, which is used again after a destroy; needs driver 12.0 */
   cuStreamGetId(stream: number): number
   cuStreamGetFlags(stream: number): number
-  /** what is submitted to the stream from now on is recorded instead of run; `mode` is a CUstreamCaptureMode */
+  /** from now on, work submitted to the stream is recorded instead of run; `mode` is a CUstreamCaptureMode */
   cuStreamBeginCapture(stream: number, mode: number): void
-  /** the graph of what was recorded; a capture that was invalidated ends with an error */
+  /** the graph of the recorded work; an invalidated capture ends with an error */
   cuStreamEndCapture(stream: number): number
-  /** true also while a capture that was invalidated is not yet ended */
+  /** true until the capture is ended, even after it was invalidated */
   cuStreamIsCapturing(stream: number): boolean
-  /** sets how potentially unsafe calls of this thread are judged while there are captures; returns what it was */
+  /** sets the mode for potentially unsafe calls of this thread during captures; returns the mode before */
   cuThreadExchangeStreamCaptureMode(mode: number): number
   cuEventCreate(flags: number): number
   cuEventDestroy(event: number): void
   cuEventRecord(event: number, stream: number): void
-  /** true when complete, or never recorded */
+  /** true if complete, or never recorded */
   cuEventQuery(event: number): boolean
   cuEventSynchronize(event: number): void
 
   cuDeviceGetDefaultMemPool(device: number): number
-  /** the pool that cuMemAllocAsync draws on */
+  /** the current pool, from which cuMemAllocAsync allocates */
   cuDeviceGetMemPool(device: number): number
   cuDeviceSetMemPool(device: number, pool: number): void
   cuMemPoolCreate(properties: MemPoolProperties): number
@@ -122,13 +130,13 @@ export interface Driver {
   cuMemPoolSetAttribute(pool: number, attribute: number, value: number): void
   cuMemPoolTrimTo(pool: number, keepBytes: number): void
   cuMemPoolSetAccess(pool: number, locationType: number, locationId: number, flags: number): void
-  /** CUmemAccess_flags of the location */
+  /** CUmemAccess_flags of the location for this pool */
   cuMemPoolGetAccess(pool: number, locationType: number, locationId: number): number
-  /** a file descriptor, the caller's to close */
+  /** a file descriptor, which the caller closes */
   cuMemPoolExportToShareableHandle(pool: number, handleType: number): number
-  /** the descriptor stays the caller's */
+  /** a handle of the exported pool; the caller keeps the descriptor */
   cuMemPoolImportFromShareableHandle(descriptor: number, handleType: number): number
-  /** the 64 bytes by which a process that imported the pool finds a block of it */
+  /** 64 bytes that name a block of the pool to a process that imported the pool */
   cuMemPoolExportPointer(ptr: number): Uint8Array<ArrayBuffer>
   cuMemPoolImportPointer(pool: number, exported: Uint8Array): number
   cuMemAllocFromPoolAsync(bytes: number, pool: number, stream: number): number
@@ -138,37 +146,37 @@ export interface Driver {
   cuMemGetAllocationGranularity(device: number): number
   cuMemAddressReserve(bytes: number, alignment: number): number
   cuMemAddressFree(ptr: number, bytes: number): void
-  /** `handleTypes` for export, decided here for good; 0 for none */
+  /** `handleTypes` says how the memory can be exported, and cannot change later; 0 for no export */
   cuMemCreate(bytes: number, device: number, handleTypes: number): number
   cuMemRelease(handle: number): void
   cuMemMap(ptr: number, bytes: number, handle: number): void
   cuMemUnmap(ptr: number, bytes: number): void
-  /** access for `devices`, over whole mappings: CUmemAccess_flags, when left out to read and write */
+  /** access of `devices` to whole mappings: `flags` are CUmemAccess_flags, by default read and write */
   cuMemSetAccess(ptr: number, bytes: number, devices: readonly number[], flags?: number): void
-  /** a file descriptor, the caller's to close */
+  /** a file descriptor, which the caller closes */
   cuMemExportToShareableHandle(handle: number, handleType: number): number
-  /** a handle of the same memory, to be released like one's own; the descriptor stays the caller's */
+  /** a handle of the same memory, which the caller releases; the caller keeps the descriptor */
   cuMemImportFromShareableHandle(descriptor: number, handleType: number): number
 
   /** `image` is PTX text or a cubin */
   cuModuleLoadData(image: string | Uint8Array): number
   cuModuleUnload(module: number): void
   cuModuleGetFunction(module: number, name: string): number
-  /** `shape` and `args` are the caller's again when it returns */
+  /** copies `shape` and `args` before it returns */
   cuLaunchKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void
-  /** all blocks run at the same time, so that they can wait for each other; refused when there is no room for them */
+  /** all blocks run at the same time, so that they can wait for each other; refused if they do not fit */
   cuLaunchCooperativeKernel(kernel: number, shape: LaunchShape, stream: number, args: KernelArguments): void
   cuFuncGetAttribute(attribute: number, kernel: number): number
   cuFuncSetAttribute(kernel: number, attribute: number, value: number): void
-  /** how many blocks of so many threads run on one multiprocessor at the same time */
+  /** number of blocks with `blockThreads` threads that one multiprocessor runs at the same time */
   cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel: number, blockThreads: number, sharedBytes: number): number
-  /** the block that fills the device best, and how many of them do */
+  /** the block size with the highest occupancy, and the number of such blocks that fill the device */
   cuOccupancyMaxPotentialBlockSize(kernel: number, sharedBytes: number): { blocks: number; blockThreads: number }
 
   cuGraphDestroy(graph: number): void
-  /** an executable graph, which needs `graph` no longer */
+  /** an executable graph, which does not need `graph` any more */
   cuGraphInstantiate(graph: number): number
-  /** runs after what was submitted to the stream, and after earlier launches of the same executable graph */
+  /** runs after all work submitted to the stream, and after earlier launches of the same executable graph */
   cuGraphLaunch(executable: number, stream: number): void
   cuGraphExecDestroy(executable: number): void
 }

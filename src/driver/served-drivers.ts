@@ -1,25 +1,28 @@
-// The simulated drivers that this thread has opened and shares: it answers the calls of other threads, whatever it waits for itself.
+// The simulated drivers that this thread shares with other threads. simulated/remote/served-driver.ts registers them
+// here; waiting loops of order/ and device/ call `serveWaiting`, so that two threads that wait for each other make
+// progress.
 
 import { checkDeepStack } from '../base/stack.js'
 
 interface Served {
-  /** Answers all who wait now. Returns how many calls that were. */
+  /** Answers all pending calls. Returns their number. */
   drain(): number
 }
 
 const served: Served[] = []
 
+/** Adds a driver to those that `serveWaiting` answers for. */
 export function addServed(driver: Served): void {
   served.push(driver)
 }
 
 /**
- * Answers what other threads ask of simulated drivers that this thread shares; to be called every millisecond or so by
- * whatever keeps its event loop waiting. Costs nothing where none is shared. Returns how many calls it answered. Throws
- * RangeError where the stack has no room for them.
+ * Answers pending calls of other threads to the simulated drivers that this thread shares. Code that blocks the event
+ * loop calls it about every millisecond. It costs nothing if no driver is shared. Returns the number of answered
+ * calls. Throws RangeError if the call stack has too little room.
  */
 export function serveWaiting(): number {
-  if (served.length > 0) checkDeepStack() // a call that is taken must be answered
+  if (served.length > 0) checkDeepStack() // a call that was received must be answered
   let answers = 0
   for (const driver of served) answers += driver.drain()
   return answers

@@ -1,10 +1,10 @@
-// One GPU from several threads, each with a driver of its own. Without a GPU it fails.
+// One GPU in several threads, each with a driver of its own. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { CU_STREAM_NON_BLOCKING } from './constants.js'
-import { inThread } from './driver-threads.suite.js'
-import { openFirst } from './native/gpu-fixture.suite.js'
+import { inThread } from './driver-threads.worker.js'
+import { openFirst } from './native/gpu.fixture.js'
 import type { NativeDriver } from './native/native-driver.js'
 import { shareDriver } from './shared-driver.js'
 
@@ -15,13 +15,13 @@ describe('a GPU in several threads', () => {
   })
   after(() => driver?.cuDevicePrimaryCtxRelease(0))
 
-  test('threads work at once, and nothing is mixed up', async () => {
+  test('work of several threads at once is not mixed up', async () => {
     const shared = shareDriver(driver)
     const results = await Promise.all([1, 2, 3].map(value => inThread(shared, 'work', value, 50)))
     assert.deepEqual(results, [0, 0, 0])
   })
 
-  test('memory that another thread has registered is copied to, and unregistered here', async () => {
+  test('one thread registers memory; another copies to it and unregisters it', async () => {
     const memory = new SharedArrayBuffer(4096)
     const host = new Uint8Array(memory)
     const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)

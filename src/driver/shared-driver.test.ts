@@ -14,12 +14,12 @@ import {
   CU_STREAM_PER_THREAD,
   RESULT,
 } from './constants.js'
+import { refuses } from './contract/refuses.fixture.js'
 import type { Driver } from './driver.js'
-import { refuses } from './driver.suite.js'
-import { inThread, OwnerThread } from './driver-threads.suite.js'
+import { inThread, OwnerThread } from './driver-threads.worker.js'
 import { serveWaiting } from './served-drivers.js'
 import { connectDriver, type SharedDriver, shareDriver } from './shared-driver.js'
-import { openSimulated } from './simulated/opened.suite.js'
+import { openSimulated } from './simulated/opened.fixture.js'
 
 const eager = { progress: 'eager' } as const
 
@@ -34,7 +34,7 @@ test('a thread has one object for a driver: the original where it was opened', (
   assert.deepEqual(shareDriver(remote), elsewhere)
 })
 
-test('what cannot be shared or connected to is refused', () => {
+test('wrong descriptions and foreign drivers are refused', () => {
   const shared = shareDriver(openSimulated())
   const foreign = { ...shared, process: shared.process + 1 }
   assert.throws(() => connectDriver(foreign), { name: 'PoolError', message: /another process/ })
@@ -48,7 +48,7 @@ test('what cannot be shared or connected to is refused', () => {
   assert.throws(() => shareDriver(own as never), { name: 'PoolError', message: /a driver of one's own/ })
 })
 
-test('the answer to a call that was cut short is not taken for that to the next one', () => {
+test('the answer to an interrupted call is not taken for the answer to the next call', () => {
   const remote = connectDriver(new OwnerThread().open())
   remote.cuInit()
   const devices = remote.cuDeviceGetCount()
@@ -61,18 +61,18 @@ test('the answer to a call that was cut short is not taken for that to the next 
   }
 })
 
-test('each thread has a context, a default stream and a capture mode of its own', async () => {
+test('each thread has its own context, default stream and capture mode', async () => {
   const driver = openSimulated(eager)
   const shared = shareDriver(driver)
   assert.equal(await inThread(shared, 'contextOfItsOwn'), RESULT.CUDA_ERROR_INVALID_CONTEXT)
   driver.cuMemAlloc(512)
   assert.notEqual(await inThread(shared, 'threadStream'), driver.cuStreamGetId(CU_STREAM_PER_THREAD))
-  driver.cuDevicePrimaryCtxRelease(0) // what the other thread has retained is left
+  driver.cuDevicePrimaryCtxRelease(0) // the retain of the other thread is left
   await inThread(shared, 'releaseContext')
   refuses(() => driver.cuMemAlloc(512), 'cuMemAlloc', RESULT.CUDA_ERROR_INVALID_CONTEXT)
 })
 
-test('a capture forbids unsafe calls to its thread, and to others only where both want that', async () => {
+test('a capture forbids unsafe calls of its thread, and of other threads only if both are in global mode', async () => {
   for (const mode of [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL]) {
     const driver = openSimulated(eager)
     const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
@@ -85,7 +85,7 @@ test('a capture forbids unsafe calls to its thread, and to others only where bot
   }
 })
 
-test('shared memory is the same in every thread: registered, copied to and from when work runs, unregistered', async () => {
+test('shared memory is the same in each thread, registered and unregistered by any of them', async () => {
   const driver = openSimulated(eager)
   const shared = shareDriver(driver)
   const [memory, other] = [new SharedArrayBuffer(4096), new SharedArrayBuffer(4096)]
@@ -109,7 +109,7 @@ test('shared memory is the same in every thread: registered, copied to and from 
   driver.cuMemHostRegister(host, 0)
 })
 
-test('threads call at once, and nothing is mixed up', async () => {
+test('calls of several threads at once are not mixed up', async () => {
   const driver = openSimulated()
   const shared = shareDriver(driver)
   const results = await Promise.all([1, 2, 3].map(value => inThread(shared, 'work', value, 200)))
@@ -120,7 +120,7 @@ test('threads call at once, and nothing is mixed up', async () => {
 
 const flag = () => new Int32Array(new SharedArrayBuffer(4))
 
-/** A thread that calls a driver of this one while `done` is 0 and `calls` are left, after it has shared one of its own. */
+/** A thread that shares a driver, then calls a driver of this thread while `done` is 0, at most `calls` times. */
 function callFromThread(driver: Driver, done: Int32Array, calls: number): Worker {
   const code = `
     const { parentPort, workerData } = require('node:worker_threads')
@@ -136,7 +136,7 @@ function callFromThread(driver: Driver, done: Int32Array, calls: number): Worker
   return new Worker(code, { eval: true, workerData: { shared: shareDriver(driver), done, calls, threads, simulated } })
 }
 
-test('a thread that waits serves the others, once each call', () => {
+test('a waiting thread answers other threads, each call once', () => {
   const driver = openSimulated()
   const done = flag()
   callFromThread(driver, done, 100)
@@ -149,7 +149,7 @@ test('a thread that waits serves the others, once each call', () => {
   assert.equal(driver.calls.get('cuDriverGetVersion'), 100)
 })
 
-test('two threads that call each other do not wait for ever', async () => {
+test('two threads that call each other do not deadlock', async () => {
   const done = flag()
   const worker = callFromThread(openSimulated(), done, Infinity)
   const [shared] = (await once(worker, 'message')) as [SharedDriver]
@@ -160,7 +160,7 @@ test('two threads that call each other do not wait for ever', async () => {
 
 const skip = markOfThread() === '' && 'this system does not tell which threads have ended'
 
-test('when the thread of the driver has ended, its device is lost', { skip }, async () => {
+test('a device is lost when the thread of its driver has ended', { skip }, async () => {
   const owner = new OwnerThread()
   const [shared, unseen] = [owner.open(), owner.open()]
   const driver = connectDriver(shared)
@@ -180,7 +180,7 @@ test('when the thread of the driver has ended, its device is lost', { skip }, as
   assert.throws(() => connectDriver(unseen), { name: 'PoolError', message: /connectDriver: the thread .* has ended/ })
 })
 
-test('a process that has shared a driver ends by itself', () => {
-  const program = fileURLToPath(new URL('./shared-driver-program.suite.js', import.meta.url))
+test('a shared driver does not keep its process alive', () => {
+  const program = fileURLToPath(new URL('./shared-driver-program.fixture.js', import.meta.url))
   assert.equal(execFileSync(process.execPath, [program], { timeout: 20_000, encoding: 'utf8' }), 'done\n')
 })

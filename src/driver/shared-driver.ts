@@ -1,5 +1,6 @@
-// One driver for several threads of a process. The CUDA driver is the process's, so each thread opens it for itself; a
-// simulated one stays with the thread that opened it, and the others call it there.
+// One driver for several threads of a process; device/attach.ts and the pool servers use it. All threads share
+// libcuda, so each thread opens a native driver of its own. A simulated driver stays in the thread that opened it:
+// served-drivers.ts and simulated/remote/ answer the calls of the other threads there.
 
 import { randomUUID } from 'node:crypto'
 import { describe } from '../base/bytes.js'
@@ -11,26 +12,28 @@ import { openRemote } from './simulated/remote/remote-driver.js'
 import { serve } from './simulated/remote/served-driver.js'
 import { SimulatedDriver } from './simulated/simulated-driver.js'
 
-/** A driver for other threads of this process; can be cloned into any message, and stands for the same driver in each. */
+/** Describes a driver to other threads of this process. It can be posted in any message. */
 export interface SharedDriver {
   readonly kind: 'native' | 'simulated'
-  /** number of the process */
+  /** process id */
   readonly process: number
-  /** unlike that of any other driver */
+  /** unique among all shared drivers */
   readonly name: string
-  /** the thread that opened it, of `markOfThread` */
+  /** the thread that opened it, as by `markOfThread` */
   readonly owner: string
+  /** `origin` of the driver */
   readonly origin: string
 }
 
-/** By name, the drivers that this thread has shared or is connected to, and what they are shared as. */
+/** by name: the drivers that this thread has shared or is connected to */
 const drivers = new Map<string, Driver>()
+/** by driver: its description */
 const descriptors = new WeakMap<Driver, SharedDriver>()
 
 /**
- * Lets other threads of this process use `driver`; what comes of it goes to `connectDriver` there. The thread that opened a
- * simulated driver must live as long as others use it. Their calls wait while it is busy with something else; where it
- * waits itself, `serveWaiting` lets them on. Throws PoolError for a driver that is neither ours nor CUDA's.
+ * Lets other threads of this process use `driver`: pass the result to `connectDriver` there. The thread that opened a
+ * simulated driver must live as long as other threads use it. Their calls wait while that thread is busy. A thread
+ * that waits itself answers them by `serveWaiting`. Throws PoolError for a driver of any other class.
  */
 export function shareDriver(driver: Driver): SharedDriver {
   const known = descriptors.get(driver)
@@ -51,9 +54,9 @@ export function shareDriver(driver: Driver): SharedDriver {
 }
 
 /**
- * The driver that another thread has shared; the same object each time, and in the thread that opened it the original.
- * Waits until that thread answers. Throws TypeError for what is no descriptor, PoolError for one of another process, or
- * when the thread of a simulated driver has ended.
+ * The driver that another thread has shared: the same object each time, and the original in the thread that opened
+ * it. Waits until that thread answers. Throws TypeError unless `shared` describes a driver. Throws PoolError for a
+ * driver of another process, or if the thread of a simulated driver has ended.
  */
 export function connectDriver(shared: SharedDriver): Driver {
   if (!isShared(shared)) {

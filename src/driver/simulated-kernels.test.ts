@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { RESULT } from './constants.js'
-import { refuses } from './driver.suite.js'
-import { openSimulated } from './simulated/opened.suite.js'
+import { refuses } from './contract/refuses.fixture.js'
+import { openSimulated } from './simulated/opened.fixture.js'
 import { parsePtxEntries, registerSimulatedKernel, threadCount } from './simulated-kernels.js'
 
 const PTX = `
@@ -44,7 +44,7 @@ function scaleArguments(ptr: number, factor: number, count: number) {
   return { bytes, offsets: [0, 8, 12] }
 }
 
-test('a launch runs the registered function in stream order, with the arguments of the call', () => {
+test('a launch runs the registered function in stream order, with the arguments at the call', () => {
   for (const image of [PTX, new TextEncoder().encode(`${PTX}\0`)]) {
     const driver = openSimulated()
     const stream = driver.cuStreamCreate(1)
@@ -102,7 +102,7 @@ test('wrong images, names, shapes and argument counts are refused', () => {
   driver.cuCtxSynchronize()
 })
 
-test('a kernel that leaves its memory, or throws, kills the context', () => {
+test('a kernel that throws, or accesses other memory, ends its context', () => {
   for (const [name, code, detail] of [
     ['scale_test', RESULT.CUDA_ERROR_ILLEGAL_ADDRESS, /nothing is allocated/],
     ['broken_test', RESULT.CUDA_ERROR_LAUNCH_FAILED, /a mistake in the function/],

@@ -1,6 +1,7 @@
-// Kernels of the simulated device are TypeScript functions, registered under the name that the PTX beside them gives its
-// entry. The PTX itself is only read for the names and parameter counts of its entries. A function runs once per launch
-// and loops over its threads itself.
+// Kernels of the simulated device: TypeScript functions that programs register under the names of PTX entries.
+// kernel/, trace/ and cli/ register theirs here; simulated/kernels/ launches them. A simulated device reads from PTX
+// only the names and parameter counts of its entries. A function runs once a launch and loops over the threads
+// itself.
 
 import { describe } from '../base/bytes.js'
 import type { KernelArguments, LaunchShape } from './driver.js'
@@ -8,18 +9,22 @@ import type { DeviceMemory } from './simulated/memory/device-memory.js'
 
 export type { DeviceMemory }
 
-/** What a kernel gets: the shape of its launch, its arguments, and the memory of its device. */
+/** The argument of a simulated kernel: the shape of the launch, its arguments, and the memory of the device. */
 export interface SimulatedLaunch {
+  /** blocks in the grid and threads in a block */
   readonly shape: LaunchShape
+  /** the arguments of the launch */
   readonly args: LaunchArguments
+  /** the memory of the device */
   readonly memory: DeviceMemory
 }
 
+/** Does the work of all threads of one launch. An exception ends the context, as a fault does on a GPU. */
 export type SimulatedKernel = (launch: SimulatedLaunch) => void
 
 const registry = new Map<string, SimulatedKernel>()
 
-/** Makes `kernel` what the entry `name` of any PTX does on simulated devices; a name registered again is replaced. */
+/** Runs `kernel` for the entry `name` of any PTX on simulated devices. A second registration replaces the first. */
 export function registerSimulatedKernel(name: string, kernel: SimulatedKernel): void {
   if (typeof name !== 'string' || name === '')
     throw new TypeError(`name must be an entry's name, not ${describe(name)}`)
@@ -27,16 +32,17 @@ export function registerSimulatedKernel(name: string, kernel: SimulatedKernel): 
   registry.set(name, kernel)
 }
 
+/** The function registered under `name`. */
 export function findSimulatedKernel(name: string): SimulatedKernel | undefined {
   return registry.get(name)
 }
 
-/** How many threads a launch of this shape has. */
+/** The number of threads in a launch of this shape. */
 export function threadCount(shape: LaunchShape): number {
   return [...shape.grid, ...shape.block].reduce((product, size) => product * size, 1)
 }
 
-/** The arguments of one launch, read by index and type; copied at the launch, as CUDA does. */
+/** The arguments of one launch, copied at the launch as CUDA does. A missing argument throws RangeError. */
 export class LaunchArguments {
   private readonly view: DataView
   private readonly offsets: readonly number[]
@@ -46,32 +52,37 @@ export class LaunchArguments {
     this.offsets = [...args.offsets]
   }
 
+  /** number of arguments */
   get count(): number {
     return this.offsets.length
   }
 
-  /** a device pointer or another unsigned 64-bit value below 2^53 */
+  /** a device pointer, or another unsigned 64-bit value below 2^53 */
   pointer(index: number): number {
     return Number(this.view.getBigUint64(this.offsetOf(index), true))
   }
 
+  /** An argument that is a signed number of 4 bytes. */
   int32(index: number): number {
     return this.view.getInt32(this.offsetOf(index), true)
   }
 
+  /** An argument that is an unsigned number of 4 bytes. */
   uint32(index: number): number {
     return this.view.getUint32(this.offsetOf(index), true)
   }
 
+  /** An argument that is a float of 4 bytes. */
   float32(index: number): number {
     return this.view.getFloat32(this.offsetOf(index), true)
   }
 
+  /** An argument that is a float of 8 bytes. */
   float64(index: number): number {
     return this.view.getFloat64(this.offsetOf(index), true)
   }
 
-  /** a copy of the first bytes of a structure passed by value */
+  /** a copy of the first `byteLength` bytes of a structure passed by value */
   bytes(index: number, byteLength: number): Uint8Array {
     const offset = this.offsetOf(index)
     return new Uint8Array(this.view.buffer.slice(offset, offset + byteLength))
@@ -83,7 +94,7 @@ export class LaunchArguments {
   }
 }
 
-/** The entries of a PTX text with the number of parameters of each; null when the text is no PTX. */
+/** The entries of a PTX text with the parameter count of each; null if the text is not PTX. */
 export function parsePtxEntries(ptx: string): Map<string, number> | null {
   const code = ptx.replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, '')
   if (!/^\s*\.version\s+\d+\.\d+/m.test(code)) return null

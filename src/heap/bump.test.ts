@@ -1,128 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Random } from '../base/random.js'
-import { Bump, type Span } from './bump.js'
-import { UNIT_BYTES } from './size-classes.js'
+import { Shadowed } from './bump.fixture.js'
+import { Bump } from './bump.js'
 
-const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
-
-interface Block {
-  readonly entry: number
-  readonly span: Span
-  readonly start: number
-  readonly units: number
-  readonly bytes: number
-  freed: boolean
-}
-
-interface Mark {
-  readonly entry: number
-  readonly span: Span
-  /** the blocks below it */
-  readonly blocks: readonly Block[]
-}
-
-/** A stack beside a list of its blocks, which are compared after each step; every handle and mark ever made is kept. */
-class Shadowed {
-  readonly bump: Bump
-  blocks: Block[] = []
-  readonly everyBlock: Block[] = []
-  readonly marks: Mark[] = []
-  private peakUnits = 0
-
-  constructor(
-    private readonly start: number,
-    private readonly limit: number,
-  ) {
-    this.bump = new Bump(start, limit)
-  }
-
-  /** Whether there was room. */
-  take(bytes: number, alignUnits = 1): boolean {
-    const { bump } = this
-    const units = Math.ceil(bytes / UNIT_BYTES)
-    const top = bump.top
-    const start = Math.ceil(this.top / alignUnits) * alignUnits
-    const isPlain = alignUnits === 1 && bump.fits(units)
-    const entry = isPlain ? bump.push(units, bytes) : bump.pushAligned(units, bytes, alignUnits)
-    assert.equal(entry !== 0, start + units <= this.limit)
-    if (entry === 0) {
-      assert.equal(bump.top, top, 'nothing advances without room')
-      return false
-    }
-    assert.equal(entry, bump.last)
-    const block = { entry, span: bump.span, start, units, bytes, freed: false }
-    this.blocks.push(block)
-    this.everyBlock.push(block)
-    this.peakUnits = Math.max(this.peakUnits, this.liveUnits)
-    return true
-  }
-
-  free(block: Block): void {
-    block.freed = true
-    this.bump.free(block.entry)
-  }
-
-  mark(): void {
-    const { last } = this.bump
-    this.marks.push({ entry: last, span: this.bump.spanOf(last), blocks: [...this.blocks] })
-  }
-
-  /** Drops to a mark if it still holds, and says whether it did. */
-  rewind(mark: Mark): boolean {
-    const { bump } = this
-    const holds = mark.entry <= mark.span.last
-    const expected = mark.blocks.every((block, index) => this.blocks[index] === block)
-    assert.equal(holds, expected, 'a mark holds as long as nothing below it was dropped')
-    if (!holds) return false
-    bump.dropTo(mark.entry)
-    this.blocks = [...mark.blocks]
-    return true
-  }
-
-  drop(): void {
-    this.bump.dropTo(0)
-    this.blocks = []
-  }
-
-  get live(): Block[] {
-    return this.blocks.filter(block => !block.freed)
-  }
-
-  check(): void {
-    const { bump, live } = this
-    bump.check()
-    assert.deepEqual(
-      [bump.liveUnits, bump.liveBlocks, bump.allocations, bump.peakLiveUnits, bump.top],
-      [this.liveUnits, live.length, this.everyBlock.length, this.peakUnits, this.top],
-    )
-    for (const block of live) {
-      assert.equal(bump.startOf(block.entry), block.start)
-      assert.equal(bump.requestedBytesOf(block.entry), block.bytes)
-    }
-    const alive = new Set(live)
-    for (const block of this.everyBlock) assert.equal(bump.isLive(block.entry, block.span), alive.has(block))
-  }
-
-  checkSum(): void {
-    assert.equal(
-      this.bump.requestedBytes,
-      this.live.reduce((sum, block) => sum + block.bytes, 0),
-    )
-  }
-
-  private get liveUnits(): number {
-    return this.live.reduce((sum, block) => sum + block.units, 0)
-  }
-
-  private get top(): number {
-    const last = this.blocks.at(-1)
-    return last === undefined ? this.start : last.start + last.units
-  }
-}
-
-test('blocks follow each other, and what does not fit changes nothing', () => {
+test('blocks follow each other, and a block that does not fit changes nothing', () => {
   const stack = new Shadowed(3, 13)
   for (const [bytes, fits] of [
     [1, true],
@@ -173,7 +54,7 @@ test('the limit can rise', () => {
   bump.check()
 })
 
-test('more entries than there was room for at first', () => {
+test('the stack takes more entries than it had room for at first', () => {
   const stack = new Shadowed(0, 10_000)
   for (let count = 0; count < 5000; count++) assert.equal(stack.take(1 + (count % 300), count % 7 === 0 ? 2 : 1), true)
   stack.check()
@@ -207,37 +88,4 @@ test('every sequence of six operations over eight units', () => {
   }
   extend([])
   assert.ok(sequences > 10_000, `${sequences} sequences`)
-})
-
-test(`random programs against a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} HEAP_FUZZ_STEPS=${STEPS})`, () => {
-  const random = new Random(SEED)
-  const PROGRAM_STEPS = 400
-  const counts = { took: 0, full: 0, freed: 0, rewound: 0, refused: 0, dropped: 0 }
-  for (let step = 0; step < STEPS; step += PROGRAM_STEPS) {
-    const start = random.below(50)
-    const stack = new Shadowed(start, start + 1 + random.below(3000))
-    for (let inProgram = 0; inProgram < PROGRAM_STEPS; inProgram++) {
-      const allocating = inProgram < PROGRAM_STEPS / 2 ? 0.7 : 0.3
-      const dice = random.fraction()
-      if (dice < allocating) {
-        const alignUnits = random.below(4) === 0 ? 2 ** random.below(8) : 1
-        counts[stack.take(random.logUniform(1, 60_000), alignUnits) ? 'took' : 'full']++
-      } else if (dice < allocating + 0.1) {
-        const { live } = stack
-        if (live.length > 0) stack.free(live[random.below(live.length)])
-        counts.freed++
-      } else if (dice < allocating + 0.16) stack.mark()
-      else if (dice < allocating + 0.22) {
-        const mark = stack.marks[random.below(stack.marks.length)]
-        if (mark !== undefined) counts[stack.rewind(mark) ? 'rewound' : 'refused']++
-      } else if (dice < allocating + 0.23) {
-        stack.drop()
-        counts.dropped++
-      } else if (random.below(8) === 0) stack.checkSum()
-      if (inProgram % 16 === 0) stack.check()
-    }
-    stack.drop()
-    stack.check()
-  }
-  for (const [what, count] of Object.entries(counts)) assert.ok(count > 10, `${what}: ${count}`)
 })

@@ -1,13 +1,13 @@
-// Where a block goes in a stack: behind the one before. It knows numbers only, never memory. Each block that was taken
-// has an entry, counted from 1, which says how far it reaches, so that the state of the stack is the number of its last
-// entry, and dropping entries is one assignment however many they are. Counts and sums follow from the entries instead of
-// being kept at each allocation. What an alignment skips has an entry of its own, which is vacant, never anybody's.
+// A stack allocator over numbers: each block begins where the previous block ends. Each block has an entry, counted
+// from 1, with the end of the block. The number of the last entry is the state of the stack, so one assignment drops
+// any number of entries. Counts and sums follow from the entries, which costs an allocation nothing. Units that an
+// alignment skips have a vacant entry of their own.
 //
-// Entries are used again. A span identifies one use of an entry. A new span starts at each drop; it knows its highest entry that is
-// still on the stack. A handle is an entry and a span.
+// Entries are used again. A span identifies one use of an entry. A new span starts at each drop; it knows its highest
+// entry that is still on the stack. A handle is an entry and a span.
 //
-// The engine can cut a call short wherever a function or the next round of a loop begins. Each change is therefore worked out first, and
-// then stored without a call or a loop between the stores, so that a cut call leaves the stack whole.
+// V8 can cut a call short wherever a function or the next round of a loop begins. Each change is therefore worked out
+// first, and then stored without a call or a loop between the stores, so that a cut call leaves the stack whole.
 
 import { assert } from '../base/assert.js'
 import { UNIT_BYTES } from './size-classes.js'
@@ -15,7 +15,7 @@ import { UNIT_BYTES } from './size-classes.js'
 /** Const enums for the reason given in records.ts. */
 const enum Unit {
   bytes = 256,
-  /** the bytes of a block's last unit beyond what was asked for */
+  /** masks the bytes of a block's last unit beyond the requested bytes */
   slackMask = 255,
 }
 assert(UNIT_BYTES === Unit.bytes, 'a unit has 256 bytes')
@@ -23,39 +23,47 @@ assert(UNIT_BYTES === Unit.bytes, 'a unit has 256 bytes')
 const FIRST_CAPACITY = 1024
 const MOST_ENTRIES = 2 ** 27
 
-/** The entries that were taken between two times that some were dropped. */
+/** The entries that were taken between two drops. */
 export class Span {
-  /** its entries up to this one were not dropped */
+  /** the highest of its entries that is still on the stack */
   last = MOST_ENTRIES
 
-  /** Of the entries above `below`. */
+  /** A span of the entries above `below`. */
   constructor(readonly below: number) {}
 }
 
 export class Bump {
-  /** the entry of the last block, 0 for none, and the first unit behind it */
+  /** the entry of the last block, 0 for an empty stack, and the first unit behind it */
   last = 0
   top: number
-  /** of the next entry */
+  /** the span of the next entry */
   span: Span
-  /** those that have entries, and the present one, from below; the first is of entry 0, which is never dropped */
+  /**
+   * the spans with entries and the present one, in the order of their entries; the first has entry 0, which is never
+   * dropped
+   */
   private readonly spans: Span[]
-  /** by entry: where its block ends, in bytes from unit 0, to the byte asked for; negative when freed by itself, or vacant */
+  /**
+   * by entry: the end of the requested bytes of its block, counted from unit 0; negative for a freed or vacant entry
+   */
   private ends = new Float64Array(FIRST_CAPACITY)
-  /** the entry behind which there is no room for another */
+  /** the last entry that fits into `ends` */
   private lastPlace = FIRST_CAPACITY - 1
-  /** entries up to the last that are freed or vacant, and what they cover and waste */
+  /** freed and vacant entries up to the last, their units, and their slack in bytes */
   private freed = 0
   private freedUnits = 0
   private freedSlack = 0
-  /** blocks that were taken and dropped since, less the vacant entries there are */
+  /** blocks that were taken and then dropped, less the vacant entries on the stack */
   private dropped = 0
   private peakUnits = 0
-  /** the slack of the entries up to `summed`; each is added when a sum is first asked for */
+  /** the slack of the entries up to `summed`; an entry is added when a sum is first asked for */
   private summed = 0
   private slackSum = 0
 
-  /** A stack of the units from `start` to `limit`, which may rise later; at `start` nothing fits, whatever is on the stack. */
+  /**
+   * A stack of the units from `start` to `limit`, which may be raised later. With `limit` at `start` nothing fits,
+   * whatever is on the stack.
+   */
   constructor(
     private readonly start: number,
     public limit: number,
@@ -66,14 +74,17 @@ export class Bump {
     this.ends[0] = start * Unit.bytes
   }
 
-  /** Whether `units` can be pushed; false also where `pushAligned` has to make room for an entry. */
+  /** Whether `units` can be pushed; also false while `pushAligned` would have to make room for an entry. */
   fits(units: number): boolean {
-    // Read before the first condition, so that `push` needs not read it again.
+    // Both are read before the first condition, so that `push` need not read them again.
     const { last, top } = this
     return units <= ((this.limit - top) | 0) && last !== this.lastPlace
   }
 
-  /** Takes `units`, which fit, of which the user has asked for `bytes`: all but a part of the last. Returns the entry. */
+  /**
+   * Takes `units`, which must fit, for `bytes` requested bytes, and returns the entry. Only the last unit may be
+   * partly unused.
+   */
   push(units: number, bytes: number): number {
     const { top } = this
     const entry = (this.last + 1) | 0
@@ -83,7 +94,10 @@ export class Bump {
     return entry
   }
 
-  /** `push` at a multiple of `alignUnits`, with room made for an entry; 0, with nothing changed, when the units do not fit. */
+  /**
+   * As `push`, from a multiple of `alignUnits`, and makes room for an entry. Returns 0, and changes nothing, if the
+   * units do not fit.
+   */
   pushAligned(units: number, bytes: number, alignUnits: number): number {
     const start = this.nextStart(alignUnits)
     if (units > this.limit - start) return 0
@@ -92,12 +106,12 @@ export class Bump {
     return this.push(units, bytes)
   }
 
-  /** Where a block aligned to `alignUnits` would begin. */
+  /** The first unit of a block aligned to `alignUnits`. */
   nextStart(alignUnits: number): number {
     return Math.ceil(this.top / alignUnits) * alignUnits
   }
 
-  /** The block of a live entry is no longer used; its units stay taken until the stack is dropped below it. */
+  /** Frees a live entry. Its units stay taken until the stack is dropped below it. */
   free(entry: number): void {
     this.notePeak()
     const units = this.unitsOf(entry)
@@ -109,8 +123,8 @@ export class Bump {
   }
 
   /**
-   * Drops every entry above `entry`. Constant time, but for entries that were freed by themselves or summed up, and for spans. A
-   * call that is cut short has dropped the entries of some spans, the newest ones.
+   * Drops every entry above `entry`, in constant time except for freed entries, summed entries and spans. A call that
+   * is cut short has dropped the entries of the newest spans only.
    */
   dropTo(entry: number): void {
     this.notePeak()
@@ -120,19 +134,22 @@ export class Bump {
     }
   }
 
-  /** Whether an entry of a span is on the stack and was not freed by itself. */
+  /** Whether an entry of a span is on the stack and was not freed. */
   isLive(entry: number, span: Span): boolean {
     return entry <= span.last && !this.isFreed(entry)
   }
 
-  /** Of an entry that is on the stack, freed or not: neither it nor anything below was dropped as long as the span reaches to it. */
+  /**
+   * The span of an entry on the stack, freed or not. While the span's `last` is not below the entry, neither the
+   * entry nor any below was dropped.
+   */
   spanOf(entry: number): Span {
     let index = this.spans.length - 1
     while (this.spans[index].below >= entry) index--
     return this.spans[index]
   }
 
-  /** Of any entry: whether its last use was freed by itself. */
+  /** Whether the last use of an entry was freed. */
   isFreed(entry: number): boolean {
     return this.ends[entry] < 0
   }
@@ -154,7 +171,7 @@ export class Bump {
     return this.peakUnits
   }
 
-  /** Bytes asked for by live blocks. */
+  /** Requested bytes of all live blocks. */
   get requestedBytes(): number {
     while (this.summed < this.last) {
       this.slackSum += this.slackOf(this.summed + 1)
@@ -167,7 +184,7 @@ export class Bump {
     return this.last - this.freed
   }
 
-  /** Blocks ever taken. */
+  /** Blocks taken so far, dropped ones included. */
   get allocations(): number {
     return this.dropped + this.last
   }
@@ -201,7 +218,7 @@ export class Bump {
     assert(this.summed <= this.last && slack === this.slackSum, 'slack adds up to the sum')
   }
 
-  /** An entry that nobody has, up to unit `end`. */
+  /** Pushes an entry without a user, up to unit `end`. */
   private pushVacant(end: number): void {
     if (this.last === this.lastPlace) this.extend()
     const entry = this.last + 1
@@ -213,7 +230,7 @@ export class Bump {
     this.top = end
   }
 
-  /** Drops the entries above `entry`, which are of the span at `index`. What follows is of a new span. */
+  /** Drops the entries above `entry`, all of the span at `index`, and starts a new span. */
   private dropFrom(index: number, entry: number): void {
     let freed = 0
     let freedUnits = 0
@@ -232,9 +249,9 @@ export class Bump {
     const span = spans[index]
     const isEmptied = span.below === entry
     const next = new Span(entry)
-    // From here on nothing is called, so that the call is not cut short.
+    // Nothing is called from here on, so that the call is not cut short.
     span.last = isEmptied ? 0 : entry
-    if (index < spans.length - 1) spans.length-- // an empty one
+    if (index < spans.length - 1) spans.length-- // an empty span
     if (isEmptied) spans.length--
     spans[spans.length] = next
     this.span = next
@@ -248,7 +265,7 @@ export class Bump {
     this.top = top
   }
 
-  /** What is live grows by allocations only, so that a peak can be noted just before it ends. */
+  /** Live units grow by allocations only, so it is enough to note the peak just before they shrink. */
   private notePeak(): void {
     if (this.liveUnits > this.peakUnits) this.peakUnits = this.liveUnits
   }

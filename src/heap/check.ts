@@ -1,10 +1,24 @@
 import { assert } from '../base/assert.js'
-import { Double, State, Stride, Word } from './records.js'
-import type { SegregatedFit } from './segregated-fit.js'
+import type { Ranges } from './ranges.js'
+import { Double, type RecordTable, State, Stride, Word } from './records.js'
 import { classOf } from './size-classes.js'
 
-/** Asserts that the chains in address order, the bins, the bitmaps and the counters of a heap tell one story. */
-export function checkHeap(heap: SegregatedFit): void {
+/** The part of `SegregatedFit` that a check compares. */
+export interface CheckedHeap {
+  readonly records: RecordTable
+  readonly firstRecords: Ranges
+  readonly unitsByKey: Float64Array
+  readonly keyLimit: number
+  readonly firstHole: number
+  readonly freeUnits: number
+  readonly absentUnits: number
+  readonly totalUnits: number
+  nextClass(key: number, from: number): number
+  head(key: number, sizeClass: number): number
+}
+
+/** Asserts that the chains in address order, the bins, the bitmaps and the counters of a heap agree. */
+export function checkHeap(heap: CheckedHeap): void {
   const { words } = heap.records
   const inChains = { free: 0, absent: 0, total: 0, freeBlocks: 0, holes: 0 }
   for (const [range, first] of heap.firstRecords) {
@@ -38,7 +52,7 @@ export function checkHeap(heap: SegregatedFit): void {
   assert(countHoles(heap) === inChains.holes, 'every hole is in the list of holes')
 }
 
-function checkNeighbours(heap: SegregatedFit, left: number, right: number): void {
+function checkNeighbours(heap: CheckedHeap, left: number, right: number): void {
   const { words } = heap.records
   const [a, b] = [left * Stride.words, right * Stride.words]
   const [leftState, rightState] = [words[a + Word.tag] & 7, words[b + Word.tag] & 7]
@@ -49,7 +63,7 @@ function checkNeighbours(heap: SegregatedFit, left: number, right: number): void
   assert(leftKey !== rightKey && leftKey !== 0 && rightKey !== 0, 'free neighbours that may merge are merged')
 }
 
-function countBins(heap: SegregatedFit): number {
+function countBins(heap: CheckedHeap): number {
   const { words, doubles } = heap.records
   let blocks = 0
   for (let key = 0; key < heap.keyLimit; key++) {
@@ -75,7 +89,7 @@ function countBins(heap: SegregatedFit): number {
   return blocks
 }
 
-function countHoles(heap: SegregatedFit): number {
+function countHoles(heap: CheckedHeap): number {
   const { words } = heap.records
   let holes = 0
   for (let record = heap.firstHole; record !== 0; record = words[record * Stride.words + Word.binNext]) {

@@ -5,7 +5,7 @@ import { blocksOf, findAdmitted, findAdmittedRun, startIn } from './cross-key.js
 import { Double, RecordTable, State, Stride, Word } from './records.js'
 import { SegregatedFit } from './segregated-fit.js'
 
-/** A heap of one range, tiled by taken blocks of these sizes. */
+/** A heap of one range, tiled by taken blocks of the given sizes. */
 function tiled(sizes: readonly number[]): { heap: SegregatedFit; blocks: number[] } {
   const heap = new SegregatedFit(new RecordTable())
   heap.addRange(
@@ -27,7 +27,7 @@ const unitsOf = (heap: SegregatedFit, record: number) => heap.records.words[reco
 const offsetOf = (heap: SegregatedFit, record: number) => heap.records.words[record * Stride.words + Word.offset]
 const admit = (...stamps: number[]) => Float64Array.of(Infinity, ...stamps)
 
-test('the smallest admitted block, of equal ones the oldest', () => {
+test('the smallest admitted block is found, and the oldest of equal ones', () => {
   const { heap, blocks } = tiled([40, 1, 20, 1, 20, 1, 30, 1])
   heap.free(blocks[0], 1, 5)
   heap.free(blocks[2], 1, 9)
@@ -52,7 +52,7 @@ test('a block is admitted only with room at an aligned place', () => {
   heap.check()
 })
 
-test('a run of neighbours of several keys gives one block, and what is left keeps its dependency', () => {
+test('a run of neighbours of several keys gives one block, and the rest keeps its dependency', () => {
   const { heap, blocks } = tiled([10, 10, 10, 1, 15])
   heap.free(blocks[0], 1, 5)
   heap.free(blocks[1], 2, 6)
@@ -85,7 +85,7 @@ test('an aligned run begins in the block that holds its start', () => {
   heap.check()
 })
 
-test('random heaps: a run is found exactly when there is one, and taking it loses nothing', () => {
+test('in random heaps a run is found exactly if there is one, and taking it loses nothing', () => {
   const random = new Random(3)
   let found = 0
   for (let round = 0; round < 300; round++) {
@@ -100,7 +100,7 @@ test('random heaps: a run is found exactly when there is one, and taking it lose
       heap.free(record, key, key === 0 ? 0 : stamp)
       usable.fill(1, offset, offset + units)
     }
-    // Merging takes the later stamp, so that what is usable is read off the heap.
+    // A merge takes the later stamp, so the heap shows which blocks are usable.
     for (let record = heap.firstRecords.get(0)!; record !== 0; record = heap.records.words[record * 16 + Word.next]) {
       const key = heap.records.words[record * Stride.words + Word.key]
       const isUsable = key === 0 || heap.records.doubles[record * Stride.doubles + Double.stamp] <= admission[key]

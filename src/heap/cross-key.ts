@@ -1,18 +1,18 @@
-// Free blocks of several keys at once: for a stream that may use blocks of other streams, too. A block keeps its own
-// dependency until it is taken, and what is cut off keeps it as well, so neighbours of different keys never become one
-// free block; but one block can be taken out of a run of them.
+// Searches free blocks of several keys, for a stream that may use blocks of other streams as well. A block, and a
+// rest that is cut off, keeps its own dependency, so neighbours of different keys never merge. But one block can be
+// taken out of a run of them.
 
 import { type Admission, type FreeRun, isAdmitted } from './free-run.js'
 import { Double, State, Stride, Word } from './records.js'
 import type { SegregatedFit } from './segregated-fit.js'
 import { CLASSES, classOf } from './size-classes.js'
 
-/** Blocks of a key that are looked at; old ones lie last, and are the ones that are admitted. */
+/** Blocks of a key that a search looks at. Old blocks, which are usually the admitted ones, lie last. */
 const MOST_SCANNED = 512
 
 /**
- * The smallest admitted free block with room for `units` at a multiple of `alignUnits`, of equal ones of a key the oldest; 0
- * for none. `heap.carve` takes it, from `startIn` on.
+ * The smallest admitted free block with room for `units` at a multiple of `alignUnits`, and the oldest of equal ones
+ * of a key; 0 for none. `heap.carve` takes it, from `startIn` on.
  */
 export function findAdmitted(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): number {
   const { words, doubles } = heap.records
@@ -41,22 +41,22 @@ export function findAdmitted(heap: SegregatedFit, units: number, alignUnits: num
         bestStamp = stamp
         mostClass = sizeClass
       }
-      if (sizeClass >= mostClass) break // larger blocks are no better
+      if (sizeClass >= mostClass) break // a larger block cannot be better
       sizeClass = heap.nextClass(key, sizeClass + 1)
     }
   }
   return best
 }
 
-/** Where in a block an aligned one would start. */
+/** The first unit in a block that is a multiple of `alignUnits`. */
 export function startIn(heap: SegregatedFit, record: number, alignUnits: number): number {
   const offset = heap.records.words[(record << 4) | Word.offset]
-  return alignUnits === 1 ? offset : Math.ceil(offset / alignUnits) * alignUnits // a division costs
+  return alignUnits === 1 ? offset : Math.ceil(offset / alignUnits) * alignUnits // avoids the cost of a division
 }
 
 /**
- * A place for `units` in neighbouring admitted free blocks, in the shortest run of them that has room; null for none.
- * `heap.takeRun` takes it. Walks every block.
+ * A place for `units` in the shortest run of neighbouring admitted free blocks that has room, or null. `heap.takeRun`
+ * takes it. Walks every block.
  */
 export function findAdmittedRun(
   heap: SegregatedFit,

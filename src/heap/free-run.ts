@@ -1,28 +1,28 @@
-// Where a block fits with the least new memory: a run may lie over holes and over free blocks that its stream may use,
-// as long as nothing else lies between.
+// Finds where a block fits with the least new memory. A run consists of holes, and of free blocks that the stream may
+// use.
 
 import { Double, type RecordTable, State, Word } from './records.js'
 
 /**
- * By key: a block is usable when its stamp is at most this. 0 for a key none of whose blocks are, Infinity where all are; keys
+ * By key: a block is usable if its stamp is at most this. 0 admits no block of a key, Infinity admits all; keys
  * beyond the end are as 0. Blocks of key 0 have stamp 0.
  */
 export type Admission = Float64Array
 
-/** No free block is usable, whatever it waits for. */
+/** Admits no free block at all. */
 export const HOLES_ONLY: Admission = Float64Array.of(-1)
 
-/** Where a block can be placed: `absentUnits` of the run have no memory yet. */
+/** A place for a block; `absentUnits` of it have no memory yet. */
 export interface FreeRun {
   readonly range: number
   readonly start: number
   readonly units: number
   readonly absentUnits: number
-  /** the block in which the run starts; true until the heap changes */
+  /** the block in which the run starts, until the heap changes */
   readonly record: number
 }
 
-/** One search for the best run of `units` over blocks that are admitted; memory comes in whole granules. */
+/** One search for the best run of `units` over admitted blocks; memory comes in whole granules. */
 export class FreeRunSearch {
   best: FreeRun | null = null
   private readonly words: Int32Array
@@ -48,7 +48,7 @@ export class FreeRunSearch {
     }
   }
 
-  /** The first record of the longest run around `hole`, or 0 when another hole of it lies before. */
+  /** The first record of the longest run around `hole`; 0 if an earlier hole belongs to the same run. */
   private startOfRun(hole: number): number {
     const { words } = this
     let first = hole
@@ -60,7 +60,7 @@ export class FreeRunSearch {
     return first
   }
 
-  /** The place that ends with `record` starts at `start`, in some earlier record of the run. */
+  /** Tries the place that ends with `record` and starts at `start`, in some earlier record of the run. */
   private tryEndingWith(record: number, start: number): void {
     const { words } = this
     for (let block = record; block !== 0 && this.isUsable(block); block = words[(block << 4) | Word.previous]) {
@@ -70,7 +70,7 @@ export class FreeRunSearch {
     }
   }
 
-  /** Compares the place from `start`, which lies in `record`, with the best so far. The lowest address wins a tie. */
+  /** Compares the place from `start`, in `record`, with the best so far. The lowest address wins a tie. */
   private try(record: number, start: number): void {
     const { words, best, granuleUnits } = this
     const end = start + this.units
@@ -103,7 +103,7 @@ export class FreeRunSearch {
   }
 }
 
-/** Whether a block is free and its dependency one that is admitted. */
+/** Whether a block is free, and its dependency is admitted. */
 export function isAdmitted({ words, doubles }: RecordTable, record: number, admission: Admission): boolean {
   if ((words[(record << 4) | Word.tag] & 7) !== State.free) return false
   return doubles[(record << 3) | Double.stamp] <= (admission[words[(record << 4) | Word.key]] ?? 0)

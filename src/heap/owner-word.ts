@@ -1,5 +1,5 @@
-// Which thread has a taken block, and how, in one int32 that changes hands by one atomic operation: the low bits of the
-// generation, so that a stale handle cannot change it, then the thread's number, then the phase.
+// The owner of a taken block in one int32, which changes hands by one atomic operation: the thread's number, the
+// phase, and the low bits of the generation, so that a stale handle cannot change it.
 
 import { assert } from '../base/assert.js'
 import { MOST_WORKERS } from '../threads/thread-registry.js'
@@ -9,11 +9,11 @@ export const enum Phase {
   live = 1,
   /** freed, and cached by that thread */
   cached = 2,
-  /** freed by that thread, and on its way to the thread on whose page its record is */
+  /** freed by the owner, and on its way to the thread whose page the record is on */
   sent = 3,
 }
 
-/** As a thread: nobody, a block that is being handed from one to another. */
+/** Thread number of a block that is being handed from one thread to another. */
 export const NOBODY = 0
 
 const PHASE_MASK = 3
@@ -22,7 +22,7 @@ const GENERATION_SHIFT = 12
 const WORKER_MASK = (1 << (GENERATION_SHIFT - WORKER_SHIFT)) - 1
 assert(MOST_WORKERS <= WORKER_MASK, 'every thread has a number that fits')
 
-/** `tag` is the record's, whose generation stands above three bits of state. */
+/** `tag` is the record's: its generation stands above three bits of state. */
 export function ownerWordOf(tag: number, worker: number, phase: Phase): number {
   return ((tag >> 3) << GENERATION_SHIFT) | (worker << WORKER_SHIFT) | phase
 }

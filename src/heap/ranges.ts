@@ -1,17 +1,17 @@
 import { Region } from '../base/region.js'
 
-/** A heap over memory that moves has a range or two, and every walk of a heap looks at all. */
+/** A heap over memory that moves has a range or two, and every walk of a heap visits all. */
 const FIRST_CAPACITY = 2
 
 /**
- * The ranges of a heap, by number: the first record of each, which leads to all others, and its length. Lies in numbers, as
- * everything that a heap keeps, so that several threads can share it.
+ * The ranges of a heap, by number: the first record of each, which leads to all others, and its length. They are kept
+ * as numbers, so that several threads can share them.
  */
 export class Ranges {
-  /** by range number: the first record, 0 for no range of this heap, and the units of it all */
+  /** by range number: the first record, 0 for a range of another heap, and the units of the range */
   private pairs: Int32Array
 
-  /** In `region` there is room for the range numbers below `capacity`; without one, for any. */
+  /** With a `region` there is room for the range numbers below `capacity`; without one it grows. */
   constructor(
     private readonly region: Region | null = null,
     capacity = FIRST_CAPACITY,
@@ -19,7 +19,7 @@ export class Ranges {
     this.pairs = (region ?? new Region(new ArrayBuffer(capacity * 8))).int32(capacity * 2)
   }
 
-  /** Adds a range, or lets it begin with another record: in one store, the last one. */
+  /** Adds a range, or changes its first record; the last store makes the change. */
   set(range: number, first: number, units: number): void {
     if (range * 2 >= this.pairs.length) this.grow(range + 1)
     this.pairs[range * 2 + 1] = units
@@ -30,12 +30,12 @@ export class Ranges {
     this.pairs[range * 2] = 0
   }
 
-  /** The first record, in address order. */
+  /** The first record of a range, in address order. */
   get(range: number): number {
     return this.pairs[range * 2]
   }
 
-  /** Whether a range is one of this heap. */
+  /** Whether a range belongs to this heap. */
   has(range: number): boolean {
     return this.pairs[range * 2] > 0
   }
@@ -44,17 +44,17 @@ export class Ranges {
     return this.pairs[range * 2 + 1]
   }
 
-  /** How many ranges there can be. */
+  /** The number of ranges that there is room for. */
   get most(): number {
     return this.region === null ? Infinity : this.limit
   }
 
-  /** The numbers of ranges are below this. */
+  /** All range numbers are below this. */
   get limit(): number {
     return this.pairs.length / 2
   }
 
-  /** Numbers and first records. */
+  /** The number and first record of each range. */
   *[Symbol.iterator](): Generator<[number, number]> {
     for (let range = 0; range * 2 < this.pairs.length; range++) {
       if (this.pairs[range * 2] !== 0) yield [range, this.pairs[range * 2]]

@@ -1,4 +1,4 @@
-// Every operation of small worlds is stopped after each of its stores, as the death of a thread stops it, and repaired.
+// Every operation of small heaps is stopped after each of its stores, as a thread's death stops it, and repaired.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -13,7 +13,7 @@ const RECORDS = 16
 const UNITS = 6
 const GRANULE = 2
 
-/** A heap whose whole state is one buffer, which may be a copy of another one's. */
+/** A heap whose whole state is one buffer, given or new. */
 function heapIn(buffer: ArrayBuffer | null): { heap: SegregatedFit; bytes: number } {
   const region = new Region(buffer)
   const records = new RecordTable(region, RECORDS)
@@ -22,7 +22,7 @@ function heapIn(buffer: ArrayBuffer | null): { heap: SegregatedFit; bytes: numbe
 }
 const BYTES = heapIn(null).bytes
 
-/** What a unit belongs to: a live block, or what a free one waits for. */
+/** The live block that a unit belongs to, or the dependency of a free unit. */
 interface Unit {
   readonly state: State
   readonly block: number
@@ -30,7 +30,7 @@ interface Unit {
   readonly stamp: number
 }
 
-/** By range and unit. */
+/** The units by range and number. */
 function unitsOf(heap: SegregatedFit): Unit[] {
   const { words, doubles } = heap.records
   return [...heap.firstRecords].flatMap(([, first]) => {
@@ -45,7 +45,7 @@ function unitsOf(heap: SegregatedFit): Unit[] {
   })
 }
 
-/** Runs `work` on a heap in `buffer` and returns a copy of the buffer for each moment between two stores. */
+/** Runs `work` on a heap in `buffer`. Returns a copy of the buffer for each moment between two stores. */
 function stopsOf(buffer: ArrayBuffer, work: (heap: SegregatedFit) => void): ArrayBuffer[] {
   const stops: ArrayBuffer[] = []
   const { heap } = heapIn(buffer)
@@ -81,7 +81,7 @@ type Operation =
   | { readonly kind: 'map'; readonly units: number }
   | { readonly kind: 'unmap'; readonly start: number }
 
-/** Live blocks by record, in the order of their records. */
+/** Live blocks, in the order of their records. */
 function liveIn(heap: SegregatedFit): number[] {
   const records = Array.from(
     { length: heap.records.used - heap.records.first },
@@ -115,7 +115,9 @@ function perform(heap: SegregatedFit, operation: Operation): void {
   }
 }
 
-/** After the repair nothing is lost that the operation did not concern, and a free unit waits for what it waited for. */
+/**
+ * Asserts that the repair loses nothing that the operation did not touch, and that a free unit keeps its dependency.
+ */
 function assertRepaired(
   before: readonly Unit[],
   buffer: ArrayBuffer,
@@ -168,7 +170,7 @@ function blockStarts(heap: SegregatedFit): number[] {
   })
 }
 
-/** What can be done next; `withHoles`: with memory that comes and goes. */
+/** The possible next operations; `withHoles` includes memory that comes and goes. */
 function operationsIn(heap: SegregatedFit, withHoles: boolean): Operation[] {
   const operations: Operation[] = [
     { kind: 'take', units: 1, key: 1, align: 1 },
@@ -188,7 +190,7 @@ function operationsIn(heap: SegregatedFit, withHoles: boolean): Operation[] {
   return operations
 }
 
-/** Every sequence of `depth` operations, each last one stopped everywhere. */
+/** Tries every sequence of `depth` operations, and stops the last one after each store. */
 function stopEverywhere(withHoles: boolean, depth: number, repairsToo: boolean): number {
   let stopped = 0
   const extend = (buffer: ArrayBuffer, left: number) => {
@@ -217,22 +219,22 @@ function stopEverywhere(withHoles: boolean, depth: number, repairsToo: boolean):
   return stopped
 }
 
-test('every sequence of five operations, stopped after every store', () => {
+test('every sequence of five operations is repaired, stopped after every store', () => {
   const stopped = stopEverywhere(false, 5, false)
   assert.ok(stopped > 50_000, `${stopped} stops`)
 })
 
-test('every sequence of five operations over memory that comes and goes, stopped after every store', () => {
+test('every sequence of five operations over memory that comes and goes is repaired, stopped after every store', () => {
   const stopped = stopEverywhere(true, 5, false)
   assert.ok(stopped > 50_000, `${stopped} stops`)
 })
 
-test('repairs that are stopped themselves', () => {
+test('a repair that is stopped itself is repaired', () => {
   const stopped = stopEverywhere(false, 3, true) + stopEverywhere(true, 3, true)
   assert.ok(stopped > 10_000, `${stopped} stops`)
 })
 
-test('ranges that come and go, stopped after every store', () => {
+test('ranges that come and go are repaired, stopped after every store', () => {
   const buffer = new ArrayBuffer(BYTES)
   heapIn(buffer).heap.addRange(0, 0, UNITS, 'free')
   const stops = stopsOf(buffer, heap => heap.removeRange(heap.addRange(1, 100, 4, 'free')))
@@ -246,7 +248,7 @@ test('ranges that come and go, stopped after every store', () => {
   assert.ok(stops.length > 20)
 })
 
-test('two views of one buffer are one heap, with no more room than it was given', () => {
+test('two views of one buffer are one heap, which does not outgrow the buffer', () => {
   const buffer = new SharedArrayBuffer(BYTES) as unknown as ArrayBuffer
   const [a, b] = [heapIn(buffer).heap, heapIn(buffer).heap]
   a.addRange(0, 0, UNITS, 'free')

@@ -1,9 +1,10 @@
 import type { SegregatedFit } from './segregated-fit.js'
 
 /**
- * Repairs the heaps of one table of records after a thread died in the middle of changing them: nothing that was handed out
- * is lost, nothing overlaps, every unit belongs to a block. Whatever the dead thread had begun is done or not done; what it
- * had taken and not yet marked as taken is free again. A repair that is cut short itself is simply begun again.
+ * Repairs the heaps of one table of records after a thread died while it changed them. No block that was handed out
+ * is lost, no blocks overlap, and every unit belongs to a block. The dead thread's operation is either done or
+ * undone; a block that it had taken and not yet marked as taken is free again. A repair that is cut short starts
+ * again.
  */
 export function rebuild(heaps: readonly SegregatedFit[]): void {
   const { records } = heaps[0]

@@ -1,11 +1,12 @@
 import { assert } from '../base/assert.js'
 import type { Region } from '../base/region.js'
 
-// One record of 64 bytes describes one block of a range: sixteen int32 words, of which two pairs are read as float64.
-// Records are recycled; the generation in the tag grows with each use, so that a handle of an earlier use never matches.
+// A record of 64 bytes describes a block of a range. It is sixteen int32 words, and two pairs of them are read as
+// float64. Records are recycled. The generation in the tag grows with each use, so that a handle of an earlier use
+// never matches.
 
-// Positions and states are const enums because the compiler writes them out as numbers: an imported constant costs a load
-// at each use, and these are used everywhere on the hot path.
+// Positions and states are const enums because the compiler writes them out as numbers. An imported constant would
+// cost a load at each use, and the hot path uses these everywhere.
 
 /** Words and float64s of a record. */
 export const enum Stride {
@@ -13,7 +14,7 @@ export const enum Stride {
   doubles = 8,
 }
 
-/** Where in a record an int32 lies. */
+/** Index of an int32 in a record. */
 export const enum Word {
   /** generation × 8 + state */
   tag = 0,
@@ -23,81 +24,83 @@ export const enum Word {
   previous = 3,
   next = 4,
   /**
-   * neighbours in the bin (free blocks) or in the list of holes (absent ones), 0 at the ends; of a block on its way between
-   * threads the first is the generation of its stream
+   * neighbours in the bin (free blocks) or in the list of holes (absent ones), 0 at the ends. Of a block on its way
+   * between threads: `binPrevious` is the generation of its stream.
    */
   binPrevious = 5,
   binNext = 6,
   /**
-   * of a free block: the slot + 1 of the stream whose work must complete first, 0 for none; blocks of equal keys are ordered among
-   * themselves. Of a live block of a shared pool: its stream's slot + 1. Of a live block of one thread: unused, see pool/caching/block.ts
+   * Of a free block: the slot + 1 of the stream whose work must complete first, 0 for none; blocks of equal keys are
+   * ordered among themselves. Of a live block of a shared pool: its stream's slot + 1. Of a live block of one thread:
+   * unused, see pool/caching/block.ts.
    */
   key = 7,
   /** index of the range that the block lies in */
   range = 12,
-  /** class of the block's size, of a live or cached block */
+  /** size class of a live or cached block */
   sizeClass = 13,
-  /** of a block that several threads share: who has it and how, see owner-word.ts */
+  /** of a block that several threads share: its thread and phase, see owner-word.ts */
   owner = 14,
-  /** written by a thread that is about to change the record, so that its line is on its way from another core; read by nobody */
+  /** written by a thread that is about to change the record, to fetch its cache line from another core; never read */
   touched = 15,
 }
 
-/** Where in a record a float64 lies: words 8 and 9, words 10 and 11. */
+/** Index of a float64 in a record: words 8 and 9, words 10 and 11. */
 export const enum Double {
   /** the stamp that goes with the key */
   stamp = 4,
-  /** bytes that the user asked for */
+  /** requested bytes */
   requested = 5,
 }
 
 export const enum State {
-  /** not describing any block */
+  /** describes no block */
   unused = 0,
   /** address space without memory behind it */
   absent = 1,
   free = 2,
-  /** freed, and kept as it is in a stream caches */
+  /** freed, and kept as it is in a stream's cache */
   cached = 3,
   live = 4,
-  /** live, and used by other streams than its own */
+  /** live, and also used by streams other than its own */
   shared = live | 1,
   /** freed, and waiting for work on other streams */
   deferred = 6,
-  /** in the hands of a captured graph: freed and kept for it, or divided into blocks of its own */
+  /** part of a captured graph: freed and kept for it, or divided into blocks of its own */
   captured = 7,
 }
 
 const STATE_MASK = 7
 const GENERATION = 8
-/** A record whose generation is this cannot describe another block. */
+/** A record of this generation cannot describe another block. */
 export const LAST_GENERATION = 2 ** 28 - 1
 const FIRST_CAPACITY = 1024
 const MOST_RECORDS = 2 ** 27
-/** Bits of the indices of records that share a page of memory. */
+/** Records of 2^6 indices share a page of memory. */
 const PAGE_SHIFT = 6
 const PAGE_RECORDS = 1 << PAGE_SHIFT
 
-/** What a table keeps about itself. */
+/** The counters of a table. */
 const enum Count {
   /** indices ever used */
   used,
   /** unused records at hand */
   recycled,
-  /** by owner: the first of them; they are linked through Word.next */
+  /** by owner: the first unused record; Word.next links them */
   firstUnused,
 }
 
 /**
  * The table of records. `words` and `doubles` are two views of one buffer and change when the table grows.
  *
- * Among threads each page of records is one thread's, which its blocks are moved to: what a thread writes then lies on pages of its own,
- * and on few. Processors fetch lines of memory beside those that are asked for.
+ * Among several threads, each page of records belongs to one thread, and the thread's blocks move to its records. A
+ * thread then writes to few pages, all its own. Pages matter because processors also fetch lines next to the
+ * requested ones.
  */
 export class RecordTable {
   words!: Int32Array
   doubles!: Float64Array
-  /** the first index that describes a block; 0 is none */
+  /** the first index that describes a block; 0 stands for no block */
   readonly first = 1
   /** the thread whose records are acquired; 0 for a table of one thread */
   owner = 0
@@ -105,7 +108,10 @@ export class RecordTable {
   /** by page: the thread that it belongs to; empty for a table of one thread */
   private readonly owners: Int32Array
 
-  /** In `region`, which whoever made it has cleared, the table has `capacity` records for threads up to `mostOwner`; without one it grows. */
+  /**
+   * With `region`, which must be zeroed, the table has `capacity` records for threads up to `mostOwner`; without it
+   * the table grows.
+   */
   constructor(
     region: Region | null = null,
     private readonly capacity = MOST_RECORDS,
@@ -120,7 +126,7 @@ export class RecordTable {
     else ({ words: this.words, doubles: this.doubles } = region.both((this.first + capacity) * Stride.doubles))
   }
 
-  /** Indices ever used are below this. */
+  /** All indices that were ever used are below this. */
   get used(): number {
     return this.counts[Count.used]
   }
@@ -130,7 +136,7 @@ export class RecordTable {
     return this.capacity - (this.used - this.first) + this.counts[Count.recycled]
   }
 
-  /** A record in state `unused`, its words as they were left except for the tag. Grows the table when there is none. */
+  /** A record in state `unused`; its other words are as they were left. Grows the table if needed. */
   acquire(): number {
     const { counts } = this
     const list = Count.firstUnused + this.owner
@@ -141,7 +147,10 @@ export class RecordTable {
     return record
   }
 
-  /** Takes a record back; every handle to it is stale from now on. A record whose generations are spent is never used again. */
+  /**
+   * Takes a record back; every handle to it is stale from now on. A record without a generation left is never used
+   * again.
+   */
   release(record: number): void {
     const base = record * Stride.words
     const generation = this.words[base + Word.tag] >> 3
@@ -153,7 +162,7 @@ export class RecordTable {
     this.counts[Count.recycled]++
   }
 
-  /** The thread on whose page a record lies. */
+  /** The thread that owns a record's page. */
   ownerOf(record: number): number {
     return this.mostOwner === 0 ? 0 : this.owners[record >> PAGE_SHIFT]
   }
@@ -180,21 +189,21 @@ export class RecordTable {
     return this.words[(record << 4) | Word.tag] >> 3 === LAST_GENERATION
   }
 
-  /** A block that a heap has just handed out is live from now on, and nobody's among several threads. */
+  /** Makes a block live that a heap has just handed out; among several threads it has no owner yet. */
   claim(record: number): void {
     this.words[(record << 4) | Word.owner] = 0
     this.setState(record, State.live)
   }
 
-  /** A new state within the same generation. */
+  /** Sets the state within the same generation. */
   setState(record: number, state: State): void {
     const tag = record * Stride.words + Word.tag
     this.words[tag] = (this.words[tag] & ~STATE_MASK) | state
   }
 
   /**
-   * The state `live` in a new generation; the returned tag is what a handle keeps and compares. When the generations
-   * of this record are spent the result is 0, and the block must move to another record.
+   * Makes a record live in a new generation. Returns the tag that a handle keeps and compares; 0 if no generation is
+   * left, and the block must then move to another record.
    */
   revive(record: number): number {
     const index = record * Stride.words + Word.tag
@@ -204,7 +213,7 @@ export class RecordTable {
     return tag
   }
 
-  /** How many records describe a block now. */
+  /** How many records describe a block at present. */
   get inUse(): number {
     let retired = 0
     for (let record = this.first; record < this.used; record++) {
@@ -226,7 +235,7 @@ export class RecordTable {
     return record
   }
 
-  /** A record of a page that nobody has had; where there is none, of another thread's. */
+  /** A record of an unused page; once all pages are used, a record of another thread. */
   private takePage(): number {
     const { counts } = this
     const start = this.used

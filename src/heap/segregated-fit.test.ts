@@ -1,36 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Random } from '../base/random.js'
-import { Double, RecordTable, State, Stride, Word } from './records.js'
-import { SegregatedFit } from './segregated-fit.js'
-
-const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['HEAP_FUZZ_STEPS'] ?? 20_000)
-
-function newHeap(units: number, state: 'free' | 'absent' = 'free'): SegregatedFit {
-  const heap = new SegregatedFit(new RecordTable())
-  heap.addRange(0, 0, units, state)
-  return heap
-}
-
-/** Allocates as the pool does: the record comes back without a state, and gets one. */
-function take(heap: SegregatedFit, units: number, key = 0, alignUnits = 1): number {
-  const record = heap.allocate(units, alignUnits, key)
-  if (record !== 0) heap.records.setState(record, State.live)
-  return record
-}
-const offsetOf = (heap: SegregatedFit, record: number) => heap.records.words[record * Stride.words + Word.offset]
-const unitsOf = (heap: SegregatedFit, record: number) => heap.records.words[record * Stride.words + Word.units]
-
-/** Everything came back when the whole range can be had in one piece. */
-function assertPristine(heap: SegregatedFit): void {
-  heap.check()
-  const whole = take(heap, heap.totalUnits)
-  assert.notEqual(whole, 0, 'the whole range in one piece')
-  heap.free(whole, 0, 0)
-  heap.check()
-  assert.equal(heap.records.inUse, 1)
-}
+import { Double, State, Stride, Word } from './records.js'
+import { assertPristine, map, newHeap, offsetOf, only, take, unitsOf } from './segregated-fit.fixture.js'
 
 test('a freed block is taken again at the lowest address, and neighbours merge', () => {
   const heap = newHeap(4096)
@@ -48,7 +19,7 @@ test('a freed block is taken again at the lowest address, and neighbours merge',
   assertPristine(heap)
 })
 
-test('two freed quarters serve a half, not a half and one', () => {
+test('two freed quarters serve a half, but not a half and one', () => {
   const heap = newHeap(4096)
   const quarters = [take(heap, 1024), take(heap, 1024), take(heap, 1024), take(heap, 1024)]
   assert.equal(take(heap, 1), 0)
@@ -61,7 +32,7 @@ test('two freed quarters serve a half, not a half and one', () => {
   assertPristine(heap)
 })
 
-test('no false out of memory: the only fitting block lies deep in the bin of the request', () => {
+test("a search goes deep into the request's bin before it declares a miss", () => {
   const heap = newHeap(1 << 20)
   const sizes = [1055, ...Array.from({ length: 40 }, (_, index) => 1024 + (index % 30))]
   const blocks: number[] = []
@@ -117,7 +88,7 @@ test('a block that depends on nothing takes over the dependency of its neighbour
   assert.equal(take(heap, 1, 1), 0)
 })
 
-test('aligned blocks', () => {
+test('aligned blocks begin at a multiple of their alignment', () => {
   const heap = newHeap(8192)
   take(heap, 3)
   const aligned = take(heap, 5, 0, 1024)
@@ -127,21 +98,6 @@ test('aligned blocks', () => {
   const exact = take(small, 16, 0, 8)
   assert.equal(offsetOf(small, exact), 0, 'a block that fits only where it lies is found')
 })
-
-/** Blocks of one key are admitted, besides those that depend on nothing. */
-function only(key: number): Float64Array {
-  return new Float64Array(key + 1).fill(Infinity, key)
-}
-
-/** Gives memory to the granules of the best run and takes it. */
-function map(heap: SegregatedFit, units: number, key: number, granuleUnits: number): number {
-  const run = heap.findRun(units, only(key), granuleUnits)
-  if (run === null) return 0
-  const record = heap.takeRun(run, granuleUnits)
-  heap.records.setState(record, State.live)
-  assert.deepEqual([offsetOf(heap, record), unitsOf(heap, record)], [run.start, units])
-  return record
-}
 
 test('memory comes to holes and leaves free blocks', () => {
   const heap = newHeap(100, 'absent')
@@ -170,7 +126,7 @@ test('a run ends with a free block when that needs less memory', () => {
   heap.free(low, 0, 0)
 })
 
-test('new memory beside a block of another stream is not lost to it', () => {
+test("new memory beside another stream's block stays usable for its stream", () => {
   const heap = newHeap(100, 'absent')
   const block = map(heap, 10, 1, 10)
   heap.free(block, 1, 1)
@@ -178,7 +134,7 @@ test('new memory beside a block of another stream is not lost to it', () => {
   heap.check()
 })
 
-test('a spent record gives its block to another', () => {
+test('a spent record gives its block to another record', () => {
   const heap = newHeap(10)
   const block = take(heap, 4)
   const { words } = heap.records
@@ -229,81 +185,3 @@ test('every sequence of six operations over eight units', () => {
   extend([])
   assert.ok(sequences.count > 10_000, `${sequences.count} sequences`)
 })
-
-test(`random programs against a shadow model, in phases (HEAP_FUZZ_SEED=${SEED} HEAP_FUZZ_STEPS=${STEPS})`, () => {
-  const random = new Random(SEED)
-  const GRANULE = 64
-  const RANGE_UNITS = 4096
-  const heap = newHeap(RANGE_UNITS, 'absent')
-  const owner = new Int32Array(RANGE_UNITS)
-  const mapped = new Uint8Array(RANGE_UNITS / GRANULE)
-  const clock = [0, 1, 1, 1]
-  const live: number[] = []
-  const counts = { allocated: 0, freed: 0, mapped: 0, unmapped: 0, settled: 0 }
-
-  const step = (allocating: number) => {
-    const key = random.below(4)
-    const dice = random.fraction()
-    if (dice < allocating) {
-      const units = random.logUniform(1, 300)
-      let record = take(heap, units, key, random.below(8) === 0 ? 16 : 1)
-      if (record === 0 && random.below(2) === 0) {
-        const run = heap.findRun(units, only(key), GRANULE)
-        record = map(heap, units, key, GRANULE)
-        for (let unit = run?.start ?? 0; record !== 0 && unit < run!.start + units; unit++) {
-          if (mapped[Math.floor(unit / GRANULE)]++ === 0) counts.mapped++
-          mapped[Math.floor(unit / GRANULE)] = 1
-        }
-      }
-      if (record === 0) return
-      const start = offsetOf(heap, record)
-      for (let unit = start; unit < start + units; unit++) {
-        assert.equal(owner[unit], 0, 'no unit is given out twice')
-        assert.equal(mapped[Math.floor(unit / GRANULE)], 1, 'only units with memory are given out')
-        owner[unit] = record
-      }
-      live.push(record)
-      counts.allocated++
-    } else if (live.length > 0) {
-      const [record] = live.splice(random.below(live.length), 1)
-      const start = offsetOf(heap, record)
-      owner.fill(0, start, start + unitsOf(heap, record))
-      heap.free(record, key, key === 0 ? 0 : clock[key])
-      counts.freed++
-    }
-    if (random.below(16) === 0) counts.settled += heap.settle(key, clock[key]++)
-    if (random.below(64) === 0) counts.unmapped += unmapOne(heap, mapped, GRANULE)
-  }
-  for (const [share, steps] of [
-    [0.7, STEPS / 2],
-    [0.3, STEPS / 2],
-  ]) {
-    for (let count = 0; count < steps; count++) {
-      step(share)
-      if (count % 16 === 0 || STEPS <= 5000) heap.check()
-    }
-  }
-  for (const record of live.splice(0)) heap.free(record, 0, 0)
-  for (let key = 1; key < 4; key++) heap.settle(key, Infinity)
-  if (heap.absentUnits > 0) {
-    const whole = map(heap, RANGE_UNITS, 0, GRANULE)
-    assert.notEqual(whole, 0)
-    heap.free(whole, 0, 0)
-  }
-  assertPristine(heap)
-  for (const [what, count] of Object.entries(counts)) assert.ok(count > 10, `${what}: ${count}`)
-})
-
-/** Takes the memory of one whole idle granule away, as recycling does. */
-function unmapOne(heap: SegregatedFit, mapped: Uint8Array, granuleUnits: number): number {
-  for (let sizeClass = heap.nextClass(0, 0); sizeClass !== -1; sizeClass = heap.nextClass(0, sizeClass + 1)) {
-    for (let block = heap.head(0, sizeClass); block !== 0; block = heap.records.words[block * Stride.words + 6]) {
-      const granule = Math.ceil(offsetOf(heap, block) / granuleUnits)
-      if ((granule + 1) * granuleUnits > offsetOf(heap, block) + unitsOf(heap, block)) continue
-      heap.decommit(block, granule * granuleUnits, granuleUnits)
-      mapped[granule] = 0
-      return 1
-    }
-  }
-  return 0
-}

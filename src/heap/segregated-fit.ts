@@ -1,42 +1,45 @@
-// The heap: which part of an address range a block gets. It knows numbers only, never memory. Blocks tile each range in
-// address order; free ones also sit in bins by key and size class, found through two levels of bitmaps (TLSF, as in
-// size-classes.ts), with best fit inside the bin instead of first fit. Splits are exact, and free neighbours merge at
-// once when their dependencies allow it: keys equal, or one of them 0.
+// A heap over numbers, which decides which part of an address range a block gets. Blocks tile each range in address
+// order. Free blocks also sit in bins by key and size class, found through two levels of bitmaps (TLSF, see
+// size-classes.ts). Inside a bin the best fit is taken, not the first. Splits are exact. Free neighbours merge at
+// once if their dependencies allow it: their keys are equal, or one of them is 0.
 //
 // The file is long because splitting, merging and binning share the same private state.
 //
-// Besides free and taken blocks a range has holes: addresses without memory behind them. `findRun` says where a
-// block fits with the least new memory, `takeRun` puts it there, and `decommit` makes a hole of idle memory.
+// A range also has holes, which are addresses without memory behind them. `findRun` finds the place for a block that
+// needs the least new memory, `takeRun` takes it, and `decommit` turns idle memory into a hole.
 
 import { assert } from '../base/assert.js'
 import { Region } from '../base/region.js'
-import { checkHeap } from './check.js'
+import { type CheckedHeap, checkHeap } from './check.js'
 import { type Admission, type FreeRun, FreeRunSearch } from './free-run.js'
 import { Ranges } from './ranges.js'
 import { Double, type RecordTable, State, Stride, Word } from './records.js'
 import { CLASS_GROUPS, CLASSES, classOf } from './size-classes.js'
 
-// Powers of two, so that indices are put together by shifts and ors, which need no check for overflow.
+// Powers of two, so that shifts and ors compute indices without a check for overflow.
 const HEADS_OF_KEY = 512
 const GROUPS_OF_KEY = 32
 assert(CLASSES <= HEADS_OF_KEY && CLASS_GROUPS <= GROUPS_OF_KEY, 'the classes of a key fit')
 
-/** Blocks of a bin that are compared before the best so far is taken; a whole bin is searched before a miss is declared. */
+/**
+ * Blocks of a bin that are compared before the best so far is taken. Before a miss is declared, whole bins are
+ * searched.
+ */
 const SCAN = 16
 const WHOLE_BIN = 2 ** 30
 const STATE_MASK = 7
-/** Room for the arrays of a heap of one key, which grow with the keys. */
+/** Room for the arrays of a heap with one key; they grow with the number of keys. */
 const ONE_KEY_BYTES = 4096
 
-/** What a heap counts beside the units of each key. */
+/** The counters of a heap besides the units of each key. */
 const enum Total {
   absent,
   all,
   words,
 }
 
-export class SegregatedFit {
-  /** free units that still depend on work, by key; index 0 counts the ones that do not */
+export class SegregatedFit implements CheckedHeap {
+  /** free units by the key that they depend on; index 0 counts units without a dependency */
   unitsByKey: Float64Array
   /** the first record of each range of this heap, in address order within it */
   readonly firstRecords: Ranges
@@ -49,7 +52,7 @@ export class SegregatedFit {
   /** the first record in the list of holes */
   private readonly holes: Int32Array
 
-  /** In `fixed`, which whoever made it has cleared, there is room for that many keys and ranges; without it, for any. */
+  /** With `fixed`, which must be zeroed, there is room for that many keys and ranges; without it the heap grows. */
   constructor(
     readonly records: RecordTable,
     private readonly fixed: { region: Region; keys: number; ranges: number } | null = null,
@@ -65,7 +68,7 @@ export class SegregatedFit {
     this.firstRecords = new Ranges(fixed?.region, fixed?.ranges)
   }
 
-  /** Units without memory. */
+  /** Units without memory behind them. */
   get absentUnits(): number {
     return this.totals[Total.absent]
   }
@@ -75,12 +78,12 @@ export class SegregatedFit {
     return this.totals[Total.all]
   }
 
-  /** A hole, which leads to the others through Word.binNext; 0 for none. */
+  /** The first hole; Word.binNext leads to all others. 0 if the heap has no hole. */
   get firstHole(): number {
     return this.holes[0]
   }
 
-  /** Adds `units` of addresses from `start` as range number `range`, with memory behind them or without. */
+  /** Adds `units` of addresses from `start` as range number `range`, with or without memory behind them. */
   addRange(range: number, start: number, units: number, state: 'free' | 'absent'): number {
     const record = this.records.acquire()
     const words = this.records.words
@@ -100,7 +103,7 @@ export class SegregatedFit {
     return record
   }
 
-  /** Takes a range away that is one free or absent block. */
+  /** Removes a range, which must be one free or absent block. */
   removeRange(record: number): void {
     const words = this.records.words
     const base = record << 4
@@ -113,8 +116,8 @@ export class SegregatedFit {
   }
 
   /**
-   * Takes `units` whose start is a multiple of `alignUnits`, from blocks with key `key` or 0. The result is a record
-   * outside all bins whose state the caller sets, or 0 when no free block fits.
+   * Takes `units` whose start is a multiple of `alignUnits`, from blocks with key `key` or 0. Returns a record
+   * outside all bins, and the caller sets its state; 0 if no free block fits.
    */
   allocate(units: number, alignUnits: number, key: number): number {
     if (alignUnits === 1) {
@@ -138,13 +141,17 @@ export class SegregatedFit {
     return taken
   }
 
-  /** Gives a taken block back; it may be used once `stamp` of `key` has passed (0, 0: at once). Merges with its neighbours. */
+  /**
+   * Gives back a taken block, which may be used once `stamp` of `key` has passed (0, 0: at once), and merges it with
+   * its neighbours.
+   */
   free(record: number, key: number, stamp: number): number {
     if (key >= this.keys) this.addKeys(key + 1)
     const { words, doubles } = this.records
     let block = record
     let base = block << 4
-    // The state comes last: a thread may die between any two stores, and then the block is free with all it waits for, or not.
+    // The state comes last. A thread may die between any two stores, and the block is then either not yet free, or
+    // free with all its dependencies.
     doubles[(block << 3) | Double.stamp] = stamp
     words[base | Word.key] = key
     words[base | Word.tag] = (words[base | Word.tag] & ~STATE_MASK) | State.free
@@ -166,7 +173,10 @@ export class SegregatedFit {
     return block
   }
 
-  /** Frees of `key` up to `stamp` have completed: their blocks depend on nothing any more. Returns how many blocks that were. */
+  /**
+   * Frees of `key` up to `stamp` have completed, so their blocks lose their dependency. Returns the number of these
+   * blocks.
+   */
   settle(key: number, stamp: number): number {
     if (key >= this.keys || this.unitsByKey[key] === 0) return 0
     const { words, doubles } = this.records
@@ -186,8 +196,8 @@ export class SegregatedFit {
   }
 
   /**
-   * Memory has come to every granule of the run that had none: takes the run, as `allocate` takes a block. What
-   * the new granules hold beside the run becomes free. To be called before the heap changes after `findRun`.
+   * Takes a run after memory has come to each of its granules that had none; the record is as from `allocate`. The
+   * rest of the new granules becomes free. The heap must not change between `findRun` and this.
    */
   takeRun(run: FreeRun, granuleUnits: number): number {
     const end = run.start + run.units
@@ -204,7 +214,10 @@ export class SegregatedFit {
     return taken
   }
 
-  /** Memory is leaving `units` from `start` inside the free block `record`; they become, or join, a hole. */
+  /**
+   * Turns `units` from `start` inside the free block `record` into a hole, or adds them to a neighbouring hole. Their
+   * memory is leaving.
+   */
   decommit(record: number, start: number, units: number): void {
     this.remove(record)
     let hole = this.splitFront(record, start)
@@ -224,7 +237,7 @@ export class SegregatedFit {
     this.insertHole(hole)
   }
 
-  /** Moves a taken block to a fresh record, because the generations of its own are spent. */
+  /** Moves a taken block to a fresh record, because its own has no generation left. */
   rehouse(record: number): number {
     const fresh = this.records.acquire()
     const words = this.records.words
@@ -244,8 +257,8 @@ export class SegregatedFit {
   }
 
   /**
-   * The place for `units` that needs the least new memory, counted in whole granules, among runs of holes and of
-   * free blocks that are admitted; null when no run is long enough.
+   * The place for `units` that needs the least new memory, in whole granules, among runs of holes and of admitted
+   * free blocks; null if no run is long enough.
    */
   findRun(units: number, admission: Admission, granuleUnits: number): FreeRun | null {
     const search = new FreeRunSearch(this.records, units, admission, granuleUnits)
@@ -254,13 +267,13 @@ export class SegregatedFit {
     return search.best
   }
 
-  /** The size of the largest free block that `key` may use is at least that of this class; -1 when there is none. */
+  /** The class of the largest free block that `key` may use, or -1. */
   largestClass(key: number): number {
     const group = 31 - Math.clz32(this.groups[key])
     return group < 0 ? -1 : group * 16 + 31 - Math.clz32(this.bins[(key << 5) | group])
   }
 
-  /** The first non-empty class of `key` that is at least `from`, or -1. */
+  /** The first non-empty class of `key` from `from` on, or -1. */
   nextClass(key: number, from: number): number {
     if (from >= CLASSES) return -1
     const group = from >>> 4
@@ -273,25 +286,25 @@ export class SegregatedFit {
     return found * 16 + 31 - Math.clz32(bits & -bits)
   }
 
-  /** The first block of a bin, or 0. */
+  /** The first block of a bin; 0 if the bin is empty. */
   head(key: number, sizeClass: number): number {
     return this.heads[(key << 9) | sizeClass]
   }
 
-  /** All free units, whatever they depend on. */
+  /** All free units, with and without a dependency. */
   get freeUnits(): number {
     return this.unitsByKey.reduce((sum, units) => sum + units, 0)
   }
 
-  /** Keys in use are below this. */
+  /** All keys in use are below this. */
   get keyLimit(): number {
     return this.keys
   }
 
   /**
-   * Works bins, bitmaps and sums out again from the chains of blocks, which are whole whatever store was the last one that a
-   * dead thread made: a block is split, merged or moved to another record by one store to the chain, and says what it
-   * waits for before it is free. Sets the bytes of the records that describe a block. See rebuild.ts.
+   * Computes bins, bitmaps and sums anew from the chains of blocks, which are whole after any store of a dead thread.
+   * One store to the chain splits, merges or moves a block, and a block's dependency is stored before it is free.
+   * Sets `isBlock` at the records that describe a block. See rebuild.ts.
    */
   rebuild(isBlock: Uint8Array): void {
     const { words } = this.records
@@ -311,7 +324,7 @@ export class SegregatedFit {
     }
   }
 
-  /** Walks everything twice, by address and by bin, and asserts that both tell one story. */
+  /** Walks everything twice, by address and by bin, and asserts that both agree. */
   check(): void {
     checkHeap(this)
   }
@@ -333,7 +346,9 @@ export class SegregatedFit {
     return other === 0 ? best : this.bestInBin(floor, units, WHOLE_BIN, best)
   }
 
-  /** The smallest sufficient block, at the lowest address among equals, of `best` and the first `scan` blocks of a bin. */
+  /**
+   * The smallest sufficient block among `best` and the first `scan` blocks of a bin; the lowest address wins a tie.
+   */
   private bestInBin(bin: number, units: number, scan: number, best: number): number {
     const words = this.records.words
     let bestUnits = best === 0 ? 0 : words[(best << 4) | Word.units]
@@ -354,7 +369,10 @@ export class SegregatedFit {
     return ranges === 0 ? words[(record << 4) | Word.offset] < words[(other << 4) | Word.offset] : ranges < 0
   }
 
-  /** A free block with room for `units` at a multiple of `alignUnits`: one that has room anywhere, else whichever fits. */
+  /**
+   * A free block with room for `units` at a multiple of `alignUnits`: first a block with room at any offset, then any
+   * that fits.
+   */
   private findAligned(units: number, alignUnits: number, key: number): number {
     const roomy = this.find(units + alignUnits - 1, key)
     if (roomy !== 0) return roomy
@@ -372,7 +390,10 @@ export class SegregatedFit {
     return 0
   }
 
-  /** Takes what lies between `start` and `end` out of a free block, or whole granules around that out of a hole. */
+  /**
+   * Takes the part between `start` and `end` out of a free block, or the whole granules around that part out of a
+   * hole.
+   */
   private takePart(record: number, start: number, end: number, granuleUnits: number): number {
     const absent = this.records.state(record) === State.absent
     let to = Math.min(end, this.end(record))
@@ -390,7 +411,7 @@ export class SegregatedFit {
     return this.records.words[(record << 4) | Word.offset] + this.records.words[(record << 4) | Word.units]
   }
 
-  /** Cuts a taken block at `start`: what lies before goes back, and the record of the rest is returned. */
+  /** Cuts a taken block at `start`, and gives back the part before. Returns the record of the rest. */
   private splitFront(record: number, start: number, absent = false): number {
     const units = start - this.records.words[(record << 4) | Word.offset]
     if (units === 0) return record
@@ -399,19 +420,22 @@ export class SegregatedFit {
     return rest
   }
 
-  /** Cuts a taken block to `units`: what lies behind goes back. */
+  /** Cuts a taken block to `units`, and gives back the part behind. */
   private splitTail(record: number, units: number, absent = false): void {
     if (units === this.records.words[(record << 4) | Word.units]) return
     this.putBack(this.split(record, units), absent)
   }
 
-  /** A part that was cut off goes where the whole came from, with the dependency of the whole. */
+  /** Gives a part that was cut off to the list of the whole, with the dependency of the whole. */
   private putBack(record: number, absent: boolean): void {
     if (absent) this.insertHole(record)
     else this.insert(record)
   }
 
-  /** `record` keeps the first `units`; the rest gets a record of its own, which is returned, in the same state and with the same dependency. */
+  /**
+   * `record` keeps the first `units`. The rest gets a record of its own, which is returned, with the same state and
+   * dependency.
+   */
   private split(record: number, units: number): number {
     const rest = this.records.acquire()
     const { words, doubles } = this.records
@@ -426,26 +450,26 @@ export class SegregatedFit {
     words[behind | Word.key] = words[base | Word.key]
     doubles[(rest << 3) | Double.stamp] = doubles[(record << 3) | Double.stamp]
     words[behind | Word.tag] = (words[behind | Word.tag] & ~STATE_MASK) | (words[base | Word.tag] & STATE_MASK)
-    words[base | Word.next] = rest // the block is two from here on
+    words[base | Word.next] = rest // the block is two blocks from here on
     words[base | Word.units] = units
     if (next !== 0) words[(next << 4) | Word.previous] = rest
     return rest
   }
 
-  /** The block behind `record`, in no list, becomes part of it. */
+  /** Merges the block behind `record`, which is in no list, into `record`. */
   private absorbNext(record: number): void {
     const words = this.records.words
     const base = record << 4
     const next = words[base | Word.next]
     const behind = next << 4
     const after = words[behind | Word.next]
-    words[base | Word.next] = after // the blocks are one from here on
+    words[base | Word.next] = after // the blocks are one block from here on
     words[base | Word.units] += words[behind | Word.units]
     if (after !== 0) words[(after << 4) | Word.previous] = record
     this.records.release(next)
   }
 
-  /** Whether a neighbour of a free block that depends on `key` is free, too, and both may depend on the same. */
+  /** Whether a neighbour of a free block of `key` is free, too, and their dependencies allow a merge. */
   private mayMerge(neighbour: number, key: number): boolean {
     const { words } = this.records
     const base = neighbour << 4
@@ -454,7 +478,7 @@ export class SegregatedFit {
     return otherKey === key || otherKey === 0 || key === 0
   }
 
-  /** A free block that is in no bin is going to absorb another one, so it must wait for what that one waits for. */
+  /** Gives a free block in no bin the dependency of another block, which it is about to absorb. */
   private inherit(record: number, other: number): void {
     const { words, doubles } = this.records
     const key = words[(other << 4) | Word.key]
@@ -526,7 +550,7 @@ export class SegregatedFit {
     this.totals[Total.absent] -= words[base | Word.units]
   }
 
-  /** Sizes and neighbours to the left follow from offsets and neighbours to the right. Holes that were to be one become it. */
+  /** Computes sizes and left neighbours from offsets and right neighbours. Merges holes whose merge was cut short. */
   private mendChain(first: number, end: number): void {
     const { words, doubles } = this.records
     let previous = 0
@@ -544,7 +568,7 @@ export class SegregatedFit {
     }
   }
 
-  /** A free block in no bin takes in the free ones behind it, in no bin either, that may wait for the same. */
+  /** Merges a free block with free blocks behind it while their dependencies allow it. None of them is in a bin. */
   private absorbFree(record: number): void {
     const base = record << 4
     const { words } = this.records

@@ -6,7 +6,7 @@ import { BUMP_WORDS, Refusal, SharedBump } from './shared-bump.js'
 const [FIRST, LAST] = [3, 103]
 const never = () => assert.fail('nobody waits')
 
-/** A stack that two threads use, both of them this one. */
+/** A stack that two threads share; this thread plays both. */
 function setUp() {
   const words = new Int32Array(new SharedArrayBuffer(BUMP_WORDS * 4))
   const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
@@ -19,7 +19,7 @@ function setUp() {
 }
 
 describe('a stack that threads share', () => {
-  it('hands out units in a row, aligned where asked for, to its end', () => {
+  it('hands out units one after another, aligned on request, to its end', () => {
     const { enter } = setUp()
     const [one, two] = [enter().stack, enter().stack]
     assert.equal(one.take(1, 5), FIRST)
@@ -32,7 +32,7 @@ describe('a stack that threads share', () => {
     assert.equal(one.take(1, 1), Refusal.full)
   })
 
-  it('is empty after a reset, and hands out nothing of an epoch that ended, nor meanwhile', () => {
+  it('is empty after a reset, and hands out nothing of an ended epoch, nor during a reset', () => {
     const { enter, begun } = setUp()
     const [one, two] = [enter().stack, enter().stack]
     one.take(1, 5)
@@ -46,7 +46,7 @@ describe('a stack that threads share', () => {
     assert.equal(one.take(2, 1), 5, 'what such a request took is lost')
   })
 
-  it('is as it was when a reset fails', () => {
+  it('is as it was after a reset fails', () => {
     const { enter, begun } = setUp()
     const { stack } = enter()
     stack.take(1, 5)
@@ -58,7 +58,7 @@ describe('a stack that threads share', () => {
     assert.deepEqual([stack.epoch, stack.take(1, 1), begun], [1, FIRST + 5, []])
   })
 
-  it('a reset whose thread dies is undone before the new epoch, and finished after that', () => {
+  it('a reset whose thread dies is undone before the new epoch, and finished after it began', () => {
     for (const moment of ['order', 'epoch'] as const) {
       for (const heir of ['waits', 'resets', 'has its number'] as const) {
         const { words, registry, enter, begun } = setUp()

@@ -1,25 +1,26 @@
-// A stack that several threads share: whoever wants memory moves its top by one atomic operation, and a reset moves it
-// back. Epochs tell what was handed out before a reset from what came after, and within one no unit is handed out twice.
+// A stack that several threads share. A thread that allocates moves the top by one atomic operation, and a reset
+// moves it back. Epochs separate units that were handed out before a reset from later ones. Within an epoch no unit
+// is handed out twice.
 //
-// A reset closes the stack first, by a negative top that remembers the old one, so that nobody gets memory while streams are
-// ordered, for which no lock is held: who needs memory meanwhile waits, and looks whether the thread still lives. What a dead
-// one left is undone, or from the step on in which the new epoch began, finished. A thread whose own reset was cut short does the same
-// when it next waits or resets.
+// A reset closes the stack first, by a negative top that remembers the old one. No thread gets memory while streams
+// are ordered, and no lock is held for that. A thread that allocates meanwhile waits, and checks that the resetting
+// thread lives. A dead thread's reset is undone before its new epoch began, and finished afterwards. If a thread's
+// own reset was cut short, the thread undoes or finishes it when it next waits or resets.
 
 import type { ThreadRegistry } from '../threads/thread-registry.js'
 
 const enum Word {
-  /** the first unit that is not handed out; while a reset is going on the complement of that */
+  /** the first unit that is not handed out; its complement while a reset is going on */
   top,
   epoch,
-  /** the thread that resets; 0 for none */
+  /** the thread that resets, or 0 */
   resetter,
-  /** the epoch in which it began to */
+  /** the epoch in which the reset began */
   closedIn,
   count,
 }
 
-/** int32 words of a stack. */
+/** Length of a stack's memory in int32 words. */
 export const BUMP_WORDS: number = Word.count
 
 /** Why a request got no unit. */
@@ -41,11 +42,14 @@ export class SharedBump {
     private readonly me: number,
     private readonly firstUnit: number,
     private readonly lastUnit: number,
-    /** called, perhaps twice and perhaps by another thread than the one that resets, when an epoch has begun and before memory of it is had */
+    /**
+     * called when an epoch has begun, before its memory is handed out; perhaps twice, and perhaps by another thread
+     * than the resetting one
+     */
     private readonly onEpoch: (epoch: number) => void,
   ) {
-    if (Atomics.compareExchange(words, Word.epoch, 0, 1) === 0) Atomics.store(words, Word.top, firstUnit) // a new stack
-    // The number of this thread may be that of one which died while it reset.
+    if (Atomics.compareExchange(words, Word.epoch, 0, 1) === 0) Atomics.store(words, Word.top, firstUnit) // new
+    // The number of this thread may have been that of a thread that died while it reset.
     if (Atomics.load(words, Word.resetter) === me) this.settle()
   }
 
@@ -59,7 +63,7 @@ export class SharedBump {
     return top < 0 ? ~top : top
   }
 
-  /** The first of `units` units in an epoch, or a refusal. */
+  /** The first of `units` units taken in an epoch, or a refusal. */
   take(epoch: number, units: number): number {
     const { words } = this
     for (;;) {
@@ -67,12 +71,12 @@ export class SharedBump {
       if (top < 0) return Refusal.closed
       if (top + units > this.lastUnit) return Refusal.full
       if (Atomics.compareExchange(words, Word.top, top, top + units) !== top) continue
-      // Of the next epoch already, it is lost until that ends.
+      // Units that were taken in the next epoch are lost until that epoch ends.
       return Atomics.load(words, Word.epoch) === epoch ? top : Refusal.ended
     }
   }
 
-  /** The same at a multiple of `alignUnits`. */
+  /** The same from a multiple of `alignUnits`. */
   takeAligned(epoch: number, units: number, alignUnits: number): number {
     const { words } = this
     for (;;) {
@@ -85,7 +89,7 @@ export class SharedBump {
     }
   }
 
-  /** Waits until no reset is going on, or its thread has died. `meanwhile` runs every millisecond. */
+  /** Waits until no reset is going on; takes over the reset of a dead thread. `meanwhile` runs every millisecond. */
   awaitOpen(meanwhile: () => void): void {
     const { words, registry, me } = this
     for (let top = Atomics.load(words, Word.top); top < 0; top = Atomics.load(words, Word.top)) {
@@ -98,8 +102,8 @@ export class SharedBump {
   }
 
   /**
-   * Begins an epoch in which everything can be had again. `order` is called with the present one, whose memory nobody gets any
-   * more; when it throws, nothing has happened.
+   * Begins an epoch, in which everything is free again. `order` is called with the present epoch, whose remaining
+   * memory is no longer handed out. If `order` throws, nothing changes.
    */
   reset(order: (epoch: number) => void, meanwhile: () => void): void {
     const { words } = this
@@ -115,7 +119,7 @@ export class SharedBump {
     }
   }
 
-  /** Makes this the one thread that resets. */
+  /** Makes this thread the only one that resets. */
   private claim(meanwhile: () => void): void {
     const { words, registry, me } = this
     for (;;) {
@@ -134,7 +138,7 @@ export class SharedBump {
     return Atomics.compareExchange(this.words, Word.resetter, from, this.me) === from
   }
 
-  /** A reset ends: done if its epoch has begun, and as if it had not been if not. */
+  /** Ends a reset: finishes it if the new epoch has begun, and undoes it otherwise. */
   private settle(): void {
     const { words, epoch } = this
     if (words[Word.top] < 0) {
@@ -149,7 +153,7 @@ export class SharedBump {
     Atomics.notify(words, Word.resetter)
   }
 
-  /** Closes the stack, or opens it again where it was. */
+  /** Closes the stack, or opens it again at the same top. */
   private flip(): void {
     const { words } = this
     for (;;) {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CLASSES, classFloorUnits, classOf, MAX_UNITS, powerOfTwoUnits, roundUpToClass } from './size-classes.js'
 
-/** The obvious way: count up through the classes until the next one begins above the size. */
+/** The obvious way: counts up through the classes until the next one begins above the size. */
 function slowClassOf(units: number): number {
   let sizeClass = 0
   let floor = 0
@@ -26,7 +26,7 @@ test('every size to 2^20 is in the class that the slow version finds', () => {
   }
 })
 
-test('both sides of every power of two, to the end of a range', () => {
+test('both sides of every power of two are in the class that the slow version finds', () => {
   for (let exponent = 1; exponent <= 30; exponent++) {
     for (const units of [2 ** exponent - 1, 2 ** exponent, 2 ** exponent + 1]) {
       assert.equal(classOf(units), slowClassOf(units))
@@ -50,7 +50,7 @@ test('powers of two round up', () => {
   assert.equal(powerOfTwoUnits(2 ** 30 + 1), 2 ** 31)
 })
 
-test('sizes round up to where a class begins', () => {
+test('sizes round up to the beginning of a class', () => {
   let floor = 1
   for (let units = 1; units <= 2 ** 16; units++) {
     if (units > floor) floor = classFloorUnits(classOf(floor) + 1)

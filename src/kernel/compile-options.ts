@@ -1,34 +1,34 @@
-// How source code is compiled, checked and put into the compiler's words.
+// The options of a compilation: their checks, and their translation into the compiler's flags.
 
 import { describe } from '../base/bytes.js'
 import { checkOptionNames } from '../base/option-names.js'
 import type { SimulatedKernel } from '../driver/simulated-kernels.js'
 
-/** How `device.compileKernels` compiles. */
+/** How `device.compileKernels` compiles. The default of each option is in parentheses. */
 export interface CompileOptions {
-  /** what messages call the source (`kernels.cu`) */
+  /** name of the source in messages (`kernels.cu`) */
   readonly name?: string
-  /** kernels that are not `extern "C"`, in C++'s own words: `scale<float>`, `tools::scale` */
+  /** kernels that are not `extern "C"`, as C++ names them: `scale<float>`, `tools::scale` */
   readonly kernels?: readonly string[]
-  /** folders for `#include`, beside those of this package and of the CUDA toolkit */
+  /** folders for `#include`, besides those of this package and of the CUDA toolkit */
   readonly includePaths?: readonly string[]
-  /** texts of headers by the name that they are included by */
+  /** texts of headers, by the name in their `#include` */
   readonly headers?: Readonly<Record<string, string>>
   /** macros; true defines one as 1, false leaves it out */
   readonly defines?: Readonly<Record<string, string | number | boolean>>
-  /** the language, `c++17` or another that the compiler knows (the compiler's own) */
+  /** the language: `c++17`, or another that the compiler knows (the compiler's default) */
   readonly std?: string
-  /** `sm_90` for machine code, `compute_80` for PTX (machine code for the device, where the compiler knows it) */
+  /** `sm_90` for machine code, `compute_80` for PTX (machine code for the device, if the compiler can make it) */
   readonly architecture?: string
   /** code for a debugger: slow, with line numbers (false) */
   readonly debug?: boolean
-  /** anything else that NVRTC takes, as it stands: `--use_fast_math` */
+  /** further flags, passed to NVRTC as they are: `--use_fast_math` */
   readonly flags?: readonly string[]
-  /** the path of NVRTC's library, where it is not found by itself */
+  /** path of NVRTC's library, for one in an unusual place */
   readonly nvrtc?: string
-  /** on the simulated device, which compiles nothing: what each kernel does */
+  /** for the simulated device, which compiles nothing: the function that runs in place of each kernel, by its name */
   readonly simulated?: Readonly<Record<string, SimulatedKernel>>
-  /** the same: sizes of the structures that kernels take by value, in bytes by their type's name */
+  /** for the simulated device: sizes of structures that kernels take by value, in bytes, by the name of their type */
   readonly structBytes?: Readonly<Record<string, number>>
 }
 
@@ -47,7 +47,10 @@ const KEYS = [
   'structBytes',
 ]
 
-/** Refuses what is no source, and options that are unknown or of another type; TypeError names them. */
+/**
+ * Throws TypeError for a source that is not text, and for options that are unknown or of the wrong type; the message
+ * names them.
+ */
 export function checkCompileOptions(source: unknown, options: CompileOptions): void {
   if (typeof source !== 'string') {
     throw new TypeError(`compileKernels: source must be CUDA C++ text, not ${describe(source)}`)
@@ -62,7 +65,7 @@ export function checkCompileOptions(source: unknown, options: CompileOptions): v
   check(options, 'structBytes', value => isRecord(value, isSize), 'an object of sizes in bytes')
 }
 
-/** What NVRTC is told, but for the architecture. */
+/** The compiler's flags, without the architecture. */
 export function compilerFlags(options: CompileOptions, folders: readonly string[]): string[] {
   const { std, debug = false, defines = {}, includePaths = [], flags = [] } = options
   return [

@@ -1,10 +1,10 @@
-// Source code compiled by NVRTC and run on a real GPU. Without a GPU it fails; without NVRTC it has nothing to try.
+// Source code compiled by NVRTC and run on a real GPU. The tests fail without a GPU, and are skipped without NVRTC.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { NoLibraryError } from '../base/errors.js'
 import { openNvrtc } from '../libraries/nvrtc.js'
-import { TestGpu } from '../order/gpu-fixture.suite.js'
+import { TestGpu } from '../order/gpu.fixture.js'
 import { Compiler } from './compiler.js'
 
 const SOURCE = `
@@ -76,7 +76,7 @@ describe('compiled kernels on a GPU', { skip: whyNot() }, () => {
     assert.deepEqual([...words(2)], [blocks, blocks])
   })
 
-  it('load from PTX, too, which the driver compiles', () => {
+  it('also load from PTX, which the driver compiles', () => {
     using module = compiler.compile('extern "C" __global__ void seven(int *x) { *x = 7; }', {
       architecture: 'compute_80',
     })
@@ -84,7 +84,7 @@ describe('compiled kernels on a GPU', { skip: whyNot() }, () => {
     assert.equal(words(1)[0], 7)
   })
 
-  it('do not load where they do not compile', () => {
+  it('fail to load if they do not compile', () => {
     assert.throws(() => compiler.compile('extern "C" __global__ void k() {\n  x = 1;\n}', { name: 'mine.cu' }), {
       name: 'CompileError',
       message: /mine\.cu\(2\): error/,

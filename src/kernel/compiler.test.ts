@@ -1,5 +1,5 @@
-// What the compiler is asked for, with a stand-in for NVRTC, and what the simulated device does instead. NVRTC itself is in
-// src/libraries/nvrtc.test.ts where it is installed.
+// The calls of the compiler, with a stand-in for NVRTC, and what the simulated device does instead.
+// `src/libraries/nvrtc.test.ts` tests NVRTC itself, if it is installed.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -32,7 +32,7 @@ function contextOf(driver: SimulatedDriver): { context: Context; stream: Stream 
   return { context, stream: new Stream(new Clocks(context), 0, false) }
 }
 
-/** A device that claims to be a GPU, whose compiler is a stand-in that makes `PTX` of everything. */
+/** A device that claims to be a GPU, with a compiler that makes `PTX` of every source. */
 function setUp(compiler: Partial<SourceCompiler> = {}) {
   const driver = new SimulatedDriver({ progress: 'eager' })
   Object.defineProperty(driver, 'simulated', { value: false })
@@ -101,7 +101,7 @@ describe('compileKernels with NVRTC', () => {
     ])
   })
 
-  it('names kernels and parameters in the words of the source', () => {
+  it("gives kernels and parameters the source's names", () => {
     const { compiler } = setUp()
     const module = compiler.compile(SOURCE, { kernels: ['twice'] })
     const scale = module.kernel('scale')
@@ -118,7 +118,7 @@ describe('compileKernels with NVRTC', () => {
     assert.throws(() => unnamed.compile(SOURCE, {}).kernel('twice'), { name: 'RangeError', message: mangled })
   })
 
-  it('compiles once what is the same, and loads it each time', () => {
+  it('compiles the same source once, and loads it each time', () => {
     const { compiler, requests, driver } = setUp()
     const first = compiler.compile(SOURCE, { defines: { A: 1 } })
     const second = compiler.compile(SOURCE, { defines: { A: 1 } })
@@ -152,7 +152,7 @@ describe('compileKernels with NVRTC', () => {
     )
   })
 
-  it('passes on the log of what does not compile, and keeps nothing of it', () => {
+  it('passes on the log of a failed compilation, and keeps nothing of it', () => {
     let fails = true
     const { compiler } = setUp({
       compile: () => {
@@ -251,7 +251,7 @@ describe('compileKernels on the simulated device', () => {
     assert.equal(calls, 1)
   })
 
-  it('says what is missing', () => {
+  it('names a missing function or size, and how to give it', () => {
     const compile =
       (source: string, options: CompileOptions = {}) =>
       () =>

@@ -1,9 +1,9 @@
-// From CUDA C++ source to a loaded module. What was compiled once for a device is kept as machine code until the device
-// closes, by source, options and architecture, so that asking again costs no more than loading it. Each call loads a module
-// of its own, with __device__ variables of its own, to be closed on its own.
+// From CUDA C++ source to a loaded module. Machine code is kept until the device closes, by source, options and
+// architecture, so that compiling the same again takes only a load. Each call loads a module of its own, with its own
+// __device__ variables, which the caller closes.
 //
-// The simulated device compiles nothing: it reads which kernels the source declares, and runs a TypeScript function for
-// each.
+// The simulated device compiles nothing: it reads which kernels the source declares, and runs a TypeScript function
+// for each.
 
 import { FormatError, NoLibraryError } from '../base/errors.js'
 import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
@@ -63,7 +63,10 @@ export class Compiler {
     return compiler
   }
 
-  /** Machine code for the device where the compiler knows it, else PTX of the latest before it, which the driver compiles on. */
+  /**
+   * Machine code for the device if the compiler can make it, else PTX of the latest older architecture, which the
+   * driver compiles.
+   */
   private architecture({ architectures, path, version }: SourceCompiler): string {
     const driver = this.context.activate()
     const attribute = (name: keyof typeof DEVICE_ATTRIBUTE) =>

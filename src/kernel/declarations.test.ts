@@ -11,7 +11,7 @@ function read(source: string): string[] {
 }
 
 describe('kernels declared in source text', () => {
-  it('are found however they are written', () => {
+  it('are found in every way of writing them', () => {
     const source = `
       #include "cuda_mempool.cuh"
       // extern "C" __global__ void in_a_comment(int x) {}
@@ -30,7 +30,7 @@ describe('kernels declared in source text', () => {
     ])
   })
 
-  it('are all C within a block that is', () => {
+  it('are all C within an extern "C" block', () => {
     assert.deepEqual(read('extern "C" {\n__global__ void a(int x) {}\n__global__ void b() {}\n}'), [
       'C a(x: .s32)',
       'C b()',

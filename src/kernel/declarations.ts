@@ -1,10 +1,10 @@
-// The kernels that CUDA C++ source declares, read from their text without compiling it: for the simulated device, which
-// runs TypeScript functions in their place and only needs to know their parameters, and for messages, since compiled code
-// has lost the parameters' names. Only what the text itself says is seen: no includes, no macros.
+// Finds the kernels that CUDA C++ source declares, without compiling it. The simulated device needs their parameters,
+// since it runs TypeScript functions in their place. Messages need the parameters' names, which compiled code has
+// lost. Includes and macros are not followed.
 
 export interface DeclaredParameter {
   readonly name: string
-  /** as PTX declares it, say `.u64`; null for a type that is not one of the language's own */
+  /** type in PTX, for example `.u64`; null for a type that is not built into the language */
   readonly ptxType: string | null
   readonly typeName: string
 }
@@ -18,7 +18,7 @@ export interface DeclaredKernel {
 const KERNEL =
   /(extern\s*"C"\s*)?(?:static\s+|inline\s+)*__global__\s+(?:(?:static|inline|void)\s+|__launch_bounds__\s*\([^)]*\)\s*)*([A-Za-z_]\w*)\s*\(([^)]*)\)/g
 
-/** The kernels in the order of their text; a declaration and its definition count once. */
+/** The kernels in the order of the text; a declaration and its definition count once. */
 export function declaredKernels(source: string): DeclaredKernel[] {
   const text = source.replace(/\/\*[\s\S]*?\*\/|\/\/[^\n]*/g, ' ')
   const insideExternC = /extern\s*"C"\s*\{/.test(text)
@@ -30,12 +30,12 @@ export function declaredKernels(source: string): DeclaredKernel[] {
   return [...kernels.values()]
 }
 
-/** The kernel that C++ names so: `tools::scale<float>` is declared as `scale`. */
+/** The declared name of a kernel that C++ names by an expression: `scale` for `tools::scale<float>`. */
 export function declaredAs(expression: string): string {
   return expression.replace(/<.*$/s, '').split('::').at(-1)!.trim()
 }
 
-/** The parts between commas that are not within the brackets of a template. */
+/** Splits at the commas outside template brackets. */
 function listed(list: string): string[] {
   const parts = ['']
   let depth = 0

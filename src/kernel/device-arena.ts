@@ -5,13 +5,13 @@ import type { DeviceRegion } from './device-region.js'
 import { KernelMemory, type KernelMemoryOptions } from './kernel-memory.js'
 import type { MemoryControl } from './memory-control.js'
 
-/** From the structure to the first byte that is handed out. */
+/** distance from the structure to the first byte that is handed out */
 const STRUCTURE_BYTES = 256
 
 /**
- * Memory that running kernels take in a row and give back all at once. A kernel takes it as `DeviceArena *`, or as
- * `DevicePool *` for the plainest way, and calls `allocate(bytes)`: multiples of 16 bytes, or nullptr when it is full, which
- * is counted. Made by the device: `device.createDeviceArena(region)`.
+ * Memory that running kernels take piece after piece, and give back all at once. A kernel takes it as `DeviceArena
+ * *`, or as the simpler `DevicePool *`, and calls `allocate(bytes)`. That returns multiples of 16 bytes, or nullptr
+ * once the arena is full; refusals are counted. Made by the device: `device.createDeviceArena(region)`.
  */
 export class DeviceArena extends KernelMemory<BumpStats> {
   constructor(control: MemoryControl, region: DeviceRegion, options: KernelMemoryOptions = {}) {
@@ -26,12 +26,15 @@ export class DeviceArena extends KernelMemory<BumpStats> {
     control.readAfter(stream)
   }
 
-  /** The address of the first byte that it hands out: all that was taken lies there in a row, in the order of the taking. */
+  /**
+   * The address of the first byte that is handed out. All pieces lie there one after another, in the order of their
+   * allocation.
+   */
   get base(): number {
     return this.ptr + STRUCTURE_BYTES
   }
 
-  /** Bytes that can be handed out before it is full. */
+  /** Bytes that can be handed out in all. */
   get limitBytes(): number {
     return this.bytesFromStructure() - STRUCTURE_BYTES
   }

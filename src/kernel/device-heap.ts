@@ -19,8 +19,9 @@ const MOST_BLOCKS = 256
 
 /**
  * malloc and free for running kernels. A kernel takes it as `DeviceHeap *` and calls `allocate(bytes)`, which returns
- * nullptr when there is no room, and `free(block)`; what is no block, or was freed before, is counted and ignored. Memory
- * outlives the kernel that took it: another one may free it. Made by the device: `device.createDeviceHeap(region)`.
+ * nullptr if there is no room, and `free(block)`. A free of anything else than a live block is counted and ignored.
+ * Memory outlives the kernel that took it, and another kernel may free it. Made by the device:
+ * `device.createDeviceHeap(region)`.
  */
 export class DeviceHeap extends KernelMemory<HeapStats> {
   private readonly geometry: HeapGeometry
@@ -55,7 +56,7 @@ export class DeviceHeap extends KernelMemory<HeapStats> {
     control.readAfter(stream)
   }
 
-  /** Bytes for blocks; a part of each 64 KiB is taken by their bookkeeping. */
+  /** Bytes of all superblocks: the most that can be handed out. */
   get limitBytes(): number {
     return this.superblocks * SUPERBLOCK_BYTES
   }
@@ -86,7 +87,7 @@ export class DeviceHeap extends KernelMemory<HeapStats> {
     return superblocksWithin(this.geometry, this.bytesFromStructure())
   }
 
-  /** Of a kernel that clears the tables. */
+  /** Blocks of a kernel that clears the tables. */
   private get blocks(): number {
     return Math.min(MOST_BLOCKS, Math.ceil(this.geometry.superblocksAt / (8 * BLOCK_THREADS)))
   }

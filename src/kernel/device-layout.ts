@@ -1,7 +1,8 @@
-// Where the structures of cuda/cuda_mempool.cuh have their fields, in bytes from their start: the host reads the counters of
-// a running kernel by these. The header asserts the same numbers when it is compiled, and a test compares the two texts.
+// The offsets of fields in the structures of cuda/cuda_mempool.cuh, in bytes. The host reads the counters of a
+// running kernel by these. The header asserts the same numbers when it is compiled, and a test compares the two
+// texts.
 
-/** of DevicePool and DeviceArena; all fields have 64 bits */
+/** offsets in DevicePool and DeviceArena; all fields have 64 bits */
 export const DEVICE_POOL = {
   base: 0,
   limit: 8,
@@ -12,7 +13,7 @@ export const DEVICE_POOL = {
   byteLength: 136,
 } as const
 
-/** of DeviceHeap; tallies, counts and slots are arrays */
+/** offsets in DeviceHeap; tallies, counts and slots are arrays */
 export const DEVICE_HEAP = {
   base: 0,
   reserved: 8,
@@ -31,71 +32,81 @@ export const DEVICE_HEAP = {
   byteLength: 27_904,
 } as const
 
-/** of each element of the array `tallies`; `allocations` and `frees` have an element per class, and one for runs */
+/**
+ * offsets in each element of the array `tallies`; `allocations` and `frees` have an element for each class, and one
+ * for runs
+ */
 export const TALLIES = { allocations: 0, frees: 264, failures: 528, byteLength: 640 } as const
 
 /** bytes from one element of the array `counts` to the next */
 export const COUNT_BYTES = 32
 
 export const SUPERBLOCK_BYTES = 65_536
-/** of the bitmap of a superblock; they lie before superblock 0, that of superblock 0 last */
+/** of a superblock's bitmap; the bitmaps lie before superblock 0, in reverse order */
 export const BITMAP_BYTES = 512
 export const CLASSES = 32
 export const LARGEST_BLOCK = 8_192
 export const SLOTS = 128
 export const STRIPES = 16
 
-/** Bytes of a block of a class: steps of 16 to 64, then four an octave. */
+/** Bytes of a block of a class: steps of 16 up to 64, then four classes an octave. */
 export function bytesOfClass(sizeClass: number): number {
   if (sizeClass < 4) return 16 * (sizeClass + 1)
   return 16 * (5 + (sizeClass % 4)) * 2 ** Math.floor(sizeClass / 4 - 1)
 }
 
-/** What a heap needs to know of its region, as the kernel heap_initialise takes it. */
+/** The places and sizes of a heap's parts, as the kernel heap_initialise takes them. */
 export interface HeapGeometry {
-  /** bytes from the region's start, where the heap's structure lies, to superblock 0 */
+  /** bytes from the heap's structure, at the region's start, to superblock 0 */
   readonly superblocksAt: number
   /** superblocks that the reserved bytes have room for */
   readonly reserved: number
-  /** superblocks per class that are taken from at once, less one; one less than a power of two */
+  /** one less than the number of superblocks of a class that are allocated from at a time, which is a power of two */
   readonly slotMask: number
 }
 
 /**
- * The heap that fits into `reservedBytes` from an address that is a multiple of 64 KiB: its structure and its tables first,
- * then as many superblocks as there is room for; `reserved` is 0 where there is none.
+ * The heap that fits into `reservedBytes` from an address that is a multiple of 64 KiB: its structure and tables
+ * first, then as many superblocks as there is room for. `reserved` is 0 if there is no room.
  */
 export function heapGeometry(reservedBytes: number): HeapGeometry {
   let reserved = Math.max(0, Math.floor(reservedBytes / SUPERBLOCK_BYTES) - 1)
   while (reserved > 0 && superblocksAt(reserved) + reserved * SUPERBLOCK_BYTES > reservedBytes) reserved--
-  // At most an eighth of a small heap is superblocks of one class that are taken from but not yet full.
+  // In a small heap, superblocks of one class that are allocated from but not yet full take at most an eighth.
   let slots = 1
   while (slots < SLOTS && slots * 16 <= reserved) slots *= 2
   return { superblocksAt: superblocksAt(reserved), reserved, slotMask: slots - 1 }
 }
 
-/** Superblocks that the first `bytes` of the region have room for: what `limit` may be once so many are mapped. */
+/** Superblocks that fit into the first `bytes` of the region: the highest `limit` once those bytes are mapped. */
 export function superblocksWithin(geometry: HeapGeometry, bytes: number): number {
   const room = Math.floor((bytes - geometry.superblocksAt) / SUPERBLOCK_BYTES)
   return Math.max(0, Math.min(room, geometry.reserved))
 }
 
-/** A word per superblock, then for each class and for the idle ones a bit each and a summary of these; the bitmaps at the end. */
+/**
+ * The tables: a word for each superblock; then a set of bits with a summary for each class and for the idle
+ * superblocks; then the bitmaps.
+ */
 function superblocksAt(reserved: number): number {
   const words = Math.ceil(reserved / 64)
   const tables = 8 * (reserved + (CLASSES + 1) * (words + Math.ceil(words / 64))) + BITMAP_BYTES * reserved
   return Math.ceil((DEVICE_HEAP.byteLength + tables) / SUPERBLOCK_BYTES) * SUPERBLOCK_BYTES
 }
 
+/** Counters of a device arena. */
 export interface BumpStats {
+  /** bytes handed out */
   readonly takenBytes: number
-  /** the most that was taken before a reset, or is now */
+  /** most bytes taken at a time, also before a reset */
   readonly peakBytes: number
+  /** bytes that it may hand out */
   readonly limitBytes: number
+  /** calls of `allocate` that returned nullptr */
   readonly failures: number
 }
 
-/** Reads a copy of a DevicePool or DeviceArena. */
+/** Reads a copy of a DevicePool or DeviceArena. Throws RangeError for a copy that is too short. */
 export function bumpStats(copy: Uint8Array): BumpStats {
   const field = fieldsOf(copy, DEVICE_POOL.byteLength)
   const limitBytes = field(DEVICE_POOL.limit)
@@ -104,24 +115,33 @@ export function bumpStats(copy: Uint8Array): BumpStats {
   return { takenBytes, peakBytes, limitBytes, failures: field(DEVICE_POOL.failures) }
 }
 
+/** Counters of a device heap, since it was made or reset. */
 export interface HeapStats {
+  /** blocks handed out so far */
   readonly allocations: number
+  /** blocks freed so far */
   readonly frees: number
+  /** calls of `allocate` that returned nullptr */
   readonly failures: number
+  /** ignored frees of blocks that were free already */
   readonly doubleFrees: number
+  /** ignored frees of other addresses */
   readonly invalidFrees: number
+  /** blocks handed out and not freed */
   readonly liveBlocks: number
-  /** sizes rounded up to those of the classes, or to whole superblocks */
+  /** sizes are rounded up to their class, or to whole superblocks */
   readonly liveBytes: number
-  /** of the superblocks that hold them */
+  /** bytes of the superblocks that hold live blocks */
   readonly usedBytes: number
+  /** most bytes of superblocks in use at once */
   readonly peakUsedBytes: number
+  /** bytes of all superblocks */
   readonly limitBytes: number
 }
 
 /**
- * Reads a copy of a DeviceHeap. While kernels run the parts of a copy are of slightly different moments: the sums are exact
- * when none does.
+ * Reads a copy of a DeviceHeap. While kernels run, the parts of a copy are of slightly different moments; the sums
+ * are exact when no kernel runs. Throws RangeError for a copy that is too short.
  */
 export function heapStats(copy: Uint8Array): HeapStats {
   const field = fieldsOf(copy, DEVICE_HEAP.byteLength)
@@ -155,7 +175,7 @@ export function heapStats(copy: Uint8Array): HeapStats {
   }
 }
 
-/** Reads 64 bits as a number; one that was lowered before it was raised may be below zero. */
+/** Reads 64 bits as a number. A sum that was lowered before it was raised may be below zero. */
 function fieldsOf(copy: Uint8Array, byteLength: number): (at: number) => number {
   if (copy.byteLength < byteLength)
     throw new RangeError(`the copy must have ${byteLength} bytes, not ${copy.byteLength}`)

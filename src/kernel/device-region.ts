@@ -5,19 +5,24 @@ import type { Stream } from '../order/stream.js'
 import type { DevicePointer } from './kernel.js'
 
 /**
- * Memory that kernels allocate from: a buffer of any pool, which the caller holds for as long as it is used. In a buffer
- * that grows in place (`device.createGrowableBuffer`) it can grow between launches.
+ * Memory that kernels allocate from: a buffer of any pool, which the caller keeps while it is used. A buffer that
+ * grows in place (`device.createGrowableBuffer`) can grow between launches.
  */
 export interface DeviceRegion extends DevicePointer {
+  /** size of the memory in bytes */
   readonly byteLength: number
-  /** what it can grow to */
+  /** bytes that the region can grow to; its length if missing */
   readonly capacityBytes?: number
+  /** Makes the region at least `bytes` long in all, at the same address. */
   grow?(bytes: number): void
-  /** told after work on another stream that uses the memory */
+  /** Called after work on another stream was submitted that uses the memory. */
   recordUse?(stream: Stream): void
 }
 
-/** Refuses in the name of `call` what is no memory, or not of the device of `context`. */
+/**
+ * Throws TypeError, in the name of `call`, for anything else than memory, and PoolError for memory that `context`
+ * cannot reach.
+ */
 export function checkRegion(call: string, region: unknown, context: Context): asserts region is DeviceRegion {
   const { ptr, byteLength, context: owner } = (region ?? {}) as Partial<DeviceRegion>
   if (typeof region !== 'object' || !Number.isSafeInteger(ptr) || !Number.isSafeInteger(byteLength)) {
@@ -27,7 +32,10 @@ export function checkRegion(call: string, region: unknown, context: Context): as
   throw unreachable(`${call}: the region`, context, owner)
 }
 
-/** Has the region grown to `bytes` at least; refuses in the name of `call` one that cannot. */
+/**
+ * Makes the region at least `bytes` long. Throws, in the name of `call`, RangeError for a wrong size, PoolError if it
+ * cannot grow.
+ */
 export function growRegion(call: string, region: DeviceRegion, bytes: number): void {
   if (!Number.isSafeInteger(bytes) || bytes <= 0) {
     throw new RangeError(`${call}: bytes must be a whole number of bytes from 1, not ${describe(bytes)}`)

@@ -3,8 +3,8 @@ import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, heapStats, SUPERBLOCK
 import { capacityOfClass, HeapTables, IDLE_SET, Place, State, superblockWord } from './heap-tables.js'
 
 /**
- * Asserts that the tables of a DeviceHeap, the bitmaps of its superblocks and its counters tell one story, for a heap that
- * nobody uses at the moment. `copy` has all of it up to superblock 0: its structure, its tables and the bitmaps.
+ * Asserts that the tables of a DeviceHeap, the bitmaps of its superblocks and its counters agree, while no kernel
+ * uses the heap. `copy` has everything before superblock 0: the structure, the tables and the bitmaps.
  */
 export function checkHeap(copy: Uint8Array): void {
   const view = new DataView(copy.buffer, copy.byteOffset, copy.byteLength)
@@ -60,7 +60,7 @@ export function checkHeap(copy: Uint8Array): void {
   assert(liveBytes === bytes, 'live bytes are those of the blocks in use')
 }
 
-/** How many bits are set, and one more than the last of them. */
+/** The number of set bits, and the index behind the last of them. */
 function bitsOf(bitmap: Uint8Array): { taken: number; end: number } {
   let [taken, end] = [0, 0]
   for (let at = 0; at < bitmap.length; at++) {

@@ -1,32 +1,36 @@
-// The tables of a DeviceHeap in device memory, read as the host sees them: a word for each superblock, which says what it
-// is and how many of its blocks are free, and sets of superblocks, one for each class with room and one for the idle ones.
+// The tables of a DeviceHeap in device memory, for the host. Each superblock has a word with its state and its number
+// of free blocks. Each class has a set of its superblocks with room, and there is a set of the idle superblocks.
 
 import { bytesOfClass, CLASSES, COUNT_BYTES, DEVICE_HEAP, SUPERBLOCK_BYTES } from './device-layout.js'
 
-/** What a superblock is: the upper bits of its word. */
+/** The state of a superblock: the upper bits of its word. */
 export const enum State {
   Idle = 0,
   Small = 1,
   Run = 2,
 }
 
-/** Where a small one is listed: nowhere, among those with room, or in a slot that blocks are taken from. */
+/**
+ * The place of a superblock of small blocks: in no set, in the set of those with room, or in a slot that blocks are
+ * allocated from.
+ */
 export const enum Place {
   Loose = 0,
   Listed = 1,
   Attached = 2,
 }
 
-/** The word of an idle superblock: no tag, and no free blocks. */
+/** Lower half of the word of an idle superblock: no tag, and no free blocks. */
 const BIAS = 2 ** 31
 
+/** The fields of a superblock's word. */
 export interface SuperblockWord {
   readonly state: State
-  /** of a small one */
+  /** of a superblock of small blocks */
   readonly sizeClass: number
   readonly place: Place
   readonly freeBlocks: number
-  /** of a run, its superblocks */
+  /** superblocks of a run */
   readonly length: number
 }
 
@@ -40,7 +44,7 @@ export function superblockWord(low: number, high: number): SuperblockWord {
   }
 }
 
-/** Lower and upper half of the word of an idle superblock, of a small one that is loose or listed, of a run. */
+/** Lower and upper half of the word of an idle superblock. */
 export function idleWord(): [low: number, high: number] {
   return [BIAS, 0]
 }
@@ -57,7 +61,7 @@ export function capacityOfClass(sizeClass: number): number {
   return Math.floor(SUPERBLOCK_BYTES / bytesOfClass(sizeClass))
 }
 
-/** Where the tables of a heap with room for `reserved` superblocks lie, in bytes from its structure. */
+/** The offsets of the tables of a heap with room for `reserved` superblocks, in bytes from its structure. */
 export class HeapTables {
   private readonly setWords: number
   private readonly setBytes: number
@@ -71,12 +75,15 @@ export class HeapTables {
     return DEVICE_HEAP.byteLength + 8 * superblock
   }
 
-  /** The 32 bits of a set (CLASSES is the idle ones) that have the one of a superblock, at `superblock % 32`. */
+  /**
+   * The 32 bits of a set that include the bit of a superblock, at `superblock % 32`. Set CLASSES is the idle
+   * superblocks.
+   */
   bitsAt(set: number, superblock: number): number {
     return DEVICE_HEAP.byteLength + 8 * this.reserved + set * this.setBytes + 4 * Math.floor(superblock / 32)
   }
 
-  /** The same of a set's summary, with a bit for each 64 superblocks, at `superblock / 64 % 32`. */
+  /** The same in the set's summary, with a bit for each 64 superblocks, at `superblock / 64 % 32`. */
   summaryAt(set: number, superblock: number): number {
     return this.bitsAt(set, 0) + 8 * this.setWords + 4 * Math.floor(superblock / 64 / 32)
   }

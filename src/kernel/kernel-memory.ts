@@ -6,23 +6,25 @@ import { checkRegion, type DeviceRegion, growRegion } from './device-region.js'
 import type { DevicePointer } from './kernel.js'
 import type { MemoryControl } from './memory-control.js'
 
-/** How memory for kernels is made. */
+/** Options of memory for kernels. */
 export interface KernelMemoryOptions {
-  /** the stream that it is initialised in, and reset and grown in where none is named (the device's default stream) */
+  /** the stream that initialises it, and the default stream of `reset` and `grow` (the device's default stream) */
   readonly stream?: Stream
 }
 
 /**
- * Memory that running kernels allocate from, over a region that stays the caller's: hold that as long as this is used, and
- * order the streams that use it after the one it was made on. It goes to a kernel as an argument like any buffer.
+ * Memory that running kernels allocate from. It lies in a region that stays the caller's: keep the region while this
+ * is used. Order other streams that use it after `stream`. It is passed to a kernel as an argument like any buffer.
  */
 export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
+  /** the stream that initialised it, and the default stream of `reset` and `grow` */
   readonly stream: Stream
   protected isClosed = false
 
   protected constructor(
     protected readonly call: string,
     protected readonly control: MemoryControl,
+    /** the memory that kernels allocate from; it stays the caller's */
     readonly region: DeviceRegion,
     options: KernelMemoryOptions,
     /** addresses of the structure are multiples of this */
@@ -36,51 +38,64 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     this.stream.checkOpen(call)
   }
 
-  /** The address of its structure, for kernels: `DeviceArena *` or `DeviceHeap *` of `cuda_mempool.cuh`. */
+  /**
+   * The address of its structure, for kernels: `DeviceArena *` or `DeviceHeap *` of `cuda_mempool.cuh`. Throws
+   * PoolError once closed.
+   */
   get ptr(): number {
     this.checkOpen('ptr')
     return Math.ceil(this.region.ptr / this.alignment) * this.alignment
   }
 
+  /** @internal */
   get context(): Context {
     return this.control.context
   }
 
+  /** True after `close`. */
   get closed(): boolean {
     return this.isClosed
   }
 
-  /** Passed on to the region's buffer. */
+  /** Whether kernels of another context can use the region's memory. */
   reachableFrom(context: Context): boolean {
     return this.region.reachableFrom?.(context) ?? context === this.region.context
   }
 
-  /** Passed on to the region's buffer. */
+  /** Tells the region's buffer of a use, before it is submitted to `stream` by `call`. */
   noteUse(stream: Stream, call: string): void {
     this.region.noteUse?.(stream, call)
   }
 
-  /** The counters as they are now, also while kernels run; after `stream.finished()` they are that stream's last word. */
+  /**
+   * The counters as they are now, also while kernels run. After `stream.finished()` they include all work of that
+   * stream. Rejects with PoolError once closed.
+   */
   async stats(): Promise<Stats> {
     return this.read(await this.control.read(this.region, this.opened('stats'), this.structureBytes))
   }
 
-  /** `stats()` that blocks, for as long as a small copy takes and not for kernels. */
+  /**
+   * As `stats()`, but blocks for the time of a small copy; it does not wait for kernels. Throws PoolError once
+   * closed.
+   */
   statsSync(): Stats {
     return this.read(this.control.readSync(this.region, this.opened('statsSync'), this.structureBytes))
   }
 
   /**
-   * Forgets all that was allocated, and sets the counters to 0, after the work submitted to `stream` so far; other streams
-   * that use it must be ordered with that one.
+   * Forgets all allocations and sets the counters to 0, after the work submitted to `stream` so far. Order other
+   * streams that use the memory with that stream. Throws PoolError once closed, and for a stream that is closed or of
+   * another device.
    */
   reset(stream: Stream = this.stream): void {
     this.submitReset(this.opened('reset'), this.usable('reset', stream))
   }
 
   /**
-   * Makes the region `bytes` long in all, and what is new available to work submitted to `stream` from now on; nothing moves,
-   * and kernels of other streams go on. Throws PoolError for a region that cannot grow, and what its own `grow` throws.
+   * Makes the region `bytes` long in all. The new bytes serve work submitted to `stream` from now on; nothing moves,
+   * and kernels of other streams go on. Throws RangeError for a wrong size, PoolError for a region that cannot grow,
+   * and whatever the region's own `grow` throws.
    */
   grow(bytes: number, stream: Stream = this.stream): void {
     const ptr = this.opened('grow')
@@ -89,7 +104,10 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     this.submitGrow(ptr, stream)
   }
 
-  /** Asserts that counters, tables and the host tell one story. It waits for all work: nothing may allocate meanwhile. */
+  /**
+   * Asserts that counters, tables and the host's view agree. Waits for all work; no kernel may allocate meanwhile.
+   * Throws PoolError once closed.
+   */
   check(): void {
     const ptr = this.opened('check')
     this.control.clocks.synchronize()
@@ -101,11 +119,12 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     this.isClosed = true
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 
-  /** Bytes of the region from the structure on, as long as it is now or can become. */
+  /** Bytes of the region from the structure on, at its present length or at a given one. */
   protected bytesFromStructure(bytes = this.region.byteLength): number {
     return bytes - (this.ptr - this.region.ptr)
   }

@@ -1,8 +1,9 @@
-// Modules and launches on a real GPU: what arrives in the kernel, and what the driver refuses. Without one it fails.
+// Modules and launches on a real GPU: the arguments that arrive in the kernel, and the calls that the driver refuses.
+// The tests fail without a GPU.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
-import { TestGpu } from '../order/gpu-fixture.suite.js'
+import { TestGpu } from '../order/gpu.fixture.js'
 import type { KernelArgument, LaunchOptions } from './kernel.js'
 import { Module } from './module.js'
 
@@ -10,7 +11,7 @@ const PTX = `
 .version 6.3
 .target sm_70
 .address_size 64
-// Writes what it was given, each in 8 bytes of its own, the structure in 16.
+// Writes each of its arguments to 8 bytes, the structure to 16.
 .visible .entry echo(
   .param .u64 target,
   .param .s32 signed,
@@ -54,7 +55,7 @@ const PTX = `
   ret;
 }
 
-// The thread that comes last in the grid writes the shape of the launch and the bytes of dynamic shared memory.
+// The last thread of the grid writes the shape of the launch, and the bytes of dynamic shared memory.
 .visible .entry shape(.param .u64 target)
 {
   .reg .pred %other;
@@ -93,7 +94,7 @@ const ONE: LaunchOptions = { grid: 1, block: 1 }
 const echo = module.kernel('echo')
 const shape = module.kernel('shape')
 
-/** Runs a kernel on memory of zeros and returns what it wrote. */
+/** Runs a kernel on zeroed memory and returns the memory. */
 function written(launch: () => void): DataView {
   gpu.driver.cuMemsetD8(target, 0, 256)
   gpu.driver.cuCtxSynchronize()
@@ -148,7 +149,7 @@ describe('kernels on a GPU', () => {
     assert.deepEqual([view.getUint8(0), view.getUint8(48), view.getUint8(63)], [1, 1, 1])
   })
 
-  it('run in the shape that was asked for', () => {
+  it('run in the given shape', () => {
     assert.deepEqual(launchShape(ONE), [1, 1, 1, 1, 1, 1, 0])
     assert.deepEqual(launchShape({ grid: [3], block: [32, 2] }), [3, 1, 1, 32, 2, 1, 0])
     assert.deepEqual(launchShape({ grid: [4, 3, 2], block: [8, 4, 16], sharedBytes: 4096 }), [4, 3, 2, 8, 4, 16, 4096])
@@ -169,12 +170,12 @@ describe('kernels on a GPU', () => {
     }
   })
 
-  it('gets more shared memory than every kernel may have', () => {
+  it('get more shared memory than every kernel may have', () => {
     assert.equal(launchShape({ ...ONE, sharedBytes: 96 * 1024 })[6], 96 * 1024)
     assert.equal(launchShape({ ...ONE, sharedBytes: 64 * 1024 })[6], 64 * 1024)
   })
 
-  it('all blocks of a cooperative launch run together, and more than there is room for are refused', () => {
+  it("all blocks of a cooperative launch run together, and a grid beyond the device's room is refused", () => {
     const { blocks } = shape.occupancy(1024)
     assert.ok(blocks >= 1)
     assert.deepEqual(launchShape({ grid: blocks, block: 1024, cooperative: true }).slice(0, 1), [blocks])
@@ -186,7 +187,7 @@ describe('kernels on a GPU', () => {
     assert.ok(mostBlockThreads === 1024 && registers > 0)
   })
 
-  it('PTX that the driver refuses is a CudaError with what the compiler says', () => {
+  it("PTX that the driver refuses is a CudaError with the compiler's message", () => {
     const broken = PTX.replace('st.f32', 'store.f32')
     assert.throws(() => new Module(gpu.context, gpu.defaultStream, broken), {
       name: 'CudaError',

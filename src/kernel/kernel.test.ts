@@ -1,4 +1,4 @@
-// Modules and launches on the simulated device. One file, long as the list of refusals is, since all share one module.
+// Modules and launches on the simulated device. The file is long because all refusals share one module.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -61,7 +61,7 @@ function launchWith(kernel: Kernel, index: number, value: KernelArgument): void 
 }
 
 describe('module', () => {
-  it('is not launched on a stream of another thread that was closed or is being captured there', () => {
+  it("is not launched on another thread's stream that was closed or is being captured there", () => {
     const { driver, stream } = setUp()
     const there = new Clocks(Context.open(driver, 0), stream.clocks.share())
     const lent = Stream.borrow(there, stream.share())!
@@ -76,7 +76,7 @@ describe('module', () => {
     assert.throws(launch, { name: 'PoolError', message: /^launch: stream 0x\w+ is closed/ })
   })
 
-  it('knows its kernels, and names them when asked for another', () => {
+  it('knows its kernels, and lists them if the name is unknown', () => {
     const { module } = setUp()
     assert.equal(module.kernel('fill_words').signature.parameters.length, 3)
     assert.throws(() => module.kernel('fill'), {
@@ -85,7 +85,7 @@ describe('module', () => {
     })
   })
 
-  it('refuses what is no PTX text, before the driver sees it', () => {
+  it('text other than PTX is refused before the driver sees it', () => {
     const { context, defaultStream, driver } = setUp()
     const loads = driver.calls.get('cuModuleLoadData')
     for (const ptx of [new Uint8Array(4), null, undefined, 5]) {
@@ -96,7 +96,7 @@ describe('module', () => {
     assert.equal(driver.calls.get('cuModuleLoadData'), loads)
   })
 
-  it('passes on what the driver says of PTX that it refuses', () => {
+  it("passes on the driver's message about PTX that it refuses", () => {
     const { context, defaultStream } = setUp()
     assert.throws(() => new Module(context, defaultStream, '.entry k()'), { name: 'CudaError', message: /PTX/ })
   })
@@ -115,7 +115,7 @@ describe('module', () => {
 })
 
 describe('launch', () => {
-  it('runs in its stream, the default one where none is named', () => {
+  it('runs in its stream, or in the default stream', () => {
     const { module, driver, stream, defaultStream } = setUp()
     const target = driver.cuMemAlloc(64)
     const kernel = module.kernel('fill_words')
@@ -151,7 +151,7 @@ describe('launch', () => {
     assert.equal(taken.uint32(8), 0x03020100)
   })
 
-  it('numbers in 64 bits: pointers, negative ones, and both ends of what a number holds', () => {
+  it('numbers in 64 bits: pointers, negative numbers, and both ends of the safe integers', () => {
     const { module } = setUp()
     const kernel = module.kernel('take_all')
     for (const value of [0, 1, 2 ** 32 - 1, 2 ** 32, 2 ** 45 + 12_345, Number.MAX_SAFE_INTEGER]) {
@@ -184,7 +184,7 @@ describe('launch', () => {
     assert.deepEqual([taken!.pointer(0), taken!.int32(1), taken!.uint32(8)], [1, 1, 0x01010101])
   })
 
-  it('the number of arguments must be right, and the message names them', () => {
+  it('a wrong number of arguments is refused, and the message names them', () => {
     const { module } = setUp()
     const kernel = module.kernel('fill_words')
     const refused = { name: 'TypeError', message: /fill_words takes 3 arguments \(target, count, value\), not 2/ }
@@ -286,7 +286,7 @@ describe('launch', () => {
     assert.equal(driver.calls.get('cuLaunchKernel'), before)
   })
 
-  it('more shared memory than every kernel may have is asked for, once', () => {
+  it('the driver is asked once for more shared memory than every kernel may have', () => {
     const { module, driver } = setUp()
     const kernel = module.kernel('no_parameters')
     const asked = () => driver.calls.get('cuFuncSetAttribute') ?? 0
@@ -318,7 +318,7 @@ describe('launch', () => {
     assert.throws(() => kernel.occupancy(32, -1), { name: 'RangeError', message: /^occupancy: sharedBytes/ })
   })
 
-  it('a shape that fills the device is suggested, and what a kernel takes is told', () => {
+  it("a shape that fills the device is suggested, and a kernel's resources are reported", () => {
     const { module } = setUp()
     const kernel = module.kernel('no_parameters')
     const { grid, block } = kernel.suggestShape()
@@ -350,7 +350,7 @@ describe('launch', () => {
     kernel.launch({ grid: 1, block: 512 })
   })
 
-  it('streams: closed ones and those of another device are refused', () => {
+  it('a closed stream, and a stream of another device, is refused', () => {
     const { module, stream } = setUp()
     const kernel = module.kernel('no_parameters')
     const elsewhere = setUp()
@@ -381,7 +381,7 @@ describe('launch', () => {
     assert.throws(() => launchWith(kernel, 0, freed), { name: 'PoolError', message: /already freed/ })
   })
 
-  it('memory of another device is taken where that says that it can be reached', () => {
+  it('memory of another device is taken if it says that it can be reached', () => {
     const { driver, module, context } = setUp({ devices: 2 })
     const kernel = module.kernel('take_all')
     const other = Context.open(driver, 1)

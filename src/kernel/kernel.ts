@@ -5,71 +5,83 @@ import { type Context, unreachable } from '../driver/context.js'
 import type { KernelArguments } from '../driver/driver.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import { type Extent, type Extents, LaunchLimits } from './launch-limits.js'
-import type { Module } from './module.js'
 import type { KernelParameter, KernelSignature } from './ptx.js'
 
-/** How to launch. */
+/** The shape of a launch, and its stream. The default of each option is in parentheses. */
 export interface LaunchOptions {
-  /** blocks */
+  /** number of blocks, in one to three dimensions */
   readonly grid: Extent
-  /** threads in a block */
+  /** number of threads in a block, in one to three dimensions */
   readonly block: Extent
-  /** dynamic shared memory of a block (0) */
+  /** dynamic shared memory of a block, in bytes (0) */
   readonly sharedBytes?: number
-  /** the device's default stream where none is named */
+  /** stream of the launch (the device's default stream) */
   readonly stream?: Stream
-  /** all blocks run at the same time, so that they can wait for each other (`grid.sync()`); the grid must fit the device */
+  /**
+   * all blocks run at the same time, so that they can wait for each other (`grid.sync()`); the grid must fit the
+   * device (false)
+   */
   readonly cooperative?: boolean
 }
 
-/** How much of a kernel a device runs at the same time. */
+/** How much of a kernel runs on a device at the same time. */
 export interface Occupancy {
+  /** blocks that run on a multiprocessor at the same time */
   readonly blocksPerMultiprocessor: number
-  /** blocks on the whole device: the largest grid of a cooperative launch */
+  /** blocks on the whole device, which is the largest grid of a cooperative launch */
   readonly blocks: number
 }
 
-/** What one launch of a kernel takes, as the compiler decided. */
+/** Resources that a launch of a kernel takes, as the compiler decided. */
 export interface KernelResources {
-  /** the most threads that a block can have with so many registers */
+  /** most threads that a block can have with that number of registers */
   readonly mostBlockThreads: number
-  /** of each thread */
+  /** registers of each thread */
   readonly registers: number
-  /** static shared memory of each block */
+  /** static shared memory of each block, in bytes */
   readonly sharedBytes: number
-  /** local memory of each thread, for what the registers do not hold */
+  /** local memory of each thread, in bytes, for values that do not fit its registers */
   readonly localBytes: number
 }
 
 /** Device memory as a kernel argument: any buffer or array. */
 export interface DevicePointer {
+  /** the device address */
   readonly ptr: number
+  /** @internal */
   readonly context?: Context
-  /** whether kernels of another context can use the memory; where this is missing they cannot */
+  /** whether kernels of another context can use the memory; without this method they cannot */
   reachableFrom?(context: Context): boolean
-  /** told before work on `stream` is submitted that uses the memory; throws where that is a mistake */
+  /** Called before a launch on `stream` that uses the memory; throws if that would be a mistake. */
   noteUse?(stream: Stream, call: string): void
 }
 
-/** What may be passed for a parameter: device memory, a number, or the bytes of a structure passed by value. */
+/** An argument of a kernel: device memory, a number, or the bytes of a structure passed by value. */
 export type KernelArgument = DevicePointer | number | Uint8Array
+
+/** The code that a kernel is part of: a `Module`. */
+export interface LoadedCode {
+  readonly context: Context
+  /** The driver's handle. Throws PoolError, in the name of `call`, for unloaded code. */
+  openHandle(call: string): number
+}
 
 /** A function that runs on the device. Made by `module.kernel(name)`. */
 export class Kernel {
   private readonly bytes: Uint8Array
   private readonly view: DataView
   private readonly args: KernelArguments
-  /** the whole numbers that each parameter takes */
+  /** least and most integer that each parameter takes */
   private readonly least: readonly number[]
   private readonly most: readonly number[]
   private readonly limits: LaunchLimits
-  /** of the launch under way; the driver is done with it when that returns */
+  /** of the launch under way; the driver has read it when the call returns */
   private readonly shape: { grid: Extents; block: Extents; sharedBytes: number }
-  /** dynamic shared memory that a launch may have as things stand; -1 until the first one asks for any */
+  /** dynamic shared memory that the driver allows at present; -1 until a launch first asks for any */
   private allowedSharedBytes = -1
 
   constructor(
-    private readonly module: Module,
+    private readonly module: LoadedCode,
     readonly signature: KernelSignature,
     private readonly handle: number,
     private readonly defaultStream: Stream,
@@ -85,8 +97,8 @@ export class Kernel {
 
   /**
    * Submits the kernel to a stream and returns at once. Arguments are checked against the parameters that the code
-   * declares, and the shape against the device's limits, before the driver sees them: TypeError and RangeError name what
-   * is wrong. PoolError for a closed module or stream.
+   * declares, and the shape against the device's limits, before the driver is called. Throws TypeError or RangeError
+   * that name the mistake, and PoolError for a closed module or stream, or memory of another device.
    */
   launch(options: LaunchOptions, ...values: readonly KernelArgument[]): void {
     const { module, shape } = this
@@ -121,7 +133,10 @@ export class Kernel {
     }
   }
 
-  /** How many blocks of so many threads, with so much dynamic shared memory each, run at the same time. */
+  /**
+   * How many blocks with that many threads, and that many bytes of dynamic shared memory each, run at the same time.
+   * Throws as `launch`.
+   */
   occupancy(block: Extent, sharedBytes = 0): Occupancy {
     this.module.openHandle('occupancy')
     this.limits.setBlock(this.shape.block, block, 'occupancy')
@@ -129,7 +144,10 @@ export class Kernel {
     return this.occupancyOf(this.shape.block, sharedBytes)
   }
 
-  /** The block that keeps the device busiest, and how many of them fill it: a shape to start from. */
+  /**
+   * The number of threads in a block that keeps the device busiest, and how many such blocks fill it. `sharedBytes`
+   * is a block's dynamic shared memory. Throws as `launch`.
+   */
   suggestShape(sharedBytes = 0): { readonly grid: number; readonly block: number } {
     this.module.openHandle('suggestShape')
     this.allowShared(sharedBytes, 'suggestShape')
@@ -138,7 +156,7 @@ export class Kernel {
     return { grid: blocks, block: blockThreads }
   }
 
-  /** What the compiler made of it. */
+  /** The registers and memory that the compiler chose. Throws PoolError for a closed module. */
   resources(): KernelResources {
     this.module.openHandle('resources')
     return {
@@ -171,7 +189,7 @@ export class Kernel {
     )
   }
 
-  /** Checks an amount of dynamic shared memory, and has the driver allow it; above 48 KiB it must be asked once. */
+  /** Checks an amount of dynamic shared memory. Above 48 KiB the driver must be asked once to allow it. */
   private allowShared(sharedBytes: number, call: string): void {
     if (sharedBytes <= this.allowedSharedBytes && Number.isInteger(sharedBytes) && sharedBytes >= 0) return
     const fixed = sharedBytes === 0 ? 0 : this.attribute('CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES')
@@ -190,7 +208,10 @@ export class Kernel {
     if (sharedBytes !== 0) this.allowedSharedBytes = Math.max(sharedBytes, freely)
   }
 
-  /** What the driver said, or where a kernel's registers do not suffice for the block, that. */
+  /**
+   * The driver's error; if the block has more threads than the kernel's registers suffice for, an error that says
+   * that.
+   */
   private explained(error: unknown): unknown {
     if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES) return error
     const { mostBlockThreads, registers } = this.resources()
@@ -251,7 +272,7 @@ export class Kernel {
     else this.setWide(byteOffset, value)
   }
 
-  /** 64 bits from a number, in two's complement. */
+  /** Stores a number as 64 bits, in two's complement. */
   private setWide(byteOffset: number, value: number): void {
     this.view.setUint32(byteOffset, value, true) // keeps the lower 32 bits
     this.view.setUint32(byteOffset + 4, Math.floor(value / 2 ** 32), true)
@@ -262,7 +283,7 @@ export class Kernel {
   }
 }
 
-/** Compilers declare a signed int as .u32, so negative numbers are taken for unsigned parameters too. */
+/** Compilers declare a signed int as .u32, so unsigned parameters take negative numbers, too. */
 function leastOf({ byteLength }: KernelParameter): number {
   return Math.max(-(2 ** (byteLength * 8 - 1)), Number.MIN_SAFE_INTEGER)
 }
@@ -272,7 +293,7 @@ function mostOf({ kind, byteLength }: KernelParameter): number {
   return Math.min(2 ** (kind === 'integer' ? bits - 1 : bits) - 1, Number.MAX_SAFE_INTEGER)
 }
 
-/** What is accepted for a parameter, in words. */
+/** The kinds of values that a parameter takes, for messages. */
 function wantedFor({ kind, byteLength }: KernelParameter): string {
   if (kind === 'bytes') return `a Uint8Array of ${byteLength} bytes`
   return byteLength === 8 && kind !== 'float' ? 'a buffer or a number' : 'a number'
@@ -282,7 +303,7 @@ function noOptions(options: unknown): TypeError {
   return new TypeError(`launch: options must be an object such as { grid, block }, not ${describe(options)}`)
 }
 
-/** A switch, since each launch asks: a list takes four times as long. */
+/** A switch, since every launch calls this: a list takes four times as long. */
 function isLaunchOption(key: string): boolean {
   switch (key) {
     case 'grid':

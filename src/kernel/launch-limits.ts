@@ -1,10 +1,10 @@
-// What a device can run, asked once: launches are checked against it, so that a refusal names the limit.
+// The device's limits for launches, asked once. Launches are checked against them, so that a refusal names the limit.
 
 import { describe } from '../base/bytes.js'
 import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 
-/** One, two or three extents. */
+/** One size, or up to three: x, y and z. */
 export type Extent = number | readonly [number, number?, number?]
 
 export type Extents = [x: number, y: number, z: number]
@@ -17,7 +17,10 @@ export class LaunchLimits {
   readonly grid: Readonly<Extents>
   readonly block: Readonly<Extents>
   readonly blockThreads: number
-  /** shared memory of a block: what every kernel may have, and what the driver gives when it is asked first */
+  /**
+   * shared memory of a block in bytes: the part that every kernel may have, and the most that the driver allows when
+   * asked
+   */
   readonly sharedBytes: number
   readonly mostSharedBytes: number
   readonly multiprocessors: number
@@ -50,12 +53,15 @@ export class LaunchLimits {
     this.cooperative = limit('CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH') !== 0
   }
 
-  /** Writes the extents of a grid to `target`; throws RangeError for what is no size, or above the device's limit. */
+  /**
+   * Writes the sizes of a grid to `target`. Throws RangeError unless each size is an integer from 1 to the device's
+   * limit.
+   */
   setGrid(target: Extents, grid: Extent, call: string): void {
     setExtents(target, grid, this.grid, call, 'grid')
   }
 
-  /** The same for a block, which has a limit in all, too. */
+  /** The same for a block, whose threads have a limit in all, too. */
   setBlock(target: Extents, block: Extent, call: string): void {
     setExtents(target, block, this.block, call, 'block')
     const threads = target[0] * target[1] * target[2]

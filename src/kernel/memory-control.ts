@@ -1,5 +1,6 @@
-// What the host does with the memory of kernels, for one device: launches the kernels that initialise, reset and grow it,
-// and reads its counters. Those are read on a stream of their own, so that they can be seen while kernels run.
+// The host's side of device arenas and heaps, for one device. It launches the kernels that initialise, reset and grow
+// them, and reads their counters. A stream of its own does the reading, so that counters can be read while kernels
+// run.
 
 import type { Context } from '../driver/context.js'
 import type { Clocks } from '../order/clocks.js'
@@ -37,17 +38,17 @@ export class MemoryControl {
     this.context = clocks.context
   }
 
-  /** Runs one of the shipped kernels. */
+  /** Launches one of the shipped kernels. */
   launch(name: ControlKernel, grid: Extent, block: Extent, stream: Stream, ...args: readonly KernelArgument[]): void {
     this.kernel(name).launch({ grid, block, stream }, ...args)
   }
 
-  /** Lets what is read from now on be seen as of the work submitted to `stream` so far, or later. */
+  /** Later reads see the effects of all work submitted to `stream` so far. */
   readAfter(stream: Stream): void {
     this.clocks.order(this.readingStream().slot, ...stream.covering, false)
   }
 
-  /** A copy of device memory as it is now, whatever runs, without blocking Node. */
+  /** A copy of device memory as it is now, while kernels may run; Node goes on meanwhile. */
   async read(region: DeviceRegion, address: number, bytes: number): Promise<Uint8Array> {
     const stream = this.readingStream()
     using copy = new StagedCopy(stream, bytes)
@@ -57,7 +58,7 @@ export class MemoryControl {
     return copy.arrived(bytes).slice()
   }
 
-  /** The same, blocking for as long as the copy takes. */
+  /** The same, but blocks for the time of the copy. */
   readSync(region: DeviceRegion, address: number, bytes: number): Uint8Array {
     const stream = this.readingStream()
     const copy = new Uint8Array(bytes)
@@ -74,7 +75,7 @@ export class MemoryControl {
   }
 
   private kernel(name: ControlKernel): Kernel {
-    // What the driver refused in a former call is missing still.
+    // Kernels that the driver refused in a former call are still missing.
     if (this.kernels.size < CONTROL_KERNELS.length) relaxed(this.context.activate(), () => this.load())
     return this.kernels.get(name)!
   }
@@ -84,12 +85,12 @@ export class MemoryControl {
     for (const each of CONTROL_KERNELS) {
       if (this.kernels.has(each)) continue
       const kernel = this.module.kernel(each)
-      kernel.resources() // loads the code now: later that could wait for kernels that run
+      kernel.resources() // loads the code now: loading later could wait for running kernels
       this.kernels.set(each, kernel)
     }
   }
 
-  /** Made at the first need, ended with the device. */
+  /** The stream is made when it is first needed, and ends with the device. */
   private readingStream(): Stream {
     if (this.reader === null || this.reader.closed) this.reader = Stream.create(this.clocks)
     return this.reader

@@ -4,25 +4,25 @@ import type { Context } from '../driver/context.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type DeclaredKernel, declaredAs } from './declarations.js'
-import { Kernel } from './kernel.js'
+import { Kernel, type LoadedCode } from './kernel.js'
 import { type KernelSignature, kernelsOf } from './ptx.js'
 
-/** What a compiler has made of source code. */
+/** The result of compiling source code. */
 export interface CompiledCode {
-  /** where the kernels and their parameters are declared */
+  /** declares the kernels and their parameters */
   readonly ptx: string
-  /** what the driver loads: machine code, or the PTX itself */
+  /** loaded by the driver: machine code, or the PTX itself */
   readonly image: string | Uint8Array
-  /** the name in the PTX of each kernel that is asked for by another one */
+  /** for each kernel that C++ names by an expression: its name in the PTX */
   readonly names: ReadonlyMap<string, string>
-  /** the kernels as the source has them, since code has lost the names of parameters */
+  /** the kernels as the source declares them, since code has lost the names of parameters */
   readonly declared: readonly DeclaredKernel[]
-  /** what the compiler had to say, warnings for example */
+  /** messages of the compiler, such as warnings */
   readonly log: string
 }
 
-/** Device code that is loaded. Made by the device: `device.loadModule(ptx)`, `device.compileKernels(source)`. */
-export class Module implements Disposable {
+/** Loaded device code. Made by the device: `device.loadModule(ptx)`, `device.compileKernels(source)`. */
+export class Module implements LoadedCode, Disposable {
   /** warnings of the compiler; empty for PTX */
   readonly log: string
   private handle: number
@@ -30,8 +30,9 @@ export class Module implements Disposable {
   private readonly names: ReadonlyMap<string, string>
   private readonly declared: readonly DeclaredKernel[]
 
-  /** Throws FormatError for text that is no PTX, and CudaError with the compiler's log when the driver refuses it. */
+  /** Throws FormatError for text other than PTX, and CudaError with the compiler's log if the driver refuses it. */
   constructor(
+    /** @internal */
     readonly context: Context,
     private readonly defaultStream: Stream,
     code: string | CompiledCode,
@@ -48,7 +49,10 @@ export class Module implements Disposable {
     this.handle = relaxed(driver, () => driver.cuModuleLoadData(image))
   }
 
-  /** A kernel by its name; throws RangeError naming the ones there are. */
+  /**
+   * The kernel of that name. Throws RangeError, which lists the module's kernels, for an unknown name, and PoolError
+   * once closed.
+   */
   kernel(name: string): Kernel {
     const handle = this.openHandle('kernel')
     const inCode = this.names.get(name) ?? name
@@ -63,7 +67,10 @@ export class Module implements Disposable {
     return new Kernel(this, this.asDeclared(signature, name), entry, this.defaultStream)
   }
 
-  /** Unloads the code; its kernels cannot be launched any more. A second close does nothing but what the driver refused at the first. */
+  /**
+   * Unloads the code; its kernels can no longer be launched. A second close only repeats what the driver refused at
+   * the first.
+   */
   close(): void {
     const { handle, context } = this
     this.handle = 0
@@ -71,11 +78,12 @@ export class Module implements Disposable {
     else if (!context.released) context.destroy(driver => relaxed(driver, () => driver.cuModuleUnload(handle)))
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 
-  /** The signature in the words of the source, where that is known. */
+  /** The signature with the source's names, if they are known. */
   private asDeclared(signature: KernelSignature, name: string): KernelSignature {
     const declared = this.declared.find(each => each.name === declaredAs(name))
     if (declared?.parameters.length !== signature.parameters.length) return { ...signature, name }
@@ -83,7 +91,7 @@ export class Module implements Disposable {
     return { ...signature, name, parameters }
   }
 
-  /** Refuses a closed module in the name of `call`. */
+  /** The driver's handle. Throws PoolError, in the name of `call`, for a closed module. */
   openHandle(call: string): number {
     if (this.handle === 0) throw new PoolError(`${call}: the module is closed; load it again`)
     return this.handle

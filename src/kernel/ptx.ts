@@ -1,8 +1,8 @@
-// What can be learnt from PTX text before it is loaded: the names of its kernels and the types of their parameters.
+// Reads PTX text before it is loaded: the names of its kernels and the types of their parameters.
 
 import { FormatError } from '../base/errors.js'
 
-/** How one kernel parameter is laid out. `bytes` stands for a structure passed by value. */
+/** The layout of a kernel's parameter, in bytes. `bytes` stands for a structure passed by value. */
 export interface KernelParameter {
   readonly name: string
   readonly kind: 'integer' | 'unsigned' | 'float' | 'bytes'
@@ -13,7 +13,7 @@ export interface KernelParameter {
 export interface KernelSignature {
   readonly name: string
   readonly parameters: readonly KernelParameter[]
-  /** of all parameters together */
+  /** bytes of all parameters together */
   readonly byteLength: number
 }
 
@@ -21,7 +21,10 @@ const ENTRY = /\.entry\s+([A-Za-z_$%][\w$]*)\s*(?:\(([^)]*)\))?/g
 const PARAMETER =
   /^\.param\s+(?:\.align\s+(\d+)\s+)?\.([a-z]+)(\d+)\s+(?:\.ptr\s+[^,]*?)?([\w$%]+)\s*(?:\[\s*(\d+)\s*\])?$/
 
-/** The kernels that PTX text defines, in its order. Throws FormatError for text without any, or with a parameter it cannot read. */
+/**
+ * The kernels that PTX text defines, in its order. Throws FormatError for text without a kernel, or with a parameter
+ * that cannot be read.
+ */
 export function kernelsOf(ptx: string): KernelSignature[] {
   const text = ptx.replace(/\/\*[\s\S]*?\*\//g, ' ').replace(/\/\/[^\n]*/g, ' ')
   const kernels = [...text.matchAll(ENTRY)].map(([, name, parameters]) => signatureOf(name, parameters ?? ''))

@@ -1,5 +1,6 @@
-// What stands for compiled code on the simulated device: PTX that declares the kernels of the source and does nothing, and
-// the TypeScript functions registered under names of their own, so that two sources may have kernels of one name.
+// Stands for compiled code on the simulated device: PTX that declares the source's kernels and does nothing. The
+// TypeScript functions that run instead are registered under unique names, so that two sources may have kernels of
+// the same name.
 
 import { FormatError } from '../base/errors.js'
 import { findSimulatedKernel, registerSimulatedKernel } from '../driver/simulated-kernels.js'
@@ -10,8 +11,8 @@ import type { CompiledCode } from './module.js'
 let registered = 0
 
 /**
- * Throws TypeError for a kernel without a function or a parameter whose size is not known, RangeError for a function or an
- * expression without a kernel, FormatError for source that declares none.
+ * Throws TypeError for a kernel without a function, or a parameter of unknown size; RangeError for a function or an
+ * expression without a kernel; FormatError for source that declares no kernel.
  */
 export function simulatedCode(source: string, options: CompileOptions): CompiledCode {
   const { kernels: expressions = [], simulated = {}, structBytes = {} } = options

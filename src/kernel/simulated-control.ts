@@ -1,4 +1,4 @@
-// What the shipped kernels of cuda/control.cu do on the simulated device.
+// The shipped kernels of cuda/control.cu, as functions for the simulated device.
 
 import { registerSimulatedKernel } from '../driver/simulated-kernels.js'
 import { DEVICE_HEAP, DEVICE_POOL } from './device-layout.js'

@@ -1,7 +1,7 @@
-// Allocation for kernels of the simulated device, which are TypeScript functions: over the same structures in device memory
-// as cuda/cuda_mempool.cuh has, so that the host's side cannot tell them apart. A simulated kernel runs as one piece, so
-// nothing happens between two steps: this is the plain form of the algorithm, not a model of its threads. Sizes are rounded
-// as on a GPU; which block is handed out may differ.
+// Device arenas and heaps for kernels of the simulated device, which are TypeScript functions. The structures in
+// device memory are those of cuda/cuda_mempool.cuh, so the host's side cannot tell the difference. A simulated kernel
+// runs without interruption, so this is the plain algorithm, not a model of its threads. Sizes are rounded as on a
+// GPU; addresses may differ.
 
 import type { DeviceMemory } from '../driver/simulated-kernels.js'
 import {
@@ -26,7 +26,7 @@ import {
   superblockWord,
 } from './heap-tables.js'
 
-/** What C++ calls nullptr. */
+/** nullptr in C++ */
 const NULL = 0
 const TWO_32 = 2 ** 32
 
@@ -59,7 +59,10 @@ export class Fields {
   }
 }
 
-/** What a simulated kernel does with a `DeviceArena *` (or `DevicePool *`) argument: `new SimulatedArena(memory, args.pointer(0))`. */
+/**
+ * A `DeviceArena *` (or `DevicePool *`) argument of a simulated kernel: `new SimulatedArena(memory,
+ * args.pointer(0))`.
+ */
 export class SimulatedArena {
   private readonly fields: Fields
 
@@ -67,7 +70,7 @@ export class SimulatedArena {
     this.fields = new Fields(memory, ptr)
   }
 
-  /** The address of at least `bytes` bytes at a multiple of 16, or 0, which is counted. */
+  /** The address of at least `bytes` bytes, a multiple of 16. A full arena returns 0, and counts that. */
   allocate(bytes: number): number {
     const size = Math.ceil(bytes / 16) * 16
     const offset = this.fields.u64(DEVICE_POOL.offset)
@@ -80,7 +83,7 @@ export class SimulatedArena {
   }
 }
 
-/** What a simulated kernel does with a `DeviceHeap *` argument: `new SimulatedHeap(memory, args.pointer(0))`. */
+/** A `DeviceHeap *` argument of a simulated kernel: `new SimulatedHeap(memory, args.pointer(0))`. */
 export class SimulatedHeap {
   private readonly fields: Fields
   private readonly tables: HeapTables
@@ -93,14 +96,17 @@ export class SimulatedHeap {
     this.tables = new HeapTables(this.fields.u32(DEVICE_HEAP.reserved))
   }
 
-  /** The address of at least `bytes` bytes at a multiple of 16, or 0, which is counted. */
+  /** The address of at least `bytes` bytes, a multiple of 16. Without room it returns 0, and counts that. */
   allocate(bytes: number): number {
     const block = !(bytes > 0) ? NULL : bytes > LARGEST_BLOCK ? this.allocateRun(bytes) : this.allocateBlock(bytes)
     if (block === NULL) this.fields.addU64(DEVICE_HEAP.tallies + TALLIES.failures, 1)
     return block
   }
 
-  /** Gives back what `allocate` returned; 0 does nothing. What is not a block, or not in use, is counted and ignored. */
+  /**
+   * Gives back a block of `allocate`; 0 does nothing. A free of anything else than a live block is counted and
+   * ignored.
+   */
   free(block: number): void {
     if (block === NULL) return
     const offset = block - this.fields.u64(DEVICE_HEAP.base)
@@ -111,7 +117,7 @@ export class SimulatedHeap {
     if (refused !== null) this.fields.addU64(refused, 1)
   }
 
-  /** For the kernels that initialise and reset: all superblocks idle, all counters zero. */
+  /** For the kernels that initialise and reset: makes all superblocks idle and all counters 0. */
   clear(): void {
     const { memory, ptr, tables } = this
     const { doubleFrees, slots, byteLength, reserved, limit, peak, highest } = DEVICE_HEAP
@@ -131,7 +137,7 @@ export class SimulatedHeap {
     this.fields.setU32(tables.countAt(IDLE_SET), count)
   }
 
-  /** For the kernel that grows: superblocks up to `limit` are there. */
+  /** For the kernel that grows: adds superblocks up to `limit`. */
   extend(limit: number): void {
     const before = this.fields.u32(DEVICE_HEAP.limit)
     if (limit <= before || limit > this.fields.u32(DEVICE_HEAP.reserved)) return
@@ -139,7 +145,10 @@ export class SimulatedHeap {
     for (let superblock = before; superblock < limit; superblock++) this.insert(IDLE_SET, superblock)
   }
 
-  /** Frees the block that begins `within` a superblock; returns the counter of what it is instead, null if it is one. */
+  /**
+   * Frees the block that begins `within` a superblock, and returns null; without such a block, returns the counter of
+   * the mistake.
+   */
   private freeWithin(superblock: number, within: number): number | null {
     const { state, sizeClass, place, freeBlocks, length } = this.word(superblock)
     if (state === State.Small) {
@@ -205,7 +214,7 @@ export class SimulatedHeap {
     return NULL
   }
 
-  /** Sets the first `count` bits of what is all zero. */
+  /** Sets the first `count` bits of a range that is all zero. */
   private storeBits(at: number, count: number): void {
     const words = new Uint32Array(Math.ceil(count / 32)).fill(0xffffffff)
     if (count % 32 !== 0) words[words.length - 1] = 2 ** (count % 32) - 1
@@ -217,7 +226,7 @@ export class SimulatedHeap {
     for (let each = superblock; each < superblock + length; each++) this.insert(IDLE_SET, each)
   }
 
-  /** After the idle ones were taken, up to `superblock`. */
+  /** Notes the peak after idle superblocks up to `superblock` were taken. */
   private noteUsed(superblock: number): void {
     const used = this.fields.u32(DEVICE_HEAP.limit) - this.fields.u32(this.tables.countAt(IDLE_SET))
     if (used > this.fields.u32(DEVICE_HEAP.peak)) this.fields.setU32(DEVICE_HEAP.peak, used)
@@ -233,7 +242,7 @@ export class SimulatedHeap {
     return this.fields.u64(DEVICE_HEAP.base) - (superblock + 1) * BITMAP_BYTES
   }
 
-  /** Sets a block's bit, or clears it; false where it was so before. */
+  /** Sets or clears a block's bit; false if the bit was so before. */
   private setTaken(superblock: number, index: number, taken: boolean): boolean {
     const at = this.bitmapAt(superblock) + (index >> 3)
     const [before] = this.memory.load(Uint8Array, at, 1)
@@ -255,7 +264,7 @@ export class SimulatedHeap {
     return ((this.fields.u32(this.tables.bitsAt(set, superblock)) >>> (superblock % 32)) & 1) === 1
   }
 
-  /** The first member of a set, -1 without any. */
+  /** The first member of a set; -1 for an empty set. */
   private first(set: number): number {
     if (this.fields.u32(this.tables.countAt(set)) === 0) return -1
     for (let superblock = 0; ; superblock += 32) {

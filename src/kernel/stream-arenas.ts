@@ -6,23 +6,25 @@ import { DeviceArena } from './device-arena.js'
 import type { DeviceRegion } from './device-region.js'
 import type { MemoryControl } from './memory-control.js'
 
-/** Any pool: what arenas for streams take their memory from. */
+/** The part of a pool that stream arenas use; any pool has it. */
 export interface RegionPool {
+  /** Memory for one arena. */
   allocate(bytes: number, stream: Stream): DeviceRegion & { free(): void }
 }
 
-/** How arenas for streams are made. */
+/** Options of stream arenas. */
 export interface StreamArenasOptions {
+  /** where the memory of the arenas comes from */
   readonly pool: RegionPool
-  /** of each arena */
+  /** of each arena, including its structure */
   readonly bytes: number
 }
 
 const KEYS: readonly string[] = ['pool', 'bytes']
 
 /**
- * An arena for each stream that asks for one, so that kernels of different streams never wait for the same counter, and each
- * stream can reset its own. Made by the device: `device.createStreamArenas({ pool, bytes })`.
+ * An arena for each stream. Kernels of different streams then never contend for one counter, and each stream can
+ * reset its own. Made by the device: `device.createStreamArenas({ pool, bytes })`.
  */
 export class StreamArenas implements Disposable {
   private readonly arenas = new Map<Stream, { arena: DeviceArena; region: { free(): void } }>()
@@ -37,7 +39,10 @@ export class StreamArenas implements Disposable {
     checkByteCount(options.bytes, 'createStreamArenas: bytes')
   }
 
-  /** The arena of a stream, made from the pool at the first call; throws what the pool's `allocate` throws. */
+  /**
+   * The arena of a stream, allocated from the pool at the first call. Throws PoolError once closed or for a stream of
+   * another device, and whatever the pool's `allocate` throws.
+   */
   of(stream: Stream): DeviceArena {
     if (this.isClosed) throw new PoolError('of: the arenas are closed; make them again')
     checkStreamOf('of', stream, this.control.clocks)
@@ -54,7 +59,7 @@ export class StreamArenas implements Disposable {
     }
   }
 
-  /** Ends them all, and gives their memory back to the pool in the order of their streams. */
+  /** Closes all arenas, and frees their memory in the order of their streams. A second close does nothing. */
   close(): void {
     this.isClosed = true
     for (const [stream, { arena, region }] of this.arenas) {
@@ -64,6 +69,7 @@ export class StreamArenas implements Disposable {
     }
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -1,5 +1,6 @@
-// What goes to C is checked here, because koffi coerces without a word: 1.5 becomes 1, NaN 0, and a number too large for
-// its C type loses its upper bits. A NaN for a stream would be the default stream.
+// Checks of arguments for C functions. koffi converts without an error: 1.5 becomes 1, NaN becomes 0, and a number
+// too large for its C type loses its upper bits. A NaN for a stream would mean the default stream. driver/native/
+// uses them most.
 
 const UINT32_MAX = 2 ** 32 - 1
 const INT32_MAX = 2 ** 31 - 1
@@ -19,26 +20,26 @@ export function int(value: number, argument: string): number {
   return within(value, -INT32_MAX - 1, INT32_MAX, argument)
 }
 
-/** An open file's number. */
+/** A file descriptor. */
 export function fileDescriptor(value: number, argument: string): number {
   return within(value, 0, INT32_MAX, argument)
 }
 
-/** A whole number in a range; TypeError and RangeError name the argument. */
+/** A whole number from `least` to `most`; throws TypeError or RangeError that names the argument. */
 export function within(value: number, least: number, most: number, argument: string): number {
   if (Number.isSafeInteger(value) && value >= least && value <= most) return value
   if (typeof value !== 'number') throw new TypeError(`${argument} must be a number, not a ${typeof value}`)
   throw new RangeError(`${argument} must be a whole number from ${least} to ${most}, not ${value}`)
 }
 
-/** Host memory at a fixed address: asking a small typed array for its buffer moves it off the JavaScript heap. */
+/** Host memory at a fixed address: reading `buffer` of a small typed array moves it off the JavaScript heap. */
 export function hostMemory<View extends ArrayBufferView>(view: View, argument: string): View {
   if (!ArrayBuffer.isView(view)) throw new TypeError(`${argument} must be a typed array, not a ${typeof view}`)
   void view.buffer
   return view
 }
 
-/** Text, which must not be a number by mistake: koffi would take that for an address. */
+/** A string. A number would be dangerous: koffi would take it for an address. */
 export function text(value: string, argument: string): string {
   if (typeof value === 'string') return value
   throw new TypeError(`${argument} must be a string, not a ${typeof value}`)

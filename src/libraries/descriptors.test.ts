@@ -1,5 +1,5 @@
-// Open files passed to other processes and within this one: what arrives, what the two ends say when something is wrong,
-// and that neither a descriptor nor a socket file is left behind.
+// File descriptors passed to other processes and within this process: the data that arrives, the errors of both ends,
+// and no descriptor or socket file left behind.
 
 import assert from 'node:assert/strict'
 import { type ChildProcess, fork, spawn } from 'node:child_process'
@@ -10,15 +10,15 @@ import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { DescriptorError } from '../base/errors.js'
+import { receiveDescriptor, sendDescriptor } from './descriptors.fixture.js'
 import { acceptDescriptor, closeDescriptor, MOST_MESSAGE_BYTES, offerDescriptor } from './descriptors.js'
-import { receiveDescriptor, sendDescriptor } from './descriptors.suite.js'
 import { openSystem, UnixSocket } from './unix-socket.js'
 
 const SCRIPT = fileURLToPath(import.meta.url)
 const SHORT = { timeoutMs: 30 }
 const NOBODY = 65534
 
-/** What the other process does: takes a descriptor, reads and writes through it, and tells what it saw. */
+/** The other process: takes a descriptor, reads and writes through it, and reports the text that it read. */
 async function take(path: string): Promise<void> {
   const receiving = receiveDescriptor(path, { timeoutMs: 60_000 })
   process.send!('waiting')
@@ -29,14 +29,14 @@ async function take(path: string): Promise<void> {
   process.send!({ content, message: Buffer.from(message).toString() })
 }
 
-/** What it does that keeps what it took, until it is ended. */
+/** Another process, which keeps its descriptor until it is ended. */
 async function hold(path: string): Promise<void> {
   const { descriptor } = await acceptDescriptor(path, { timeoutMs: 60_000 })
   process.send!(readAll(descriptor))
   setInterval(() => {}, 1000)
 }
 
-/** The other process when it has too many open files: refused first, and served once it has closed some. */
+/** A process with too many open files: refused first, and served after it has closed some. */
 async function takeWhenFull(path: string): Promise<void> {
   openSystem()
   const open: number[] = []
@@ -66,7 +66,7 @@ else if (process.platform !== 'linux') {
   const path = join(folder, 'socket')
   after(() => fs.rmSync(folder, { recursive: true }))
 
-  /** A file without a name, which only a descriptor leads to. */
+  /** A deleted file, which is open by its descriptor only. */
   const fileOf = (content: string) => {
     const name = join(folder, 'file')
     const descriptor = fs.openSync(name, 'w+')
@@ -82,7 +82,7 @@ else if (process.platform !== 'linux') {
 
   const user = process.geteuid!()
 
-  /** What is done as another user, whom the socket then names. */
+  /** Runs `work` as another user. The socket reports that user. */
   const asNobody = <T>(work: () => T): T => {
     process.seteuid!(NOBODY)
     try {
@@ -103,7 +103,7 @@ else if (process.platform !== 'linux') {
     })
 
     for (const first of ['sender', 'receiver']) {
-      test(`to another process, the ${first} first`, async () => {
+      test(`a descriptor goes to another process, the ${first} first`, async () => {
         const descriptor = fileOf('only passed')
         const childOf = () => fork(SCRIPT, ['take', path])
         const received = async (child: ChildProcess) => {
@@ -130,7 +130,7 @@ else if (process.platform !== 'linux') {
       })
     }
 
-    test('with a message of any length', async () => {
+    test('a message of any length arrives', async () => {
       const descriptor = fileOf('')
       for (const message of [undefined, new Uint8Array(0), new Uint8Array(MOST_MESSAGE_BYTES).map((_, i) => i)]) {
         const [received] = await Promise.all([receiveDescriptor(path), sendDescriptor(path, descriptor, message)])
@@ -140,7 +140,7 @@ else if (process.platform !== 'linux') {
       fs.closeSync(descriptor)
     })
 
-    test('passes the file that was open at the call, even if it is closed at once', async () => {
+    test('the descriptor may be closed right after the call', async () => {
       const descriptor = fileOf('the one that was meant')
       const sending = sendDescriptor(path, descriptor)
       fs.closeSync(descriptor)
@@ -153,7 +153,7 @@ else if (process.platform !== 'linux') {
       fs.closeSync(other)
     })
 
-    test('serves one receiver, and the next sender the next', async () => {
+    test('each sender serves one receiver', async () => {
       const descriptor = fileOf('')
       const receiving = [receiveDescriptor(path), receiveDescriptor(path)]
       await sendDescriptor(path, descriptor, Buffer.from('first'))
@@ -164,7 +164,7 @@ else if (process.platform !== 'linux') {
       fs.closeSync(descriptor)
     })
 
-    test('tells afterwards whether the other end still holds on', async () => {
+    test('a connection shows if the other end is open', async () => {
       const descriptor = fileOf('')
       const connect = async () => {
         const message = new Uint8Array(0)
@@ -192,7 +192,7 @@ else if (process.platform !== 'linux') {
       fs.closeSync(descriptor)
     })
 
-    test('tells when a process that took a descriptor has ended', async () => {
+    test('a connection shows that the other process has ended', async () => {
       const descriptor = fileOf('kept')
       const child = fork(SCRIPT, ['hold', path])
       const held = await offerDescriptor(path, descriptor, new Uint8Array(0), { timeoutMs: 60_000 })
@@ -204,7 +204,7 @@ else if (process.platform !== 'linux') {
       fs.closeSync(descriptor)
     })
 
-    test('gives up when the other process does not come', async () => {
+    test('a timeout ends the wait for the other process', async () => {
       const descriptor = fileOf('')
       await assert.rejects(
         sendDescriptor(path, descriptor, undefined, SHORT),
@@ -215,7 +215,7 @@ else if (process.platform !== 'linux') {
       fs.closeSync(descriptor)
     })
 
-    test('takes a file that a sender has left behind for no sender', async () => {
+    test('a socket file without a sender counts as no sender', async () => {
       const listener = UnixSocket.listenAt(path)
       fs.renameSync(path, `${path}-left`)
       listener.close()
@@ -224,7 +224,7 @@ else if (process.platform !== 'linux') {
       fs.rmSync(path)
     })
 
-    test('has the processes that come to a busy sender come again', () => {
+    test('receivers at a busy sender try again', () => {
       const listener = UnixSocket.listenAt(path)
       const come = Array.from({ length: 20 }, () => UnixSocket.connectTo(path))
       assert.ok(come[0] !== null && come[19] === null, 'more than may wait at a time')
@@ -232,7 +232,7 @@ else if (process.platform !== 'linux') {
       listener.close()
     })
 
-    test('gives up when the other process comes and does nothing', async () => {
+    test('a timeout ends the wait for a process that connects and does nothing', async () => {
       const descriptor = fileOf('')
       const sending = sendDescriptor(path, descriptor, undefined, SHORT)
       const receiver = UnixSocket.connectTo(path)!
@@ -244,7 +244,7 @@ else if (process.platform !== 'linux') {
       fs.closeSync(descriptor)
     })
 
-    test('goes on when the other process ends before it is done', async () => {
+    test('if the other process ends early, the next one is served', async () => {
       const descriptor = fileOf('taken by the second')
       const sending = sendDescriptor(path, descriptor)
       UnixSocket.connectTo(path)!.close()
@@ -266,7 +266,7 @@ else if (process.platform !== 'linux') {
       fs.closeSync(descriptor)
     })
 
-    test('refuses what is not from a sender of this library', async () => {
+    test('data of another program is refused', async () => {
       const descriptor = fileOf('')
       for (const [code, text, send] of [
         ['EPROTO', /not from offerDescriptor/, (to: UnixSocket) => to.sendPacket(Buffer.from('hello'), descriptor)],
@@ -284,7 +284,7 @@ else if (process.platform !== 'linux') {
       fs.closeSync(descriptor)
     })
 
-    test('says when a process has too many open files, and serves it when it has not', async () => {
+    test('a process with too many open files is refused, and served later', async () => {
       const descriptor = fileOf('still here')
       const command = ['-c', 'ulimit -n 100 && exec "$0" "$@"', process.execPath, SCRIPT, 'take-when-full', path]
       const child = spawn('sh', command, { stdio: ['ignore', 'pipe', 'inherit'] })
@@ -298,12 +298,12 @@ else if (process.platform !== 'linux') {
       fs.closeSync(descriptor)
     })
 
-    test('keeps other users out', { skip: user !== 0 && 'only the superuser can act as another user' }, async () => {
+    test('other users are refused', { skip: user !== 0 && 'only the superuser can act as another user' }, async () => {
       const descriptor = fileOf('')
       fs.chmodSync(folder, 0o777)
       const sending = sendDescriptor(path, descriptor, undefined, SHORT)
       assert.throws(() => asNobody(() => UnixSocket.connectTo(path)), refused('connect', 'EACCES', /permission denied/))
-      fs.chmodSync(path, 0o666) // as if the mode had not kept them out
+      fs.chmodSync(path, 0o666) // gives other users access to the file
       const receiver = asNobody(() => UnixSocket.connectTo(path)!)
       await assert.rejects(sending, refused('getsockopt', 'EPERM', /of user 65534; run both as the same user/))
       receiver.close()
@@ -314,7 +314,7 @@ else if (process.platform !== 'linux') {
       fs.closeSync(descriptor)
     })
 
-    test('names what the system forbids', async () => {
+    test('refusals of the system are named', async () => {
       const descriptor = fileOf('')
       const inNoFolder = join(folder, 'absent', 'socket')
       await assert.rejects(sendDescriptor(inNoFolder, descriptor), refused('bind', 'ENOENT', /absent.socket/))
@@ -328,7 +328,7 @@ else if (process.platform !== 'linux') {
       assert.throws(() => closeDescriptor(descriptor), refused('close', 'EBADF', /descriptor \d+/))
     })
 
-    test('refuses bad arguments', async () => {
+    test('wrong arguments are refused', async () => {
       const message = new Uint8Array(MOST_MESSAGE_BYTES + 1)
       for (const [text, kind, call] of [
         ['path', TypeError, () => sendDescriptor(7 as never, 0)],
@@ -351,7 +351,7 @@ else if (process.platform !== 'linux') {
       await assert.rejects(receiveDescriptor('a'.repeat(107), SHORT), refused('connect', 'ETIMEDOUT', /a{107}/))
     })
 
-    test('says where descriptors cannot be passed', () => {
+    test('unsupported systems are refused', () => {
       for (const [platform, arch] of [
         ['darwin', 'arm64'],
         ['win32', 'x64'],

@@ -1,7 +1,7 @@
-// An open file of this process for another one, on Linux: GPU memory is shared between processes as a file descriptor,
-// and Node has no means to pass one. The sender listens at a path that both know, the receiver connects to it, and
-// takes the descriptor together with a message; the sender hears that it was taken. Either may come first. Both look
-// again every few milliseconds, so neither holds up its process.
+// Passes file descriptors between processes on Linux: GPU memory is shared as a file descriptor, and Node cannot pass
+// one. pool/mapped/descriptor-passing.ts uses it. The sender listens at a path that both know. The receiver connects,
+// takes the descriptor with a message, and confirms. Either may come first. Both poll every few milliseconds, so
+// neither blocks.
 
 import { setTimeout as pause } from 'node:timers/promises'
 import { DescriptorError } from '../base/errors.js'
@@ -10,39 +10,44 @@ import { closeDescriptor, duplicateDescriptor, MOST_PATH_BYTES, type Packet, Uni
 
 export { closeDescriptor }
 
-/** The largest message that goes with a descriptor. */
+/** The largest message with a descriptor. */
 export const MOST_MESSAGE_BYTES = 65536
 
-const LOOK_EVERY_MS = 5
+/** interval of polls */
+const POLL_INTERVAL_MS = 5
 const MOST_TIMEOUT_MS = 2 ** 31 - 1
-/** Begins every message, so that one of no bytes is not taken for the end, nor a foreign one for ours. */
+/** First byte of each message: an empty message differs from a closed socket, and a foreign message is recognised. */
 const MARK = 0xfd
 
+/** Options of both sides. */
 export interface PassOptions {
-  /** how long to wait for the other process; 10 seconds when not given */
+  /** how long to wait for the other process, in milliseconds; default 10 seconds */
   readonly timeoutMs?: number
 }
 
+/** A descriptor from another process, with its message. */
 export interface ReceivedDescriptor {
-  /** this process's own, to be closed with `closeDescriptor` */
+  /** belongs to this process, which closes it with `closeDescriptor` */
   readonly descriptor: number
   readonly message: Uint8Array<ArrayBuffer>
 }
 
-/** What is left between two processes when a descriptor has been passed: each end tells whether the other still holds on. */
+/** The connection of two processes after a descriptor was passed. Each end shows whether the other end is open. */
 export interface Connection {
-  /** false once the other process has closed its end, or has ended, or this end is closed */
+  /** false after either end was closed, or the other process has ended */
   readonly open: boolean
   /** A second close does nothing. */
   close(): void
 }
 
 /**
- * Passes an open file to one other process of the same user, and stays connected with it. That process calls `acceptDescriptor` with the
- * same path. The call creates a socket file at `path`, which must not exist, and removes it again. The descriptor stays the
- * caller's, who may close it once this function has returned its promise. The promise is fulfilled when the other process has a
- * descriptor of its own. It rejects with a DescriptorError, and leaves nothing behind. Its codes: ETIMEDOUT, nobody came; EPERM, a
- * process of another user came; EBADF, the descriptor is not open; ENOTSUP, this is not Linux; or the system's own.
+ * Passes an open file to one other process of the same user, and stays connected with it. That process calls
+ * `acceptDescriptor` with the same path. The call creates a socket file at `path`, which must not exist, and removes
+ * it again. The caller keeps its descriptor, and may close it once this function has returned its promise.
+ *
+ * The promise is fulfilled when the other process has a descriptor of its own. It rejects with a DescriptorError, and
+ * leaves nothing behind. The codes are ETIMEDOUT if no process came, EPERM for a process of another user, EBADF for a
+ * closed descriptor, ENOTSUP on other systems than Linux, or codes of the system.
  */
 export async function offerDescriptor(
   path: string,
@@ -60,7 +65,7 @@ export async function offerDescriptor(
       for (;;) {
         const receiver = await lookUntil(deadline, () => listener.accept(), 'accept', `no process came to ${path}`)
         if (await handedTo(receiver, packet, copy, deadline, path)) return new SocketEnd(receiver)
-        await pause(LOOK_EVERY_MS) // that process has ended; there may be a next one
+        await pause(POLL_INTERVAL_MS) // that process has ended; another may come
       }
     } finally {
       listener.close()
@@ -71,10 +76,10 @@ export async function offerDescriptor(
 }
 
 /**
- * Takes the descriptor that another process of the same user passes at `path` with `offerDescriptor`, and stays connected with it. It
- * rejects with a DescriptorError, and leaves nothing open. Its codes: ETIMEDOUT, nothing came; EPERM, a process of another user
- * sends; EMFILE, this process has too many open files; EPROTO, another program listens at `path`; ENOTSUP, this is not Linux; or
- * the system's own.
+ * Takes the descriptor that another process of the same user passes at `path` with `offerDescriptor`, and stays
+ * connected with it. It rejects with a DescriptorError, and leaves nothing open. The codes are ETIMEDOUT if no
+ * descriptor came, EPERM for a sender of another user, EMFILE for too many open files in this process, EPROTO if
+ * another program listens at `path`, ENOTSUP on other systems than Linux, or codes of the system.
  */
 export async function acceptDescriptor(
   path: string,
@@ -95,11 +100,11 @@ export async function acceptDescriptor(
     } finally {
       if (received === null) sender.close()
     }
-    await pause(LOOK_EVERY_MS) // that sender has served another process or ended; there may be a next one
+    await pause(POLL_INTERVAL_MS) // that sender has served another process or ended; another may come
   }
 }
 
-/** Sends to a process that has come, and hears whether it took the descriptor; false when it has ended before. */
+/** Sends to a connected process, and waits for its confirmation; false if it has ended before. */
 async function handedTo(receiver: UnixSocket, packet: Uint8Array, descriptor: number, deadline: number, path: string) {
   let taken = false
   try {
@@ -113,7 +118,7 @@ async function handedTo(receiver: UnixSocket, packet: Uint8Array, descriptor: nu
   }
 }
 
-/** One end of the socket that a descriptor went over: the system closes it with the process. */
+/** One end of the socket that passed a descriptor. The system closes it when its process ends. */
 class SocketEnd implements Connection {
   private socket: UnixSocket | null
 
@@ -133,7 +138,7 @@ class SocketEnd implements Connection {
   }
 }
 
-/** What a packet holds, confirmed to the sender; null when the sender is gone and takes it as not received. */
+/** The contents of a packet, confirmed to the sender; null if the sender is gone, which counts as not received. */
 function accepted({ bytes, descriptor }: Packet, sender: UnixSocket): ReceivedDescriptor | null {
   let kept = false
   try {
@@ -145,7 +150,7 @@ function accepted({ bytes, descriptor }: Packet, sender: UnixSocket): ReceivedDe
   }
 }
 
-/** Refuses a process of another user: the file's mode keeps all out but the superuser, and the socket tells who it is. */
+/** Refuses a process of another user: the superuser can open the file too, and the socket knows its user. */
 function checkUser(peer: UnixSocket, path: string): void {
   const [user, own] = [peer.peerUser(), process.geteuid!()]
   if (user === own) return
@@ -153,17 +158,19 @@ function checkUser(peer: UnixSocket, path: string): void {
   throw new DescriptorError('getsockopt', 'EPERM', detail)
 }
 
-/** Looks until something is found, every few milliseconds; DescriptorError ETIMEDOUT when that is not before `deadline`. */
+/**
+ * Calls `look` every few milliseconds until it returns a result. Throws DescriptorError ETIMEDOUT after `deadline`.
+ */
 export async function lookUntil<T>(deadline: number, look: () => T | null, call: string, missing: string): Promise<T> {
   for (;;) {
     const result = look()
     if (result !== null) return result
     if (performance.now() >= deadline) throw new DescriptorError(call, 'ETIMEDOUT', `${missing} in time`)
-    await pause(LOOK_EVERY_MS)
+    await pause(POLL_INTERVAL_MS)
   }
 }
 
-/** Refuses what cannot be the path of a socket. */
+/** Throws TypeError or RangeError if `path` cannot be the path of a socket. */
 export function checkPath(path: string): void {
   const bytes = Buffer.byteLength(text(path, 'path'))
   if (bytes === 0 || path.includes('\0')) throw new RangeError('path must name a file, without zero bytes')
@@ -181,7 +188,7 @@ function packetOf(message: Uint8Array): Uint8Array {
   )
 }
 
-/** When the waiting ends, by the clock of `performance.now()`. */
+/** The end of the wait, as milliseconds of `performance.now()`. */
 export function deadlineOf({ timeoutMs = 10_000 }: PassOptions): number {
   return performance.now() + within(timeoutMs, 0, MOST_TIMEOUT_MS, 'timeoutMs')
 }

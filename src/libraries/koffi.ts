@@ -1,19 +1,21 @@
+// Loads koffi, the foreign-function library. All files that call C open their libraries through it.
+
 import { createRequire } from 'node:module'
 
 export type Koffi = typeof import('koffi')
 
-const STACK_BYTES = 16 << 20 // koffi's own stacks: its 2 MiB are little for the driver's PTX compiler
+const STACK_BYTES = 16 << 20 // stacks of koffi; its default of 2 MiB is too little for the driver's PTX compiler
 
 /**
- * Loads koffi, which costs 12 ms: when a device or a socket is asked for, never when the package is imported, since most
- * uses (replays, the simulated device) need neither.
+ * Loads koffi, which takes 12 ms. Call it with the first device or socket, never at import of the package: replays
+ * and the simulated device do not need it.
  */
 export function loadKoffi(): Koffi {
   const koffi = createRequire(import.meta.url)('koffi') as Koffi
   try {
     koffi.config({ sync_stack_size: STACK_BYTES, async_stack_size: STACK_BYTES })
   } catch {
-    // refused once this thread has opened a library through koffi, ours or another's: the stacks stay as they are
+    // koffi refuses after this thread has opened a library: the stacks keep their size
   }
   return koffi
 }
@@ -21,14 +23,14 @@ export function loadKoffi(): Koffi {
 const RTLD_LAZY = 1
 
 /**
- * Opens a library once more, for good: koffi closes one when its last function is collected or its worker ends, and a
- * library that has threads, or that a tool has hooked into, must not go away.
+ * Opens a library a second time and never closes it. koffi closes a library when its last function is collected or
+ * its worker ends. A library with threads, or with hooks of a tool, must stay mapped.
  */
 export function keepOpen(koffi: Koffi, path: string): void {
   koffi.load(null).func('void *dlopen(const char *path, int flags)')(path, RTLD_LAZY)
 }
 
-/** Whether koffi's `error` says that there is no library at `path`, and not of one that is there that it is broken. */
+/** Whether koffi's `error` says that `path` does not exist, not that the library there is broken. */
 export function isMissing(error: Error, path: string): boolean {
   const missing = 'No such file or directory'
   const said = [`cannot open shared object file: ${missing}`, `Error loading shared library ${path}: ${missing}`] // glibc, musl

@@ -1,19 +1,19 @@
-// The library of NVRTC, NVIDIA's compiler of CUDA C++ at run time. It comes with the CUDA toolkit and with Python packages,
-// not with the driver, so it is looked for only when source code is to be compiled. What a newer NVRTC makes an older
-// driver does not load, so one whose major version is above the driver's is passed over.
+// Finds and opens NVRTC, NVIDIA's run-time compiler of CUDA C++; nvrtc.ts uses it. NVRTC comes with the CUDA toolkit
+// and with Python packages, not with the driver, so it is opened only to compile. A driver does not load code of a
+// newer NVRTC, so a library with a higher major version than the driver is skipped.
 
 import { NoLibraryError } from '../base/errors.js'
 import { isMissing, keepOpen, loadKoffi } from './koffi.js'
 import { type Environment, libraryFolders, pythonLibraryFolders, toolkitFolders, toolkitsIn } from './toolkits.js'
 
-/** A program is a handle of NVRTC's, sizes and results are written to arrays of one element. */
+/** Programs are numbers. NVRTC writes sizes and results to arrays of one element. */
 export type NvrtcArgument = number | string | readonly string[] | Uint8Array | number[] | (string | null)[]
 
 export type NvrtcFunction = (...args: NvrtcArgument[]) => number
 
 const STRINGS = 'const char **'
 
-/** nvrtc.h, with programs as numbers and what koffi writes marked. */
+/** Prototypes of nvrtc.h, with programs as numbers, and with koffi's marks for out-parameters. */
 export const NVRTC_PROTOTYPES = {
   nvrtcVersion: 'int nvrtcVersion(_Out_ int *major, _Out_ int *minor)',
   nvrtcGetNumSupportedArchs: 'int nvrtcGetNumSupportedArchs(_Out_ int *numArchs)',
@@ -38,22 +38,22 @@ export type NvrtcFunctionName = keyof typeof NVRTC_PROTOTYPES
 
 const FUNCTION_NAMES = Object.keys(NVRTC_PROTOTYPES) as NvrtcFunctionName[]
 
-/** What `Nvrtc` needs of the opened library. */
+/** The opened library, as `openNvrtc` uses it. */
 export interface NvrtcLibrary {
-  /** the name under which it was found */
+  /** the path under which it was found */
   readonly path: string
   readonly functions: Readonly<Record<NvrtcFunctionName, NvrtcFunction>>
 }
 
-/** Of CUDA 13, 12 and 11.2 to 11.8; the plain name is what a toolkit of any version links to its own. */
+/** The libraries of CUDA 13, 12, and 11.2 to 11.8. Toolkits of all versions link the last name to their library. */
 const NAMES = ['libnvrtc.so.13', 'libnvrtc.so.12', 'libnvrtc.so.11.2', 'libnvrtc.so'] as const
 const REMEDY =
   "NVRTC comes with the CUDA toolkit and with Python's package nvidia-cuda-nvrtc: put its folder into LD_LIBRARY_PATH or " +
   'CUDA_HOME, or compile beforehand (nvcc -ptx) and give the PTX to device.loadModule'
 
 /**
- * Where NVRTC is looked for, in order: by name where the system keeps its libraries, LD_LIBRARY_PATH first, then in the
- * usual folders of the toolkit and of the active Python environment.
+ * The paths to try, in order: names for the dynamic linker, which searches LD_LIBRARY_PATH first, then the folders of
+ * toolkits and of the active Python environment.
  */
 export function nvrtcPaths(env: Environment = process.env, installed = toolkitsIn('/usr/local')): string[] {
   const folders = [...libraryFolders(toolkitFolders(env, installed)), ...pythonLibraryFolders(env)]
@@ -61,8 +61,8 @@ export function nvrtcPaths(env: Environment = process.env, installed = toolkitsI
 }
 
 /**
- * Opens the first of `paths` that can be and whose code a driver of this version (12040 for 12.4) loads. Throws
- * NoLibraryError, which says what was tried and why not, and the way without NVRTC.
+ * Opens the first usable library of `paths` that is not too new for a driver of `driverVersion` (12040 for 12.4).
+ * Throws NoLibraryError with the attempts, their failures, and the way without NVRTC.
  */
 export function openNvrtcLibrary(paths: readonly string[], driverVersion: number): NvrtcLibrary {
   const koffi = loadKoffi()
@@ -86,7 +86,7 @@ export function openNvrtcLibrary(paths: readonly string[], driverVersion: number
   throw new NoLibraryError(`no NVRTC, which compiles CUDA C++: none of ${tried.join(', ')} could be used; ${REMEDY}`)
 }
 
-/** The version of CUDA that an NVRTC is of. */
+/** The CUDA version of an NVRTC. */
 export function versionOf(nvrtcVersion: NvrtcFunction): readonly [major: number, minor: number] {
   const [major, minor]: [number[], number[]] = [[0], [0]]
   nvrtcVersion(major, minor)

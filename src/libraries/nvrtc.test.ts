@@ -1,4 +1,4 @@
-// How NVRTC is looked for, and what it makes of source where it is installed. It needs no GPU.
+// The search for NVRTC, and compilations if it is installed. It needs no GPU.
 
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -10,7 +10,7 @@ import { type CompileRequest, openNvrtc, type SourceCompiler } from './nvrtc.js'
 import { nvrtcPaths, openNvrtcLibrary } from './nvrtc-library.js'
 import { pythonLibraryFolders } from './toolkits.js'
 
-/** More than any driver. */
+/** A version above all drivers. */
 const ANY_DRIVER = 99_000
 
 function installed(): SourceCompiler | null {
@@ -26,7 +26,7 @@ const nvrtc = installed()
 const skip = nvrtc === null && 'NVRTC is not installed where it is looked for'
 
 describe('opening NVRTC', () => {
-  it('looks by name, then into toolkits, then into the Python environment', t => {
+  it('tries names, then toolkits, then the Python environment', t => {
     const folder = mkdtempSync(join(tmpdir(), 'python-'))
     t.after(() => rmSync(folder, { recursive: true }))
     const lib = join(folder, 'lib/python3.12/site-packages/nvidia/cu13/lib')
@@ -43,7 +43,7 @@ describe('opening NVRTC', () => {
     assert.ok(at('/opt/cuda/lib64/libnvrtc.so.12') > 0)
   })
 
-  it('names what was tried, and the way without it', t => {
+  it('a missing library is refused with the paths tried, and the way without it', t => {
     const folder = mkdtempSync(join(tmpdir(), 'nvrtc-'))
     t.after(() => rmSync(folder, { recursive: true }))
     const broken = join(folder, 'libnvrtc.so.12')
@@ -61,7 +61,7 @@ describe('opening NVRTC', () => {
     })
   })
 
-  it('passes over what is newer than the driver', { skip }, () => {
+  it('skips a library that is newer than the driver', { skip }, () => {
     const major = Number(nvrtc!.version.split('.')[0])
     assert.throws(() => openNvrtc((major - 1) * 1000 + 990, nvrtc!.path), {
       name: 'NoLibraryError',
@@ -76,7 +76,7 @@ describe('NVRTC', { skip }, () => {
     return nvrtc!.compile({ source, ...request, ...more })
   }
 
-  it('makes machine code and PTX, and says which names the kernels have', () => {
+  it('makes machine code, PTX and the mangled names of kernels', () => {
     assert.ok(nvrtc!.architectures.includes(80))
     const { ptx, cubin, names, log } = compile(
       '#include "params.h"\ntemplate <typename T> __global__ void scale(T *a, Params p) { a[threadIdx.x] *= p.factor; }',
@@ -97,7 +97,7 @@ describe('NVRTC', { skip }, () => {
     assert.match(virtual.ptx, /\.target sm_75[\s\S]*, 7;/)
   })
 
-  it('says where source is wrong, and warns', () => {
+  it('names the line of an error, and logs warnings', () => {
     const wrong = 'extern "C" __global__ void k(int *a) {\n  *a = 1;\n  b = 2;\n}'
     assert.throws(
       () => compile(wrong),

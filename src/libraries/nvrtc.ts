@@ -1,52 +1,53 @@
-// Compiling CUDA C++ with NVRTC: source text in, machine code and PTX out, nothing remembered. A compilation needs no
-// device, and takes from a tenth of a second to several, during which the thread waits.
+// Compiles CUDA C++ with NVRTC: source text in, machine code and PTX out, without a cache. kernel/compiler.ts uses
+// it. It needs no device. The thread waits for the compilation, which takes from a tenth of a second to several
+// seconds.
 
 import { CompileError } from '../base/errors.js'
 import { type NvrtcFunction, type NvrtcLibrary, nvrtcPaths, openNvrtcLibrary, versionOf } from './nvrtc-library.js'
 
-/** What is to be compiled. */
+/** The input of a compilation. */
 export interface CompileRequest {
   readonly source: string
-  /** what messages call the source */
+  /** name of the source in messages */
   readonly name: string
-  /** texts of headers by the name that they are included by */
+  /** texts of headers, by the name in `#include` */
   readonly headers: Readonly<Record<string, string>>
-  /** as NVRTC takes them, `--std=c++17` */
+  /** options of NVRTC, such as `--std=c++17` */
   readonly options: readonly string[]
-  /** kernels in C++'s own words, `scale<float>` or `tools::scale`, whose mangled names are wanted */
+  /** C++ names of kernels, such as `scale<float>` or `tools::scale`; the result has their mangled names */
   readonly expressions: readonly string[]
 }
 
-/** What became of it. */
+/** The output of a compilation. */
 export interface Compiled {
   readonly ptx: string
-  /** machine code; null where the options name a virtual architecture, for which there is none */
+  /** machine code; null if the options name a virtual architecture, which has no machine code */
   readonly cubin: Uint8Array | null
-  /** the name in the code of each expression */
+  /** by expression: its mangled name in the code */
   readonly names: ReadonlyMap<string, string>
   /** warnings */
   readonly log: string
 }
 
-/** What compiles. */
+/** An opened compiler. */
 export interface SourceCompiler {
-  /** the library that was opened */
+  /** the path of the opened library */
   readonly path: string
-  /** of CUDA, `13.0` */
+  /** CUDA version, such as `13.0` */
   readonly version: string
-  /** the compute capabilities that it makes machine code for, 90 for 9.0 */
+  /** supported compute capabilities, 90 for 9.0 */
   readonly architectures: readonly number[]
-  /** Throws CompileError with the compiler's log. */
+  /** Compiles one source. Throws CompileError with the log of the compiler. */
   compile(request: CompileRequest): Compiled
 }
 
 const NVRTC_SUCCESS = 0
-/** of which the log says all */
+/** the source is wrong; the log has the details */
 const NVRTC_ERROR_COMPILATION = 6
 
 /**
- * Opens NVRTC: at `path`, or where it is usually found. Throws NoLibraryError, which names what was tried, where there is
- * none for a driver of this version (12040 for 12.4).
+ * Opens NVRTC at `path`, or at the usual places. Throws NoLibraryError with the attempts if no library suits a driver
+ * of `driverVersion` (12040 for 12.4).
  */
 export function openNvrtc(driverVersion: number, path?: string): SourceCompiler {
   return new Nvrtc(openNvrtcLibrary(path === undefined ? nvrtcPaths() : [path], driverVersion))
@@ -122,7 +123,7 @@ function failure(name: string, code: number, log: string): CompileError {
   return new CompileError(`compileKernels: ${name} ${how}:\n${log}`, log)
 }
 
-/** Text that ends in a zero byte. */
+/** Decodes text with a zero byte at its end. */
 function textOf(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString().replace(/\0$/, '').trim()
 }

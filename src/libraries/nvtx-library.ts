@@ -1,17 +1,18 @@
-// The library of NVTX, NVIDIA's tools extension, through which a program tells a profiler what it is doing. It comes with
-// the CUDA toolkit and with Python packages, not with the driver, so it is looked for only when somebody wants to be
-// profiled. NVTX is otherwise headers for C, but these libraries export the same functions: libnvtx3interop that of version
-// 3 with the memory extension, libnvToolsExt, its predecessor up to CUDA 12, all the others.
+// Finds and opens NVTX, NVIDIA's tools extension, by which programs annotate profiles; nvtx.ts uses it. It comes with
+// the CUDA toolkit and with Python packages, not with the driver, so only `openNvtx` opens it. NVTX itself is C
+// headers. Two libraries export its functions: libnvtx3interop has version 3 with the memory extension.
+// libnvToolsExt, its predecessor up to CUDA 12, has no memory extension.
 
 import { NoLibraryError } from '../base/errors.js'
 import { isMissing, keepOpen, loadKoffi } from './koffi.js'
 import { type Environment, libraryFolders, toolkitFolders, toolkitsIn } from './toolkits.js'
 
-/** Handles and range numbers are a tool's own, of any 64 bits: a bigint where a number is not exact. */
+/** Handles and range numbers of a tool: 64 bits, as a bigint if a number is not exact. */
 export type NvtxHandle = number | bigint
 
 export type NvtxFunction = (...args: (NvtxHandle | string | ArrayBufferView)[]) => NvtxHandle
 
+/** Prototypes of nvToolsExt.h, with handles as numbers. */
 export const NVTX_PROTOTYPES = {
   nvtxDomainCreateA: 'uint64_t nvtxDomainCreateA(const char *name)',
   nvtxDomainMarkEx: 'void nvtxDomainMarkEx(uint64_t domain, const void *event)',
@@ -25,13 +26,13 @@ export const NVTX_PROTOTYPES = {
 
 export type NvtxFunctionName = keyof typeof NVTX_PROTOTYPES
 
-/** What `Nvtx` needs of the opened library. */
+/** The opened library, as `Nvtx` uses it. */
 export interface NvtxLibrary {
-  /** the name under which it was found */
+  /** the path under which it was found */
   readonly path: string
-  /** Throws NoLibraryError when the library does not have the function. */
+  /** Throws NoLibraryError if the library lacks the function. */
   bind(name: NvtxFunctionName): NvtxFunction
-  /** The address of the first byte; it holds while the view's buffer is referenced. */
+  /** The address of the first byte, valid while the buffer of the view is referenced. */
   addressOf(view: ArrayBufferView): bigint
 }
 
@@ -40,15 +41,15 @@ const REMEDY =
   "NVTX comes with the CUDA toolkit and with Python's package nvidia-nvtx: put its folder into LD_LIBRARY_PATH, or give openNvtx the path of the library"
 
 /**
- * Where NVTX is looked for, in order: by name where the system keeps its libraries, LD_LIBRARY_PATH first, then in the
- * usual folders of the toolkit, that of the one which CUDA_HOME or CUDA_PATH names first.
+ * The paths to try, in order: names for the dynamic linker, which searches LD_LIBRARY_PATH first, then the folders of
+ * toolkits, CUDA_HOME and CUDA_PATH first.
  */
 export function nvtxPaths(env: Environment = process.env, installed = toolkitsIn('/usr/local')): string[] {
   const folders = libraryFolders(toolkitFolders(env, installed))
   return [...NAMES, ...folders.flatMap(folder => NAMES.map(name => `${folder}/${name}`))]
 }
 
-/** Opens the first of `paths` that can be. Throws NoLibraryError, which names them all, when none can. */
+/** Opens the first usable library of `paths`. Throws NoLibraryError with all attempts if none can be opened. */
 export function openNvtxLibrary(paths: readonly string[]): NvtxLibrary {
   const koffi = loadKoffi()
   const tried: string[] = []

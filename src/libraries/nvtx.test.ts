@@ -1,4 +1,4 @@
-// What can be shown of NVTX without its library: how it is looked for, what a tool is told, and what is refused.
+// NVTX without its library: the search for it, the events that a tool gets, and refused arguments.
 
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
@@ -8,13 +8,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, it } from 'node:test'
 import { NoLibraryError } from '../base/errors.js'
+import { fakeNvtx } from './nvtx.fixture.js'
 import { openNvtx } from './nvtx.js'
-import { fakeNvtx } from './nvtx-fixture.suite.js'
 import { NVTX_PROTOTYPES, nvtxPaths, openNvtxLibrary } from './nvtx-library.js'
 import { toolkitsIn } from './toolkits.js'
 
 describe('opening NVTX', () => {
-  it('looks by name first, then into the toolkit that was named, then into those there are', () => {
+  it('tries names first, then named toolkits, then installed toolkits', () => {
     const paths = nvtxPaths({ CUDA_HOME: '/opt/cuda', CUDA_PATH: '' }, ['/usr/local/cuda', '/usr/local/cuda-13.0'])
     assert.deepEqual(paths.slice(0, 4), [
       'libnvtx3interop.so.1',
@@ -44,7 +44,7 @@ describe('opening NVTX', () => {
     assert.deepEqual(toolkitsIn(join(folder, 'absent')), [join(folder, 'absent', 'cuda')])
   })
 
-  it('names what was tried and the remedy when there is none', () => {
+  it('a missing library is refused with the paths tried and the remedy', () => {
     assert.throws(
       () => openNvtxLibrary(['libnvtx-absent.so.1', '/absent/libnvtx.so.1']),
       (error: Error) =>
@@ -57,7 +57,7 @@ describe('opening NVTX', () => {
     assert.throws(() => openNvtx(5 as never), { name: 'TypeError', message: /openNvtx: path/ })
   })
 
-  it('says of a library that is there and broken what is wrong with it, and takes another one', t => {
+  it('a broken library is named with its error, and the next one is opened', t => {
     const folder = mkdtempSync(join(tmpdir(), 'nvtx-'))
     t.after(() => rmSync(folder, { recursive: true }))
     const broken = join(folder, 'libnvtx3interop.so.1')
@@ -67,14 +67,14 @@ describe('opening NVTX', () => {
     assert.equal(openNvtxLibrary([broken, 'libc.so.6']).path, 'libc.so.6')
   })
 
-  it('names the function that another library lacks', () => {
+  it('a missing function is named', () => {
     assert.throws(() => openNvtx('libc.so.6'), {
       name: 'NoLibraryError',
       message: /^libc\.so\.6 has no nvtxDomainCreateA; /,
     })
   })
 
-  it('happens when asked for, and not at import', () => {
+  it('happens in openNvtx, and not at import', () => {
     const script = `
       const loaded = () => process.report.getReport().sharedObjects.some(path => path.includes('koffi'))
       const { openNvtx } = await import(${JSON.stringify(new URL('../index.js', import.meta.url))})
@@ -85,14 +85,14 @@ describe('opening NVTX', () => {
     assert.deepEqual(JSON.parse(output), [false, true])
   })
 
-  it('koffi understands every prototype', () => {
+  it('koffi accepts all prototypes', () => {
     const koffi = createRequire(import.meta.url)('koffi') as typeof import('koffi')
     for (const prototype of Object.values(NVTX_PROTOTYPES)) assert.doesNotThrow(() => koffi.proto(prototype), prototype)
   })
 })
 
 describe('NVTX', () => {
-  it('binds all functions before it says anything, and opens its domain with the first event, once', () => {
+  it('binds all functions at first, and opens its domain once, with the first event', () => {
     const { nvtx, library } = fakeNvtx()
     assert.deepEqual([...library.binds].sort(), Object.keys(NVTX_PROTOTYPES).sort())
     assert.equal(library.events.length, 0)
@@ -104,7 +104,7 @@ describe('NVTX', () => {
     assert.equal(nvtx.path, 'a stand-in')
   })
 
-  it('tells texts and payloads as they are, one after another', () => {
+  it('passes texts and payloads unchanged, one after another', () => {
     const { nvtx, library } = fakeNvtx()
     nvtx.push('a long text before', 2 ** 53 - 1)
     nvtx.mark('short')
@@ -115,7 +115,7 @@ describe('NVTX', () => {
     assert.deepEqual(library.told(), [`push a long text before ${most}`, '|mark short', '|mark Größe ✓ 0', 'mark '])
   })
 
-  it('cuts texts that are too long, between two characters', () => {
+  it('truncates long texts between two characters', () => {
     const { nvtx, library } = fakeNvtx()
     nvtx.mark('x'.repeat(1000))
     nvtx.mark(`y${'ü'.repeat(200)}`)
@@ -150,7 +150,7 @@ describe('NVTX', () => {
     ])
   })
 
-  it('names no memory where the library cannot, and does the rest', () => {
+  it('without the memory extension only naming memory fails', () => {
     const { nvtx, library } = fakeNvtx(['nvtxMemRegionsName'])
     for (const call of [() => nvtx.checkNamesMemory(), () => nvtx.nameMemory(256, 'weights')]) {
       assert.throws(call, { name: 'NoLibraryError', message: /has no nvtxMemRegionsName/ })
@@ -160,7 +160,7 @@ describe('NVTX', () => {
     assert.throws(() => fakeNvtx(['nvtxDomainMarkEx']), { name: 'NoLibraryError', message: /has no nvtxDomainMarkEx/ })
   })
 
-  it('refuses what C would take for something else, and tells nothing of it', () => {
+  it('refuses arguments that C would change, without an event', () => {
     const { nvtx, library } = fakeNvtx()
     nvtx.mark('before')
     library.told()

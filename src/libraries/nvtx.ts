@@ -1,6 +1,6 @@
-// Ranges, marks and names for profilers. All events are in a domain of their own, by which tools filter. Events are structs
-// in one buffer, laid out by hand as 64-bit C has them: filled, passed, and used again for the next, since a tool copies
-// what it wants during the call.
+// Ranges, marks and names for profilers; pool/wrappers/profiled.ts uses it, and programs may. All events are in one
+// NVTX domain, by which tools filter. Events are structs in one buffer, laid out by hand as in 64-bit C. The buffer
+// is used again for each event, because tools copy it during the call.
 
 import { NoLibraryError } from '../base/errors.js'
 import { exact, text as textOf } from './arguments.js'
@@ -13,7 +13,7 @@ import {
   openNvtxLibrary,
 } from './nvtx-library.js'
 
-/** The name under which tools list the events. */
+/** The name of the domain in tools. */
 const DOMAIN = 'cuda-mempool'
 
 const NVTX_VERSION = 3
@@ -22,7 +22,7 @@ const NVTX_PAYLOAD_TYPE_UNSIGNED_INT64 = 1
 const NVTX_EXT_COMPATID_MEM = 0x0102
 const NVTX_MEM_REGION_REF_TYPE_POINTER = 1
 
-// Byte offsets in the buffer, each part behind the part before it.
+// Byte offsets in the buffer, in its order.
 const EVENT = 0 // nvtxEventAttributes: version, size, category, color type, color, payload type, 0, payload, message type, message
 const EVENT_BYTES = 48
 const REGIONS = EVENT + EVENT_BYTES // nvtxMemRegionsNameBatch: extension, size, 0, how many, size of each, where, 0
@@ -30,20 +30,20 @@ const REGIONS_BYTES = 40
 const REGION = REGIONS + REGIONS_BYTES // nvtxMemRegionNameDesc: reference type, name type, address, name, category, 0
 const REGION_BYTES = 32
 const TEXT = REGION + REGION_BYTES
-/** longer texts are cut */
+/** longer texts are truncated */
 const TEXT_BYTES = 256
 
 /**
- * Opens NVTX: at `path`, or where it is usually found (LD_LIBRARY_PATH, then the CUDA toolkit). Open the device first:
- * some tools want CUDA to be initialised before. Throws NoLibraryError, which names what was tried.
+ * Opens NVTX at `path`, or at the usual places (LD_LIBRARY_PATH, then the CUDA toolkit). Open the device first: some
+ * tools need CUDA to be initialised before. Throws NoLibraryError with the attempts.
  */
 export function openNvtx(path?: string): Nvtx {
   return new Nvtx(openNvtxLibrary(path === undefined ? nvtxPaths() : [textOf(path, 'openNvtx: path')]))
 }
 
-/** What this program tells a profiler. Without one that runs it, every call returns at once. Made by `openNvtx`. */
+/** Annotations for a profiler, made by `openNvtx`. Without a profiler, each call returns at once. */
 export class Nvtx {
-  /** the library that was opened */
+  /** the path of the opened library */
   readonly path: string
   private readonly memory = new Uint8Array(new ArrayBuffer(TEXT + TEXT_BYTES))
   private readonly view = new DataView(this.memory.buffer)
@@ -52,10 +52,10 @@ export class Nvtx {
   private readonly encoder = new TextEncoder()
   private readonly functions: Readonly<Record<Exclude<NvtxFunctionName, 'nvtxMemRegionsName'>, NvtxFunction>>
   private readonly nameRegions: NvtxFunction | NoLibraryError
-  /** made with the first event, since NVTX looks for its tool then */
+  /** made with the first event, because NVTX then looks for its tool */
   private domain: NvtxHandle | null = null
 
-  /** Throws NoLibraryError when the library lacks a function, so that no later call does. */
+  /** Throws NoLibraryError if the library lacks a function, so that later calls do not. */
   constructor(library: NvtxLibrary) {
     this.path = library.path
     this.functions = {
@@ -71,34 +71,34 @@ export class Nvtx {
     this.layOut(library.addressOf(this.memory))
   }
 
-  /** A point in time, with a number that the tool shows beside it: an integer from 0, below 2^53. */
+  /** Marks a point in time. Tools show `payload` beside it, an integer from 0, below 2^53. */
   mark(text: string, payload?: number): void {
     this.functions.nvtxDomainMarkEx(this.openDomain(), this.event(text, payload))
   }
 
-  /** A range that begins now and ends with `end()` or a `using` block, also after an `await`; ranges may overlap. */
+  /** Begins a range that ends by `end()` or with a `using` block, possibly after an `await`. Ranges may overlap. */
   range(text: string, payload?: number): NvtxRange {
     const domain = this.openDomain()
     const id = this.functions.nvtxDomainRangeStartEx(domain, this.event(text, payload))
     return new NvtxRange(() => this.functions.nvtxDomainRangeEnd(domain, id))
   }
 
-  /** Begins a range of this thread, within the one that it began last; ended by `pop`, before any `await`. */
+  /** Begins a range of this thread, nested in its latest range. End it by `pop`, before any `await`. */
   push(text: string, payload?: number): void {
     this.functions.nvtxDomainRangePushEx(this.openDomain(), this.event(text, payload))
   }
 
-  /** Ends the range that this thread began last. */
+  /** Ends the latest range of this thread. */
   pop(): void {
     this.functions.nvtxDomainRangePop(this.openDomain())
   }
 
-  /** What tools call a stream instead of its number. */
+  /** Sets the name of a stream in tools. */
   nameStream(stream: { readonly handle: number }, name: string): void {
     this.functions.nvtxNameCuStreamA(exact(stream.handle, 'nameStream: stream.handle'), textOf(name, 'name'))
   }
 
-  /** What memory checkers call the memory that begins at `ptr`. Throws NoLibraryError where `checkNamesMemory` does. */
+  /** Sets the name of the memory at `ptr` in memory checkers. Throws NoLibraryError if `checkNamesMemory` does. */
   nameMemory(ptr: number, name: string): void {
     this.checkNamesMemory()
     this.view.setBigUint64(REGION + 8, BigInt(exact(ptr, 'nameMemory: ptr')), true)
@@ -106,7 +106,7 @@ export class Nvtx {
     ;(this.nameRegions as NvtxFunction)(this.openDomain(), this.regions)
   }
 
-  /** Throws NoLibraryError when this library cannot name memory, as libnvToolsExt cannot. */
+  /** Throws NoLibraryError if this library cannot name memory, as libnvToolsExt cannot. */
   checkNamesMemory(): void {
     if (this.nameRegions instanceof NoLibraryError) throw this.nameRegions
   }
@@ -125,10 +125,10 @@ export class Nvtx {
 
   private setText(text: string): void {
     const { written } = this.encoder.encodeInto(textOf(text, 'text'), this.text)
-    this.text[written] = 0 // the last byte of all is 0 anyway
+    this.text[written] = 0 // after the longest text, the byte behind the view is 0 already
   }
 
-  /** What is the same in every struct. */
+  /** Writes the fields that never change. */
   private layOut(address: bigint): void {
     const { view } = this
     view.setUint16(EVENT, NVTX_VERSION, true)
@@ -146,16 +146,17 @@ export class Nvtx {
   }
 }
 
-/** Made by `nvtx.range()`. */
+/** A range, made by `nvtx.range()`. */
 export class NvtxRange implements Disposable {
   constructor(private stop: (() => void) | null) {}
 
-  /** A second end does nothing. */
+  /** Ends the range. A second call does nothing. */
   end(): void {
     this.stop?.()
     this.stop = null
   }
 
+  /** The same as `end()`. */
   [Symbol.dispose](): void {
     this.end()
   }

@@ -1,28 +1,30 @@
-// Where the libraries and headers of a CUDA toolkit are looked for. Nothing here needs one: the driver alone does.
+// Folders with the libraries and headers of CUDA toolkits, for NVRTC, NVTX and the compiler of kernels. Pools need
+// the driver only, and no toolkit.
 
 import { existsSync, readdirSync } from 'node:fs'
 
+/** Environment variables. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** The folders of toolkits, in order: what CUDA_HOME and CUDA_PATH name, then those that are installed. */
+/** The folders of toolkits, in order: CUDA_HOME and CUDA_PATH, then installed toolkits. */
 export function toolkitFolders(env: Environment = process.env, installed = toolkitsIn('/usr/local')): string[] {
   return [...new Set([...named(env, 'CUDA_HOME', 'CUDA_PATH'), ...installed])]
 }
 
-/** Where such toolkits keep their libraries. */
+/** The library folders of toolkits. */
 export function libraryFolders(toolkits: readonly string[]): string[] {
   const target = process.arch === 'arm64' ? 'sbsa-linux' : 'x86_64-linux'
   return toolkits.flatMap(toolkit => [`${toolkit}/lib64`, `${toolkit}/targets/${target}/lib`])
 }
 
-/** Where such toolkits keep their headers, of those that have any. */
+/** The header folders of toolkits, for toolkits with headers. */
 export function headerFolders(toolkits: readonly string[]): string[] {
   return toolkits.map(toolkit => `${toolkit}/include`).filter(folder => existsSync(`${folder}/cuda_runtime_api.h`))
 }
 
 /**
- * Where NVIDIA's Python packages keep their libraries (`nvidia/cu13/lib`, `nvidia/cuda_nvrtc/lib`), in the environment that
- * is active: VIRTUAL_ENV or CONDA_PREFIX, whose own `lib` counts, too.
+ * The library folders of NVIDIA's Python packages (`nvidia/cu13/lib`, `nvidia/cuda_nvrtc/lib`) in the active
+ * environment, VIRTUAL_ENV or CONDA_PREFIX, and the `lib` of that environment.
  */
 export function pythonLibraryFolders(env: Environment = process.env): string[] {
   return named(env, 'VIRTUAL_ENV', 'CONDA_PREFIX').flatMap(root => {
@@ -36,7 +38,7 @@ export function pythonLibraryFolders(env: Environment = process.env): string[] {
   })
 }
 
-/** `cuda` in a folder, then those with a version in their name, the newest first. */
+/** Toolkits in a folder: `cuda`, then names with a version, newest first. */
 export function toolkitsIn(folder: string): string[] {
   const names = namesIn(folder).filter(name => /^cuda-\d/.test(name))
   names.sort((a, b) => b.localeCompare(a, 'en', { numeric: true }))
@@ -47,7 +49,7 @@ function named(env: Environment, ...variables: readonly string[]): string[] {
   return variables.flatMap(variable => env[variable] || [])
 }
 
-/** What a folder holds; nothing where there is none. */
+/** The names in a folder; none if the folder does not exist. */
 function namesIn(folder: string): string[] {
   try {
     return readdirSync(folder)

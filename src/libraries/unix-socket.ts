@@ -1,6 +1,6 @@
-// Sockets of Linux that can carry an open file's descriptor to another process, which Node's cannot: the calls of the C
-// library by FFI, none of which waits. SOCK_SEQPACKET keeps what is sent with one call in one piece. Structs are laid
-// out by hand in one buffer, as 64-bit Linux has them.
+// Unix sockets that carry file descriptors to another process, which Node's sockets cannot do. descriptors.ts uses
+// them. They call the C library by FFI, and no call waits. SOCK_SEQPACKET keeps the bytes of one call together.
+// Structs are laid out by hand in one buffer, as on 64-bit Linux.
 
 import { rmSync } from 'node:fs'
 import { getSystemErrorMap } from 'node:util'
@@ -22,17 +22,17 @@ const MSG_NOSIGNAL = 0x4000
 const MSG_CMSG_CLOEXEC = 0x40000000
 const F_DUPFD_CLOEXEC = 1030
 
-/** What a socket's address holds of a path, without the zero byte that ends it. */
+/** The longest path in the address of a socket, without the zero byte at its end. */
 export const MOST_PATH_BYTES = 107
 
-// Byte offsets in a packet, each part behind the part before it.
+// Byte offsets in a packet, in the order of the buffer.
 const HEADER = 0 // struct msghdr: name, its length, parts, how many, control, its length, flags: 56 bytes
 const PART = HEADER + 56 // struct iovec: address, length
-const CONTROL = PART + 16 // struct cmsghdr: length, level, type; then one descriptor, so that no second one can come
+const CONTROL = PART + 16 // struct cmsghdr: length, level, type; then room for one descriptor only
 const CONTROL_BYTES = 20
 const DATA = CONTROL + 24
 
-/** The C library's functions: each returns -1 and sets errno when the system refuses. */
+/** Functions of the C library; each returns -1 and sets errno if the system refuses. */
 const PROTOTYPES = {
   socket: 'int socket(int domain, int type, int protocol)',
   fchmod: 'int fchmod(int fd, unsigned int mode)',
@@ -51,7 +51,7 @@ const PROTOTYPES = {
 
 type Call = keyof typeof PROTOTYPES
 
-/** What helps against the refusals that are to be expected. */
+/** Remedies for expected refusals, by error code. */
 const REMEDIES: Record<string, string> = {
   EADDRINUSE: '; remove the file if no process uses it any more, or choose another path',
   EMFILE: '; close some, or raise what ulimit -n says',
@@ -59,16 +59,17 @@ const REMEDIES: Record<string, string> = {
   EPERM: '; a sandbox or a security policy forbids it',
 }
 
+/** The C library. */
 interface System {
   readonly calls: Record<Call, (...args: (number | string | ArrayBufferView | null)[]) => number>
   addressOf(view: ArrayBufferView): bigint
-  /** the name and the text of the error of the last call */
+  /** The name and the text of the error of the last call. */
   lastError(): [code: string, text: string]
 }
 
 let opened: System | null = null
 
-/** The C library. Throws DescriptorError ENOTSUP where descriptors cannot be passed in this way. */
+/** Opens the C library. Throws DescriptorError ENOTSUP on systems without such sockets. */
 export function openSystem(platform: string = process.platform, arch: string = process.arch): System {
   if (platform !== 'linux' || (arch !== 'x64' && arch !== 'arm64')) {
     const detail = `descriptors are passed between processes on Linux (x64 and arm64), not on ${platform} ${arch}`
@@ -86,7 +87,7 @@ export function openSystem(platform: string = process.platform, arch: string = p
   return opened
 }
 
-/** A second descriptor of the same open file. Throws DescriptorError EBADF when `descriptor` is not open. */
+/** A second descriptor of the same open file. Throws DescriptorError EBADF for a closed descriptor. */
 export function duplicateDescriptor(descriptor: number): number {
   const system = openSystem()
   const copy = system.calls.dup(fileDescriptor(descriptor, 'descriptor'), F_DUPFD_CLOEXEC, 'int', 0)
@@ -94,20 +95,21 @@ export function duplicateDescriptor(descriptor: number): number {
   return copy
 }
 
-/** Closes a descriptor, such as one that was received or exported. Throws DescriptorError EBADF when it is not open. */
+/** Closes a file descriptor, received or exported. Throws DescriptorError EBADF for a closed descriptor. */
 export function closeDescriptor(descriptor: number): void {
   const system = openSystem()
   const result = system.calls.close(fileDescriptor(descriptor, 'descriptor'))
   if (result < 0) throw refusal(system, 'close', `descriptor ${descriptor}`)
 }
 
+/** A received message with its descriptor. */
 export interface Packet {
   readonly bytes: Uint8Array<ArrayBuffer>
-  /** the receiver's to close */
+  /** the receiver closes it */
   readonly descriptor: number
 }
 
-/** One socket. Methods that could wait return null instead; 'gone' is that the other end has closed. */
+/** One socket. Methods return null instead of waiting, and 'gone' if the other end has closed. */
 export class UnixSocket {
   private path: string | null = null
 
@@ -116,11 +118,11 @@ export class UnixSocket {
     private readonly descriptor: number,
   ) {}
 
-  /** Listens at `path`, a file that only this user can use, which must not exist and goes with the socket. */
+  /** Listens at `path`, which must not exist. The file is for this user only, and is removed with the socket. */
   static listenAt(path: string): UnixSocket {
     return UnixSocket.open(socket => {
       const { calls } = socket.system
-      // Linux gives the file the mode of the socket, so it is never open to others, not even for a moment.
+      // Linux gives the file the mode of the socket, so other users never have access.
       socket.must('fchmod', calls.fchmod(socket.descriptor, 0o600), path)
       const address = addressOf(path)
       socket.must('bind', calls.bind(socket.descriptor, address, address.length), path)
@@ -130,7 +132,7 @@ export class UnixSocket {
     })
   }
 
-  /** Connects to the socket that listens at `path`; null when none does. */
+  /** Connects to the socket that listens at `path`; null if there is no listener. */
   static connectTo(path: string): UnixSocket | null {
     return UnixSocket.open(socket => {
       const address = addressOf(path)
@@ -154,7 +156,7 @@ export class UnixSocket {
     }
   }
 
-  /** The next connection. */
+  /** The next connection; null if there is none. */
   accept(): UnixSocket | null {
     const descriptor = this.system.calls.accept4(this.descriptor, null, null, SOCK_NONBLOCK | SOCK_CLOEXEC)
     if (descriptor >= 0) return new UnixSocket(this.system, descriptor)
@@ -162,7 +164,7 @@ export class UnixSocket {
     throw refusal(this.system, 'accept', this.path ?? '')
   }
 
-  /** The user whose process is at the other end. */
+  /** The user id of the process at the other end. */
   peerUser(): number {
     const credentials = new Uint32Array(3) // struct ucred: process, user, group
     const bytes = new Uint32Array([credentials.byteLength])
@@ -171,7 +173,7 @@ export class UnixSocket {
     return credentials[1]
   }
 
-  /** Sends bytes together with a descriptor, of which the other process gets one of its own. */
+  /** Sends bytes and a descriptor. The other process gets its own descriptor of the same file. */
   sendPacket(bytes: Uint8Array, descriptor: number): 'gone' | 'sent' {
     const { memory, view } = this.packet(bytes.length)
     memory.set(bytes, DATA)
@@ -184,7 +186,9 @@ export class UnixSocket {
     throw refusal(this.system, 'sendmsg', 'the descriptor')
   }
 
-  /** Receives a packet of at most `mostBytes`. Throws DescriptorError, with nothing kept, when it is none. */
+  /**
+   * Receives a packet of at most `mostBytes`. Throws DescriptorError for other data, and keeps no descriptor of it.
+   */
   receivePacket(mostBytes: number): Packet | 'gone' | null {
     const { memory, view } = this.packet(mostBytes)
     const bytes = this.system.calls.recvmsg(this.descriptor, memory, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)
@@ -205,7 +209,7 @@ export class UnixSocket {
     return { bytes: memory.slice(DATA, DATA + bytes), descriptor }
   }
 
-  /** Tells the other end that all is well. */
+  /** Confirms a packet to the other end. */
   sendByte(): 'gone' | 'sent' {
     const result = this.system.calls.send(this.descriptor, Buffer.alloc(1), 1, MSG_DONTWAIT | MSG_NOSIGNAL)
     if (result < 0 && this.failedWith('EPIPE', 'ECONNRESET')) return 'gone'
@@ -213,6 +217,7 @@ export class UnixSocket {
     return 'sent'
   }
 
+  /** Receives a confirmation. */
   receiveByte(): 'came' | 'gone' | null {
     const result = this.system.calls.recv(this.descriptor, Buffer.alloc(1), 1, MSG_DONTWAIT)
     if (result > 0) return 'came'
@@ -221,12 +226,13 @@ export class UnixSocket {
     throw refusal(this.system, 'recv', 'the confirmation')
   }
 
+  /** Closes the socket, and removes its file. */
   close(): void {
     closeDescriptor(this.descriptor)
     if (this.path !== null) rmSync(this.path, { force: true })
   }
 
-  /** Memory for a packet, with room for `bytes` and a descriptor. Its address holds while it is referenced. */
+  /** Memory for a packet with `bytes` and a descriptor. Its address is valid while it is referenced. */
   private packet(bytes: number): { memory: Uint8Array<ArrayBuffer>; view: DataView } {
     const memory = new Uint8Array(new ArrayBuffer(DATA + bytes))
     const view = new DataView(memory.buffer)

@@ -5,7 +5,7 @@ import type { SimulatedOptions } from '../driver/simulated/options.js'
 import type { Capture, CaptureMode } from './capture.js'
 import { MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { TestOrder } from './order-fixture.suite.js'
+import { TestOrder } from './order.fixture.js'
 import { Stream } from './stream.js'
 
 const BYTES = 256
@@ -38,7 +38,7 @@ function capturesOf(stream: Stream): Capture {
 }
 
 describe('a capture', () => {
-  it('records what is submitted, and a graph runs it at each launch, in the order of the launching stream', () => {
+  it('records submitted work, and a graph runs it at each launch, in the order of the launching stream', () => {
     for (const progress of ['eager', 'seeded'] as const) {
       const { a, b, fill, first } = setUp({ progress })
       fill(1, a)
@@ -100,7 +100,7 @@ describe('a capture', () => {
     assert.deepEqual(order.clocks.known, before)
   })
 
-  it('gets no marks, no queries and no waits of ours', () => {
+  it('gets no marks, no queries and no waits of this library', () => {
     const { a, b, mark, clocks, order } = setUp()
     a.beginCapture()
     b.wait(mark(a))
@@ -183,7 +183,7 @@ describe('a capture', () => {
     assert.equal(context.released, false)
   })
 
-  it('keeps the default stream still where it is ordered with the captured one', () => {
+  it('keeps the default stream idle while a captured stream is ordered with it', () => {
     const { order, driver, clocks, legacy, fill, first } = setUp()
     const blocking = new Stream(clocks, driver.cuStreamCreate(0), false)
     const release = order.hold(legacy)
@@ -228,7 +228,7 @@ describe('a capture', () => {
     }
   })
 
-  it('whichever driver call fails, it can be ended or never began', () => {
+  it('any refused driver call leaves a capture that can be ended, or none', () => {
     for (let nth = 1; nth <= 12; nth++) {
       const { a, b, mark, driver, clocks, fill, first } = setUp()
       let made = false
@@ -246,7 +246,7 @@ describe('a capture', () => {
       }
       driver.clearFaults()
       if (a.capture !== null) a.abortCapture()
-      assert.deepEqual([a.capture, b.capture, clocks.captures.size, clocks.suspended.size], [null, null, 0, 0])
+      assert.deepEqual([a.capture, b.capture, clocks.captures.size, clocks.registry.suspended.size], [null, null, 0, 0])
       assert.equal(made || clocks.graphs.size === 0, true)
       assert.equal(driver.cuStreamIsCapturing(a.handle), false, `call ${nth}`)
       fill(6, b)
@@ -254,7 +254,7 @@ describe('a capture', () => {
     }
   })
 
-  it('goes on where the driver refuses to abort it, and can be aborted then', () => {
+  it('goes on after the driver refused to abort it, and can be aborted then', () => {
     const { driver, clocks, a, fill, first } = setUp()
     a.beginCapture()
     driver.failCall({ call: 'cuStreamEndCapture', code: 999 })
@@ -267,7 +267,7 @@ describe('a capture', () => {
     assert.equal(first(), 3)
   })
 
-  it('runs our calls in relaxed mode while one is open, and the thread as before afterwards', () => {
+  it("runs the library's calls in relaxed mode while one is open, and leaves the thread as before afterwards", () => {
     const { a, b, driver } = setUp()
     const mode = () => {
       const before = driver.cuThreadExchangeStreamCaptureMode(0)

@@ -1,7 +1,9 @@
-// A capture: what is submitted to its streams is recorded by the driver instead of run. It has clocks of its own, which tick
-// for events that are recorded on captured streams: which work of the graph comes before which. For the clocks of the device
-// a captured stream is like a closed one: a last mark, placed before, covers all that was submitted to it, and it gets no
-// further one before the capture ends.
+// During a capture the driver records the work of its streams instead of running it. A capture has clocks of its own,
+// which tick for events that are recorded on captured streams. They follow which work of the graph comes before
+// which.
+//
+// For the clocks of the device a captured stream is like a closed one: a last mark covers everything submitted before
+// the capture, and the stream gets no further mark until the capture ends.
 
 import { describe } from '../base/bytes.js'
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
@@ -12,11 +14,12 @@ import {
   CU_STREAM_LEGACY_DEFAULT,
   CU_STREAM_NON_BLOCKING,
 } from '../driver/constants.js'
+import type { Clocks, OpenCapture } from './clocks.js'
 import { Graph } from './graph.js'
 import { GraphMemory, type Holding } from './graph-memory.js'
-import { KnownOrder } from './known-order.js'
+import type { OrderedStream } from './ordered-stream.js'
 import { enterRelaxed, leaveRelaxed } from './relaxed.js'
-import type { Stream } from './stream.js'
+import { VectorClocks } from './vector-clocks.js'
 
 const MODES = {
   global: CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -25,30 +28,42 @@ const MODES = {
 } as const
 
 /**
- * Whose calls the driver refuses while a stream is captured, if they might break the capture, such as cuMemAlloc: those of
- * every thread ('global'), of this thread, or of none. The calls of this library are never among them.
+ * While a stream is captured, the driver refuses calls that might break the capture, such as cuMemAlloc: calls of
+ * every thread ('global'), of this thread only ('threadLocal'), or none ('relaxed'). It never refuses the calls of
+ * this library.
  */
 export type CaptureMode = keyof typeof MODES
 
-export class Capture extends KnownOrder {
-  /** true once its streams run their work again */
+/** The part of `Stream` that captures use. */
+export interface CapturableStream extends OrderedStream {
+  readonly clocks: Clocks
+  /** the capture that the stream is part of */
+  capture: Capture | null
+  /**
+   * Throws PoolError, in the name of `call`, for a stream that cannot be captured: the default stream, or another
+   * thread's.
+   */
+  checkCapturable(call: string): void
+}
+
+export class Capture extends VectorClocks implements OpenCapture {
+  /** true once the streams run their work again */
   ended = false
-  /** what pools keep for it */
+  /** the memory that pools keep for the capture */
   readonly holdings = new Set<Holding>()
-  private readonly streams = new Set<Stream>()
-  /** a captured stream is ordered with the legacy default stream: any work for that would break the capture */
-  private blocksDefault = false
+  private readonly streams = new Set<CapturableStream>()
+  blocksDefault = false
 
   private constructor(
-    readonly origin: Stream,
-    /** begun and ended by another library */
+    readonly origin: CapturableStream,
+    /** another library begins and ends the capture */
     private readonly announced: boolean,
   ) {
     super()
   }
 
-  /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for a mode that is none. */
-  static begin(stream: Stream, mode: CaptureMode): void {
+  /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for an unknown mode. */
+  static begin(stream: CapturableStream, mode: CaptureMode): void {
     if (!Object.hasOwn(MODES, mode)) {
       throw new TypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
     }
@@ -57,15 +72,15 @@ export class Capture extends KnownOrder {
   }
 
   /** Another library is about to begin a capture of the open `stream`. */
-  static announce(stream: Stream): void {
+  static announce(stream: CapturableStream): void {
     if (stream.context.activate().cuStreamIsCapturing(stream.handle)) {
       throw new PoolError('beginCapture: the stream is captured already; announce it before the capture begins')
     }
     new Capture(stream, true).start(() => {})
   }
 
-  /** `stream` is about to be made to wait for captured work, and so becomes part of the capture. */
-  join(stream: Stream): void {
+  /** `stream` is about to wait for captured work, and so becomes part of the capture. */
+  join(stream: CapturableStream): void {
     if (stream.handle === CU_STREAM_LEGACY_DEFAULT) {
       throw new PoolError('wait: the default stream cannot be captured; create another one for captured work')
     }
@@ -75,17 +90,20 @@ export class Capture extends KnownOrder {
     stream.capture = this
     this.streams.add(stream)
     this.meet(stream.lastSlot)
-    for (const notice of stream.clocks.onCapture) notice(stream)
+    for (const observer of stream.clocks.captureObservers) observer.joined(stream)
   }
 
-  /** The wait of `join` was refused. */
-  leave(stream: Stream): void {
+  /** Undoes `join` after the driver refused the wait. */
+  leave(stream: CapturableStream): void {
     this.streams.delete(stream)
     stream.capture = null
     stream.resume()
   }
 
-  /** Ends it on the stream where it began; throws what the driver throws, for example where a stream was not joined again. */
+  /**
+   * Ends the capture on the stream where it began. Throws the driver's CudaError, for example if a stream was not
+   * joined again.
+   */
   end(): Graph {
     const { clocks } = this.origin
     const graph = this.endOnDriver()
@@ -103,7 +121,10 @@ export class Capture extends KnownOrder {
     return new Graph(clocks, executable, new GraphMemory(clocks, this.holdings))
   }
 
-  /** Ends it without a graph. Throws CudaError where the driver refuses that, and goes on: it can be ended once more. */
+  /**
+   * Ends the capture without a graph. Throws CudaError if the driver refuses; the capture then goes on, and can be
+   * aborted again.
+   */
   abort(): void {
     if (this.ended) return
     if (!this.announced) {
@@ -111,7 +132,7 @@ export class Capture extends KnownOrder {
       try {
         graph = this.endOnDriver()
       } catch (error) {
-        if (this.ended) return // it was broken before
+        if (this.ended) return // a call had broken the capture
         throw error
       }
       this.origin.context.discard(driver => driver.cuGraphDestroy(graph))
@@ -119,7 +140,7 @@ export class Capture extends KnownOrder {
     this.finish(false)
   }
 
-  /** The capture that was announced has ended. */
+  /** The other library has ended the capture that was announced. */
   endAnnounced(): GraphMemory {
     if (!this.announced) {
       throw new PoolError('endCapture: the capture was not announced by a pool; call stream.endCapture()')
@@ -155,7 +176,8 @@ export class Capture extends KnownOrder {
     try {
       return context.activate().cuStreamEndCapture(handle)
     } catch (error) {
-      // A refused capture is over, too, unless the call itself was refused: then it can be ended once more.
+      // The driver ends a capture even if it refuses the graph. Only if it refused the call itself does the capture
+      // go on.
       if (!this.isCapturing()) this.finish(false)
       throw error
     }
@@ -178,7 +200,7 @@ export class Capture extends KnownOrder {
     for (const stream of this.streams) this.leave(stream)
     clocks.captures.delete(this)
     const blocking = [...clocks.captures].find(other => other.blocksDefault) ?? null
-    for (const stream of clocks.suspended.values()) {
+    for (const stream of clocks.registry.suspended.values()) {
       if (stream.blockedBy !== this) continue
       stream.blockedBy = blocking
       if (blocking === null) stream.resume()
@@ -188,12 +210,12 @@ export class Capture extends KnownOrder {
     for (const holding of this.holdings) holding.release([])
   }
 
-  private isOrderedWithLegacy(stream: Stream): boolean {
+  private isOrderedWithLegacy(stream: CapturableStream): boolean {
     if (stream.owned) return false
     return (stream.context.activate().cuStreamGetFlags(stream.handle) & CU_STREAM_NON_BLOCKING) === 0
   }
 
-  private block({ clocks }: Stream): void {
+  private block({ clocks }: CapturableStream): void {
     this.blocksDefault = true
     const legacy = clocks.streams.find(stream => stream?.handle === CU_STREAM_LEGACY_DEFAULT)
     if (legacy === null || legacy === undefined) return

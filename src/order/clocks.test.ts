@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { CudaError, PoolError } from '../base/errors.js'
-import { type Clocks, type Mark, MOST_STREAMS } from './clocks.js'
+import { type Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { TestOrder } from './order-fixture.suite.js'
+import { TestOrder } from './order.fixture.js'
 import type { Stream } from './stream.js'
 
 describe('clocks', () => {
@@ -50,7 +50,7 @@ describe('clocks', () => {
     assert.equal(driver.calls.get('cuEventSynchronize'), waits, 'what is known is not waited for')
   })
 
-  it('ticks without a mark are covered by one when somebody asks or waits', () => {
+  it('a query or a wait covers ticks without a mark by a new mark', () => {
     const asks: readonly ((order: ReturnType<typeof setUp>) => void)[] = [
       ({ stream }) => assert.equal(stream.query(), false),
       ({ stream, context }) => new Event(context).record(stream),
@@ -78,7 +78,7 @@ describe('clocks', () => {
     }
   })
 
-  it('any number of marks: the driver is given 64 events at most, and all complete', () => {
+  it('any number of marks takes at most 64 events, and all complete', () => {
     const { clocks, stream, hold, driver } = setUp()
     const { slot } = stream
     const releases: (() => void)[] = []
@@ -103,7 +103,7 @@ describe('clocks', () => {
     assert.ok(driver.calls.get('cuEventCreate')! <= 64, 'events are used again')
   })
 
-  it('marks of a stream that is far behind ask seldom, and find room once it has caught up', () => {
+  it('a stream that lags far behind is polled seldom, and finds room once it has caught up', () => {
     const { clocks, stream, hold, driver } = setUp()
     const { slot } = stream
     const release = hold()
@@ -115,7 +115,7 @@ describe('clocks', () => {
     assert.ok(clocks.completed[slot] >= stamp)
   })
 
-  it('of many marks that are not complete the driver is asked for the newest and the oldest', () => {
+  it('a poll of many incomplete marks asks the driver for the newest and the oldest', () => {
     const { clocks, stream, hold, driver } = setUp()
     const release = hold()
     for (let count = 0; count < 60; count++) clocks.mark(stream.slot)
@@ -140,7 +140,7 @@ describe('clocks', () => {
     assert.equal(clocks.completed[stream.slot], clocks.marked[stream.slot])
   })
 
-  it('64 streams at a time, and a clear refusal of the next', () => {
+  it('64 streams can be open at a time, and the next is refused with the reason', () => {
     const order = new TestOrder()
     const streams = Array.from({ length: MOST_STREAMS }, () => order.createStream())
     assert.deepEqual(new Set(streams.map(({ slot }) => slot)).size, MOST_STREAMS)
@@ -152,7 +152,7 @@ describe('clocks', () => {
     assert.throws(() => order.createStream(), PoolError)
   })
 
-  it('the slot of a closed stream is used again only when all of its work is done', () => {
+  it('the slot of a closed stream serves again only when all of its work is done', () => {
     const order = new TestOrder()
     const pending = order.createStream()
     order.hold(pending)
@@ -162,13 +162,13 @@ describe('clocks', () => {
     const others = Array.from({ length: MOST_STREAMS - 1 }, () => order.createStream())
     assert.ok(others.every(other => other.slot !== slot))
     assert.ok(order.clocks.completed[slot] < pending.lastStamp)
-    const next = order.createStream() // no other slot is left: it waits
+    const next = order.createStream() // all slots are taken: open waits
     assert.equal(next.slot, slot)
     assert.ok(order.clocks.completed[slot] >= pending.lastStamp)
     assert.ok(order.clocks.marked[slot] >= pending.lastStamp, 'stamps of a slot only grow')
   })
 
-  it('who waits for a mark comes after what that mark came after, over any number of streams', () => {
+  it('a waiter for a mark comes after everything before that mark, over any number of streams', () => {
     const { order, streams, stampOf, known } = setUpMany(4)
     const [a, b, c, d] = streams
     order.hold(a)
@@ -180,7 +180,7 @@ describe('clocks', () => {
     assert.ok(known(d, b) > 0 && known(d, c) > 0 && known(a, d) === 0 && known(b, c) === 0)
   })
 
-  it('an event passes on what was known when it was recorded, and no more', () => {
+  it('an event passes on the knowledge at its record, and no later one', () => {
     const { order, streams, stampOf, known } = setUpMany(3)
     const [a, b, c] = streams
     const event = new Event(order.context)
@@ -193,7 +193,7 @@ describe('clocks', () => {
     assert.ok(known(c, b) < later, 'what is freed on b after the record is not covered')
   })
 
-  it('the host learns with one mark all that it came after, by whichever way', () => {
+  it('a mark teaches the host everything before it, by any kind of wait or query', () => {
     const ways: readonly ((order: TestOrder, last: Stream) => void)[] = [
       (_, last) => last.synchronize(),
       (_, last) => assert.equal(last.query(), true),
@@ -232,7 +232,7 @@ describe('clocks', () => {
     }
   })
 
-  it('nothing is learnt from a call that the driver refuses', () => {
+  it('a call that the driver refuses teaches nothing', () => {
     const calls: readonly [string, (order: TestOrder, a: Stream, b: Stream, event: Event) => void][] = [
       ['cuStreamWaitEvent', (_, __, b, event) => b.wait(event)],
       ['cuStreamSynchronize', (_, a) => a.synchronize()],
@@ -261,7 +261,7 @@ describe('clocks', () => {
     }
   })
 
-  it('a refused mark that takes the place of another leaves that one what it was', () => {
+  it('a refused mark in the place of another leaves the older mark as it was', () => {
     const { order, streams, stampOf } = setUpMany(2)
     const [a, b] = streams
     order.hold(b)
@@ -271,13 +271,13 @@ describe('clocks', () => {
     signal(order, a, b)
     order.driver.failCall({ call: 'cuEventRecord', code: 999 })
     assert.throws(() => order.clocks.mark(b.slot), CudaError)
-    const { marks } = order.clocks as unknown as { marks: Mark[][] }
+    const marks = order.clocks['watcher']['marks']
     while (marks[b.slot].length > 0) order.clocks.waitForMark(marks[b.slot][0])
     assert.equal(order.clocks.completed[b.slot], 64)
     assert.ok(order.clocks.completed[a.slot] < stamp)
   })
 
-  it('order waits for the oldest mark that covers, on the device, and of a closed stream for its last', () => {
+  it('order waits on the device for the oldest mark that covers, and for the last mark of a closed stream', () => {
     const { order, streams, stampOf, known } = setUpMany(3)
     const [a, b, c] = streams
     const { clocks } = order
@@ -319,7 +319,7 @@ describe('clocks', () => {
     assert.ok(order.clocks.marked[slot] + 1 > knownBefore, 'what the new stream frees is not covered')
   })
 
-  it('who comes after a closed stream whose work is done comes after all that it came after', () => {
+  it('a stream ordered after a closed stream, whose work is done, comes after everything before that', () => {
     const { order, streams } = setUpMany(3)
     const [a, b, c] = streams
     signal(order, a, b)
@@ -344,7 +344,7 @@ describe('clocks', () => {
     assert.equal(clocks.completed[last.slot], stamp)
   })
 
-  it('thousands of streams over time', () => {
+  it('thousands of streams can come and go', () => {
     const order = new TestOrder()
     for (let round = 0; round < 1000; round++) {
       const stream = order.createStream()
@@ -355,7 +355,7 @@ describe('clocks', () => {
     assert.equal(order.calls('cuStreamCreate'), order.calls('cuStreamDestroy'))
   })
 
-  it('close gives all events back, and whoever still awaits learns that all is done', async () => {
+  it('close destroys all events, and whatever is still awaited is known complete', async () => {
     const { clocks, stream, hold, driver } = setUp()
     hold()
     clocks.mark(stream.slot)
@@ -372,7 +372,7 @@ function setUpMany(count: number) {
   return {
     order,
     streams: Array.from({ length: count }, () => order.createStream()),
-    /** of what is freed on a stream now */
+    /** of work that is freed on a stream now */
     stampOf: (stream: Stream) => order.clocks.marked[stream.slot] + 1,
     known: (later: Stream, earlier: Stream) => knownBySlot(order.clocks, later.slot, earlier.slot),
   }
@@ -380,7 +380,7 @@ function setUpMany(count: number) {
 
 const knownBySlot = (clocks: Clocks, later: number, earlier: number) => clocks.known[later * MOST_STREAMS + earlier]
 
-/** `later` waits for all that was submitted to `earlier`. */
+/** `later` waits for all work submitted to `earlier`. */
 function signal({ context }: TestOrder, earlier: Stream, later: Stream): void {
   const event = new Event(context)
   event.record(earlier)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { PoolError } from '../base/errors.js'
 import { Event } from './event.js'
-import { TestOrder } from './order-fixture.suite.js'
+import { TestOrder } from './order.fixture.js'
 
 function setUp() {
   const order = new TestOrder()
@@ -10,7 +10,7 @@ function setUp() {
 }
 
 describe('event', () => {
-  it('is complete when what was submitted before its record is', () => {
+  it('is complete when all work before its record is', () => {
     const { order, event, stream } = setUp()
     const release = order.hold(stream)
     event.record(stream)
@@ -21,7 +21,7 @@ describe('event', () => {
     assert.equal(stream.query(), false)
   })
 
-  it('lets the clocks know exactly what it covers', () => {
+  it('teaches the clocks exactly what it covers', () => {
     for (const learn of [(event: Event) => event.query(), (event: Event) => event.synchronize()]) {
       const { order, event, stream } = setUp()
       event.record(stream)
@@ -85,7 +85,7 @@ describe('event', () => {
     assert.equal(order.calls('cuEventSynchronize'), 0)
   })
 
-  it('what was never recorded is an error, not a yes', async () => {
+  it('a query of an event that was never recorded is an error', async () => {
     const { event } = setUp()
     const refused = { name: 'PoolError', message: /never recorded; call record/ }
     assert.throws(() => event.query(), refused)

@@ -3,36 +3,39 @@ import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { Capture } from './capture.js'
 import type { Clocks, VectorTime } from './clocks.js'
-import { firstOf } from './known-order.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
-import { checkIsStream, type Stream } from './stream.js'
+import { checkIsStream, type Stream, type Waitable } from './stream.js'
+import { firstOf } from './vector-clocks.js'
 
-/** What another thread needs to take an event over; made by `event.transfer()`. */
+/** Descriptor of an event for another thread; made by `event.transfer()`. */
 export interface SharedEvent {
-  /** which of the process's devices it is an event of */
+  /** identifies the event's device among those of the process */
   readonly device: number
+  /** @internal */
   readonly handle: number
+  /** @internal */
   readonly vectorTime: Float64Array
 }
 
-/** A point in the work of a stream that the host or another stream can wait for. */
-export class Event implements Disposable {
+/** A point in the work of a stream. The host, or another stream, can wait for it. */
+export class Event implements Waitable, Disposable {
   private handle: number
-  /** the clocks of the last record's stream, or of the capture it was part of, and the vector time of that mark; null before the first */
+  /** clocks of the last record: the device's, or the capture's; null before the first record */
   private clocks: Clocks | Capture | null = null
   private vectorTime: VectorTime = []
   private transferred = false
 
   /** Made by the device: `device.createEvent()`. */
   constructor(
+    /** @internal */
     readonly context: Context,
     handle?: number,
   ) {
     this.handle = handle ?? context.activate().cuEventCreate(CU_EVENT_DISABLE_TIMING)
   }
 
-  /** An event that another thread has transferred, recorded as it was there. */
+  /** The event that another thread has transferred, as it was recorded there. */
   static adopt(clocks: Clocks, { handle, vectorTime }: SharedEvent): Event {
     const event = new Event(clocks.context, handle)
     event.clocks = clocks
@@ -41,9 +44,9 @@ export class Event implements Disposable {
   }
 
   /**
-   * Hands the event over, as it was recorded last: the descriptor is sent to another thread that has the device attached,
-   * where `device.adoptEvent(descriptor)` makes an event of it, once. Using it here afterwards is an error. Throws PoolError
-   * for one that was never recorded, or in a capture.
+   * Hands the event over, as it was recorded last. Send the descriptor to another thread that has the device
+   * attached; `device.adoptEvent(descriptor)` makes an event of it there, once. The event cannot be used here
+   * afterwards. Throws PoolError for an event that was never recorded, or was recorded in a capture.
    */
   transfer(): SharedEvent {
     const handle = this.recordedHandle('transfer')
@@ -54,7 +57,10 @@ export class Event implements Disposable {
     return { device: clocks.identity, handle, vectorTime: Float64Array.from(this.vectorTime) }
   }
 
-  /** Moves the event to behind everything submitted to `stream` so far. */
+  /**
+   * Moves the event behind everything submitted to `stream` so far. Throws PoolError for a closed event or stream, or
+   * a stream of another device; CudaError if the driver refuses, and the event is then as it was.
+   */
   record(stream: Stream): void {
     const handle = this.openHandle('record')
     checkIsStream('record', stream)
@@ -72,7 +78,10 @@ export class Event implements Disposable {
     })
   }
 
-  /** True when what was submitted before the last record has completed; an event never recorded is an error. */
+  /**
+   * Whether all work before the last record has completed. Throws PoolError for an event that was never recorded, was
+   * recorded in a capture, or is closed.
+   */
   query(): boolean {
     const handle = this.recordedHandle('query')
     const clocks = this.uncaptured('query')
@@ -83,7 +92,7 @@ export class Event implements Disposable {
     return true
   }
 
-  /** Blocks the thread until the last record has completed. */
+  /** Blocks the thread until all work before the last record has completed. Throws as `query`. */
   synchronize(): void {
     const handle = this.recordedHandle('synchronize')
     const clocks = this.uncaptured('synchronize')
@@ -93,14 +102,19 @@ export class Event implements Disposable {
     clocks.learn(vectorTime, true)
   }
 
-  /** Resolves when the last record has completed, without blocking Node. */
+  /**
+   * Resolves when all work before the last record has completed; Node goes on meanwhile. Rejects as `query` throws.
+   */
   async finished(): Promise<void> {
     this.recordedHandle('finished')
     this.uncaptured('finished')
     await untilDone(() => this.query())
   }
 
-  /** A second close does nothing but what the driver refused at the first, and one after the device was closed nothing at all. */
+  /**
+   * Destroys the event. A second close only repeats what the driver refused at the first. A close after the device's
+   * does nothing.
+   */
   close(): void {
     const { handle, context } = this
     this.handle = 0
@@ -108,11 +122,12 @@ export class Event implements Disposable {
     else if (!context.released) context.destroy(driver => driver.cuEventDestroy(handle))
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 
-  /** For streams: what is submitted to `stream` from now on starts after the last record. */
+  /** For `stream.wait`: work submitted to `stream` from now on starts after the last record. */
   delay(stream: Stream): void {
     const handle = this.recordedHandle('wait')
     if (this.clocks instanceof Capture) {
@@ -149,7 +164,9 @@ export class Event implements Disposable {
       throw new PoolError(`${call}: the event was recorded in a capture, which has ended; record it again`)
   }
 
-  /** The clocks of the last record; throws PoolError where that was captured and so never happened. */
+  /**
+   * The clocks of the last record. Throws PoolError for a record in a capture, which never happened on the device.
+   */
   private uncaptured(call: string): Clocks {
     const clocks = this.clocks!
     if (!(clocks instanceof Capture)) return clocks

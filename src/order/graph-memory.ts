@@ -1,21 +1,22 @@
 import { PoolError } from '../base/errors.js'
 import type { Clocks } from './clocks.js'
-import type { Stream } from './stream.js'
+import type { OrderedStream } from './ordered-stream.js'
 
-/** What a pool keeps for a capture, and then for its graph. */
+/** The memory that a pool keeps for a capture, and then for its graph. */
 export interface Holding {
   /** true once the pool was closed and the memory is gone */
   readonly lost: boolean
-  /** The graph will not be launched any more, or never came to be: its launches were submitted to these streams. */
-  release(streams: readonly Stream[]): void
+  /** The graph can no longer be launched, or was never made. Its launches were submitted to these streams. */
+  release(streams: readonly OrderedStream[]): void
 }
 
 /**
- * The memory that a graph uses: it stays where it is until this is closed. Made by `pool.endCapture(stream)` for a graph that
- * another library captured, which tells its launches here and closes this when it destroys the graph.
+ * The memory of a graph, which stays where it is until `close`. `pool.endCapture(stream)` makes it for a graph that
+ * another library captured. That library's user calls `noteLaunch` at each launch, and `close` when the graph is
+ * destroyed.
  */
 export class GraphMemory implements Disposable {
-  private readonly launchedOn = new Set<Stream>()
+  private readonly launchedOn = new Set<OrderedStream>()
   private open = true
 
   constructor(
@@ -23,13 +24,16 @@ export class GraphMemory implements Disposable {
     private readonly holdings: ReadonlySet<Holding>,
   ) {}
 
-  /** The graph was launched on `stream`: `close` then gives nothing back before what was submitted to it has completed. */
-  noteLaunch(stream: Stream): void {
+  /**
+   * Call after the graph was launched on `stream`: `close` then gives nothing back before the stream's work has
+   * completed. Throws PoolError for a closed graph, stream or pool, or a stream of another device.
+   */
+  noteLaunch(stream: OrderedStream): void {
     this.note('noteLaunch', stream)
   }
 
   /** `noteLaunch` in the name of `call`. */
-  note(call: string, stream: Stream): void {
+  note(call: string, stream: OrderedStream): void {
     if (!this.open) throw new PoolError(`${call}: the graph is closed; capture another`)
     for (const { lost } of this.holdings) {
       if (lost) throw new PoolError(`${call}: a pool that the graph has memory of is closed; capture it again`)
@@ -41,7 +45,10 @@ export class GraphMemory implements Disposable {
     this.launchedOn.add(stream)
   }
 
-  /** The graph is destroyed: its memory goes back to the pools once its launches have completed, that of buffers still held when they are freed. */
+  /**
+   * The graph is destroyed. Its memory goes back to the pools once its launches have completed; memory of buffers
+   * that are still held goes back when they are freed. A second close does nothing.
+   */
   close(): void {
     if (!this.open) return
     this.open = false
@@ -49,6 +56,7 @@ export class GraphMemory implements Disposable {
     for (const holding of this.holdings) holding.release(streams)
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

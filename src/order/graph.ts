@@ -1,9 +1,11 @@
-import type { Clocks } from './clocks.js'
+import type { Clocks, OpenGraph } from './clocks.js'
 import type { GraphMemory } from './graph-memory.js'
-import type { Stream } from './stream.js'
+import type { OrderedStream } from './ordered-stream.js'
 
-/** Captured work that can be launched again and again. The memory that it uses stays where it is until it is closed. */
-export class Graph implements Disposable {
+/**
+ * Captured work that can be launched repeatedly. The memory that it uses stays where it is until the graph is closed.
+ */
+export class Graph implements OpenGraph, Disposable {
   /** Made by `device.capture(stream, work)` or `stream.endCapture()`. */
   constructor(
     private readonly clocks: Clocks,
@@ -14,18 +16,19 @@ export class Graph implements Disposable {
   }
 
   /**
-   * Submits all of it to `stream`, of the same device, and returns at once. A launch is work of that stream like any other,
-   * and comes after earlier launches of the same graph. Throws PoolError for a closed graph or pool.
+   * Submits all captured work to `stream`, of the same device, and returns at once. A launch is ordinary work of that
+   * stream, and comes after earlier launches of the same graph. Throws PoolError for a closed graph, pool or stream.
    */
-  launch(stream: Stream): void {
+  launch(stream: OrderedStream): void {
     this.memory.note('launch', stream)
     const driver = this.clocks.context.activate()
     stream.submit('launch', handle => driver.cuGraphLaunch(this.executable, handle))
   }
 
   /**
-   * Launches already submitted still complete; then the memory goes back to its pools, that of buffers still held when they
-   * are freed. A second close does nothing, nor does one after the device was closed.
+   * Destroys the graph. Launches already submitted still complete, then the memory goes back to its pools; memory of
+   * buffers that are still held goes back when they are freed. A second close does nothing, nor does a close after
+   * the device was closed.
    */
   close(): void {
     const { context } = this.clocks
@@ -36,6 +39,7 @@ export class Graph implements Disposable {
     this.memory.close()
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -1,10 +1,10 @@
-// Streams and events on a real GPU, with work that is really pending. Without one it fails.
+// Streams and events on a real GPU, with work that is really pending. The tests fail without a GPU.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { Event } from './event.js'
-import { TestGpu } from './gpu-fixture.suite.js'
+import { TestGpu } from './gpu.fixture.js'
 import { Stream } from './stream.js'
 
 const gpu = new TestGpu()
@@ -38,7 +38,7 @@ class Word implements Disposable {
   }
 }
 
-/** Opens a gate from a timer: never, if whoever is called next blocks Node. Tells whether it has. */
+/** Opens a gate by a timer, which never runs if the call under test blocks Node. Returns whether it has run. */
 function openSoon(release: () => void): () => boolean {
   let opened = false
   setTimeout(() => {
@@ -49,7 +49,7 @@ function openSoon(release: () => void): () => boolean {
 }
 
 describe('streams on a GPU', () => {
-  it('query says whether all has completed', () => {
+  it('query says whether all work has completed', () => {
     using stream = gpu.createStream()
     assert.equal(stream.query(), true)
     const release = gpu.hold(stream)
@@ -59,7 +59,7 @@ describe('streams on a GPU', () => {
     assert.equal(stream.query(), true)
   })
 
-  it('synchronize waits for what was submitted', () => {
+  it('synchronize waits for all submitted work', () => {
     using stream = gpu.createStream()
     using target = new Word()
     for (let round = 1; round <= 20; round++) {
@@ -84,7 +84,7 @@ describe('streams on a GPU', () => {
     assert.equal(target.value(), 7)
   })
 
-  it('finished resolves when what came before has completed, not what comes later, and does not block Node', async () => {
+  it('finished resolves when earlier work has completed, does not wait for later work, and does not block Node', async () => {
     using stream = gpu.createStream()
     const opened = openSoon(gpu.hold(stream))
     const finished = stream.finished()
@@ -106,7 +106,7 @@ describe('streams on a GPU', () => {
     assert.equal(opened(), true)
   })
 
-  it('200 streams come and go with work pending, and 63 are open at a time', () => {
+  it('200 streams come and go with work pending, 63 of them open at a time', () => {
     using target = new Word()
     for (let count = 1; count <= 200; count++) {
       const stream = gpu.createStream()
@@ -125,7 +125,7 @@ describe('streams on a GPU', () => {
     assert.ok(target.value() > 0)
   })
 
-  it('streams made elsewhere, and the two that the driver has, are ordinary ones', async () => {
+  it("adopted streams, and the driver's two default streams, are ordinary ones", async () => {
     const made = gpu.context.activate().cuStreamCreate(0)
     const adopted = [new Stream(gpu.clocks, made, false), new Stream(gpu.clocks, CU_STREAM_PER_THREAD, false)]
     using target = new Word()
@@ -144,7 +144,7 @@ describe('streams on a GPU', () => {
 })
 
 describe('events on a GPU', () => {
-  it('query, synchronize and finished tell of the last record', async () => {
+  it('query, synchronize and finished refer to the last record', async () => {
     using stream = gpu.createStream()
     using event = new Event(gpu.context)
     const release = gpu.hold(stream)
@@ -166,7 +166,7 @@ describe('events on a GPU', () => {
     stream.synchronize()
   })
 
-  it('a stream that waits for an event runs after what the event covers, and nothing waits on the host', () => {
+  it('a stream that waits for an event runs after everything that the event covers, and nothing waits on the host', () => {
     using earlier = gpu.createStream()
     using later = gpu.createStream()
     using event = new Event(gpu.context)

@@ -4,8 +4,9 @@ const EAGER_POLLS = 50
 const POLL_MS = 1
 
 /**
- * Asks `done` until it says yes, letting Node work in between: at first at every turn, then every millisecond. What nobody
- * awaits, with `keepAlive` false, is asked every millisecond, and not any more once nothing else keeps Node alive.
+ * Resolves once `done` returns true, and lets Node work in between. It calls `done` at every turn of the event loop
+ * at first, then every millisecond. With `keepAlive` false it calls every millisecond, and does not keep Node's
+ * process alive.
  */
 export async function untilDone(done: () => boolean, keepAlive = true): Promise<void> {
   for (let polls = 0; !done(); polls++) {

@@ -1,29 +1,30 @@
-// While any thread captures in global mode, the driver refuses calls that might break a capture (an allocation, a query of
-// an event) from every thread, and the capture with it. Ours break none: whatever they touch is no part of a capture. So
-// they run in relaxed mode: while a capture that we know of is open, and around each call that is refused otherwise.
+// While any thread captures in global mode, the driver refuses calls that might break a capture, such as an
+// allocation or the query of an event. It refuses them from every thread, and breaks the capture. The calls of this
+// library touch nothing that a capture uses, so they run in relaxed mode: throughout a capture that this library
+// knows of, and around each single call that would be refused otherwise.
 
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { CU_STREAM_CAPTURE_MODE_RELAXED } from '../driver/constants.js'
 import type { Driver } from '../driver/driver.js'
 
 interface ThreadMode {
-  /** how many want it relaxed */
+  /** how many calls of `enterRelaxed` are not ended yet */
   depth: number
-  /** what it was before */
+  /** the thread's mode before the first of them */
   before: number
 }
 
-const NATIVE = {} // libcuda is one in a thread, however often it is opened
+const NATIVE = {} // one mode a thread for libcuda, however often it is opened
 const modes = new WeakMap<object, ThreadMode>()
 
-/** Lets this thread make calls that might break a capture. */
+/** Lets this thread make calls that might break a capture, until `leaveRelaxed`. */
 export function enterRelaxed(driver: Driver): void {
   const mode = modeOf(driver)
   if (mode.depth === 0) mode.before = driver.cuThreadExchangeStreamCaptureMode(CU_STREAM_CAPTURE_MODE_RELAXED)
   mode.depth++
 }
 
-/** Ends what `enterRelaxed` began. */
+/** Undoes `enterRelaxed`. */
 export function leaveRelaxed(driver: Driver): void {
   const mode = modeOf(driver)
   if (--mode.depth > 0) return

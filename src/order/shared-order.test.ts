@@ -1,4 +1,4 @@
-// Several clocks over one order, in this thread. With threads of their own: shared-order-threads.test.ts.
+// Several clocks over one order, in this thread. `test/device-threads.test.ts` has real threads.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -7,23 +7,13 @@ import { Context } from '../driver/context.js'
 import { MOST_WORKERS } from '../threads/thread-registry.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { TestOrder } from './order-fixture.suite.js'
+import { borrow, twoThreads } from './order.fixture.js'
 import type { SharedOrder } from './shared-order.js'
 import { Stream } from './stream.js'
 
-/** An order, and the clocks of a second thread of the same device. */
-function setUp() {
-  const order = new TestOrder()
-  const here = order.createStream()
-  const there = new Clocks(Context.open(order.driver, 0), order.clocks.share())
-  return { order, clocks: order.clocks, there, here, hold: () => order.hold(here) }
-}
-
-const borrow = (clocks: Clocks, stream: Stream) => Stream.borrow(clocks, structuredClone(stream.share()))!
-
 describe('shared order', () => {
-  it('is attached in the place of a dead thread where the registry is full, and the streams of that thread are ended', () => {
-    const { order, clocks } = setUp()
+  it('a thread attaches in the place of a dead one if the registry is full, and ends its streams', () => {
+    const { order, clocks } = twoThreads()
     const attach = () => new Clocks(Context.open(order.driver, 0), clocks.share())
     const others = Array.from({ length: MOST_WORKERS - 2 }, attach)
     assert.throws(attach, { name: 'PoolError', message: /^64 threads share this device, which is the limit/ })
@@ -31,7 +21,7 @@ describe('shared order', () => {
     const stream = Stream.create(others[9])
     const { slot, handle } = stream
     others[9].mark(slot)
-    others[9].slots.pin(clocks.slots.ownedBy(handle)) // it died while it called the driver
+    others[9].slots.pin(clocks.slots.ownedBy(handle)) // the thread died while it called the driver
     clocks.slots['registry'].bury(me)
     order.driver.failCall({ call: 'cuEventRecord' })
     order.driver.failCall({ call: 'cuCtxSynchronize' })
@@ -46,8 +36,8 @@ describe('shared order', () => {
     assert.throws(attach, { name: 'PoolError', message: /64 threads/ })
   })
 
-  it('a free that came too late to see the last tick of a closed stream is covered by a wait for all of it', () => {
-    const { clocks, there, here } = setUp()
+  it("a wait for a closed stream covers a free that came too late to see the stream's last tick", () => {
+    const { clocks, there, here } = twoThreads()
     const lent = borrow(there, here)
     const { slot } = lent
     clocks.mark(slot)
@@ -58,8 +48,8 @@ describe('shared order', () => {
     assert.ok(there.waited[slot] >= late, `waited up to ${there.waited[slot]}, the free is ${late}`)
   })
 
-  it('a free that came too late is covered, too, where the stream of a dead thread could not be marked', () => {
-    const { order, clocks, there } = setUp()
+  it('a late free on a dead thread’s stream is covered although the stream could not be marked', () => {
+    const { order, clocks, there } = twoThreads()
     const { slot } = Stream.create(there)
     clocks.slots['registry'].bury(there.slots.me)
     order.driver.failCall({ call: 'cuEventRecord' })
@@ -69,8 +59,8 @@ describe('shared order', () => {
     assert.ok(clocks.completed[slot] >= late, `complete up to ${clocks.completed[slot]}, the free is ${late}`)
   })
 
-  it('what waits for a closed stream is complete when a stream that only its own thread can mark has the slot', () => {
-    const { clocks, there, here } = setUp()
+  it('a wait for a closed stream completes while its slot has a stream that only its own thread can mark', () => {
+    const { clocks, there, here } = twoThreads()
     const { slot } = here
     clocks.mark(slot)
     here.close()
@@ -84,8 +74,8 @@ describe('shared order', () => {
     assert.ok(there.waited[slot] >= late, `waited up to ${there.waited[slot]}, the free is ${late}`)
   })
 
-  it('a stream is marked, asked and waited for by any thread', () => {
-    const { order, clocks, there, here, hold } = setUp()
+  it('any thread can mark, poll and wait for a stream', () => {
+    const { order, clocks, there, here, hold } = twoThreads()
     const other = Stream.create(there)
     assert.notEqual(other.slot, here.slot)
     assert.deepEqual([there.handles[here.slot], there.slotLimit], [here.handle, 2])
@@ -107,8 +97,8 @@ describe('shared order', () => {
     assert.equal(order.driver.cuStreamQuery(here.handle), true)
   })
 
-  it('ticks of another thread are covered by a fresh mark', () => {
-    const { clocks, there, here, hold } = setUp()
+  it('a fresh mark covers ticks of another thread', () => {
+    const { clocks, there, here, hold } = twoThreads()
     const first = there.mark(here.slot)
     const release = hold()
     const stamp = clocks.mark(here.slot)
@@ -120,7 +110,7 @@ describe('shared order', () => {
     assert.equal(clocks.watched(here.slot).length, 0, 'no mark is watched that another thread saw complete')
   })
 
-  it('the last mark of a closed stream is found by all, with what it came after', () => {
+  it('every thread finds the last mark of a closed stream, with its vector time', () => {
     for (const look of [
       (there: Clocks, slot: number, stamp: number) => there.waitFor(slot, stamp),
       (there: Clocks, slot: number) => there.waitForAll(slot),
@@ -130,7 +120,7 @@ describe('shared order', () => {
         other.synchronize()
       },
     ]) {
-      const { order, clocks, there, here } = setUp()
+      const { order, clocks, there, here } = twoThreads()
       const before = order.createStream()
       order.hold(before)
       const event = new Event(order.context)
@@ -146,8 +136,8 @@ describe('shared order', () => {
     }
   })
 
-  it('a free that came too late to see the last tick is covered by it, and not the first of the next stream', () => {
-    const { clocks, there, here, hold } = setUp()
+  it('the last mark covers a free that came too late to see it, and the stamps of the next stream begin above', () => {
+    const { clocks, there, here, hold } = twoThreads()
     hold()
     const { slot } = here
     here.close()
@@ -159,8 +149,8 @@ describe('shared order', () => {
     assert.ok(there.marked[slot] + 1 > late && there.completed[slot] < there.marked[slot] + 1)
   })
 
-  it('a slot is free for all when its work is done, and knows nothing then', () => {
-    const { order, clocks, there, here } = setUp()
+  it('a slot is free for every thread when its work is done, and knows nothing then', () => {
+    const { order, clocks, there, here } = twoThreads()
     const before = order.createStream()
     const event = new Event(order.context)
     event.record(before)
@@ -178,8 +168,8 @@ describe('shared order', () => {
     Stream.create(there)
   })
 
-  it('a close that was cut short can be done again, and holds up no call of its thread', () => {
-    const { order, clocks, there } = setUp()
+  it('a close that was cut short can be repeated, and blocks no call of its thread', () => {
+    const { order, clocks, there } = twoThreads()
     const stream = Stream.create(there)
     const { slot, handle } = stream
     const next: (() => void)[] = [
@@ -198,10 +188,10 @@ describe('shared order', () => {
     assert.throws(() => order.driver.cuStreamQuery(handle), /no such stream/)
   })
 
-  it('a dead thread’s stream whose end was cut short in a living thread is ended with that', () => {
-    const { order, clocks, there } = setUp()
+  it('a dead thread’s stream, whose end was cut short in a living thread, ends with that thread', () => {
+    const { order, clocks, there } = twoThreads()
     const [stream, captured] = [Stream.create(there), Stream.create(there)]
-    there.suspend(captured)
+    there.registry.suspend(captured)
     const { me } = there.slots
     const heir = new Clocks(Context.open(order.driver, 0), clocks.share())
     clocks.slots['registry'].bury(me)
@@ -215,8 +205,8 @@ describe('shared order', () => {
     assert.throws(() => order.driver.cuStreamQuery(stream.handle), /no such stream/)
   })
 
-  it('a tick for a stream that never came, because its thread died, leaves no free without a mark', () => {
-    const { clocks, there, here } = setUp()
+  it('a free is covered although a dead thread ticked the clock for a stream that never came', () => {
+    const { clocks, there, here } = twoThreads()
     const { slot } = here
     here.close()
     clocks.synchronize()
@@ -229,70 +219,8 @@ describe('shared order', () => {
     assert.ok(clocks.completed[slot] >= late, `complete up to ${clocks.completed[slot]}, the free is ${late}`)
   })
 
-  it('a stream is lent by a descriptor, and refuses after its owner has closed it', () => {
-    const { order, clocks, there, here, hold } = setUp()
-    const lent = borrow(there, here)
-    assert.deepEqual([lent.handle, lent.slot, lent.owned, lent.closed], [here.handle, here.slot, false, false])
-    const release = hold()
-    assert.equal(lent.query(), false)
-    release()
-    assert.equal(lent.query(), true)
-    assert.throws(() => lent.beginCapture(), { name: 'PoolError', message: /another thread's; capture it there/ })
-    assert.equal(there.streamOf(here.slot), lent)
-    lent.close()
-    lent.close()
-    assert.deepEqual([lent.closed, here.closed, there.streamOf(here.slot)], [true, false, null])
-    const again = borrow(there, here)
-    const descriptor = here.share()
-    here.close()
-    assert.deepEqual([again.closed, there.streamOf(again.slot)], [true, null])
-    assert.throws(() => again.query(), {
-      name: 'PoolError',
-      message: /stream 0x\w+ is closed, here or where it was made; use an open/,
-    })
-    assert.throws(() => new Event(there.context).record(again), /is closed, here or where it was made/)
-    assert.equal(Stream.borrow(there, descriptor), null)
-    const next = order.createStream()
-    assert.equal(next.slot, again.lastSlot)
-    assert.throws(() => again.synchronize(), /is closed, here or where it was made/)
-    again.close()
-    assert.equal(clocks.streamOf(next.slot), next)
-  })
-
-  it('what was submitted to a lent stream before it is closed is covered by a mark to come', () => {
-    for (const end of [() => {}, (owned: Stream) => owned.close(), (owned: Stream) => owned.beginCapture()]) {
-      const { there, here, hold } = setUp()
-      const lent = borrow(there, here)
-      lent.synchronize()
-      hold()
-      const { slot } = lent
-      lent.close()
-      end(here)
-      assert.deepEqual([lent.closed, lent.lastSlot], [true, slot])
-      assert.equal(there.poll(slot), false)
-      assert.ok(there.completed[slot] < lent.lastStamp)
-      there.waitFor(slot, lent.lastStamp)
-      assert.ok(there.completed[slot] >= lent.lastStamp)
-    }
-  })
-
-  it('the per-thread default stream gets marks of its own thread only, and is not lent', () => {
-    const { order, clocks, there } = setUp()
-    const perThread = new Stream(clocks, CU_STREAM_PER_THREAD, false)
-    const { slot } = perThread
-    assert.throws(() => perThread.share(), { name: 'PoolError', message: /share: .* another one in each thread/ })
-    clocks.tick(slot)
-    const records = order.calls('cuEventRecord')
-    assert.equal(there.poll(slot), false)
-    there.waitFor(slot, there.mark(slot))
-    assert.equal(order.calls('cuEventRecord'), records)
-    assert.ok(there.completed[slot] < clocks.marked[slot])
-    assert.equal(clocks.poll(slot), true)
-    assert.equal(there.completed[slot], clocks.marked[slot])
-  })
-
-  it('all work is waited for where a dead thread used its per-thread default stream', () => {
-    const { order, clocks, there } = setUp()
+  it('a dead thread’s use of its per-thread default stream makes others wait for all work', () => {
+    const { order, clocks, there } = twoThreads()
     const perThread = new Stream(there, CU_STREAM_PER_THREAD, false)
     order.hold(perThread)
     clocks.slots.dead = () => [there.slots.me]
@@ -304,8 +232,8 @@ describe('shared order', () => {
     assert.equal(order.driver.cuStreamQuery(CU_STREAM_PER_THREAD), true)
   })
 
-  it('a stream that another thread is about to end is covered by a mark to come', () => {
-    const { clocks, there, here } = setUp()
+  it('a mark to come covers a stream that another thread is about to end', () => {
+    const { clocks, there, here } = twoThreads()
     const { slot } = here
     const before = there.marked[slot]
     clocks.slots.stop(slot)
@@ -315,8 +243,8 @@ describe('shared order', () => {
     assert.deepEqual([there.covering(slot), there.coveringSoon(slot)], [before + 1, before + 1])
   })
 
-  it('a last mark that is watched gives its place to no other, since its event is every thread’s', () => {
-    const { order, clocks, there, here, hold } = setUp()
+  it('a watched last mark is never replaced, since its event belongs to every thread', () => {
+    const { order, clocks, there, here, hold } = twoThreads()
     const { slot } = here
     hold()
     for (let count = 0; count < 65; count++) there.mark(slot)
@@ -332,31 +260,8 @@ describe('shared order', () => {
     assert.equal(order.calls('cuEventDestroy'), order.calls('cuEventCreate'))
   })
 
-  it('a captured stream is not lent, takes no marks of others, and refuses where it was lent', () => {
-    const { order, clocks, there, here, hold } = setUp()
-    const lent = borrow(there, here)
-    const other = Stream.create(there)
-    const release = hold()
-    const stamp = clocks.marked[here.slot] + 1
-    here.beginCapture()
-    assert.throws(() => here.share(), { name: 'PoolError', message: /being captured; end the capture first/ })
-    assert.throws(() => lent.query(), {
-      name: 'PoolError',
-      message: /stream 0x\w+ is being captured.* in another thread/,
-    })
-    const records = order.calls('cuEventRecord')
-    assert.equal(there.order(other.slot, here.lastSlot, stamp, true), true)
-    assert.equal(order.calls('cuEventRecord'), records, 'its last mark will do')
-    assert.equal(other.query(), false)
-    release()
-    assert.equal(other.query(), true)
-    here.abortCapture()
-    assert.equal(lent.query(), true)
-    assert.equal(there.mark(here.slot), clocks.marked[here.slot])
-  })
-
-  it('a free that came too late to see the last tick before a capture is covered by it, and no work after the capture', () => {
-    const { clocks, there, here, hold } = setUp()
+  it('the last mark before a capture covers a free that came too late to see it, and no work after the capture', () => {
+    const { clocks, there, here, hold } = twoThreads()
     const other = Stream.create(there)
     const release = hold()
     here.beginCapture()
@@ -370,33 +275,8 @@ describe('shared order', () => {
     assert.ok(clocks.marked[here.slot] + 1 > late && there.completed[here.slot] < clocks.marked[here.slot] + 1)
   })
 
-  it('an event is handed over with what it covers', () => {
-    const { order, there, here, hold } = setUp()
-    const event = new Event(order.context)
-    assert.throws(() => event.transfer(), { name: 'PoolError', message: /never recorded/ })
-    const release = hold()
-    event.record(here)
-    const covered = there.marked[here.slot]
-    const descriptor = structuredClone(event.transfer())
-    event.close()
-    for (const use of [() => event.query(), () => event.record(here), () => event.transfer(), () => here.wait(event)]) {
-      assert.throws(use, { name: 'PoolError', message: /handed to another thread; adopt it there/ })
-    }
-    const adopted = Event.adopt(there, descriptor)
-    const later = Stream.create(there)
-    later.wait(adopted)
-    assert.equal(there.known[later.slot * MOST_STREAMS + here.slot], covered)
-    assert.equal(adopted.query(), false)
-    release()
-    assert.equal(adopted.query(), true)
-    assert.equal(there.completed[here.slot], covered)
-    const destroyed = order.calls('cuEventDestroy')
-    adopted.close()
-    assert.equal(order.calls('cuEventDestroy'), destroyed + 1)
-  })
-
-  it('all work is waited for by either, and each closes its own', () => {
-    const { order, clocks, there, here, hold } = setUp()
+  it('either thread can wait for all work, and each closes its own part', () => {
+    const { order, clocks, there, here, hold } = twoThreads()
     const other = Stream.create(there)
     order.hold(other)
     hold()
@@ -414,8 +294,8 @@ describe('shared order', () => {
     assert.equal(order.calls('cuEventCreate'), order.calls('cuEventDestroy'))
   })
 
-  it('what is no order, or one of another version, is refused', () => {
-    const { order, clocks } = setUp()
+  it('anything else than an order, and an order of another version, is refused', () => {
+    const { order, clocks } = twoThreads()
     for (const wrong of [1, {}, { version: 1, buffer: new ArrayBuffer(8) }]) {
       assert.throws(() => new Clocks(order.context, wrong as SharedOrder), { name: 'TypeError' })
     }

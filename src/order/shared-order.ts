@@ -1,35 +1,38 @@
-// What lies where in the memory that holds all of a device's order. It is one shared buffer from the start, so that other
-// threads can be let in at any time; as long as there is one thread it takes no locks.
+// The layout of the memory that holds all of a device's order. It is one shared buffer from the start, so that other
+// threads can attach at any time. With one thread it takes no locks.
 
 import { randomBytes } from 'node:crypto'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { Region } from '../base/region.js'
 import { MOST_WORKERS, REGISTRY_WORDS } from '../threads/thread-registry.js'
-import { MOST_STREAMS } from './known-order.js'
+import { MOST_STREAMS } from './vector-clocks.js'
 
-/** Grows with each change of what lies where, or of what it means. */
+/** Grows with each change of the layout or its meaning. */
 const ORDER_VERSION = 3
 
-/** Events of a thread that others can give back when it has died; beyond these it takes a few with it. */
+/** A dead thread's events up to this number are destroyed by another thread; further ones are lost. */
 const MOST_EVENTS = 64
 
-/** What another thread needs to work with the same device's order; can be sent to it as it is. */
+/** Descriptor of a device's order; can be sent to another thread as it is. */
 export interface SharedOrder {
   readonly version: number
   readonly buffer: SharedArrayBuffer
 }
 
-/** What a stream slot is. Each step is one store, after all that belongs to it was written. */
+/** The life of a stream slot. Each step is one store, after everything that belongs to the step was written. */
 export const enum Life {
-  /** no stream, and all work of the last one has completed */
+  /** no stream, and all work of the former stream has completed */
   free = 0,
   open = 1,
-  /** about to be retired or suspended: nobody else calls the driver for it any more, and its last mark is being placed */
+  /**
+   * about to be retired or suspended: no other thread calls the driver for the stream, and its last mark is being
+   * placed
+   */
   closing = 2,
-  /** captured, or kept idle by a capture: no marks, but the last one covers all that was submitted to it and run */
+  /** captured, or kept idle by a capture: gets no marks; the last mark covers everything submitted before */
   suspended = 3,
-  /** closed, and its last mark is not known complete yet */
+  /** closed; the last mark is not known complete yet */
   retired = 4,
 }
 
@@ -37,15 +40,15 @@ export type OrderState = ReturnType<typeof layOut>
 
 function layOut(region: Region) {
   return {
-    /** slots that are or were in use are below this */
+    /** all slots that were ever used are below this */
     limit: region.int32(1),
     lock: region.int32(1),
     /** 1 once the device was closed by the thread that opened it */
     closed: region.int32(1),
     registry: region.int32(REGISTRY_WORDS),
-    /** by thread: one more than the slot that it calls the driver for, or 0 */
+    /** by thread: one more than the slot for which it calls the driver, or 0 */
     pins: region.int32(MOST_WORKERS + 1),
-    /** tells this device from others of the process; 0 until shared */
+    /** identifies the device among those of the process; 0 until shared */
     identity: region.float64(1),
     marked: region.float64(MOST_STREAMS),
     known: region.float64(MOST_STREAMS * MOST_STREAMS),
@@ -54,15 +57,18 @@ function layOut(region: Region) {
     // By stream slot:
     lives: region.int32(MOST_STREAMS),
     generations: region.int32(MOST_STREAMS),
-    /** the thread whose stream it is, 0 for the default stream and all that was never shared */
+    /** the thread that owns the stream; 0 for the default stream, and for all streams before the order is shared */
     owners: region.int32(MOST_STREAMS),
     /** 1 for a stream that its owner made and destroys */
     owned: region.int32(MOST_STREAMS),
-    /** the driver's, of the stream that the slot has or had last; -1 for none */
+    /** the driver's handle of the slot's latest stream; -1 for none */
     handles: region.float64(MOST_STREAMS),
-    /** the event of the last mark of the stream that was ended last, whose stamp is the clock's; it stays with the slot; 0 for none */
+    /**
+     * the event of the last mark of the slot's latest ended stream; its stamp is the clock's; it stays with the slot;
+     * 0 for none
+     */
     lastEvents: region.float64(MOST_STREAMS),
-    /** by thread: the events that it made and keeps for its own marks */
+    /** by thread: how many events it has made for its marks */
     eventCounts: region.int32(MOST_WORKERS + 1),
     events: region.float64((MOST_WORKERS + 1) * MOST_EVENTS),
   }
@@ -77,7 +83,9 @@ export function newOrder(): SharedOrder {
   return { version: ORDER_VERSION, buffer }
 }
 
-/** The views of an order. Throws TypeError for what is none, PoolError for one of another version. */
+/**
+ * The views of an order. Throws TypeError for anything else than an order, PoolError for an order of another version.
+ */
 export function orderState(order: SharedOrder): OrderState {
   if (!(order?.buffer instanceof SharedArrayBuffer)) {
     throw new TypeError(`order must be what share() gave, not ${describe(order)}`)
@@ -90,7 +98,7 @@ export function orderState(order: SharedOrder): OrderState {
   return layOut(new Region(order.buffer))
 }
 
-/** What tells the device of an order from others of the process. */
+/** The number that identifies an order's device among those of the process. */
 export function identityOf(order: SharedOrder): number {
   return orderState(order).identity[0]
 }
@@ -103,7 +111,7 @@ export function noteEvent({ events, eventCounts }: OrderState, worker: number, e
   eventCounts[worker] = count + 1
 }
 
-/** Takes one of the events that a thread has made, under the lock; 0 for none. */
+/** Takes one of the events that a thread has made; 0 once all are taken. The caller holds the lock. */
 export function takeEvent({ events, eventCounts }: OrderState, worker: number): number {
   if (eventCounts[worker] === 0) return 0
   return events[worker * MOST_EVENTS + --eventCounts[worker]]

@@ -20,7 +20,7 @@ function setUp() {
   return { driver, a, b, fill }
 }
 
-/** A copy of which the host never learns whether it is over. */
+/** A copy that the host never learns to be over. */
 async function startAndGiveUp(driver: SimulatedDriver, ptr: number, stream: Stream): Promise<void> {
   using copy = new StagedCopy(stream, 1000)
   copy.start(ptr, 1000)
@@ -29,7 +29,7 @@ async function startAndGiveUp(driver: SimulatedDriver, ptr: number, stream: Stre
 }
 
 describe('a copy to the host', () => {
-  it('keeps its memory to itself while it may still be to come, though the wait for it was refused', async () => {
+  it('keeps its memory while it may still run, after the driver refused the wait for it', async () => {
     const { driver, a, b, fill } = setUp()
     const [late, early] = [fill(1, a), fill(2, b)]
     const ticket = driver.holdOperation(a.handle)
@@ -53,7 +53,7 @@ describe('a copy to the host', () => {
     assert.equal(driver.calls.get('cuMemHostRegister'), 1)
   })
 
-  it('that the driver refused leaves its memory to the next', () => {
+  it('leaves its memory to the next copy if the driver refused it', () => {
     const { driver, a, fill } = setUp()
     const ptr = fill(1, a)
     for (let count = 0; count < 2; count++) {
@@ -64,7 +64,7 @@ describe('a copy to the host', () => {
     assert.equal(driver.calls.get('cuMemHostRegister'), 1)
   })
 
-  it('whose memory the driver will not unregister keeps it for the next one, and the contents arrive', () => {
+  it('keeps memory that the driver will not unregister for the next copy, and the contents arrive', () => {
     const { driver, a } = setUp()
     const ptr = driver.cuMemAlloc(100 * MiB)
     for (let count = 0; count < 2; count++) {

@@ -1,15 +1,15 @@
-// A copy from the device through registered host memory (driver/staging.ts). The memory must outlive the copy: where the host
-// could not wait, because the driver refused that, the copy may still be to come, and the memory goes back later.
+// A copy from the device through registered host memory (driver/staging-buffers.ts). The memory must outlive the copy. If
+// the driver refused the host's wait, the copy may still run, and the memory goes back later.
 
 import { CudaError, DeviceLostError } from '../base/errors.js'
-import { Staging } from '../driver/staging.js'
+import { StagingBuffers } from '../driver/staging-buffers.js'
 import { relaxed } from './relaxed.js'
 import type { Stream } from './stream.js'
 
 export class StagedCopy implements Disposable {
   private readonly memory: Uint8Array
-  private readonly staging: Staging
-  /** slot and stamp that cover a copy not known to be over */
+  private readonly staging: StagingBuffers
+  /** slot and stamp that cover a copy which may still run */
   private pending: readonly [slot: number, stamp: number] | null = null
 
   /** For copies of at most `bytes` on an open `stream`, one at a time. */
@@ -17,11 +17,11 @@ export class StagedCopy implements Disposable {
     private readonly stream: Stream,
     bytes: number,
   ) {
-    this.staging = Staging.of(stream.context)
+    this.staging = StagingBuffers.of(stream.context)
     this.memory = relaxed(stream.context.activate(), () => this.staging.take(bytes))
   }
 
-  /** Submits a copy, behind all that was submitted to the stream so far. */
+  /** Submits a copy behind everything submitted to the stream so far. */
   start(ptr: number, bytes: number): void {
     const { stream } = this
     const { covering } = stream
@@ -30,7 +30,7 @@ export class StagedCopy implements Disposable {
     this.pending = covering
   }
 
-  /** The first `bytes` of what was copied; the host has waited for the copy. */
+  /** The first `bytes` of the copied contents. The host has waited for the copy. */
   arrived(bytes: number): Uint8Array {
     this.pending = null
     return this.memory.subarray(0, bytes)
@@ -46,7 +46,7 @@ export class StagedCopy implements Disposable {
       else staging.giveBackOnce(memory, isOver)
     } catch (error) {
       if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
-      staging.giveBackOnce(memory, isOver) // the driver did not unregister it
+      staging.giveBackOnce(memory, isOver) // the driver refused to unregister the memory
     }
   }
 }

@@ -1,18 +1,20 @@
-// The slots of a device's streams, for all its threads: which are open, whose they are, and who is calling the driver for
-// one of them. Any thread may place a mark on any open stream, by its handle; a stream must not be destroyed under such a
-// call. So a thread pins the slot of another's stream while it calls, and whoever ends a stream first closes it to others
-// and waits until nobody has it pinned. The lock is held for a few loads and stores at a time, and never over a call of the
-// driver; before the order is shared there is none.
+// The slots of a device's streams, for all its threads: whether each is open, which thread owns it, and which threads
+// have it pinned.
+//
+// Any thread may place a mark on any open stream by its handle, and the stream must not be destroyed during that
+// call. So a thread pins the slot of another thread's stream for the call. A thread that ends a stream closes it to
+// others first, and waits until no thread has it pinned. The lock is held for a few loads and stores at a time, and
+// never over a driver call. Before the order is shared there is no lock.
 
 import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { serveWaiting } from '../driver/served-drivers.js'
 import { RobustLock } from '../threads/robust-lock.js'
 import { MOST_WORKERS, ThreadRegistry } from '../threads/thread-registry.js'
-import { MOST_STREAMS } from './known-order.js'
 import { Life, newIdentity, type OrderState, takeEvent } from './shared-order.js'
+import { MOST_STREAMS } from './vector-clocks.js'
 
-/** Between two looks at what another thread does. */
+/** How long to sleep before looking at another thread's progress again. */
 const PATIENCE_MS = 1
 
 export class StreamSlots {
@@ -20,16 +22,19 @@ export class StreamSlots {
   me = 0
   private readonly registry: ThreadRegistry
   private lock: RobustLock | null = null
-  /** This thread has the number of a dead one, whose streams and events are not cleared up yet. */
+  /** This thread has the number of a dead thread, and that thread's streams and events are not cleared up yet. */
   hasEstate = false
-  /** by slot: what it was when this thread began to end its stream */
+  /** by slot: its life before this thread began to end its stream */
   private readonly livesBefore = new Int32Array(MOST_STREAMS)
 
   constructor(private readonly state: OrderState) {
     this.registry = new ThreadRegistry(state.registry, 0)
   }
 
-  /** This thread enters the registry; where that is full, in the place of a dead thread. Throws PoolError for a closed device, for too many threads, or where nothing can be shared. */
+  /**
+   * This thread enters the registry, in the place of a dead thread if the registry is full. Throws PoolError for a
+   * closed device, for too many threads, or if the system offers no way to tell that a thread has died.
+   */
   join(): void {
     const free = this.registry.enter()
     const me = free || this.registry.takeOver()
@@ -48,7 +53,7 @@ export class StreamSlots {
     if (isClosed) throw new PoolError('the device was closed by the thread that opened it; open it again')
   }
 
-  /** This thread leaves the registry; its streams are closed. */
+  /** This thread leaves the registry after its streams are closed. */
   leave(): void {
     if (this.me === 0) return
     this.acquire()
@@ -59,14 +64,17 @@ export class StreamSlots {
     this.lock = null
   }
 
-  /** Takes `join` back where the estate that came with the number could not be cleared up: another thread will. */
+  /** Undoes `join` after the dead thread's estate could not be cleared up: another thread will do that. */
   resign(): void {
     this.registry.bury(this.me)
     this.me = 0
     this.lock = null
   }
 
-  /** Lets no thread in any more, unless others are there: then it returns false. */
+  /**
+   * Lets no further thread in, and returns true; returns false, and changes nothing, while other threads are
+   * attached.
+   */
   shut(): boolean {
     if (this.me === 0) return true
     this.registry.lookAtAll()
@@ -77,7 +85,7 @@ export class StreamSlots {
     return isAlone
   }
 
-  /** Whether no other thread that lives has the device attached. */
+  /** Whether no other living thread has the device attached. */
   get isAlone(): boolean {
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
       if (worker !== this.me && this.registry.isAlive(worker)) return false
@@ -85,7 +93,9 @@ export class StreamSlots {
     return true
   }
 
-  /** Slots are whole after the death of a holder, too: each step of a slot is one store. */
+  /**
+   * The lock of a dead holder can be taken over at once: each step of a slot is one store, so slots are always whole.
+   */
   acquire(): void {
     this.lock?.acquire()
   }
@@ -94,14 +104,17 @@ export class StreamSlots {
     this.lock?.release()
   }
 
-  /** See RobustLock; the same for the pin, and for streams that this thread was about to end. */
+  /**
+   * After a call of this thread was cut short: drops its lock (RobustLock) and its pin, and reopens streams that it
+   * was about to end.
+   */
   dropStale(): void {
     this.lock?.dropStale()
     this.unpin()
     for (let slot = 0; slot < this.state.limit[0]; slot++) this.takeBackEnd(slot)
   }
 
-  /** Where a call of this thread was cut short while it ended or suspended the stream of a slot, that is as it was before. */
+  /** Undoes `stop` after a call of this thread was cut short between `stop` and the end of the stream. */
   takeBackEnd(slot: number): void {
     const { lives, owners } = this.state
     if (lives[slot] !== Life.closing || owners[slot] !== this.me) return
@@ -123,54 +136,57 @@ export class StreamSlots {
     return this.state.lives[slot] === Life.open
   }
 
-  /** Whether the clock of a slot may tick: it is open, or this thread is about to end its stream, or the end waits for this thread's pin. */
+  /**
+   * Whether the clock of a slot may tick: the slot is open, or this thread is about to end its stream, or the end
+   * waits for this thread's pin.
+   */
   isTicking(slot: number): boolean {
     const { lives, owners, pins } = this.state
     if (this.isOpen(slot)) return true
     return lives[slot] === Life.closing && (owners[slot] === this.me || pins[this.me] === slot + 1)
   }
 
-  /** Whether a slot still has the open stream that had it in that generation. */
+  /** Whether a slot still has the stream of that generation, and it is open. */
   isOpenIn(slot: number, generation: number): boolean {
     return this.isOpen(slot) && this.state.generations[slot] === generation
   }
 
-  /** Whether the stream that had a slot in that generation was closed. */
+  /** Whether the stream that a slot had in that generation was closed. */
   hasEnded(slot: number, generation: number): boolean {
     return !this.isTaken(slot) || this.state.generations[slot] !== generation
   }
 
-  /** Whether a slot has a stream that was not closed. */
+  /** Whether a slot has a stream that is not closed. */
   private isTaken(slot: number): boolean {
     const life: Life = this.state.lives[slot]
     return life !== Life.retired && life !== Life.free
   }
 
-  /** Whether a slot still has the stream that had it in that generation, captured or not. */
+  /** Whether a slot still has the stream of that generation, open or captured. */
   isCurrent(slot: number, generation: number): boolean {
     const life = this.state.lives[slot]
     return (life === Life.open || life === Life.suspended) && this.state.generations[slot] === generation
   }
 
-  /** The handle of a stream that is being captured; null for none. */
+  /** The handle of a stream that is being captured, in any thread; null for none. */
   captured(): number | null {
     const { lives, handles, limit } = this.state
     for (let slot = 0; slot < limit[0]; slot++) {
-      const isIdle = handles[slot] <= CU_STREAM_LEGACY_DEFAULT // because a capture would be broken by its work
+      const isIdle = handles[slot] <= CU_STREAM_LEGACY_DEFAULT // suspended because its work would break a capture
       if (lives[slot] === Life.suspended && !isIdle) return handles[slot]
     }
     return null
   }
 
-  /** A free slot for an open stream, -1 for none. Nothing is known to it of others. */
+  /** Gives a free slot to an open stream, which knows nothing of other streams yet; -1 if all are taken. */
   claim(handle: number, owned: boolean): number {
     const { state } = this
     this.acquire()
     const slot = state.lives.indexOf(Life.free)
     if (slot !== -1) {
-      // Nobody writes to this row late: whoever does has the slot pinned, or its open stream.
+      // No thread writes to this row late: a writer has the slot pinned, or owns its open stream.
       state.known.fill(0, slot * MOST_STREAMS, (slot + 1) * MOST_STREAMS)
-      if (this.lock !== null) state.completed[slot] = ++state.marked[slot] // see Clocks.lateTicks
+      if (this.lock !== null) state.completed[slot] = ++state.marked[slot] // see StreamClocks.lateTicks
       state.generations[slot]++
       state.handles[slot] = handle
       state.owned[slot] = Number(owned)
@@ -182,20 +198,25 @@ export class StreamSlots {
     return slot
   }
 
-  /** Whether this thread can mark the stream of a slot, or needs not, since it has ended: that of another thread's per-thread default stream it cannot. */
+  /**
+   * Whether this thread can mark the stream of a slot, or need not because the stream has ended. It cannot mark
+   * another thread's per-thread default stream.
+   */
   isReachable(slot: number): boolean {
     const { handles, owners } = this.state
     return handles[slot] !== CU_STREAM_PER_THREAD || owners[slot] === this.me || !this.isTaken(slot)
   }
 
   /**
-   * Keeps an open stream from being ended by others until `unpin`: the one that has the slot, or with a generation the one that
-   * had it in that. False when it is not open, or not reachable. One slot at a time.
+   * Keeps other threads from ending the open stream of a slot until `unpin`; with a generation, only the stream of
+   * that generation. Returns false if that stream has ended or is captured, or if this thread cannot mark it. A
+   * thread pins one slot at a time.
    */
   pin(slot: number, generation = this.state.generations[slot]): boolean {
     const { state, me } = this
-    if (slot === -1) return false // of a closed stream
-    // No other thread ends this one's stream. Whoever claims a slot writes its life last, so that is read first.
+    if (slot === -1) return false // a closed stream
+    // No other thread ends a stream of this thread. `claim` writes the life of a slot last, so the life is read
+    // first.
     const life = Atomics.load(state.lives, slot)
     if (state.owners[slot] === me && life === Life.open) return state.generations[slot] === generation
     if (!this.isReachable(slot)) return false
@@ -210,7 +231,10 @@ export class StreamSlots {
     if (this.me !== 0) Atomics.store(this.state.pins, this.me, 0)
   }
 
-  /** An open stream is about to be ended or suspended by this thread: returns when no other calls the driver for it; false when it is not open. */
+  /**
+   * This thread is about to end or suspend an open stream: returns true once no other thread calls the driver for it.
+   * Returns false, and changes nothing, for a stream that is not open.
+   */
   stop(slot: number): boolean {
     const { state } = this
     this.acquire()
@@ -225,22 +249,25 @@ export class StreamSlots {
     return isOpen
   }
 
-  /** What `stop` began goes on. */
+  /** Goes on after `stop`: the stream is being captured, or is kept idle by a capture. */
   suspend(slot: number): void {
     Atomics.store(this.state.lives, slot, Life.suspended)
   }
 
-  /** Takes back what `stop` began, or ends `suspend`. */
+  /** Undoes `stop`, or ends `suspend`. */
   reopen(slot: number): void {
     const { lives, handles, owners, marked } = this.state
     this.acquire()
     if (handles[slot] === CU_STREAM_LEGACY_DEFAULT) owners[slot] = 0
-    if (this.lock !== null && lives[slot] === Life.suspended) marked[slot]++ // see Clocks.lateTicks
+    if (this.lock !== null && lives[slot] === Life.suspended) marked[slot]++ // see StreamClocks.lateTicks
     Atomics.store(lives, slot, Life.open)
     this.release()
   }
 
-  /** The stream is closed, and destroyed after this: a death in between leaves a stream, and never destroys one twice. */
+  /**
+   * The stream is closed. It is destroyed after this: a thread that dies in between leaves a stream, and none is
+   * destroyed twice.
+   */
   retire(slot: number): void {
     Atomics.store(this.state.lives, slot, Life.retired)
   }
@@ -253,7 +280,10 @@ export class StreamSlots {
     this.release()
   }
 
-  /** Returns when no other thread that lives is about to end or suspend the stream of a slot, true at once when none is. */
+  /**
+   * True if no other thread is about to end or suspend the stream of a slot. Else waits a millisecond, and returns
+   * false.
+   */
   awaitClosing(slot: number): boolean {
     const { lives } = this.state
     this.takeBackEnd(slot)
@@ -263,7 +293,7 @@ export class StreamSlots {
     return false
   }
 
-  /** Numbers under which streams or events of dead threads may be left. */
+  /** Numbers of dead threads that may have left streams or events. */
   dead(): number[] {
     if (this.me === 0) return []
     const dead = this.registry.lookAtAll()
@@ -274,12 +304,15 @@ export class StreamSlots {
     return this.registry.isDead(worker) || (worker === this.me && this.hasEstate)
   }
 
-  /** Takes over a slot of a dead thread, to end its stream; what it was, or null when there is nothing to end. */
+  /**
+   * Takes over a slot of a dead thread, to end its stream. Returns the slot's life before that; null for a slot
+   * without such a stream.
+   */
   inherit(slot: number, dead: number): Life | null {
     const { lives, owners, handles } = this.state
     this.acquire()
     const was: Life = lives[slot]
-    // Another thread may have cleaned up, and the number may be a new one's.
+    // Another thread may have cleaned up, and a new thread may have the number.
     let inherits = this.isDead(dead) && owners[slot] === dead && this.isTaken(slot)
     if (inherits && handles[slot] === CU_STREAM_LEGACY_DEFAULT) {
       inherits = false
@@ -296,7 +329,7 @@ export class StreamSlots {
     return inherits ? was : null
   }
 
-  /** Takes one of the events that a dead thread made for its marks; 0 for none. */
+  /** Takes one of the events that a dead thread made for its marks; 0 once all are taken. */
   takeEvent(dead: number): number {
     this.acquire()
     const event = this.isDead(dead) ? takeEvent(this.state, dead) : 0
@@ -304,7 +337,10 @@ export class StreamSlots {
     return event
   }
 
-  /** Takes `inherit` back. Where the dead thread's number is another one's by now, the stream stays this thread's, and ends with it. */
+  /**
+   * Undoes `inherit`. If a new thread has the dead thread's number by now, this thread keeps the stream, which ends
+   * with it.
+   */
   disown(slot: number, dead: number): void {
     this.takeBackEnd(slot)
     this.acquire()
@@ -312,7 +348,7 @@ export class StreamSlots {
     this.release()
   }
 
-  /** Gives the number of a dead thread away, unless it still has open streams or another thread was first. */
+  /** Frees the number of a dead thread, unless it still has open streams or another thread was first. */
   forget(dead: number): void {
     const { owners, pins } = this.state
     this.acquire()
@@ -326,7 +362,7 @@ export class StreamSlots {
     this.release()
   }
 
-  /** The order is shared from now on: what is open is this thread's. */
+  /** The order is shared from now on: this thread owns all streams that are open. */
   private begin(me: number): void {
     const { lives, handles, owners, identity } = this.state
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
@@ -341,7 +377,7 @@ export class StreamSlots {
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
       while (Atomics.load(pins, worker) === slot + 1 && this.registry.isAlive(worker)) {
         if (Atomics.wait(pins, worker, slot + 1, PATIENCE_MS) === 'timed-out') this.registry.look(worker)
-        serveWaiting() // the call may be one of a simulated driver that this thread has opened
+        serveWaiting() // the other thread's call may need a simulated driver that this thread has opened
       }
     }
   }

@@ -3,11 +3,11 @@ import { describe, it } from 'node:test'
 import { PoolError } from '../base/errors.js'
 import { MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { TestOrder } from './order-fixture.suite.js'
+import { TestOrder } from './order.fixture.js'
 import { Stream } from './stream.js'
 
 describe('stream', () => {
-  it('query says whether all has completed, and lets the clocks know', () => {
+  it('query says whether all work has completed, and teaches the clocks', () => {
     const order = new TestOrder()
     const stream = order.createStream()
     const { slot } = stream
@@ -21,7 +21,7 @@ describe('stream', () => {
     assert.equal(order.clocks.completed[slot], order.clocks.marked[slot])
   })
 
-  it('what a query or a synchronise learns ends before what is freed afterwards', () => {
+  it('a query or a synchronise teaches nothing of later frees', () => {
     const order = new TestOrder()
     const stream = order.createStream()
     for (const learn of [() => stream.query(), () => stream.synchronize()]) {
@@ -33,7 +33,7 @@ describe('stream', () => {
     }
   })
 
-  it('synchronize waits for what was submitted', () => {
+  it('synchronize waits for all submitted work', () => {
     const order = new TestOrder()
     const stream = order.createStream()
     order.hold(stream)
@@ -43,7 +43,7 @@ describe('stream', () => {
     assert.equal(order.driver.cuStreamQuery(stream.handle), true)
   })
 
-  it('finished resolves when what was submitted before has completed, not what comes later', async () => {
+  it('finished resolves when earlier work has completed, and does not wait for later work', async () => {
     const order = new TestOrder()
     const stream = order.createStream()
     const release = order.hold(stream)
@@ -109,7 +109,7 @@ describe('stream', () => {
     assert.ok(order.clocks.completed[stream.lastSlot] >= stream.lastStamp)
   })
 
-  it('an adopted stream is left to its owner', () => {
+  it('closing an adopted stream leaves it open for its owner', () => {
     const order = new TestOrder()
     const handle = order.driver.cuStreamCreate(1)
     const stream = new Stream(order.clocks, handle, false)
@@ -153,7 +153,7 @@ describe('stream', () => {
     releaseLater()
   })
 
-  it('what covers its work so far is the next mark, or once closed its last one', () => {
+  it('the next mark covers its work so far, and the last mark once it is closed', () => {
     const order = new TestOrder()
     const stream = order.createStream()
     const [slot, stamp] = stream.covering
@@ -164,14 +164,14 @@ describe('stream', () => {
     assert.deepEqual(stream.covering, [slot, stream.lastStamp])
   })
 
-  it('one that cannot be made leaves nothing behind', () => {
+  it('a stream that cannot be made leaves nothing behind', () => {
     const order = new TestOrder()
     const streams = Array.from({ length: MOST_STREAMS }, () => order.createStream())
     assert.throws(() => Stream.create(order.clocks), { name: 'PoolError', message: /64 streams/ })
     assert.equal(order.calls('cuStreamCreate') - order.calls('cuStreamDestroy'), streams.length)
   })
 
-  it('what is no stream or no event is refused', () => {
+  it('anything else than a stream or an event is refused', () => {
     const order = new TestOrder()
     const [stream, event] = [order.createStream(), new Event(order.context)]
     for (const other of [null, undefined, {}, stream, order]) {

@@ -2,62 +2,86 @@ import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
-import { Capture, type CaptureMode } from './capture.js'
+import { type CapturableStream, Capture, type CaptureMode } from './capture.js'
 import type { Clocks } from './clocks.js'
-import type { Event } from './event.js'
 import type { Graph } from './graph.js'
+import { streamName } from './ordered-stream.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
 
-/** What another thread needs to use a stream; made by `stream.share()`. */
+/** Descriptor of a stream for another thread; made by `stream.share()`. */
 export interface SharedStream {
-  /** which of the process's devices it is a stream of */
+  /** identifies the stream's device among those of the process */
   readonly device: number
+  /** its index among the streams of the device */
   readonly slot: number
+  /** which use of the slot it is */
   readonly generation: number
 }
 
-/** A queue of work on a device: what is submitted to one stream runs in order, different streams run beside each other. */
-export class Stream implements Disposable {
+/** Something that a stream can wait for: an `Event`. */
+export interface Waitable {
   readonly context: Context
-  /** its clocks; undefined for a stream that another thread can end, whose `slot` alone does not tell whether it takes work */
+  /** Work submitted to `stream` from now on starts after the last record. */
+  delay(stream: Stream): void
+}
+
+/**
+ * A queue of work on a device. Work submitted to one stream runs in order; different streams run beside each other.
+ */
+export class Stream implements CapturableStream, Disposable {
+  readonly context: Context
+  /**
+   * the stream's clocks; undefined if another thread can end the stream, since `slot` alone does not tell then that
+   * it takes work
+   */
   readonly own: Clocks | undefined
-  /** its clocks where `slot` alone tells whether it takes work; undefined for one that another thread can end, and for the per-thread default stream */
+  /** as `own`; undefined for the per-thread default stream, too */
   readonly trusted: Clocks | undefined
-  /** the driver's handle, for any other library; a float64 from the start, so that all streams have one shape */
+  /**
+   * the driver's handle, for use with any other library; NaN first, so that all streams have a float64 here and one
+   * hidden class
+   */
   readonly handle: number = Number.NaN
-  /** which of the streams that had its slot, one after another, it is */
+  /** counts the streams that had the slot, one after another */
   readonly generation: number
-  /** index into the clocks, -1 once closed and while it is captured, as far as this thread has noticed */
+  /** index into the clocks; -1 once this thread has noticed that the stream is closed or captured */
   slot: number
-  /** while `slot` is -1: the slot that it had, and the stamp that covers everything submitted to it and run; a float64 from the start */
+  /**
+   * while `slot` is -1: the former slot, and the stamp that covers all work submitted there; a float64 from the start
+   */
   lastSlot = -1
+  /** @internal */
   lastStamp = Number.NaN
-  /** the capture that it is part of */
+  /** the capture that the stream is part of */
   capture: Capture | null = null
   /** of the legacy default stream: the capture that any work for it would break */
   blockedBy: Capture | null = null
 
   /** Made by the device: `device.createStream()`, `device.adoptStream(handle)`. */
   constructor(
+    /** @internal */
     readonly clocks: Clocks,
     handle: number,
-    /** made here: ended by `close`, and ordered with other streams by nothing but our calls; else adopted */
+    /**
+     * made by this library: `close` destroys it, and only our calls order it with other streams; false for an adopted
+     * stream
+     */
     readonly owned: boolean,
     private readonly beforeClose: (stream: Stream) => void = () => {},
-    /** the open slot of a stream of another thread, which ends it */
+    /** the slot of another thread's open stream, which that thread ends */
     private readonly lent?: SharedStream,
   ) {
     this.context = clocks.context
     this.own = lent === undefined ? clocks : undefined
     this.trusted = lent !== undefined || handle === CU_STREAM_PER_THREAD ? undefined : clocks
     this.handle = handle
-    if (lent !== undefined) clocks.lend(this, lent.slot)
-    this.slot = lent?.slot ?? clocks.open(this)
+    if (lent !== undefined) clocks.registry.lend(this, lent.slot)
+    this.slot = lent?.slot ?? clocks.registry.open(this)
     this.generation = lent?.generation ?? clocks.slots.generationOf(this.slot)
   }
 
-  /** A stream of its own, not ordered with the default stream; nothing stays behind when that fails. */
+  /** A stream that is not ordered with the default stream. A refused call leaves nothing behind. */
   static create(clocks: Clocks, beforeClose?: (stream: Stream) => void): Stream {
     const driver = clocks.context.activate()
     const handle = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
@@ -69,31 +93,32 @@ export class Stream implements Disposable {
     }
   }
 
-  /** The open stream of another thread that has a slot; null when it was closed there. */
+  /** This thread's object for another thread's open stream; null if the stream was closed there. */
   static borrow(clocks: Clocks, lent: SharedStream, beforeClose?: (stream: Stream) => void): Stream | null {
     const handle = clocks.handles[lent.slot]
     if (!clocks.slots.isCurrent(lent.slot, lent.generation)) return null
     return new Stream(clocks, handle, false, beforeClose, lent)
   }
 
+  /** Whether the stream was closed, in any thread; a captured stream is not closed. */
   get closed(): boolean {
     if (this.slot !== -1 && this.lent !== undefined) this.noticeEnd()
     return this.slot === -1 && this.capture === null && this.blockedBy === null
   }
 
-  /** Whether it takes work that runs, in whichever thread it was made. */
+  /** Whether the stream takes work that runs; false once closed or captured, in any thread. */
   get isOpen(): boolean {
     return this.slot !== -1 && this.clocks.slots.isOpenIn(this.slot, this.generation)
   }
 
-  /** False for the per-thread default stream, which is another one in each thread. */
+  /** False for the per-thread default stream: each thread has a different one. */
   get isShareable(): boolean {
     return this.handle !== CU_STREAM_PER_THREAD
   }
 
   /**
-   * Calls the driver for an open stream, or one that is captured here; no other thread ends or captures it meanwhile. Refuses,
-   * in the name of `call`, a stream of another thread where that has done so.
+   * Calls the driver for an open stream, or one that is captured here; no other thread ends or captures it meanwhile.
+   * Throws PoolError, in the name of `call`, if another thread has already done so.
    */
   submit<R>(call: string, work: (handle: number) => R): R {
     // Every thread has the default stream, which is never destroyed.
@@ -108,9 +133,9 @@ export class Stream implements Disposable {
   }
 
   /**
-   * A small descriptor, to be sent to another thread that has the device attached, where `device.adoptStream(descriptor)`
-   * makes a stream of it. It stays this one's: it is closed here, after which it refuses there. Throws PoolError for a closed
-   * or captured stream, and for the per-thread default stream.
+   * A small descriptor for another thread that has the device attached; `device.adoptStream(descriptor)` makes a
+   * stream of it there. This thread keeps the stream, and its close ends the stream everywhere. Throws PoolError for
+   * a closed or captured stream, and for the per-thread default stream.
    */
   share(): SharedStream {
     this.checkOpen('share')
@@ -120,12 +145,12 @@ export class Stream implements Disposable {
   }
 
   /**
-   * Work submitted to this stream from now on starts after `event`'s last record, on whichever device that was; an event
-   * never recorded is an error. Nothing waits on the host.
+   * Work submitted to this stream from now on starts after `event`'s last record, on any device. Nothing waits on the
+   * host. Throws PoolError for an event that was never recorded or is closed, and for a closed stream; TypeError for
+   * anything else than an Event.
    */
-  wait(event: Event): void {
+  wait(event: Waitable): void {
     this.checkUsable('wait')
-    // By what it can do, since both files cannot import each other.
     if (typeof event?.delay !== 'function') {
       throw new TypeError(`wait: event must be an Event, not ${describe(event)}; record one on the stream to wait for`)
     }
@@ -135,16 +160,20 @@ export class Stream implements Disposable {
     event.delay(this)
   }
 
-  /** Slot and stamp of the first mark that will cover everything submitted so far, or of a closed stream did. */
+  /**
+   * Slot and stamp of the first mark that covers everything submitted so far: the next mark, or the last mark of a
+   * closed stream.
+   */
   get covering(): readonly [slot: number, stamp: number] {
     if (this.closed || this.slot < 0) return [this.lastSlot, this.lastStamp]
     return [this.slot, this.clocks.covering(this.slot)]
   }
 
   /**
-   * What is submitted to this stream from now on is recorded instead of run, until `endCapture`; so is work of other streams
-   * that are made to wait for it, which must be joined to it again, by an event, before the end. Memory for captured work
-   * comes from caching pools only. Throws PoolError for the default stream.
+   * Records work submitted to this stream instead of running it, until `endCapture`. Another stream that is made to
+   * wait for this stream is captured as well; it must be joined again, by an event, before the end. Memory for
+   * captured work comes from caching pools only. Throws PoolError for the default stream and for a closed stream,
+   * TypeError for an unknown mode.
    */
   beginCapture(mode: CaptureMode = 'global'): void {
     this.checkOpen('beginCapture')
@@ -152,7 +181,10 @@ export class Stream implements Disposable {
     Capture.begin(this, mode)
   }
 
-  /** Refuses, in the name of `call`, the default stream, which the driver does not capture. */
+  /**
+   * Throws PoolError, in the name of `call`, for a stream that cannot be captured: the default stream, or another
+   * thread's.
+   */
   checkCapturable(call: string): void {
     if (this.handle === CU_STREAM_LEGACY_DEFAULT) {
       throw new PoolError(`${call}: the default stream cannot be captured; create one`)
@@ -162,19 +194,23 @@ export class Stream implements Disposable {
   }
 
   /**
-   * Ends the capture that began on this stream, and makes a graph of it. Throws CudaError for a capture that a call has
-   * broken or of which a stream was not joined again; nothing of it is left then.
+   * Ends the capture that began on this stream, and makes a graph of it. Throws CudaError if a call has broken the
+   * capture, or a stream was not joined again; nothing of the capture is left then. Throws PoolError if no capture
+   * began here.
    */
   endCapture(): Graph {
     return this.originated('endCapture').end()
   }
 
-  /** Ends the capture that began on this stream without making anything of it. Throws CudaError where the driver refuses that: do it again. */
+  /**
+   * Ends the capture that began on this stream, and drops what was recorded. Throws CudaError if the driver refuses;
+   * call it again then. Throws PoolError if no capture began here.
+   */
   abortCapture(): void {
     this.originated('abortCapture').abort()
   }
 
-  /** True when everything submitted so far has completed. */
+  /** Whether everything submitted so far has completed. Throws PoolError for a closed or captured stream. */
   query(): boolean {
     this.checkOpen('query')
     const driver = this.context.activate()
@@ -186,11 +222,14 @@ export class Stream implements Disposable {
     })
   }
 
-  /** Blocks the thread until everything submitted so far has completed. */
+  /**
+   * Blocks the thread until everything submitted so far has completed. Throws PoolError for a closed or captured
+   * stream.
+   */
   synchronize(): void {
     this.checkOpen('synchronize')
     if (this.lent !== undefined) {
-      this.clocks.waitForAll(this.slot) // by an event: its thread can close it meanwhile
+      this.clocks.waitForAll(this.slot) // waits for an event, since the stream's thread may close it meanwhile
       return
     }
     const vectorTime = this.clocks.tick(this.slot)
@@ -199,7 +238,10 @@ export class Stream implements Disposable {
     this.clocks.learn(vectorTime, true)
   }
 
-  /** Resolves when everything submitted so far has completed, without blocking Node. */
+  /**
+   * Resolves when everything submitted so far has completed; Node goes on meanwhile. Rejects with PoolError for a
+   * closed or captured stream.
+   */
   async finished(): Promise<void> {
     this.checkOpen('finished')
     const { clocks, slot } = this
@@ -211,8 +253,8 @@ export class Stream implements Disposable {
   }
 
   /**
-   * Ends the stream; work already submitted still completes. A second close does nothing but what the driver refused at the
-   * first. An adopted stream stays open for its owner.
+   * Ends the stream; work already submitted still completes. An adopted stream stays open for its owner. A second
+   * close only repeats what the driver refused at the first. Throws PoolError for a captured stream.
    */
   close(): void {
     if (this.closed) {
@@ -223,59 +265,63 @@ export class Stream implements Disposable {
     const isLent = this.lent !== undefined && this.slot !== -1
     if (!isLent) this.checkOpen('close')
     this.beforeClose(this)
-    if (isLent) this.clocks.giveUp(this)
-    else this.context.giveBack(() => this.clocks.retire(this.slot))
+    if (isLent) this.clocks.registry.giveUp(this)
+    else this.context.giveBack(() => this.clocks.registry.retire(this.slot))
     this.leaveSlot()
     if (this.owned) this.context.destroy(driver => driver.cuStreamDestroy(this.handle))
   }
 
   /**
-   * For an adopted stream that was destroyed elsewhere before it was closed here, so that its handle may mean another one:
-   * nothing can be asked of it any more, and all work on the device is waited for.
+   * For an adopted stream that was destroyed elsewhere before it was closed here, and whose handle may belong to a
+   * new stream. The driver cannot be asked about the old stream any more, so all work on the device is waited for.
    */
   abandon(): void {
     this.beforeClose(this)
-    this.clocks.abandon(this.slot)
+    this.clocks.registry.abandon(this.slot)
     this.leaveSlot()
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 
-  /** For captures: this stream gets no marks until it is resumed. */
+  /** For captures: the stream gets no marks until `resume`. */
   suspend(): void {
-    this.clocks.suspend(this)
+    this.clocks.registry.suspend(this)
     this.leaveSlot()
   }
 
   /** For captures: ends `suspend`; a stream that was not suspended stays as it is. */
   resume(): void {
     if (this.slot !== -1) return
-    this.clocks.resume(this)
+    this.clocks.registry.resume(this)
     this.slot = this.lastSlot
   }
 
-  /** Refuses, in the name of `call`, a stream that is closed or captured. */
+  /** Throws PoolError, in the name of `call`, if the stream is closed or captured. */
   checkOpen(call: string): void {
     if (this.isOpen) return
     if (this.slot !== -1) this.clocks.slots.takeBackEnd(this.slot)
     if (!this.isOpen) throw this.refusal(call)
   }
 
-  /** Refuses, in the name of `call`, a stream that takes no work; a captured one does. */
+  /** Throws PoolError, in the name of `call`, if the stream takes no work; a captured stream does. */
   checkUsable(call: string): void {
     if (this.capture === null) this.checkOpen(call)
   }
 
-  /** Refuses, in the name of `call`, a captured stream, for pools that cannot keep memory for a graph. */
+  /** Throws PoolError, in the name of `call`, for a captured stream: the pool cannot keep memory for a graph. */
   checkUncaptured(call: string): void {
     if (this.capture === null) return
     const fact = 'the stream is being captured, and only ordinary caching pools keep memory for a graph'
     throw new PoolError(`${call}: ${fact}; do it when the capture has ended`)
   }
 
-  /** Refuses, in the name of `call`, the per-thread default stream, for what other threads place marks on. */
+  /**
+   * Throws PoolError, in the name of `call`, for the per-thread default stream, on which other threads can place no
+   * marks.
+   */
   checkShareable(call: string): void {
     if (this.isShareable) return
     const fact =
@@ -306,10 +352,10 @@ export class Stream implements Disposable {
     throw new PoolError(`${call}: the stream is not being captured; call beginCapture() first`)
   }
 
-  /** Another thread may have ended the stream that it lent: it is closed here, too, then. */
+  /** If another thread has ended the stream that it lent, the stream is closed here, too. */
   private noticeEnd(): void {
     if (!this.clocks.slots.hasEnded(this.slot, this.generation)) return
-    this.clocks.forget(this)
+    this.clocks.registry.forget(this)
     this.leaveSlot()
   }
 
@@ -320,19 +366,26 @@ export class Stream implements Disposable {
   }
 }
 
-/** Refuses, in the name of `call`, what is no stream. */
+/** Throws TypeError, in the name of `call`, for anything else than a Stream. */
 export function checkIsStream(call: string, stream: unknown): asserts stream is Stream {
   if (!(stream instanceof Stream)) throw new TypeError(`${call}: stream must be a Stream, not ${describe(stream)}`)
 }
 
-/** Refuses, in the name of `call`, what is no stream, or one of another device than that of `clocks`. */
+/**
+ * Throws TypeError, in the name of `call`, for anything else than a Stream, and PoolError for a stream of another
+ * device.
+ */
 export function checkStreamOf(call: string, stream: unknown, clocks: Clocks): asserts stream is Stream {
   checkIsStream(call, stream)
   if (stream.clocks !== clocks) throw new PoolError(`${call}: the stream belongs to another device; pass one of this`)
 }
 
-/** For messages: a stream by its handle; null for one that is closed. */
-export function streamName(handle: number | null): string {
-  if (handle === null) return 'a closed stream'
-  return handle <= CU_STREAM_LEGACY_DEFAULT ? 'the default stream' : `stream 0x${handle.toString(16)}`
+/** By slot: this thread's open stream, null while it is captured. */
+export function openStreams(clocks: Clocks): readonly (Stream | null)[] {
+  return clocks.streams as readonly (Stream | null)[] // only the constructor registers streams
+}
+
+/** This thread's stream in a slot, open or captured; null for none. */
+export function streamOf(clocks: Clocks, slot: number): Stream | null {
+  return clocks.streamOf(slot) as Stream | null // as above
 }

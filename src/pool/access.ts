@@ -9,10 +9,14 @@ import type { BufferSource } from './allocation.js'
 /** A device, any object that has its context, or the host's processors. */
 export type AccessLocation = { readonly context: Context } | 'host'
 
+/** What a device may do with memory of another device. */
 export type PoolAccess = 'readWrite' | 'none'
 
+/** Access of one device to memory. */
 export interface AccessChange {
+  /** the device that gets or loses access */
   readonly location: AccessLocation
+  /** its access from now on */
   readonly access: PoolAccess
 }
 

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { PoolError } from '../base/errors.js'
 import type { DeviceArray, TypedArrayConstructor } from './array.js'
+import { TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
-import { TestDevice } from './pool-fixture.suite.js'
 
 const TYPES: readonly TypedArrayConstructor[] = [
   Int8Array,

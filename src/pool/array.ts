@@ -3,8 +3,8 @@ import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
-import type { Pool } from './pool.js'
 
+/** The typed arrays of JavaScript that device memory can be viewed as. */
 export type TypedArray =
   | Int8Array<ArrayBuffer>
   | Uint8Array<ArrayBuffer>
@@ -31,6 +31,7 @@ export type TypedArrayOf<C extends TypedArrayConstructor> = InstanceType<C>
  */
 export class DeviceArray<T extends TypedArray = TypedArray> implements Disposable {
   private constructor(
+    /** the memory behind the view */
     readonly buffer: DeviceBuffer,
     private readonly type: TypedArrayConstructor,
     /** in bytes from the start of the buffer */
@@ -42,7 +43,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
 
   /** Called as `pool.allocateArray(Float32Array, count, stream)`; errors are in the name of `call`. */
   static allocate<C extends TypedArrayConstructor>(
-    pool: Pick<Pool, 'allocate'>,
+    pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
     type: C,
     count: number,
     stream?: Stream,
@@ -51,10 +52,12 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return new DeviceArray(pool.allocate(byteLengthOf(type, count, call), stream), type, 0, count, true)
   }
 
+  /** Its address on the device. */
   get ptr(): number {
     return this.buffer.ptr + this.byteOffset
   }
 
+  /** @internal */
   get context(): Context {
     return this.buffer.context
   }
@@ -69,10 +72,12 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     this.buffer.noteUse(stream, call)
   }
 
+  /** Its size in bytes. */
   get byteLength(): number {
     return this.length * this.type.BYTES_PER_ELEMENT
   }
 
+  /** The stream that the buffer was allocated on. */
   get stream(): Stream {
     return this.buffer.stream
   }
@@ -135,6 +140,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     this.buffer.free(stream)
   }
 
+  /** Frees the buffer; does nothing if it was freed already. */
   [Symbol.dispose](): void {
     if (this.owner) this.buffer[Symbol.dispose]()
   }

@@ -6,7 +6,7 @@ import { randomFillSync } from 'node:crypto'
 import { after, describe, it } from 'node:test'
 import { KiB, MiB } from '../base/bytes.js'
 import { Event } from '../order/event.js'
-import { GpuDevice } from './gpu-device.suite.js'
+import { GpuDevice } from './gpu-device.fixture.js'
 
 const gpu = new GpuDevice()
 gpu.driver.countCalls()

@@ -6,7 +6,7 @@ import { KiB, MiB } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { Event } from '../order/event.js'
 import type { DeviceBuffer } from './buffer.js'
-import { TestDevice } from './pool-fixture.suite.js'
+import { TestDevice } from './pool.fixture.js'
 
 function setUp(options: ConstructorParameters<typeof TestDevice>[0] = {}) {
   const device = new TestDevice(options)

@@ -6,7 +6,6 @@ import type { Driver } from '../driver/driver.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
-import type { Pool } from './pool.js'
 import type { TransferredBuffer } from './transferred-buffer.js'
 
 /**
@@ -16,7 +15,9 @@ import type { TransferredBuffer } from './transferred-buffer.js'
 export class DeviceBuffer implements Disposable {
   /** Made by pools. `tag` names one use of the allocation; a stale buffer's tag matches nothing. */
   constructor(
+    /** @internal */
     public allocation: Allocation,
+    /** @internal */
     readonly tag: number,
   ) {}
 
@@ -50,6 +51,7 @@ export class DeviceBuffer implements Disposable {
     return this.allocation.pool.context.ordinal
   }
 
+  /** @internal */
   get context(): Context {
     return this.allocation.pool.context
   }
@@ -219,7 +221,7 @@ export class DeviceBuffer implements Disposable {
   }
 
   /** Throws unless `pool` handed the buffer out. */
-  checkPool(pool: Pool): void {
+  checkPool(pool: BufferOwner): void {
     if (this.pool !== pool) throw new PoolError('free: the buffer came from another pool; use buffer.free()')
   }
 

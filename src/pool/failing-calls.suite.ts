@@ -8,8 +8,8 @@ import { CudaError, OutOfMemoryError, PoolError } from '../base/errors.js'
 import { Random } from '../base/random.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
+import { TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
-import { TestDevice } from './pool-fixture.suite.js'
 
 const CAPACITY = 64 * 2 ** 20
 const RANDOM_RUNS = 100

@@ -9,8 +9,8 @@ import { NativeDriver } from '../driver/native/native-driver.js'
 import { Event } from '../order/event.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
-import { GpuDevice } from './gpu-device.suite.js'
-import { assertConsistent } from './pool-fixture.suite.js'
+import { GpuDevice } from './gpu-device.fixture.js'
+import { assertConsistent } from './pool.fixture.js'
 import { withFallback } from './wrappers/fallback.js'
 
 /** Why the tests cannot run here; false when they can. */

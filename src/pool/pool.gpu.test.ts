@@ -10,8 +10,8 @@ import { Random } from '../base/random.js'
 import type { Stream } from '../order/stream.js'
 import { VirtualBacking } from './backing/virtual-backing.js'
 import type { DeviceBuffer } from './buffer.js'
-import type { AddressPool } from './driver-owned/address-pool.js'
-import { GpuDevice } from './gpu-device.suite.js'
+import type { PassThroughPool } from './driver-owned/pass-through-pool.js'
+import { GpuDevice } from './gpu-device.fixture.js'
 import { withFallback } from './wrappers/fallback.js'
 
 const gpu = new GpuDevice()
@@ -237,7 +237,7 @@ describe('moving memory on a GPU', () => {
 })
 
 describe('pools of driver allocations', () => {
-  const kinds: readonly (readonly [name: string, open: () => AddressPool])[] = [
+  const kinds: readonly (readonly [name: string, open: () => PassThroughPool])[] = [
     ['plain', () => gpu.createPlainPool()],
     ['driver', () => gpu.defaultDriverPool()],
   ]

@@ -6,8 +6,8 @@ import { KiB, MiB } from '../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import { Random } from '../base/random.js'
 import type { DeviceBuffer } from './buffer.js'
+import { TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
-import { TestDevice } from './pool-fixture.suite.js'
 
 /** A pool that can hold at least 16 MiB, on a device of its own. */
 export interface PoolUnderTest {

@@ -1,9 +1,9 @@
 import { MiB } from '../base/bytes.js'
 import type { ArenaOptions } from './arena/arena-pool.js'
 import type { PoolOptions } from './caching/options.js'
+import { assertConsistent, TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
 import { type PoolUnderTest, poolSuite } from './pool.suite.js'
-import { assertConsistent, TestDevice } from './pool-fixture.suite.js'
 import { withFallback } from './wrappers/fallback.js'
 import { limited } from './wrappers/limited.js'
 

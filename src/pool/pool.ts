@@ -12,11 +12,13 @@ import { DeviceBuffer } from './buffer.js'
 export interface PoolStats {
   /** handed out now, as rounded by the pool, and its peak */
   readonly liveBytes: number
+  /** most bytes that were live at once */
   readonly peakLiveBytes: number
   /** handed out now, as requested */
   readonly requestedBytes: number
   /** obtained from the device, and its peak */
   readonly reservedBytes: number
+  /** most bytes that were reserved at once */
   readonly peakReservedBytes: number
   /** freed and kept as whole blocks for their stream */
   readonly cachedBytes: number
@@ -26,16 +28,21 @@ export interface PoolStats {
   readonly largestFreeBytes: number
   /** most bytes that the pool may reserve; Infinity without a limit */
   readonly limitBytes: number
+  /** buffers handed out and not freed */
   readonly liveBuffers: number
+  /** buffers handed out so far */
   readonly allocations: number
+  /** buffers freed so far */
   readonly frees: number
   /** allocations that no cache could serve, or that needed new or moved memory */
   readonly cacheMisses: number
+  /** requests for which memory had to be found or moved */
   readonly growths: number
   /** how often the pool made a stream wait for another stream, to reuse that stream's memory */
   readonly insertedWaits: number
 }
 
+/** The contract of every pool and wrapper. */
 export abstract class Pool {
   /** the context of the device that the memory is on */
   abstract readonly context: Context
@@ -49,6 +56,7 @@ export abstract class Pool {
   abstract allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer
   /** `allocate` that returns null when memory runs out. */
   abstract tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null
+  /** The counters of the pool as they are now. */
   abstract stats(): PoolStats
 
   /**

@@ -8,7 +8,9 @@ import { PoolError } from '../base/errors.js'
 export interface TransferredBuffer {
   /** number of the pool, the same for all of its buffers */
   readonly pool: number
+  /** index of the block's record */
   readonly record: number
+  /** the block's generation, which makes this valid once */
   readonly tag: number
 }
 

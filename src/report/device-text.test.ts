@@ -27,7 +27,7 @@ const REPORT: DeviceReport = {
 
 const text = (report: DeviceReport) => deviceText(report, { width: 200, paint: PLAIN })
 
-test('names the driver, every device, and the one that was opened', () => {
+test('the text names the driver, every device, and the opened device', () => {
   const shown = text(REPORT)
   assert.match(shown, /CUDA 13\.0, libcuda\.so\.1/)
   assert.match(shown, /device 0: NVIDIA H200, compute capability 9\.0, 140 GiB$/m)
@@ -37,7 +37,7 @@ test('names the driver, every device, and the one that was opened', () => {
   assert.match(shown, /Everything works on NVIDIA H200\./)
 })
 
-test('says of a missing feature why, and what is lost', () => {
+test('a missing feature is shown with its reason and the loss', () => {
   const [virtual, streams] = REPORT.features
   const features = [virtual, { ...streams, supported: false, obstacle: 'the driver is too old' }]
   const shown = text({ ...REPORT, features })
@@ -45,7 +45,7 @@ test('says of a missing feature why, and what is lost', () => {
   assert.doesNotMatch(shown, /Everything works/)
 })
 
-test('says whether source code can be compiled', () => {
+test('the text tells whether source code can be compiled', () => {
   assert.match(text(REPORT), /^NVRTC: +CUDA 12\.4, libnvrtc\.so\.12$/m)
   assert.match(
     text({ ...REPORT, nvrtc: { obstacle: 'none' } }),
@@ -53,7 +53,7 @@ test('says whether source code can be compiled', () => {
   )
 })
 
-test('says what was tried where there is no GPU', () => {
+test('without a GPU the text gives the reason', () => {
   const shown = text({ ...REPORT, noGpu: 'none of libcuda.so.1, libcuda.so could be found' })
   assert.match(shown, /No GPU: none of libcuda\.so\.1, libcuda\.so could be found\./)
   assert.match(shown, /simulated device instead/)

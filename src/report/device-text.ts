@@ -1,34 +1,35 @@
-// What a device can do, for people, from what probing it has found.
+// The report on a device as text.
 
 import { formatBytes } from '../base/bytes.js'
 import { type Column, type Paint, tableText, wrapText } from './table.js'
 
-/** Something that needs the driver's help, and whether it is to be had. */
+/** A feature that needs the driver, and whether it works. */
 export interface FeatureReport {
   readonly name: string
-  /** the CUDA version of the least driver that has it */
+  /** the CUDA version of the oldest driver with this feature */
   readonly leastDriver: string
   readonly supported: boolean
-  /** why not, null where supported */
+  /** the reason why it does not work; null if it does */
   readonly obstacle: string | null
-  /** what is lost where it is missing */
+  /** the loss without the feature */
   readonly without: string
 }
 
+/** The features of a device, as `cuda-mempool info --json` prints it. */
 export interface DeviceReport {
-  /** of this package, and of Node */
+  /** the versions of this package and of Node */
   readonly version: string
   readonly node: string
-  /** why no GPU can be used and what was tried; null when one is, or was not asked for */
+  /** the reason why no GPU can be used; null if a GPU is used, or another device was chosen */
   readonly noGpu: string | null
   readonly driver: {
-    /** the library that was opened, or the simulation */
+    /** path of the library that was opened, or the name of the simulation */
     readonly origin: string
     readonly simulated: boolean
     /** the CUDA version that the driver supports */
     readonly version: string
   }
-  /** the compiler of CUDA C++, or why there is none that this driver can use */
+  /** the compiler of CUDA C++, or the reason why none works with this driver */
   readonly nvrtc: { readonly path: string; readonly version: string } | { readonly obstacle: string }
   readonly devices: readonly {
     readonly ordinal: number
@@ -43,7 +44,7 @@ export interface DeviceReport {
     readonly simulated: boolean
     readonly freeBytes: number
     readonly totalBytes: number
-    /** the step of virtual memory, null where there is none */
+    /** bytes of one step of virtual memory; null without virtual memory */
     readonly granularityBytes: number | null
   }
   readonly features: readonly FeatureReport[]

@@ -84,7 +84,7 @@ function report(runs: readonly ReplayRun[], simulated = true): ReplayReport {
 
 const text = (shown: ReplayReport, width = 200) => replayText(shown, { width, paint: PLAIN })
 
-test('says what was saved against the recording, and against the driver', () => {
+test('the text compares with the recording and with the driver', () => {
   const shown = text(report([OURS, run('driver-malloc', { ...MALLOC, modelledDeviceSeconds: 1.18 })]))
   assert.match(shown, /never had more than 4 GiB in use at once/)
   assert.match(shown, /PyTorch reserved 5 GiB for it when it was recorded, 25\.0 % more\./)
@@ -92,7 +92,7 @@ test('says what was saved against the recording, and against the driver', () => 
   assert.match(shown, /takes 45,736 calls \(1\.18 s, modelled\); cuda-mempool takes 3,234 calls\./)
 })
 
-test('on the simulated device, nothing is said of the speed of a GPU or its driver', () => {
+test('on the simulated device the text gives no speed of a GPU or its driver', () => {
   const shown = text(report([OURS, MALLOC]))
   assert.match(shown, /simulated GPU, no GPU was used/)
   assert.doesNotMatch(shown, /times faster/)
@@ -100,7 +100,7 @@ test('on the simulated device, nothing is said of the speed of a GPU or its driv
   assert.match(row(shown, 'cuMemAlloc each time'), /– +– +–$/)
 })
 
-test('on a GPU, says how many times faster than the driver: medians of allocation and free', () => {
+test('on a GPU the text gives the factor over the driver: medians of allocation and free', () => {
   const shown = text(report([OURS, MALLOC], false))
   assert.match(shown, /Replayed on NVIDIA H200\./)
   assert.match(shown, /516 times faster than cuMemAlloc and cuMemFree: 100 ns against 51\.6 µs/)
@@ -108,7 +108,7 @@ test('on a GPU, says how many times faster than the driver: medians of allocatio
   assert.doesNotMatch(shown, /modelled/)
 })
 
-test('figures of a policy that failed are compared with nothing', () => {
+test('figures of a policy that failed are not compared', () => {
   const firstFailure = { event: 1234, bytes: 64 * MiB, stream: 7, message: 'no room', frames: ['model.py:12 forward'] }
   const shown = text(report([run('cuda-mempool', { ...OURS, failures: 3, firstFailure }), MALLOC], false))
   assert.doesNotMatch(shown, /times faster|less than PyTorch/)
@@ -125,7 +125,7 @@ test('a long stack is cut with a count, and no escape of a file reaches the term
   assert.ok(!shown.includes('\x1b'))
 })
 
-test('says how far the replayed policy is proved, and what verification found', () => {
+test('the text tells how well the replayed policy is proved, and the result of verification', () => {
   const shown = text(
     report([
       run('pytorch', { placement: { allocations: 22_868, exact: 22_868 } }),
@@ -140,7 +140,7 @@ test('says how far the replayed policy is proved, and what verification found', 
   assert.match(shown, /waiting made a stream wait for another one's memory 1,234 times/)
 })
 
-test('what is missing is a dash, a column without any value is left out, and every width is kept', () => {
+test('a missing value is a dash, a column without values is left out, and every width is kept', () => {
   const nothing = POLICIES.map(policy => run(policy))
   const full = [OURS, MALLOC, ...POLICIES.map(policy => run(policy, { ...MALLOC, policy }))]
   for (const runs of [nothing, full, []]) {

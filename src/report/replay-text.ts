@@ -1,13 +1,13 @@
-// What a replay says to people: one table of all policies, and a few sentences on what it means. Times of the simulated
-// device are host times of a simulation, so what only a GPU can tell is left out there.
+// The report of a replay as text: one table of all policies, and a few sentences on the results. Times on the
+// simulated device are host times of a simulation, so figures that need a GPU are left out there.
 
 import { formatBytes } from '../base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
-import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './numbers.js'
+import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './number-format.js'
 import { type Column, type Paint, tableText, wrapText } from './table.js'
 
 export interface TextStyle {
-  /** of the terminal, in columns */
+  /** columns of the terminal */
   readonly width: number
   readonly paint: Paint
 }
@@ -21,7 +21,7 @@ const NAMES: Readonly<Record<Policy, string>> = {
   'power-of-two': 'powers of two',
   waiting: 'cuda-mempool, waiting',
 }
-/** Their speed is their own on any device; that of the driver's allocators is known on a GPU only. */
+/** The speed of our own pools counts on any device; the driver's allocators have a real speed on a GPU only. */
 const OUR_POOLS: readonly Policy[] = ['cuda-mempool', 'power-of-two', 'waiting']
 const DRIVER_POLICIES: readonly Policy[] = ['driver-malloc', 'driver-pool']
 const FRAMES_SHOWN = 6
@@ -105,7 +105,7 @@ function meaningOf(report: ReplayReport): string[] {
   return device.simulated ? lines : [...lines, ...headlinesOf(report, ours)]
 }
 
-/** How many times faster than the driver's own allocators: on a GPU only. */
+/** How many times faster than the driver's own allocators; on a GPU only. */
 function headlinesOf(report: ReplayReport, ours: ReplayRun): string[] {
   const ourNs = medianPairNs(ours)
   return DRIVER_POLICIES.flatMap(policy => {
@@ -154,7 +154,7 @@ function failuresOf({ runs }: ReplayReport, width: number): string[] {
   })
 }
 
-/** What a policy needed, if it could serve everything; else its figures mean nothing beside others. */
+/** A policy's run, if it served everything; other figures cannot be compared. */
 function completeRunOf(report: ReplayReport, policy: Policy): ReplayRun | undefined {
   return report.runs.find(run => run.policy === policy && run.failures === 0)
 }
@@ -192,7 +192,7 @@ function more(bytes: number, needed: number): string {
   return share === formatShare(0) ? ', no more' : `, ${share} more`
 }
 
-/** Text out of a file, which may hold escapes that a terminal would obey. */
+/** Replaces control characters of a file's text, which could be terminal escapes. */
 function printable(text: string): string {
   return text.replace(/\p{Cc}/gu, '?')
 }

@@ -17,7 +17,7 @@ const COLUMNS: Column<Fruit>[] = [
   { title: 'colour', align: 'left', cell: fruit => fruit.colour },
 ]
 
-test('columns are aligned, titles stand on the rule', () => {
+test('columns are aligned, and titles stand on the rule', () => {
   assert.deepEqual(tableText(FRUITS, COLUMNS, { width: 80, paint: PLAIN }).split('\n'), [
     '        weight',
     'fruit   of one  colour',
@@ -27,18 +27,18 @@ test('columns are aligned, titles stand on the rule', () => {
   ])
 })
 
-test('a table that is too wide goes on below, with its first column again', () => {
+test('a table that is too wide continues below, with its first column again', () => {
   const lines = tableText(FRUITS, COLUMNS, { width: 21, paint: PLAIN }).split('\n')
   assert.deepEqual(lines.slice(5), ['', 'fruit  colour', '─────  ──────', 'apple  green', 'melon  yellow'])
   for (const line of lines) assert.ok(line.length <= 21, line)
 })
 
-test('a single column wider than the terminal is shown all the same', () => {
+test('a single column wider than the terminal is shown anyway', () => {
   const text = tableText(FRUITS, COLUMNS, { width: 3, paint: PLAIN })
   for (const fruit of FRUITS) for (const value of Object.values(fruit)) assert.ok(text.includes(value), value)
 })
 
-test('emphasis takes no room', () => {
+test('emphasis has no width', () => {
   const marked = (text: string) => `<${text}>`
   const paint = { bold: marked, dim: marked, green: marked, red: marked }
   const painted = tableText(FRUITS, COLUMNS, { width: 80, paint, tone: () => marked })

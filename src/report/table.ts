@@ -1,7 +1,7 @@
-// Tables of plain text. One that is too wide for the terminal goes on below itself, with its first column repeated, so
-// that no line is ever cut or wrapped in the middle of a number.
+// Tables of plain text. A table wider than the terminal continues below itself, with its first column repeated, so
+// that no line is cut or wrapped within a number.
 
-/** How text is emphasised; each function returns its text with marks that take no room. */
+/** Emphasis of text; each function returns its text with marks of no width. */
 export interface Paint {
   readonly bold: (text: string) => string
   readonly dim: (text: string) => string
@@ -20,25 +20,25 @@ export interface Column<Row> {
 }
 
 export interface TableStyle<Row> {
-  /** of the terminal, in columns */
+  /** columns of the terminal */
   readonly width: number
   readonly paint: Paint
-  /** how a whole row is emphasised */
+  /** the emphasis of a whole row */
   readonly tone?: (row: Row) => (line: string) => string
 }
 
 const GAP = '  '
-/** Spaces at which a line may end: not those between a number and its unit. */
+/** Spaces where a line may end: not between a number and its unit. */
 const BREAK = /(?<!\d) | (?!\S{1,3}(?:[\s,.;:)]|$))/
 
-/** A table with a line of titles and a rule; the first column names the rows. */
+/** A table with titles and a rule; the first column names the rows. */
 export function tableText<Row>(rows: readonly Row[], columns: readonly Column<Row>[], style: TableStyle<Row>): string {
   return pages(rows, columns, style.width)
     .map(page => pageText(rows, page, style))
     .join('\n\n')
 }
 
-/** Text in lines of at most `width`; lines after the first begin with `indent`. */
+/** Text in lines of at most `width` columns; lines after the first begin with `indent`. */
 export function wrapText(text: string, width: number, indent = ''): string {
   const lines: string[] = []
   let line = ''

@@ -1,25 +1,10 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { after, test } from 'node:test'
+import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
-import { Worker } from 'node:worker_threads'
 import { AssertionError } from '../base/assert.js'
-import { Random } from '../base/random.js'
-import { At, section } from './lock-contender.suite.js'
-import { RobustLock } from './robust-lock.js'
-import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from './thread-registry.js'
-
-const SEED = Number(process.env['LOCK_SEED'] ?? 1)
-const TERMINATIONS = Number(process.env['LOCK_TERMINATIONS'] ?? 15)
-
-const newWords = () => new Int32Array(new SharedArrayBuffer((At.registry + REGISTRY_WORDS) * 4))
-
-/** A lock for a new thread of a registry. */
-function lockOf(words: Int32Array): { lock: RobustLock; registry: ThreadRegistry; worker: number } {
-  const registry = new ThreadRegistry(words, At.registry)
-  const worker = registry.enter()
-  return { lock: new RobustLock(words, At.lock, registry, worker), registry, worker }
-}
+import { At, section } from './lock-contender.worker.js'
+import { contend, lockOf, newWords } from './robust-lock.fixture.js'
+import { MOST_WORKERS, ThreadRegistry } from './thread-registry.js'
 
 test('each number belongs to one thread until it is forgotten', () => {
   const registry = new ThreadRegistry(newWords(), At.registry)
@@ -126,18 +111,6 @@ test('the lock of a terminated thread is taken over while the main thread blocks
   assert.deepEqual([lock.owner, registry.isDead(holder)], [worker, true])
 })
 
-const threads: Worker[] = []
-after(() => Promise.all(threads.map(thread => thread.terminate())))
-
-/** A thread that takes the lock again and again, or once and keeps it. */
-async function contend(words: Int32Array, holds = false): Promise<{ thread: Worker; worker: number }> {
-  const url = new URL('./lock-contender.suite.js', import.meta.url)
-  const thread = new Worker(url, { workerData: { contends: true, words, holds } })
-  threads.push(thread)
-  const [worker] = await once(thread, 'message')
-  return { thread, worker }
-}
-
 test('a waiter is woken by a release, and takes over from a terminated owner', async () => {
   const words = newWords()
   const { lock, registry, worker } = lockOf(words)
@@ -154,28 +127,4 @@ test('a waiter is woken by a release, and takes over from a terminated owner', a
   const before = Atomics.load(words, At.sections)
   while (Atomics.load(words, At.sections) < before + 1000) await setImmediate()
   assert.deepEqual([words[At.takeovers], words[At.broken]], [1, 0])
-})
-
-test(`threads terminated at random moments (LOCK_SEED=${SEED} LOCK_TERMINATIONS=${TERMINATIONS})`, async () => {
-  const words = newWords()
-  const { lock, registry } = lockOf(words)
-  const random = new Random(SEED)
-  const running = Array.from({ length: 3 }, () => contend(words))
-  for (let count = 0; count < TERMINATIONS; count++) {
-    const sections = Atomics.load(words, At.sections)
-    while (Atomics.load(words, At.sections) === sections) await setImmediate()
-    for (let turns = random.below(20); turns > 0; turns--) await setImmediate()
-    const victim = await running.splice(random.below(running.length), 1)[0]
-    await victim.thread.terminate()
-    section(words, lock)
-    assert.notEqual(lock.owner, victim.worker)
-    while (!registry.look(victim.worker));
-    registry.forget(victim.worker)
-    running.push(contend(words))
-  }
-  for (const contender of running) await (await contender).thread.terminate()
-  section(words, lock)
-  assert.equal(words[At.broken], 0, 'never two at a time')
-  assert.equal(words[At.left], words[At.right])
-  assert.ok(words[At.takeovers] > 0, `${words[At.takeovers]} takeovers`)
 })

@@ -1,7 +1,7 @@
 import type { Pool } from '../pool/pool.js'
 import type { Trace } from './trace.js'
 
-/** Follows reserved and granted memory event by event; the definitions are in docs/metrics.md. */
+/** Follows reserved and granted memory, event by event. docs/metrics.md defines the figures. */
 export class Footprint {
   peakReservedBytes = 0
   peakGrantedBytes = 0
@@ -23,7 +23,7 @@ export class Footprint {
       this.peakReservedBytes = reservedBytes
       this.fragmentationAtPeak = fragmentation
       const freeBytes = reservedBytes - liveBytes
-      // A pool that cannot tell its largest free block says 0.
+      // A pool that does not know its largest free block reports 0.
       if (freeBytes === 0) this.contiguity = 1
       else this.contiguity = largestFreeBytes === 0 ? null : Math.min(1, largestFreeBytes / freeBytes)
     }

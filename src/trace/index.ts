@@ -1,4 +1,4 @@
-// The public face of cuda-mempool/trace: recordings of allocations, and what they would have needed elsewhere.
+// The public API of cuda-mempool/trace: recordings of allocations, and their replay under several policies.
 
 export { parseSnapshot, readSnapshot, type SnapshotOptions } from './pytorch/pytorch-snapshot.js'
 export { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'

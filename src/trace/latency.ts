@@ -1,14 +1,14 @@
-// Host time of each call, from passes of their own: reading the clock costs more than a cached allocation, so the clock's
-// own cost is measured and reported beside.
+// Host time of each call, measured in separate passes. Reading the clock takes longer than a cached allocation, so
+// the clock's own time is measured and reported, too.
 
 import { CachingPool } from '../pool/caching/caching-pool.js'
 import type { Pool } from '../pool/pool.js'
-import { callsOf, type PassCalls } from './pass.js'
+import { callsOf, type ReplayPassCalls } from './replay-pass.js'
 import type { Latency, Percentiles } from './replay-result.js'
 
 const CLOCK_SAMPLES = 10_000
 
-/** Samples of one kind of call. */
+/** The durations of one kind of call, in nanoseconds. */
 class Samples {
   private values = new Float64Array(1024)
   private count = 0
@@ -30,7 +30,7 @@ class Samples {
   }
 }
 
-/** Times the calls of passes through one policy's pools. */
+/** Times the calls of passes through the pools of one policy. */
 export class LatencyMeter {
   private readonly allocations = new Samples()
   private readonly hits = new Samples()
@@ -39,8 +39,8 @@ export class LatencyMeter {
   private runs = 0
   private cached = false
 
-  /** The calls of one pass, timed. */
-  calls(pool: Pool): PassCalls {
+  /** The calls of one pass, each timed. */
+  calls(pool: Pool): ReplayPassCalls {
     this.runs++
     const plain = callsOf(pool)
     const caching = pool instanceof CachingPool ? pool : null
@@ -77,7 +77,7 @@ export class LatencyMeter {
   }
 }
 
-/** Nanoseconds between two readings of the clock with nothing between them: the median. */
+/** The median of the nanoseconds between two readings of the clock. */
 function clockNs(): number {
   const samples = new Samples()
   for (let sample = 0; sample < CLOCK_SAMPLES; sample++) {

@@ -25,7 +25,7 @@ function openPool() {
 const eventsOf = (trace: Trace) =>
   Array.from({ length: trace.events }, (_, event) => [trace.action[event], trace.bytes[event], trace.block[event]])
 
-test('what a pool hands out and takes back becomes a trace', () => {
+test('allocations and frees of a pool become a trace', () => {
   const upstream = openPool()
   const pool = recorded(upstream)
   const first = pool.allocate(1000)
@@ -49,7 +49,7 @@ test('what a pool hands out and takes back becomes a trace', () => {
   assert.equal(pool.events, 8)
 })
 
-test('a recording survives being written and read as a PyTorch snapshot', () => {
+test('a recording stays the same as a PyTorch snapshot', () => {
   const pool = recorded(openPool(), { stacks: true })
   for (let round = 0; round < 3; round++) pool.allocate(4096 * (round + 1)).free()
   const trace = pool.trace()

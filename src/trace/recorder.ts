@@ -1,5 +1,5 @@
-// Records what a pool hands out and takes back, as a trace that can be replayed, or saved as a PyTorch memory snapshot
-// for the viewers that exist for those.
+// Records the allocations and frees of a pool as a trace. The trace can be replayed, or saved as a PyTorch memory
+// snapshot for its viewers.
 
 import { writeFileSync } from 'node:fs'
 import { OutOfMemoryError } from '../base/errors.js'
@@ -11,20 +11,25 @@ import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 import { TraceBuilder } from './pytorch/trace-builder.js'
 import { Action, type Trace } from './trace.js'
 
+/** Options of `recorded()`. */
 export interface RecorderOptions {
-  /** record the call stack of each allocation, which costs some 2 µs each; default false */
+  /** whether to record the call stack of each allocation, which takes about 2 µs each; default false */
   readonly stacks?: boolean
 }
 
-/** `upstream`, with every allocation and free recorded from now on. A recorded event takes some 50 bytes of host memory. */
+/**
+ * Wraps `upstream` so that every allocation and free is recorded from now on. Each event takes about 50 bytes of host
+ * memory.
+ */
 export function recorded(upstream: Pool, options: RecorderOptions = {}): RecordedPool {
   return new RecordedPool(upstream, options.stacks ?? false)
 }
 
 const FRAME = /^\s*at (?:(.*?) \()?(.*?):(\d+):\d+\)?$/
-/** Frames of the recorder itself at the top of a stack: `add`, and the verb that called it. */
+/** Frames of the recorder itself at the top of a stack: `add` and the methods that called it. */
 const OWN_FRAMES = 3
 
+/** A pool that records its allocations and frees. Made by `recorded()`. */
 export class RecordedPool extends Wrapper {
   private readonly builder = new TraceBuilder()
 
@@ -35,6 +40,7 @@ export class RecordedPool extends Wrapper {
     super(upstream)
   }
 
+  /** As of `Pool`, and recorded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     try {
       return this.record(super.allocate(bytes, stream, alignment))
@@ -44,6 +50,7 @@ export class RecordedPool extends Wrapper {
     }
   }
 
+  /** As of `Pool`, and recorded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     const buffer = super.tryAllocate(bytes, stream, alignment)
     if (buffer === null) this.recordFailure(bytes, stream, Number.NaN)
@@ -59,17 +66,17 @@ export class RecordedPool extends Wrapper {
     this.add(Action.freeCompleted, ptr, byteLength, handle)
   }
 
-  /** Events recorded so far. */
+  /** How many events were recorded. */
   get events(): number {
     return this.builder.events
   }
 
-  /** What was recorded so far, ready for `replay`. */
+  /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
     return this.builder.build({ file: name })
   }
 
-  /** Writes what was recorded so far as a PyTorch memory snapshot (pickle, protocol 4). */
+  /** Writes all events so far to `path` as a PyTorch memory snapshot (pickle, protocol 4). */
   save(path: string): void {
     writeFileSync(path, pickleSnapshot(this.trace(path)))
   }

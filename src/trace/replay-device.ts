@@ -10,17 +10,30 @@ import type { Pool } from '../pool/pool.js'
 
 export type { SimulatedDriver }
 
-/** What a replay needs of a device; `Device` is one. A simulated one should make progress 'eager'. */
+/**
+ * The part of a device that a replay uses; every `Device` has it. Open a simulated device with the option `progress:
+ * 'eager'`.
+ */
 export interface ReplayDevice {
+  /** the driver, whose calls are counted */
   readonly driver: Driver
+  /** the device's name */
   readonly name: string
+  /** true for the simulated GPU, where work is modelled */
   readonly simulated: boolean
+  /** a new stream for a stream of the recording */
   createStream(): Stream
+  /** a caching pool to replay through */
   createPool(options: PoolOptions): CachingPool
+  /** a pool with one driver allocation for each buffer */
   createPlainPool(): Pool
+  /** the driver's default pool */
   defaultDriverPool(): DriverPool
+  /** loads PTX, for verification */
   loadModule(ptx: string): Module
+  /** blocks until all work is complete */
   synchronize(): void
+  /** closes the device, after each pass */
   close(): void
 }
 
@@ -29,7 +42,7 @@ export function simulatedDriverOf(device: ReplayDevice): SimulatedDriver | null 
   return device.driver instanceof SimulatedDriver ? device.driver : null
 }
 
-/** How often each driver function was called since this was made; on a GPU counting costs each call some 60 ns. */
+/** Counts the calls of each driver function from now on. On a GPU, counting costs each call about 60 ns. */
 export function countCalls(driver: Driver): () => Record<string, number> {
   if (driver instanceof NativeDriver) driver.countCalls()
   const before = new Map(driver.calls)

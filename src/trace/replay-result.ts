@@ -1,6 +1,6 @@
-// What a replay says, as plain JSON. Definitions of the metrics are in docs/metrics.md.
+// The report of a replay, as plain JSON. docs/metrics.md defines the metrics.
 
-/** What is replayed where nothing is chosen. */
+/** The policies of a replay by default. */
 export const DEFAULT_POLICIES = [
   'recorded',
   'pytorch',
@@ -9,79 +9,125 @@ export const DEFAULT_POLICIES = [
   'driver-pool',
   'power-of-two',
 ] as const
-/** All that can be chosen. */
+/**
+ * All policies:
+ * - recorded: PyTorch's allocator, as recorded
+ * - pytorch: a model of PyTorch's allocator
+ * - cuda-mempool: our caching pool
+ * - driver-malloc: one driver allocation for each buffer
+ * - driver-pool: the driver's stream-ordered pool
+ * - power-of-two: our caching pool, with sizes of powers of two
+ * - waiting: our caching pool, which makes streams wait before it grows
+ */
 export const POLICIES = [...DEFAULT_POLICIES, 'waiting'] as const
+/** One of `POLICIES`. */
 export type Policy = (typeof POLICIES)[number]
 
 /** Nanoseconds at percentiles. */
 export interface Percentiles {
+  /** median */
   readonly p50: number
+  /** 90th percentile */
   readonly p90: number
+  /** 99th percentile */
   readonly p99: number
+  /** 99.9th percentile */
   readonly p999: number
+  /** the longest */
   readonly max: number
 }
 
-/** Host nanoseconds per call, from runs of their own; the clock's own cost is in it, and named. */
+/** Host nanoseconds of each call, from passes of their own. They include the time of reading the clock, `clockNs`. */
 export interface Latency extends Percentiles {
+  /** median nanoseconds of reading the clock */
   readonly clockNs: number
+  /** how many passes were timed */
   readonly runs: number
-  /** calls that the pool's stream caches served, and the others; null where the policy has no cache */
+  /** calls that the pool's stream caches served; null for a policy without a cache */
   readonly hits: Percentiles | null
+  /** all other calls; null for a policy without a cache */
   readonly misses: Percentiles | null
 }
 
-/** The first event that a policy could not serve. */
+/** The first allocation that a policy could not serve. */
 export interface ReplayFailure {
+  /** number of the event; -1 for a block from before the first event */
   readonly event: number
+  /** the requested bytes */
   readonly bytes: number
+  /** the stream's handle in the recording */
   readonly stream: number
+  /** the message of the pool */
   readonly message: string
+  /** the recorded call stack as text, innermost frame first */
   readonly frames: readonly string[]
 }
 
-/** One policy's replay; what a policy does not have is null. */
+/** The replay of one policy; a figure that a policy does not have is null. */
 export interface ReplayRun {
+  /** the policy that was replayed */
   readonly policy: Policy
+  /** most requested bytes live at once: no policy can do with less memory */
   readonly peakRequestedBytes: number
+  /** most bytes taken from the device at once */
   readonly peakReservedBytes: number | null
+  /** most bytes of live blocks at once, as the pool rounds them */
   readonly peakGrantedBytes: number | null
-  /** peakReserved / peakRequested */
+  /** peakReservedBytes / peakRequestedBytes */
   readonly overhead: number | null
-  /** 1 − peakGranted / peakReserved, the peaks taken independently */
+  /** 1 − peakGrantedBytes / peakReservedBytes, each peak at its own time */
   readonly externalFragmentation: number | null
-  /** 1 − granted / reserved at the moment of the reserved peak, and its mean over time */
+  /** 1 − granted / reserved bytes at the reserved peak */
   readonly fragmentationAtPeak: number | null
+  /** the mean of 1 − granted / reserved bytes over time */
   readonly fragmentationMean: number | null
-  /** largest free block / all free memory, at the end of the peak event */
+  /** largest free block / all free memory, after the event with the reserved peak */
   readonly contiguity: number | null
+  /** allocations that the policy could not serve */
   readonly failures: number
+  /** the first of the failures; null without failures */
   readonly firstFailure: ReplayFailure | null
-  /** how often the pool made one stream wait for another one's memory */
+  /** how often the pool made one stream wait for another stream's memory */
   readonly insertedWaits: number | null
+  /** driver calls by function */
   readonly deviceCalls: Readonly<Record<string, number>> | null
+  /** modelled seconds of the driver calls, on the simulated device */
   readonly modelledDeviceSeconds: number | null
+  /** events of the trace in a second of host time */
   readonly eventsPerSecond: number | null
-  /** allocations, and how many of them landed on the recorded address */
+  /** allocations, and how many of them got the recorded address */
   readonly placement: { readonly allocations: number; readonly exact: number } | null
-  /** blocks whose stamp was compared before they were freed, and the damaged ones among them; null without --verify */
+  /** blocks whose stamp was compared before the free, and how many were damaged; null unless `verify` is set */
   readonly verified: { readonly blocks: number; readonly damaged: number } | null
+  /** host time of allocations */
   readonly allocateNs: Latency | null
+  /** host time of frees */
   readonly freeNs: Latency | null
 }
 
+/** The result of a replay. */
 export interface ReplayReport {
+  /** the replayed trace; see `Trace` for its figures */
   readonly trace: {
+    /** its file name */
     readonly file: string
+    /** events that concern memory */
     readonly events: number
+    /** streams that events name */
     readonly streams: number
+    /** from the first event to the last */
     readonly spanSeconds: number
+    /** most requested bytes live at once */
     readonly peakRequestedBytes: number
+    /** most bytes that PyTorch had from the device at once; null if not recorded */
     readonly recordedPeakReservedBytes: number | null
+    /** alloc events */
     readonly allocations: number
   }
+  /** the device that the trace was replayed on */
   readonly device: { readonly name: string; readonly simulated: boolean }
-  /** events after which modelled work completes, 'never', or null on a GPU, where work is real */
+  /** events of a stream after which its modelled work completes, 'never', or null on a GPU, where work is real */
   readonly lag: number | 'never' | null
+  /** one entry for each policy, in the order of the option `policies` */
   readonly runs: readonly ReplayRun[]
 }

@@ -1,42 +1,44 @@
-// Replays a trace under several policies and says what each needed. One policy takes several passes, each on a device
-// opened afresh: one that follows the footprint, five for latencies, and then, with the code warm, one for speed.
+// Replays a trace under several policies, and reports the memory and time of each. A policy takes several passes,
+// each on a newly opened device: one for the footprint, five for latencies, and then, when the code is warm, one for
+// speed.
 
 import { checkByteCount, describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import type { Pool } from '../pool/pool.js'
 import { Footprint } from './footprint.js'
 import { LatencyMeter } from './latency.js'
-import { Pass, type PassObserver } from './pass.js'
+import { type Lag, MOST_REPLAYED_STREAMS } from './modelled-work.js'
 import { replayPytorchPolicy } from './pytorch/pytorch-replay.js'
 import { countCalls, type ReplayDevice } from './replay-device.js'
+import { ReplayPass, type ReplayPassObserver } from './replay-pass.js'
 import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport, type ReplayRun } from './replay-result.js'
 import { frameText, type Trace } from './trace.js'
 import { Verifier } from './verify.js'
-import { type Lag, MOST_REPLAYED_STREAMS } from './work.js'
 
 const LATENCY_PASSES = 5
 const DEFAULT_LAG = 8
 
+/** Options of `replay()`; every one may be left out. */
 export interface ReplayOptions {
-  /** which policies, in this order; default all */
+  /** the policies, in this order; default `DEFAULT_POLICIES` */
   readonly policies?: readonly Policy[]
-  /** events of a stream after which its modelled work completes, Infinity for never; default 8, without effect on a GPU */
+  /** events of a stream after which its modelled work completes, Infinity for never; default 8, no effect on a GPU */
   readonly lag?: Lag
-  /** what each policy may reserve; default no limit */
+  /** the most bytes that each policy may reserve; default no limit */
   readonly capacityBytes?: number
-  /** fill every block with a stamp and compare it before the free; default false */
+  /** whether to fill every block with a stamp, and compare it before the free; default false */
   readonly verify?: boolean
-  /** passes for latency percentiles; default true */
+  /** whether to run passes for latency percentiles; default true */
   readonly latency?: boolean
-  /** how often the trace is gone through in each pass; default 1 */
+  /** how often each pass goes through the trace; default 1 */
   readonly repeat?: number
-  /** called now and then with the share that is done and what is being done */
+  /** called from time to time with the share that is done and the name of the current work */
   readonly onProgress?: (fraction: number, what: string) => void
 }
 
 /**
- * Replays `trace`. `open` opens the device anew for each pass. Throws RangeError or TypeError for a bad option; a policy
- * that runs out of memory is no error but a result.
+ * Replays `trace`. `open` opens the device, anew for each pass. Rejects with RangeError or TypeError for a bad
+ * option, and with RangeError for a trace of more than 62 streams. Running out of memory is a result, not an error.
  */
 export async function replay(
   trace: Trace,
@@ -44,7 +46,7 @@ export async function replay(
   options: ReplayOptions = {},
 ): Promise<ReplayReport> {
   const settings = complete(options)
-  // One more stands for those of blocks that are freed late.
+  // One more stream stands for the streams that use blocks after their free.
   if (trace.streams.length >= MOST_REPLAYED_STREAMS) {
     throw new RangeError(
       `${trace.file} has ${trace.streams.length} streams; a replay can have ${MOST_REPLAYED_STREAMS - 1} of them`,
@@ -58,7 +60,7 @@ export async function replay(
   for (const [index, policy] of settings.policies.entries()) {
     const progress = (share: number) => settings.onProgress((index + share) / total, policy)
     progress(0)
-    // Lets a progress bar be drawn and an interrupt be heard between passes.
+    // Lets Node draw a progress bar and handle an interrupt between passes.
     await new Promise(resolve => setImmediate(resolve))
     runs.push(await runPolicy(policy, trace, open, settings, progress))
   }
@@ -121,7 +123,7 @@ async function runPolicy(
       await new Promise(resolve => setImmediate(resolve))
     }
   }
-  const through = (device: ReplayDevice, pool: Pool) => new Pass(trace, device, pool, settings.lag)
+  const through = (device: ReplayDevice, pool: Pool) => new ReplayPass(trace, device, pool, settings.lag)
 
   const footprint = await pass((device, pool) => {
     const follower = new Footprint(trace, pool)
@@ -195,8 +197,8 @@ function openPool(policy: Policy, device: ReplayDevice, capacityBytes: number): 
 }
 
 /**
- * Runs `work` with the driver's default pool, empty and told to keep what it gets. The pool is the process's and outlives
- * the device, so its threshold is set back.
+ * Runs `work` with the driver's default pool, empty and with a release threshold of Infinity. The pool belongs to the
+ * process and outlives the device, so its threshold is restored.
  */
 function withDriverPool<T>(device: ReplayDevice, work: (pool: Pool) => T): T {
   const pool = device.defaultDriverPool()
@@ -216,11 +218,11 @@ function withDriverPool<T>(device: ReplayDevice, work: (pool: Pool) => T): T {
 
 function verifiedRun(trace: Trace, device: ReplayDevice, pool: Pool, settings: Settings) {
   const verifier = new Verifier(device, device.createPlainPool(), trace.blocks.count)
-  const observer: PassObserver = {
+  const observer: ReplayPassObserver = {
     allocated: (block, buffer) => verifier.allocated(block, buffer),
     freeing: (block, buffer) => verifier.freeing(block, buffer),
   }
-  new Pass(trace, device, pool, settings.lag).run(settings.repeat, observer)
+  new ReplayPass(trace, device, pool, settings.lag).run(settings.repeat, observer)
   return verifier.finish()
 }
 

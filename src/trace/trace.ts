@@ -1,64 +1,77 @@
-// A recorded allocation trace in memory: what happened, one column per field, so that a million events take 50 MB and a
-// replay reads them without touching an object. Readers of foreign formats and our own recorder all end here, through
-// TraceBuilder (trace-builder.ts).
+// A recorded allocation trace in memory, with one column for each field. So a million events take 50 MB, and a replay
+// reads them without objects. All readers of foreign formats, and the recorder, make traces through TraceBuilder
+// (trace-builder.ts).
 
-/** What an event says. The names are ours; PyTorch's are alloc, free_requested, free_completed, segment_alloc, … oom. */
+/**
+ * The kinds of event, as in the column `Trace.action`. PyTorch's names are alloc, free_requested, free_completed,
+ * segment_alloc, … oom.
+ */
 export const Action = {
-  /** a block was handed out */
+  /** a block was allocated */
   alloc: 0,
-  /** its user gave it back */
+  /** the program freed a block */
   freeRequested: 1,
-  /** no stream uses it any longer: from here its address may be handed out again */
+  /** no stream uses a freed block any more: its address may be handed out again */
   freeCompleted: 2,
-  /** memory was obtained from the device */
+  /** memory was taken from the device */
   segmentAlloc: 3,
   /** memory was given back to the device */
   segmentFree: 4,
   /** physical memory was mapped into an address range */
   segmentMap: 5,
+  /** physical memory was unmapped from an address range */
   segmentUnmap: 6,
-  /** a request got nothing */
+  /** an allocation failed */
   outOfMemory: 7,
-  /** the state was photographed here */
+  /** a snapshot was taken here */
   snapshot: 8,
 } as const
 
+/** One of the numbers of `Action`. */
 export type ActionCode = (typeof Action)[keyof typeof Action]
 
-/** In the `…At` columns of blocks: it happened before the trace began. Less than every event number. */
+/** In the `…At` columns of blocks: before the trace began. Less than every event number. */
 export const BEFORE = -1
-/** In the `…At` columns of blocks: it did not happen while the trace lasted. Greater than every event number. */
+/** In the `…At` columns of blocks: not within the trace. Greater than every event number. */
 export const NEVER = 2 ** 31 - 1
 
-/** One line of a call stack, innermost first. */
+/** One line of a call stack. */
 export interface Frame {
+  /** path of the source file */
   readonly filename: string
+  /** line number, from 1; 0 if unknown */
   readonly line: number
+  /** name of the function */
   readonly name: string
 }
 
-/** Memory obtained from the device in one piece. Of an expandable segment: one range of it that is mapped. */
+/** Memory taken from the device in one piece; for an expandable segment, one mapped range. */
 export interface Segment {
+  /** device address */
   readonly address: number
+  /** size in bytes */
   readonly bytes: number
   /** index into `streams` */
   readonly stream: number
+  /** whether it is a range of an expandable segment */
   readonly expandable: boolean
 }
 
 /**
- * Every block of the trace, one column per field: first the `initial` ones that were there when the trace began (it may
- * be the end of a longer recording), then one per alloc event, in order. A block is live at event `e` if
- * `allocatedAt <= e && e < freeRequestedAt`, and its memory is in use until `freeCompletedAt`.
+ * All blocks of the trace, one column for each field. The `initial` blocks existed when the trace began (it may be
+ * the end of a longer recording); then comes one block for each alloc event, in order. A block is live at event `e`
+ * if `allocatedAt <= e && e < freeRequestedAt`, and its memory is in use until `freeCompletedAt`.
  */
 export interface Blocks {
+  /** how many blocks there are */
   readonly count: number
+  /** how many of them existed before the first event */
   readonly initial: number
-  /** as requested, before any rounding */
+  /** as requested, before rounding */
   readonly bytes: Float64Array
-  /** where the recording's own allocator put it */
+  /** the address that the recording's allocator chose */
   readonly address: Float64Array
-  /** index into `streams`: the stream it was allocated on */
+  /** index into `streams`: the stream of the allocation */
   readonly stream: Uint32Array
   /** number of the alloc event, or BEFORE */
   readonly allocatedAt: Int32Array
@@ -68,51 +81,56 @@ export interface Blocks {
   readonly freeCompletedAt: Int32Array
 }
 
-/** A trace of one device. Columns have one entry per event, in the order in which things happened. */
+/** A trace of one device. Columns have one entry for each event, in the order of time. */
 export interface Trace {
+  /** path or name of the recording */
   readonly file: string
   /** the device's number in the recording */
   readonly device: number
+  /** how many events there are */
   readonly events: number
-  /** events of the recording that are left out because they say nothing of memory, or nothing that is known here */
+  /** events of the recording that were left out, because their kind is unknown or not about memory */
   readonly skippedEvents: number
+  /** an `Action` for each event */
   readonly action: Uint8Array
-  /** base of the block or segment; of an outOfMemory event: the bytes that were free on the device; NaN where unknown */
+  /** address of the block or segment; for an outOfMemory event the free bytes of the device, NaN if unknown */
   readonly address: Float64Array
   /** requested bytes of a block or of a failed request, bytes of a segment, live bytes of a snapshot */
   readonly bytes: Float64Array
   /** index into `streams` */
   readonly stream: Uint32Array
-  /** microseconds; 0 where the recording has no times */
+  /** microseconds; 0 in a recording without times */
   readonly timeUs: Float64Array
-  /** number of the block that an alloc or free event speaks of, -1 for other events */
+  /** number of the block of an alloc or free event, -1 for other events */
   readonly block: Int32Array
   /** index into `stacks` */
   readonly stack: Int32Array
-  /** the different call stacks; number 0 is the empty one */
+  /** the different call stacks, innermost frame first; number 0 is the empty stack */
   readonly stacks: readonly (readonly Frame[])[]
-  /** the streams' handles as recorded, first those that events name */
+  /** the streams' handles in the recording, those of events first */
   readonly streams: readonly number[]
-  /** how many of `streams` events name; the rest only hold initial blocks or segments */
+  /** how many of `streams` have events; the rest have initial blocks or segments only */
   readonly eventStreams: number
+  /** all blocks of the trace */
   readonly blocks: Blocks
-  /** what was obtained from the device before the trace began */
+  /** the segments before the first event */
   readonly initialSegments: readonly Segment[]
-  /** number of alloc events */
+  /** how many alloc events there are */
   readonly allocations: number
+  /** seconds between the first and the last event */
   readonly spanSeconds: number
   /** most requested bytes live at once, from alloc to freeRequested: no policy can do with less memory */
   readonly peakRequestedBytes: number
-  /** most bytes obtained from the device at once; null if the recording does not say */
+  /** most bytes taken from the device at once; null if the recording does not contain it */
   readonly recordedPeakReservedBytes: number | null
 }
 
-/** The call stack recorded with an event, innermost first; empty if none was. */
+/** The call stack of an event, innermost frame first; empty if none was recorded. */
 export function framesOf(trace: Trace, event: number): readonly Frame[] {
   return trace.stacks[trace.stack[event]]
 }
 
-/** A frame as people read it: where, then which function. */
+/** A frame as text: `file:line function`. */
 export function frameText({ filename, line, name }: Frame): string {
   return `${filename}:${line} ${name}`
 }

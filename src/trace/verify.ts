@@ -1,5 +1,5 @@
-// Fills every block with a stamp of its own when it is handed out and compares before it is freed, in the block's own
-// stream: a block that was handed out twice at a time, or lost its memory, is damaged.
+// Fills every block with a stamp of its own after its allocation, and compares before its free, in the block's
+// stream. A block that was handed out twice at a time, or lost its memory, is damaged.
 
 import { registerSimulatedKernel } from '../driver/simulated-kernels.js'
 import type { Kernel } from '../kernel/kernel.js'
@@ -8,7 +8,7 @@ import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
 import type { ReplayDevice } from './replay-device.js'
 
-/** Adds to `*damaged` the number of the `words` words at `data` that are not `stamp`. */
+/** Adds to `*damaged` how many of the `words` words at `data` differ from `stamp`. */
 const PTX = `
 .version 6.4
 .target sm_52
@@ -64,7 +64,7 @@ export class Verifier {
   private readonly counters: DeviceBuffer
   private readonly seen: Uint8Array
 
-  /** `counterPool` holds the counters, away from the pool that is verified. */
+  /** `counterPool` holds the counters, apart from the pool under test. */
   constructor(
     private readonly device: ReplayDevice,
     private readonly counterPool: Pool,
@@ -93,7 +93,7 @@ export class Verifier {
     this.kernel.launch({ grid, block: 256, stream: buffer.stream }, buffer, words, stampOf(block), damaged)
   }
 
-  /** Waits for all comparisons. */
+  /** Waits for all comparisons, and counts the damaged blocks. */
   finish(): { blocks: number; damaged: number } {
     this.device.synchronize()
     const damaged = new Uint32Array(this.counters.readSync().buffer)
@@ -109,5 +109,5 @@ export class Verifier {
 
 const stampOf = (block: number) => (block + 0x5eed0000) >>> 0
 
-/** Stamps are words; the last bytes of a block that are none go without. */
+/** A stamp is a word, so up to three last bytes of a block have none. */
 const wordsOf = (buffer: DeviceBuffer) => Math.floor(buffer.byteLength / 4)

@@ -7,7 +7,10 @@ import { type Cast, pause, type Scenario } from '../stage.js'
 
 const WORDS = 64 * (MOST_WORKERS + 1)
 
-/** A thread that takes a block behind its biased lock and puts it back, and a pool server that takes it away behind shut biased locks. */
+/**
+ * A thread that takes a block behind its biased lock and puts it back, and a pool server that takes it away behind
+ * shut biased locks.
+ */
 function biasedLock(isFenced: boolean): Cast {
   const registry = new ThreadRegistry(new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4)), 0)
   const buffer = new SharedArrayBuffer(WORDS * 4)

@@ -1,5 +1,5 @@
-// One thread that allocates and frees out of its own stacks, another one that takes blocks away as the pool server does, and a third
-// one that gets those blocks out of the heap.
+// One thread that allocates and frees out of its own stacks, another one that takes blocks away as the pool server
+// does, and a third one that gets those blocks out of the heap.
 
 import { assert } from '../../../src/base/assert.js'
 import { Double, Word } from '../../../src/heap/records.js'

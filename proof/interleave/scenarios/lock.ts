@@ -3,7 +3,10 @@ import { RobustLock } from '../../../src/threads/robust-lock.js'
 import { REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
 import { type Cast, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 
-/** Two threads that enter a registry and take a lock some times each; what is locked is a sum in two halves. The first may die. */
+/**
+ * Two threads that enter a registry and take a lock some times each; what is locked is a sum in two halves. The first
+ * may die.
+ */
 function contenders(turns: number, dies: boolean): Cast {
   const words = new Int32Array(new SharedArrayBuffer((REGISTRY_WORDS + 4) * 4))
   const registry = new ThreadRegistry(words, 4)
@@ -29,7 +32,9 @@ function contenders(turns: number, dies: boolean): Cast {
   }
 }
 
-/** The first thread ends with the lock; whoever takes it over gives that thread's number away, and another one enters. */
+/**
+ * The first thread ends with the lock; whoever takes it over gives that thread's number away, and another one enters.
+ */
 function heirs(): Cast {
   const words = new Int32Array(new SharedArrayBuffer((REGISTRY_WORDS + 4) * 4))
   const registry = new ThreadRegistry(words, 4)
@@ -50,7 +55,9 @@ function heirs(): Cast {
   return { threads: [() => contend(second), () => contend(third), () => contend(registry.enter())] }
 }
 
-/** Threads whose first turns may be cut short in the middle; the next turn finds the lock taken by the same thread. */
+/**
+ * Threads whose first turns may be cut short in the middle; the next turn finds the lock taken by the same thread.
+ */
 function cutShort(): Cast {
   const words = new Int32Array(new SharedArrayBuffer((REGISTRY_WORDS + 4) * 4))
   const registry = new ThreadRegistry(words, 4)

@@ -5,7 +5,10 @@ import type { TransferredBuffer } from '../../../src/pool/transferred-buffer.js'
 import { type Cast, mayBeCut, pause, type Scenario } from '../stage.js'
 import { newPool, tried } from './shared-pool.js'
 
-/** Threads that allocate and free, hand buffers on, close and attach again; the calls of the second one may be cut short anywhere. */
+/**
+ * Threads that allocate and free, hand buffers on, close and attach again; the calls of the second one may be cut
+ * short anywhere.
+ */
 function program(seed: number, steps: number, isCut: boolean): Cast {
   const made = newPool()
   const { attach, keep, take, give, giveAll } = made

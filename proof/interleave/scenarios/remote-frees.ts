@@ -67,7 +67,10 @@ function senders(count: number, each: number): Cast {
   return { threads: [...threads, receive], end }
 }
 
-/** A thread has died that sent one block, and was about to send another; a thread takes out what has arrived, and the pool server claims the rest. */
+/**
+ * A thread has died that sent one block, and was about to send another; a thread takes out what has arrived, and the
+ * pool server claims the rest.
+ */
 function claiming(): Cast {
   const buffer = new SharedArrayBuffer(layOut(null).bytes)
   const { records, remoteFrees: sender } = layOut(buffer)

@@ -7,7 +7,10 @@ import type { TransferredBuffer } from '../../../src/pool/transferred-buffer.js'
 import { type Cast, isOverNow, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 import { BYTES, checkAll, servedPool } from './shared-pool.js'
 
-/** Two threads free what a third one has allocated, which allocates meanwhile; one of them may die, behind which a pool server clears up. */
+/**
+ * Two threads free what a third one has allocated, which allocates meanwhile; one of them may die, behind which a
+ * pool server clears up.
+ */
 function sendingBack(seed: number, dies: boolean): Cast {
   const made = servedPool(4 + (seed % 5))
   const { pool, server, held, take } = made
@@ -194,7 +197,10 @@ function drained(): Cast {
   return { threads: [receive, send, keep], end }
 }
 
-/** A call is cut short that takes out what was sent back, and is made again; the pool server may take that away for another thread in between. */
+/**
+ * A call is cut short that takes out what was sent back, and is made again; the pool server may take that away for
+ * another thread in between.
+ */
 function cutShort(isDrained: boolean): Cast {
   const { pool, other, send, drain, hold } = drainedPool()
   const work = () => {

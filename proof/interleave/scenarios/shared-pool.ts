@@ -76,8 +76,8 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
 }
 
 /**
- * The same with so many buffers of the pool's creator, and with a pool server that runs in the creator's thread while the creator
- * waits for it, unless `serving` says that a thread of the scenario runs the pool server.
+ * The same with so many buffers of the pool's creator, and with a pool server that runs in the creator's thread while
+ * the creator waits for it, unless `serving` says that a thread of the scenario runs the pool server.
  */
 export function servedPool(count: number, settings: Settings = {}) {
   const made = newPool(settings)

@@ -13,7 +13,10 @@ const MiB = 2 ** 20
 const SIZE = 4 * KiB
 const COUNT = 32
 
-/** A thread takes a block that it caches, frees it and takes it again, while another one takes it away, as the pool server does. */
+/**
+ * A thread takes a block that it caches, frees it and takes it again, while another one takes it away, as the pool
+ * server does.
+ */
 function takingOne(): Cast {
   const made = servedPool(2) // one block stays cached, so that neighbours do not merge
   const { pool, held, take, give } = made

@@ -1,5 +1,5 @@
-// GPU memory that goes through a file descriptor: within this process, and to another one, which reads it, writes it and
-// lets go of it first, as the driver demands. Without a GPU it fails.
+// GPU memory shared by a file descriptor: within this process, and with another process, which reads it, writes it
+// and releases it first, as the driver demands. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { fork } from 'node:child_process'
@@ -10,8 +10,8 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { CudaError } from '../../base/errors.js'
+import { receiveDescriptor, sendDescriptor } from '../../libraries/descriptors.fixture.js'
 import { closeDescriptor } from '../../libraries/descriptors.js'
-import { receiveDescriptor, sendDescriptor } from '../../libraries/descriptors.suite.js'
 import {
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
   CU_MEM_HANDLE_TYPE_NONE,
@@ -19,14 +19,14 @@ import {
   CU_MEM_LOCATION_TYPE_DEVICE,
   DEVICE_ATTRIBUTE,
 } from '../constants.js'
-import { isFilled, MiB, openFirst, PINNED, refused } from './gpu-fixture.suite.js'
+import { isFilled, MiB, openFirst, PINNED, refused } from './gpu.fixture.js'
 import type { NativeDriver } from './native-driver.js'
 
 const FILE = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 const LONG = { timeoutMs: 30_000 }
 const BYTES = MiB
 
-/** What the other process did with the memory: whether it found `from` in it, before it wrote `to`. */
+/** The report of the other process: whether the memory held `from` before it wrote `to`. */
 function rewrite(driver: NativeDriver, ptr: number, from: number, to: number): boolean {
   const found = isFilled(driver, ptr, BYTES, from)
   driver.cuMemsetD8(ptr, to, BYTES)
@@ -34,7 +34,7 @@ function rewrite(driver: NativeDriver, ptr: number, from: number, to: number): b
   return found
 }
 
-/** Maps physical memory, works on it and unmaps it; the handle stays. */
+/** Maps physical memory, runs `work` on it, and unmaps it; the handle stays. */
 function withMapped<T>(driver: NativeDriver, handle: number, work: (ptr: number) => T): T {
   const granule = driver.cuMemGetAllocationGranularity(0)
   const ptr = driver.cuMemAddressReserve(granule, 0)
@@ -46,7 +46,7 @@ function withMapped<T>(driver: NativeDriver, handle: number, work: (ptr: number)
   return result
 }
 
-/** Imports a pool and a block of it, works on that and frees it. */
+/** Imports a pool and one of its blocks, runs `work` on the block, and frees it. */
 function withImported<T>(driver: NativeDriver, descriptor: number, exported: Uint8Array, work: (ptr: number) => T): T {
   const pool = driver.cuMemPoolImportFromShareableHandle(descriptor, FILE)
   if (driver.cuMemPoolGetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, 0) !== CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
@@ -96,7 +96,7 @@ else {
       driver?.cuDevicePrimaryCtxRelease(0)
     })
 
-    /** Passes a descriptor to another process and returns what that found in the memory. */
+    /** Passes a descriptor to another process, and returns the report of that process. */
     const share = async (what: string, descriptor: number, message?: Uint8Array) => {
       const socket = join(folder, 'socket')
       const child = fork(fileURLToPath(import.meta.url), [what, socket])
@@ -111,7 +111,7 @@ else {
       return found
     }
 
-    /** Runs `work` with a shared pool, a block of it that is filled with 0x11, and a descriptor of the pool. */
+    /** Runs `work` with a pool, one of its blocks filled with 0x11, and a descriptor of the pool. */
     const withPool = async (work: (ptr: number, descriptor: number) => unknown) => {
       const pool = driver.cuMemPoolCreate({ ...PINNED, handleTypes: FILE })
       const ptr = driver.cuMemAllocFromPoolAsync(BYTES, pool, 0)
@@ -125,7 +125,7 @@ else {
       driver.cuMemPoolDestroy(pool)
     }
 
-    test('memory within one process', t => {
+    test('memory is shared within one process', t => {
       if (noHandles) return t.skip(noHandles)
       const handle = driver.cuMemCreate(driver.cuMemGetAllocationGranularity(0), 0, FILE)
       const descriptor = driver.cuMemExportToShareableHandle(handle, FILE)
@@ -144,7 +144,7 @@ else {
       driver.cuMemRelease(second)
     })
 
-    test('memory of another process', async t => {
+    test('memory is shared with another process', async t => {
       if (noHandles) return t.skip(noHandles)
       const handle = driver.cuMemCreate(driver.cuMemGetAllocationGranularity(0), 0, FILE)
       withMapped(driver, handle, ptr => driver.cuMemsetD8(ptr, 0x11, BYTES))
@@ -155,7 +155,7 @@ else {
       driver.cuMemRelease(handle)
     })
 
-    test('a pool within one process, unless the driver refuses that', async t => {
+    test('a pool is shared within one process, unless the driver refuses', async t => {
       if (noPools) return t.skip(noPools)
       await withPool((ptr, descriptor) => {
         try {
@@ -164,14 +164,14 @@ else {
           )
           assert.ok(found && isFilled(driver, ptr, BYTES, 0x22))
         } catch (error) {
-          // Pools are imported by other processes; whether by their own is nowhere promised.
+          // CUDA does not promise that a process can import its own pools.
           if (!(error instanceof CudaError) || !error.call.startsWith('cuMemPoolImport')) throw error
           t.diagnostic(error.message)
         }
       })
     })
 
-    test('a pool of another process', async t => {
+    test('a pool is shared with another process', async t => {
       if (noPools) return t.skip(noPools)
       await withPool(async (ptr, descriptor) => {
         const exported = driver.cuMemPoolExportPointer(ptr)
@@ -185,7 +185,7 @@ else {
       })
     })
 
-    test('nothing that was not created to be shared, and no other file', () => {
+    test('memory made without handle types, and other files, are refused', () => {
       const handle = driver.cuMemCreate(driver.cuMemGetAllocationGranularity(0), 0, CU_MEM_HANDLE_TYPE_NONE)
       const pool = driver.cuMemPoolCreate(PINNED)
       const file = openSync('/dev/null', 'r')

@@ -1,5 +1,5 @@
-// Compares our table and constants with the CUDA headers, which need a CUDA toolkit but no GPU. The two best-known
-// tables of this kind in TypeScript had wrong rows; nothing else would notice before memory is overwritten.
+// Compares the function table and the constants with the CUDA headers. It needs a CUDA toolkit, and no GPU. The two
+// best-known tables of this kind in TypeScript had wrong rows, and a wrong row overwrites memory without an error.
 
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
@@ -24,11 +24,11 @@ function whyNot(): string | false {
   return version < 13000 && `${folder}/cuda.h is of version ${version}, older than the newest constant that we name`
 }
 
-/** Not CUDA's name: the null stream has none. */
+/** Our own names: cuda.h has no name for the null stream. */
 const OURS = ['CU_STREAM_LEGACY_DEFAULT']
 
 describe('the CUDA headers', () => {
-  test('declare every function of the table as the table does', { skip: noHeader }, () => {
+  test('declare each function of the table as the table does', { skip: noHeader }, () => {
     const declared = prototypes(read('cuda.h'))
     for (const name of FUNCTION_NAMES) {
       const [symbol] = DRIVER_TABLE[name]
@@ -36,7 +36,7 @@ describe('the CUDA headers', () => {
     }
   })
 
-  test('give every constant the value that we give it', { skip: noHeader }, () => {
+  test('give each constant the value in constants.ts', { skip: noHeader }, () => {
     const values = enumerators(read('cuda.h'))
     const ours = Object.entries<unknown>(constants).flatMap(([name, value]): [string, unknown][] => {
       if (typeof value === 'number') return OURS.includes(name) ? [] : [[name, value]]
@@ -46,7 +46,7 @@ describe('the CUDA headers', () => {
     for (const [name, value] of ours) assert.equal(value, values.get(name), name)
   })
 
-  test('date every function as the table does', { skip: noTypedefs }, () => {
+  test('give each function the driver version that the table gives', { skip: noTypedefs }, () => {
     const versions = new Map<string, Set<number>>()
     for (const [, name, version] of read('cudaTypedefs.h').matchAll(/\bPFN_(cu\w+?)_v(\d+)\b/g)) {
       if (!versions.has(name)) versions.set(name, new Set())
@@ -68,7 +68,7 @@ function read(file: string): string {
   return text.replace(/\\\n/g, ' ').replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, ' ')
 }
 
-/** Exported symbol → prototype. cuda.h declares a function under its plain name and maps that to the latest symbol. */
+/** Exported symbol → prototype. cuda.h declares a plain name, and maps the name to the latest symbol. */
 function prototypes(header: string): Map<string, string> {
   const symbols = new Map<string, string>()
   for (const [, name, symbol] of header.matchAll(/#\s*define (cu\w+)\s+(?:__CUDA_API_PT\w+\()?(cu\w+)\)?/g)) {
@@ -78,12 +78,12 @@ function prototypes(header: string): Map<string, string> {
   for (const [, name, parameters] of header.matchAll(/CUresult CUDAAPI (cu\w+)\(([^)]*)\);/g)) {
     const symbol = symbols.get(name) ?? name
     const text = `CUresult ${symbol}(${parameters.replace(/\s+/g, ' ').trim()})`
-    if (!found.has(symbol)) found.set(symbol, text) // later declarations under a plain name are of earlier symbols
+    if (!found.has(symbol)) found.set(symbol, text) // later declarations under the same name belong to earlier symbols
   }
   return found
 }
 
-/** Every enumerator with its value, counting on from the one before as C does. */
+/** All enumerators with their values; one without a value counts on from the enumerator before, as in C. */
 function enumerators(header: string): Map<string, number> {
   const values = new Map<string, number>()
   for (const [, body] of header.matchAll(/\benum\s+\w+\s*\{([^}]*)\}/g)) {

@@ -1,7 +1,6 @@
-// The one place that touches the file system's libcuda. It is opened when a device is asked for, never when the package
-// is imported.
-//
-// libcuda is never unloaded, since its threads would go on running in unmapped code.
+// Opens libcuda and binds its functions; only native-driver.ts and calls/bound-library.ts use it. It is opened with
+// the first device, never at import of the package. It is never unloaded, because its threads would run on in
+// unmapped code.
 
 import type { LibraryHandle } from 'koffi'
 import { CudaError, NoDeviceError } from '../../base/errors.js'
@@ -13,26 +12,27 @@ import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName, koffiPrototype } from 
 /** A function of libcuda: numbers for handles, sizes and addresses, views for host memory; returns the CUresult. */
 export type DriverFunction = (...args: (number | string | ArrayBufferView)[]) => number
 
+/** All functions of the table. */
 export type Functions = Record<FunctionName, DriverFunction>
 
-/** What the native driver needs of the opened library. */
+/** The opened library, as the native driver uses it. */
 export interface Library {
-  /** the name under which it was found */
+  /** the path under which it was found */
   readonly path: string
-  /** Throws CudaError 500 when this driver is too old to have the function. */
+  /** Throws CudaError 500 if this driver is too old to have the function. */
   bind(name: FunctionName): DriverFunction
-  /** The address of the first byte; it holds while the view's buffer is referenced. */
+  /** The address of the first byte, valid while the buffer of the view is referenced. */
   addressOf(view: ArrayBufferView): number
   /** The NUL-terminated text at an address. */
   textAt(address: number): string
 }
 
-/** Where libcuda is looked for, in order; a bare name is searched where the system keeps its libraries. */
+/** The paths to try, in order. The dynamic linker searches for a bare name. */
 export const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
 
 /**
- * Opens the CUDA driver's library. Throws NoDeviceError when there is none or the platform has none, and CudaError when
- * there is one that cannot be loaded.
+ * Opens the library of the CUDA driver. Throws NoDeviceError if it is missing or the platform is not supported, and
+ * CudaError if it exists and cannot be loaded.
  */
 export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.platform, arch = process.arch): Library {
   if (platform !== 'linux' || (arch !== 'x64' && arch !== 'arm64')) {
@@ -58,12 +58,12 @@ export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.pl
   )
 }
 
-/** Functions that look themselves up in the library when they are called first. */
+/** Functions that bind themselves at their first call. */
 export function boundWhenCalled(library: Library): Functions {
   const functions = {} as Functions
   for (const name of FUNCTION_NAMES) {
     functions[name] = (...args) => {
-      checkDeepStack() // V8 ends the process where it compiles a regular expression on a full stack
+      checkDeepStack() // koffiPrototype compiles regular expressions, for which V8 aborts the process on a full stack
       functions[name] = library.bind(name)
       return functions[name](...args)
     }
@@ -77,7 +77,7 @@ interface Loaded {
   readonly version: number
 }
 
-/** The library at `path`, null when there is none. */
+/** The library at `path`; null if it does not exist. */
 function load(koffi: Koffi, path: string): Loaded | null {
   try {
     const handle = koffi.load(path)

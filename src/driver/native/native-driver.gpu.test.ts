@@ -1,4 +1,4 @@
-// The native driver on a real GPU: the suite of all drivers, and what only a GPU does. Without one it fails.
+// The native driver on a real GPU: the contract tests, and behaviour of GPUs alone. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -19,7 +19,7 @@ import {
   RESULT,
 } from '../constants.js'
 import { driverSuite } from '../driver.suite.js'
-import { contents, isFilled, KiB, MiB, openFirst, PINNED, refused } from './gpu-fixture.suite.js'
+import { contents, isFilled, KiB, MiB, openFirst, PINNED, refused } from './gpu.fixture.js'
 import { NativeDriver } from './native-driver.js'
 
 const SCALE_PTX = `
@@ -63,7 +63,7 @@ const FAULT_PTX = `
 }
 `
 
-/** Run in a process of its own: only that is lost. Prints what each call after the fault throws. */
+/** Runs in a process of its own, which loses the device. Prints the error of each call after the fault. */
 function loseDevice(): void {
   const driver = openFirst()
   const ptr = driver.cuMemAlloc(256)
@@ -133,7 +133,7 @@ else {
       driver.cuModuleUnload(module)
     })
 
-    test('shows what the PTX compiler has to say', () => {
+    test('shows the log of the PTX compiler', () => {
       assert.throws(
         () => driver.cuModuleLoadData(SCALE_PTX.replace('mul.f32', 'mull.f32')),
         (error: Error) =>
@@ -144,7 +144,7 @@ else {
       )
     })
 
-    test('names a kernel that a module does not have', () => {
+    test('names a kernel that is missing in a module', () => {
       const module = driver.cuModuleLoadData(new TextEncoder().encode(SCALE_PTX))
       assert.throws(
         () => driver.cuModuleGetFunction(module, 'scales'),
@@ -153,7 +153,7 @@ else {
       driver.cuModuleUnload(module)
     })
 
-    test('says Infinity for a threshold without a limit', () => {
+    test('reads a threshold without limit as Infinity', () => {
       const pool = driver.cuDeviceGetDefaultMemPool(0)
       const { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD: threshold } = POOL_ATTRIBUTE
       const before = driver.cuMemPoolGetAttribute(pool, threshold)
@@ -162,7 +162,7 @@ else {
       driver.cuMemPoolSetAttribute(pool, threshold, before)
     })
 
-    test('copies into and out of views at any offset, and of shared memory', () => {
+    test('copies to and from views at any offset, and shared memory', () => {
       const ptr = driver.cuMemAlloc(8)
       for (const buffer of [new ArrayBuffer(40), new SharedArrayBuffer(40)]) {
         const source = new Uint8Array(buffer, 5, 8)
@@ -175,7 +175,7 @@ else {
       driver.cuMemFree(ptr)
     })
 
-    test('loses the device to a fault, and every later call says so', () => {
+    test('loses the device after a fault, and each later call says so', () => {
       const child = spawnSync(process.execPath, [fileURLToPath(import.meta.url), 'lose-device'], { encoding: 'utf8' })
       assert.equal(child.status, 0, child.stderr)
       const first = ['cuCtxSynchronize', RESULT.CUDA_ERROR_ILLEGAL_ADDRESS, 'CUDA_ERROR_ILLEGAL_ADDRESS']
@@ -183,7 +183,7 @@ else {
       assert.deepEqual(JSON.parse(child.stdout), [['CudaError', ...first], lost, lost, lost])
     })
 
-    test('copies into, within and out of managed memory', t => {
+    test('copies to, within and from managed memory', t => {
       const { CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: offered } = DEVICE_ATTRIBUTE
       if (driver.cuDeviceGetAttribute(offered, 0) !== 1) return t.skip('this device has no managed memory')
       const managed = driver.cuMemAllocManaged(128 * KiB, CU_MEM_ATTACH_GLOBAL)
@@ -198,7 +198,7 @@ else {
       for (const ptr of [managed, plain]) driver.cuMemFree(ptr)
     })
 
-    test('reaches registered host memory under a device address', () => {
+    test('uses registered host memory by its device address', () => {
       for (const buffer of [new ArrayBuffer(64 * KiB), new SharedArrayBuffer(64 * KiB)]) {
         const host = new Uint8Array(buffer).map((_, i) => i % 253)
         const registered = new Uint8Array(buffer)
@@ -218,7 +218,7 @@ else {
       }
     })
 
-    test('copies between contexts, here twice the same', () => {
+    test('cuMemcpyPeerAsync copies within one context too', () => {
       const context = driver.cuDevicePrimaryCtxRetain(0)
       const [source, target] = [driver.cuMemAlloc(MiB), driver.cuMemAlloc(MiB)]
       driver.cuMemsetD8Async(source, 0x21, MiB, 0)
@@ -231,12 +231,12 @@ else {
       driver.cuDevicePrimaryCtxRelease(0)
     })
 
-    test('says whether a device can reach another', () => {
+    test('says if a device can access another device', () => {
       assert.equal(typeof driver.cuDeviceCanAccessPeer(0, 0), 'boolean')
       assert.throws(() => driver.cuDeviceCanAccessPeer(0, 999), refused('cuDeviceCanAccessPeer'))
     })
 
-    test('lets two devices use the memory of one', t => {
+    test('gives two devices access to memory of one of them', t => {
       if (driver.cuDeviceGetCount() < 2) return t.skip('there is one GPU, and this needs two')
       if (!driver.cuDeviceCanAccessPeer(0, 1)) return t.skip('GPU 0 cannot reach GPU 1')
       const [first, second] = [0, 1].map(device => driver.cuDevicePrimaryCtxRetain(device))

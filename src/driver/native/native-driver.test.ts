@@ -1,128 +1,21 @@
-// What can be shown of the native driver without a GPU: how it opens, what it refuses, and how it passes numbers, over a
-// stand-in for libcuda. The real one is tested in native-driver.gpu.test.ts.
+// The native driver over a stand-in for libcuda: refused numbers, and the layout of arguments and results.
+// native-driver.gpu.test.ts tests libcuda itself.
 
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { describe, test } from 'node:test'
-import { CudaError, DeviceLostError, NoDeviceError } from '../../base/errors.js'
+import { CudaError, DeviceLostError } from '../../base/errors.js'
 import { POOL_ATTRIBUTE, RESULT } from '../constants.js'
-import { type DriverFunction, type Library, openLibrary } from './library.js'
+import { BASE, FakeLibrary } from './fake-library.suite.js'
+import type { DriverFunction } from './library.js'
 import { NativeDriver } from './native-driver.js'
-import { FUNCTION_NAMES, type FunctionName, koffiPrototype } from './table.js'
 
-/** Where the stand-in claims that the driver's scratch memory lies. */
-const BASE = 0x7f00_0000_0000
-
-/** The only other handle type on Linux: a struct of 64 bytes. */
+/** CU_MEM_HANDLE_TYPE_FABRIC, the only other handle type on Linux: a struct of 64 bytes. */
 const FABRIC = 8
 
 const PINNED_ON_3 = { allocationType: 1, handleTypes: 1, locationType: 2, locationId: 3, maxBytes: 2 ** 33 + 4 }
 
-/** libcuda in JavaScript: `functions` answers the calls, and addresses in the scratch memory can be written to. */
-class FakeLibrary implements Library {
-  readonly path = 'a stand-in'
-  readonly binds: FunctionName[] = []
-  memory: DataView = new DataView(new ArrayBuffer(0))
-
-  constructor(private readonly functions: Partial<Record<FunctionName, DriverFunction>>) {}
-
-  bind(name: FunctionName): DriverFunction {
-    this.binds.push(name)
-    return this.functions[name] ?? (() => RESULT.CUDA_SUCCESS)
-  }
-
-  addressOf = (view: ArrayBufferView): number => {
-    this.memory = new DataView(view.buffer, view.byteOffset, view.byteLength)
-    return BASE
-  }
-
-  textAt = (address: number): string => `text at ${address}`
-
-  write(address: unknown, value: bigint): number {
-    this.memory.setBigUint64((address as number) - BASE, value, true)
-    return RESULT.CUDA_SUCCESS
-  }
-
-  read(address: unknown): bigint {
-    return this.memory.getBigUint64((address as number) - BASE, true)
-  }
-
-  writeInt(address: unknown, value: number): number {
-    this.memory.setInt32((address as number) - BASE, value, true)
-    return RESULT.CUDA_SUCCESS
-  }
-
-  /** `count` C ints */
-  ints(address: unknown, count: number): number[] {
-    return Array.from({ length: count }, (_, i) => this.memory.getInt32((address as number) - BASE + 4 * i, true))
-  }
-}
-
-describe('opening libcuda', () => {
-  test('names what was tried and the remedy when there is none', () => {
-    assert.throws(
-      () => openLibrary(['libcuda-absent.so.1', '/absent/libcuda.so'], 'linux', 'x64'),
-      (error: Error) =>
-        error instanceof NoDeviceError &&
-        /libcuda-absent\.so\.1, \/absent\/libcuda\.so.*install the NVIDIA driver.*'simulated'/.test(error.message),
-    )
-  })
-
-  test('says which platforms are supported', () => {
-    for (const [platform, arch] of [
-      ['darwin', 'arm64'],
-      ['win32', 'x64'],
-      ['linux', 'riscv64'],
-    ] as const) {
-      assert.throws(
-        () => openLibrary(undefined, platform, arch),
-        (error: Error) => error instanceof NoDeviceError && error.message.includes(`WSL, not on ${platform} ${arch}`),
-      )
-    }
-  })
-
-  test('does not call a library missing that is there and broken', t => {
-    const folder = mkdtempSync(join(tmpdir(), 'libcuda-'))
-    t.after(() => rmSync(folder, { recursive: true }))
-    const broken = join(folder, 'libcuda.so.1')
-    writeFileSync(broken, 'not a library')
-    for (const path of [broken, 'libc.so.6']) {
-      assert.throws(
-        () => openLibrary([path], 'linux', 'x64'),
-        (error: Error) => error instanceof CudaError && error.code === 303 && error.message.includes(path),
-      )
-    }
-  })
-
-  test('loads koffi when asked and not at import', () => {
-    const script = `
-      const loaded = () => process.report.getReport().sharedObjects.some(path => path.includes('koffi'))
-      const { NativeDriver } = await import(${JSON.stringify(new URL('./native-driver.js', import.meta.url))})
-      const { openLibrary } = await import(${JSON.stringify(new URL('./library.js', import.meta.url))})
-      const atImport = loaded()
-      try { openLibrary(['libcuda-absent.so.1'], 'linux', 'x64') } catch {}
-      console.log(JSON.stringify([typeof NativeDriver, atImport, loaded()]))`
-    const output = execFileSync(process.execPath, ['--input-type=module', '-e', script], { encoding: 'utf8' })
-    assert.deepEqual(JSON.parse(output), ['function', false, true])
-  })
-
-  test('koffi understands every row of the table', () => {
-    const koffi = createRequire(import.meta.url)('koffi') as typeof import('koffi')
-    for (const name of FUNCTION_NAMES) assert.doesNotThrow(() => koffi.proto(koffiPrototype(name)), name)
-    assert.equal(koffiPrototype('cuMemMap'), 'int cuMemMap(uint64_t, size_t, size_t, uint64_t, unsigned long long)')
-    assert.equal(
-      koffiPrototype('cuMemPoolImportFromShareableHandle'),
-      'int cuMemPoolImportFromShareableHandle(uint64_t, void *handle, int, unsigned long long)',
-    )
-  })
-})
-
 describe('the native driver', () => {
-  test('looks a function up when it is called first, once', () => {
+  test('looks a function up once, at its first call', () => {
     const library = new FakeLibrary({})
     const driver = new NativeDriver(library)
     assert.deepEqual(library.binds, [])
@@ -131,7 +24,7 @@ describe('the native driver', () => {
     assert.deepEqual(library.binds, ['cuMemFree'])
   })
 
-  test('refuses numbers that C would take for others, before any call', () => {
+  test('refuses numbers that C would change, before any call', () => {
     const library = new FakeLibrary({})
     const driver = new NativeDriver(library)
     const launch = (grid: [number, number, number], offsets: number[]) => () =>
@@ -216,7 +109,7 @@ describe('the native driver', () => {
     assert.equal(threshold, 2n ** 64n - 1n)
   })
 
-  test('lays the structs out as C does', () => {
+  test('lays out structs as C does', () => {
     let seen: number[] = []
     const library: FakeLibrary = new FakeLibrary({
       cuMemPoolCreate: (out, properties) => {
@@ -250,7 +143,7 @@ describe('the native driver', () => {
     assert.equal(driver.cuMemCreate(256, 7, 1), 5)
     assert.deepEqual(seen, [1, 1, 1, 7, 0, 0, 0, 0])
     assert.equal(driver.cuMemGetAllocationGranularity(6), 4096)
-    assert.deepEqual(seen, [1, 0, 1, 6, 0, 0, 0, 0], 'what is only asked for is not exported')
+    assert.deepEqual(seen, [1, 0, 1, 6, 0, 0, 0, 0], 'a query of the granularity asks for no export')
     driver.cuMemPoolSetAccess(1, 3, -1, 1)
     assert.deepEqual(seen, [3, -1, 1])
     driver.cuMemSetAccess(256, 256, [4, 0, 9])
@@ -269,7 +162,7 @@ describe('the native driver', () => {
     assert.deepEqual(seen, [1, 1, 2, 3, ...new Array(18).fill(0)])
   })
 
-  test('reads what C writes as an int, whatever was there before', () => {
+  test('reads a C int without the bytes that were there before', () => {
     const library: FakeLibrary = new FakeLibrary({
       cuMemAlloc: out => library.write(out, 2n ** 53n - 1n),
       cuMemPoolGetAttribute: (_pool, _attribute, out) => library.writeInt(out, 1),
@@ -292,7 +185,7 @@ describe('the native driver', () => {
     assert.deepEqual(results, [1, true, false, 17, 18])
   })
 
-  test('passes descriptors by value, and the exported bytes of a block as they are', () => {
+  test('passes descriptors by value, and exported bytes unchanged', () => {
     const exported = Uint8Array.from({ length: 64 }, (_, i) => 255 - i)
     const seen: unknown[] = []
     const library: FakeLibrary = new FakeLibrary({
@@ -323,7 +216,7 @@ describe('the native driver', () => {
     assert.deepEqual(seen, [[17, 1], [0, 1, 0], 768, 1024, 22, bytes])
   })
 
-  test('hands kernel arguments over as an array of their addresses', () => {
+  test('passes kernel arguments as an array of their addresses', () => {
     const seen: bigint[] = []
     const library: FakeLibrary = new FakeLibrary({
       cuLaunchKernel: (...args) => {
@@ -404,7 +297,7 @@ describe('the native driver', () => {
     ])
   })
 
-  test('answers a query with false for not ready, and throws for anything else', () => {
+  test('returns false from a query that is not ready, and throws for other errors', () => {
     let code: number = RESULT.CUDA_ERROR_NOT_READY
     const driver = new NativeDriver(new FakeLibrary({ cuEventQuery: () => code, cuStreamQuery: () => code }))
     assert.equal(driver.cuEventQuery(8), false)
@@ -417,7 +310,7 @@ describe('the native driver', () => {
     assert.throws(() => driver.cuStreamQuery(8), CudaError)
   })
 
-  test('names a refusal with the texts of the driver', () => {
+  test('describes a refusal with the texts of the driver', () => {
     const library: FakeLibrary = new FakeLibrary({
       cuMemAlloc: () => RESULT.CUDA_ERROR_OUT_OF_MEMORY,
       cuGetErrorName: (code, out) => library.write(out, BigInt(code as number) + 1000n),
@@ -430,7 +323,7 @@ describe('the native driver', () => {
     )
   })
 
-  test('after a fault fails every call on that context and none on another', () => {
+  test('after a fault all calls on its context fail, and none on another context', () => {
     const fault = () => RESULT.CUDA_ERROR_ILLEGAL_ADDRESS
     const library = new FakeLibrary({ cuStreamSynchronize: fault, cuDevicePrimaryCtxRetain: fault })
     const driver = new NativeDriver(library)
@@ -454,7 +347,7 @@ describe('the native driver', () => {
     driver.cuMemFree(256)
   })
 
-  test('counts calls when asked to', () => {
+  test('counts calls after countCalls', () => {
     const driver = new NativeDriver(new FakeLibrary({ cuEventQuery: () => RESULT.CUDA_ERROR_NOT_READY }))
     driver.cuMemFree(256)
     assert.equal(driver.calls.size, 0)

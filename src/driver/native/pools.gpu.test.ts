@@ -1,5 +1,5 @@
-// The driver's own memory pools on a real GPU: allocation, attributes, access, and pools of host memory. Without a GPU it
-// fails.
+// The driver's own memory pools on a real GPU: allocation, attributes, access, and pools in host memory. Fails
+// without a GPU.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
@@ -14,10 +14,10 @@ import {
   POOL_ATTRIBUTE,
   RESULT,
 } from '../constants.js'
-import { isFilled, MiB, openFirst, PINNED, refused } from './gpu-fixture.suite.js'
+import { isFilled, MiB, openFirst, PINNED, refused } from './gpu.fixture.js'
 import type { NativeDriver } from './native-driver.js'
 
-/** How the driver may refuse a pool of host memory where the system keeps processes from placing memory. */
+/** Results for a pool in host memory if the system forbids processes to place memory. */
 const NOT_HERE: readonly number[] = [RESULT.CUDA_ERROR_NOT_PERMITTED, RESULT.CUDA_ERROR_NOT_SUPPORTED]
 
 describe("the driver's pools on a GPU", () => {
@@ -27,7 +27,7 @@ describe("the driver's pools on a GPU", () => {
   })
   after(() => driver?.cuDevicePrimaryCtxRelease(0))
 
-  test('allocates from a pool of its own, also as the current one', () => {
+  test('allocates from a created pool, and from it as the current pool', () => {
     const { CU_MEMPOOL_ATTR_USED_MEM_CURRENT: used } = POOL_ATTRIBUTE
     const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
     const pool = driver.cuMemPoolCreate(PINNED)
@@ -53,14 +53,14 @@ describe("the driver's pools on a GPU", () => {
     driver.cuStreamDestroy(stream)
   })
 
-  test('keeps a pool to its largest size', () => {
+  test('keeps the limit of a pool', () => {
     const pool = driver.cuMemPoolCreate({ ...PINNED, maxBytes: 64 * MiB })
     const allocate = () => driver.cuMemAllocFromPoolAsync(1024 * MiB, pool, 0)
     assert.throws(allocate, refused('cuMemAllocFromPoolAsync', RESULT.CUDA_ERROR_OUT_OF_MEMORY))
     driver.cuMemPoolDestroy(pool)
   })
 
-  test('reads every attribute of a pool and sets those that can be set', () => {
+  test('reads all attributes of a pool, and sets the settable ones', () => {
     const pool = driver.cuMemPoolCreate(PINNED)
     const get = (name: keyof typeof POOL_ATTRIBUTE) => driver.cuMemPoolGetAttribute(pool, POOL_ATTRIBUTE[name])
     const set = (name: keyof typeof POOL_ATTRIBUTE, value: number) =>
@@ -99,7 +99,7 @@ describe("the driver's pools on a GPU", () => {
     driver.cuMemPoolDestroy(pool)
   })
 
-  test('says which device may use a pool', () => {
+  test('says if a device has access to a pool', () => {
     const pool = driver.cuMemPoolCreate(PINNED)
     const access = () => driver.cuMemPoolGetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, 0)
     assert.equal(access(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
@@ -111,7 +111,7 @@ describe("the driver's pools on a GPU", () => {
     driver.cuMemPoolDestroy(pool)
   })
 
-  test('gives the device access to a pool of host memory', t => {
+  test('gives the device access to a pool in host memory', t => {
     const { CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED: offered } =
       DEVICE_ATTRIBUTE
     if (driver.cuDeviceGetAttribute(offered, 0) !== 1) return t.skip('this driver has no pools on a NUMA node')

@@ -1,11 +1,11 @@
-// The foreign-function table: which symbol of libcuda stands behind each function of the driver contract, its C
-// parameters as cuda.h has them, and the least driver that has it, named by the CUDA version that it came with. A wrong
-// row corrupts memory instead of failing, so header.test.ts compares every row with the installed headers, and what
-// koffi is told is derived from the C text by one rule.
+// The foreign-function table, read by library.ts: for each function of the driver contract its symbol in libcuda, its
+// C parameters as in cuda.h, and the first CUDA version whose driver has it. A wrong row corrupts memory instead of
+// failing. So header.test.ts compares each row with the installed headers, and one rule derives koffi's prototype
+// from the C text.
 
 import type { Driver } from '../driver.js'
 
-/** A function of the driver contract, or what stands behind one besides: the errors' names, and copies of any direction. */
+/** The functions of the driver contract, and further functions of libcuda for copies and for the names of errors. */
 export type FunctionName =
   | Extract<keyof Driver, `cu${string}`>
   | 'cuMemcpy'
@@ -164,7 +164,7 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
     '10.2',
   ],
 
-  // the form with options, because it also returns what the PTX compiler had to say
+  // The form with options also returns the log of the PTX compiler.
   cuModuleLoadData: [
     'cuModuleLoadDataEx',
     'CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options, void **optionValues',
@@ -212,15 +212,16 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
 
 export const FUNCTION_NAMES = Object.keys(DRIVER_TABLE) as FunctionName[]
 
-/** What koffi is told: the C prototype with each of CUDA's types replaced by the number that it is passed as. */
+/** The prototype for koffi: the C prototype, with CUDA's types replaced by the number types that are passed. */
 export function koffiPrototype(name: FunctionName): string {
   const [symbol, parameters] = DRIVER_TABLE[name]
   return `int ${symbol}(${parameters.split(', ').map(koffiType).join(', ')})`
 }
 
 /**
- * Host memory and strings stay pointers, where koffi accepts a typed array and a string. Devices and enumerations are
- * ints. Every other pointer, handle and device address is a 64-bit number: koffi would return a `void *` as BigInt.
+ * Host memory and strings stay pointers, for which koffi accepts typed arrays and strings. Devices and enumerations
+ * are ints. All other pointers, handles and device addresses are 64-bit numbers, because koffi returns a `void *` as
+ * BigInt.
  */
 function koffiType(parameter: string): string {
   const type = parameter.replace(/\w+$/, '').trim()

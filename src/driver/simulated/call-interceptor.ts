@@ -1,31 +1,34 @@
-// What every driver call passes first: it is counted and paid, a fault rule may fail it, and a refusal inside it becomes
-// an error that names it. The parts of the simulated driver share one interceptor, so that each can refuse in the name of the
-// call that is under way. Counting is an array access, since millions of calls a second pass here.
+// The first step of each driver call: counting, adding its modelled cost, and injected faults. All parts of the
+// simulated driver share one interceptor, so that each part can refuse in the name of the current call. Counting is
+// an array access, because tests make millions of calls a second.
 
 import type { CudaError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'
-import { FaultLatch } from '../fault.js'
+import { StickyErrors } from '../sticky-errors.js'
 import { type CallName, COST_US, costUs } from './cost-model.js'
 import { FaultRules } from './faults.js'
-import { ThreadState } from './remote/thread-state.js'
+import { ThreadState } from './thread-state.js'
 
 const NO_CONTEXT = 0
 const NAMES = Object.keys(COST_US) as CallName[]
 const FLAT_US = Float64Array.from(NAMES, name => (typeof COST_US[name] === 'number' ? COST_US[name] : 0))
 
-/** The number of each function, for counting. */
+/** The index of each function in the counters. */
 export const CALL = Object.fromEntries(NAMES.map((name, number) => [name, number])) as Record<CallName, number>
 
+/** The current call, the thread that makes it, and the counters of all calls. */
 export class CallInterceptor {
   readonly rules = new FaultRules()
-  readonly latch = new FaultLatch()
-  /** for which thread of the program the call is made; refusals belong to its current context */
+  readonly stickyErrors = new StickyErrors()
+  /** the thread that makes the call; errors belong to its current context */
   thread = new ThreadState()
   private readonly counts = new Float64Array(NAMES.length)
+  /** modelled cost of all calls so far */
   private microseconds = 0
+  /** index of the current call */
   private underWay = 0
 
-  /** Counts and pays the call, and fails it where a fault rule says so. */
+  /** Counts the call and adds its cost. Throws the error of a fault rule. */
   enter(call: number): void {
     this.counts[call]++
     this.microseconds += FLAT_US[call]
@@ -34,27 +37,28 @@ export class CallInterceptor {
     if (code !== RESULT.CUDA_SUCCESS) throw this.refuse(code, 'a fault rule of the simulated driver')
   }
 
-  /** Pays what depends on the size. */
+  /** Adds a cost that depends on sizes. */
   pay(microseconds: number): void {
     this.microseconds += microseconds
   }
 
-  /** Pays the call under way for `bytes`. */
+  /** Adds the cost of the current call for `bytes`. */
   payFor(bytes: number): void {
     this.microseconds += costUs(NAMES[this.underWay], bytes)
   }
 
-  /** Refuses what is no size of at least `least` bytes. */
+  /** Refuses the call unless `bytes` is a size of at least `least`. */
   checkSize(bytes: number, least: number): void {
     if (Number.isSafeInteger(bytes) && bytes >= least) return
     throw this.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `a size must be a whole number from ${least}, not ${bytes}`)
   }
 
-  /** The error for the call under way. */
+  /** The error for the current call. */
   refuse(code: number, detail = '', context = this.thread.current?.handle ?? NO_CONTEXT): CudaError {
-    return this.latch.refuse(context, NAMES[this.underWay], code, nameOf(code), detail)
+    return this.stickyErrors.refuse(context, NAMES[this.underWay], code, nameOf(code), detail)
   }
 
+  /** Calls so far, by function. */
   get calls(): ReadonlyMap<string, number> {
     return new Map(
       NAMES.map((name, call) => [name as string, this.counts[call]] as const).filter(([, count]) => count > 0),

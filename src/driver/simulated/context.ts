@@ -1,5 +1,7 @@
+// Primary contexts of simulated devices. calls/device-calls.ts retains and releases them.
+
 import type { PhysicalMemory, SimulatedDevice } from './device.js'
-import { type Access, bitOf } from './memory/access.js'
+import { type AccessRights, bitOf } from './memory/access-rights.js'
 import type { AddressSpace } from './memory/address-space.js'
 import { DeviceMemory } from './memory/device-memory.js'
 import { StreamGroup } from './streams/stream-queue.js'
@@ -7,11 +9,12 @@ import { StreamGroup } from './streams/stream-queue.js'
 const FIRST_HANDLE = 0x3000_0010
 const STRIDE = 16
 
-/** The primary context of one device: its streams, and its memory as work on the device sees it. */
+/** The primary context of one device: its streams, and the view of memory that work on the device has. */
 export class SimulatedContext extends StreamGroup {
+  /** retains without a release; the context lives while it is above 0 */
   retained = 0
-  /** who reaches the ordinary allocations of this context */
-  readonly access: Access
+  /** the devices with access to linear memory of this context */
+  readonly access: AccessRights
 
   constructor(
     handle: number,
@@ -24,7 +27,7 @@ export class SimulatedContext extends StreamGroup {
   }
 }
 
-/** The contexts that are retained. A handle is never used again. */
+/** The retained contexts, by handle. A handle is never used again. */
 export class Contexts {
   private readonly contexts = new Map<number, SimulatedContext>()
   private made = 0
@@ -34,7 +37,7 @@ export class Contexts {
     private readonly nextStreamId: () => number,
   ) {}
 
-  /** The context of `device`, made when it has none. */
+  /** Retains the context of `device`, and makes it at the first retain. */
   retain(device: SimulatedDevice): SimulatedContext {
     let context = this.primaryOf(device)
     if (context === undefined) {
@@ -50,12 +53,13 @@ export class Contexts {
     return this.contexts.get(handle)
   }
 
+  /** The context of the device that `memory` belongs to. */
   primaryOf(memory: PhysicalMemory): SimulatedContext | undefined {
     for (const context of this.contexts.values()) if (context.device === memory) return context
     return undefined
   }
 
-  /** Forgets a context, and what it might reach of others. */
+  /** Removes a context, and its access to linear memory of other contexts. */
   remove(context: SimulatedContext): void {
     this.contexts.delete(context.handle)
     for (const other of this.contexts.values()) other.access.devices &= ~bitOf(context.device)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
 import { COST_US, costOfMappingUs, costUs } from './cost-model.js'
-import { openSimulated } from './opened.suite.js'
+import { openSimulated } from './opened.fixture.js'
 import type { SimulatedDriver } from './simulated-driver.js'
 
 const near = (actual: number, expected: number) =>
@@ -14,7 +14,7 @@ function microsecondsOf(driver: SimulatedDriver, act: () => void): number {
   return (driver.modelledSeconds - before) * 1e6
 }
 
-test('costs are those measured at the measured sizes, and lie between them in between', () => {
+test('costs equal the measured costs at measured sizes, and lie between them at sizes in between', () => {
   near(costUs('cuMemCreate', 2 * MiB), 5.4)
   near(costUs('cuMemRelease', 128 * MiB), 32)
   near(costUs('cuMemSetAccess', 1 * GiB), 52)
@@ -27,7 +27,7 @@ test('costs are those measured at the measured sizes, and lie between them in be
   near(costOfMappingUs('cuMemUnmap', 1 * GiB, 2), 27)
 })
 
-test('the driver adds up what its calls cost', () => {
+test('the driver adds up the costs of its calls', () => {
   const driver = openSimulated()
   near(
     microsecondsOf(driver, () => driver.cuMemFree(driver.cuMemAlloc(MiB))),
@@ -69,7 +69,7 @@ test('the driver adds up what its calls cost', () => {
   driver.cuMemFreeAsync(warm, 0)
 })
 
-test('access for a second device is paid too, and dearly the first time', () => {
+test('access for a second device costs extra, and more the first time', () => {
   const driver = openSimulated({ devices: 2 })
   const base = driver.cuMemAddressReserve(2 * MiB, 0)
   driver.cuMemMap(base, 2 * MiB, driver.cuMemCreate(2 * MiB, 0, 0))
@@ -78,11 +78,11 @@ test('access for a second device is paid too, and dearly the first time', () => 
   near(microsecondsOf(driver, grant), 2 * 15.8)
 })
 
-test('every function of the driver has a cost and is counted under its name', () => {
+test('each function of the driver has a cost, and is counted under its name', () => {
   const driver = openSimulated()
   for (const name of Object.keys(COST_US)) assert.equal(typeof driver[name as keyof SimulatedDriver], 'function')
-  const methods = Object.getOwnPropertyNames(Object.getPrototypeOf(driver)).filter(name => name.startsWith('cu'))
-  assert.deepEqual(methods.filter(name => /^cu[A-Z]/.test(name)).sort(), Object.keys(COST_US).sort())
+  const methods = methodsOf(driver).filter(name => /^cu[A-Z]/.test(name))
+  assert.deepEqual(methods.sort(), Object.keys(COST_US).sort())
   assert.deepEqual(Object.fromEntries(driver.calls), {
     cuInit: 1,
     cuDeviceGet: 1,
@@ -90,3 +90,12 @@ test('every function of the driver has a cost and is counted under its name', ()
     cuCtxSetCurrent: 1,
   })
 })
+
+/** The names of all methods, inherited ones too. */
+function methodsOf(driver: SimulatedDriver): string[] {
+  const names = new Set<string>()
+  for (let type = Object.getPrototypeOf(driver); type !== Object.prototype; type = Object.getPrototypeOf(type)) {
+    for (const name of Object.getOwnPropertyNames(type)) names.add(name)
+  }
+  return [...names]
+}

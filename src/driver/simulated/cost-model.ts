@@ -1,13 +1,14 @@
-// What each driver function costs the calling thread, in microseconds, measured on an H200 with driver 580 (CUDA 13.0)
-// on an idle GPU. A size-dependent cost is a list of [bytes, microseconds]: linear between the points, flat below the
-// first, and continued with the last slope above the last.
+// The cost model: microseconds that each driver function takes of the calling thread, measured on an idle H200 with
+// driver 580 (CUDA 13.0). call-interceptor.ts adds the costs up. A cost that depends on size is a list of [bytes,
+// microseconds]. It is linear between the points, flat below the first, and continues with the last slope above the
+// last.
 //
-// Measured as a pair and split here: cuMemAlloc + cuMemFree of 1 MiB 51 us (with 80 us for an allocation of 1 GiB alone,
-// the free is taken as independent of size), cuMemAllocAsync + cuMemFreeAsync 0.454 us. What has no measured figure
-// costs NOMINAL_US: queries of attributes, setters, and the submitting of copies and fills. When the driver's own pool
-// grows or gives back, that is paid like virtual memory of the same size; managed memory like cuMemAlloc; a pool's access
-// like that of one mapping, and a handle that is exported or imported like one that is made. The time that the GPU itself
-// works or the host waits for it is not modelled.
+// Two pairs were measured together and are split here. cuMemAlloc and cuMemFree of 1 MiB take 51 us; an allocation of
+// 1 GiB alone takes 80 us, and frees are assumed to be independent of size. cuMemAllocAsync and cuMemFreeAsync take
+// 0.454 us. Functions without a measured figure cost NOMINAL_US: queries of attributes, setters, and submitting
+// copies and fills. Growth and release of the driver's own pools cost as much as virtual memory of the same size.
+// Managed memory costs as much as cuMemAlloc, access to a pool as much as access to one mapping, and an exported or
+// imported handle as much as cuMemCreate of 2 MiB. Work of the GPU, and waits of the host for it, are not modelled.
 
 import { GiB, MiB } from '../../base/bytes.js'
 import type { Driver } from '../driver.js'
@@ -15,18 +16,21 @@ import type { Driver } from '../driver.js'
 /** The functions of the driver contract. */
 export type CallName = Extract<keyof Driver, `cu${string}`>
 
+/** Microseconds of one call, fixed or by size. */
 export type Cost = number | readonly (readonly [bytes: number, microseconds: number])[]
 
 const NOMINAL_US = 0.1
+/** creating, exporting or importing a handle */
 const HANDLE_US = 5.4
 const ALLOCATION: Cost = [
   [1 * MiB, 25],
   [1 * GiB, 80],
 ]
 
-/** What cuMemSetAccess costs besides when a device meets the memory of another one for the first time. */
+/** The extra cost of cuMemSetAccess when a device first gets access to memory of another device. */
 export const FIRST_PEER_ACCESS_US = 1000
 
+/** The cost of each function. */
 export const COST_US: Readonly<Record<CallName, Cost>> = {
   cuInit: NOMINAL_US,
   cuDriverGetVersion: NOMINAL_US,
@@ -148,7 +152,7 @@ export const COST_US: Readonly<Record<CallName, Cost>> = {
   cuGraphExecDestroy: NOMINAL_US,
 }
 
-/** cuMemSetAccess and cuMemUnmap are paid per mapping in their range; of many (512 x 2 MiB measured) each costs at least this. */
+/** The least cost of each mapping in a call on several mappings; measured with 512 mappings of 2 MiB. */
 export const LEAST_US_OF_MANY = { cuMemSetAccess: 20.7, cuMemUnmap: 13.2 } as const
 
 /** The cost of one call for `bytes`, in microseconds. */
@@ -163,7 +167,7 @@ export function costUs(call: CallName, bytes: number): number {
   return lowUs + ((highUs - lowUs) * (bytes - lowBytes)) / (highBytes - lowBytes)
 }
 
-/** The cost of a call on a range that covers `count` mappings, of which this one has `bytes`. */
+/** The cost for one mapping of `bytes` in a call on a range with `count` mappings, in microseconds. */
 export function costOfMappingUs(call: 'cuMemSetAccess' | 'cuMemUnmap', bytes: number, count: number): number {
   const alone = costUs(call, bytes)
   return count === 1 ? alone : Math.max(alone, LEAST_US_OF_MANY[call])

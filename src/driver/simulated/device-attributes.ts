@@ -1,3 +1,5 @@
+// Answers of cuDeviceGetAttribute (calls/device-calls.ts).
+
 import { CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, DEVICE_ATTRIBUTE } from '../constants.js'
 import {
   MOST_BLOCK,
@@ -9,10 +11,10 @@ import {
 } from './kernels/launch-limits.js'
 import type { SimulatedOptions } from './options.js'
 
-/** The one node of the simulated host. */
+/** The only NUMA node of the simulated host. */
 export const NUMA_NODE = 0
 
-/** An attribute of every simulated device, those of an H200 but for what the options take away; undefined: none such. */
+/** An attribute of simulated devices: that of an H200, without features switched off; undefined if unknown. */
 export function deviceAttribute(attribute: number, options: Required<SimulatedOptions>): number | undefined {
   const { virtualMemory, memoryPools, managedMemory, posixDescriptors, hostPools } = options
   switch (attribute) {

@@ -3,10 +3,10 @@ import { test } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
 import { DeviceLostError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'
-import { refuses } from '../driver.suite.js'
+import { refuses } from '../contract/refuses.fixture.js'
 import { type CallName, COST_US } from './cost-model.js'
 import type { FaultRule } from './faults.js'
-import { openSimulated } from './opened.suite.js'
+import { openSimulated } from './opened.fixture.js'
 import type { SimulatedOptions } from './options.js'
 import { SimulatedDriver } from './simulated-driver.js'
 
@@ -23,7 +23,7 @@ test('the n-th call of a function fails once, without an effect, and is counted'
   assert.equal(driver.calls.get('cuMemAlloc'), 3)
 })
 
-test('every call can fail, before it looks at its arguments', () => {
+test('each call can fail, before it checks its arguments', () => {
   for (const call of Object.keys(COST_US) as CallName[]) {
     const driver = openSimulated()
     driver.failCall({ call, code: CUDA_ERROR_NOT_PERMITTED })
@@ -31,7 +31,7 @@ test('every call can fail, before it looks at its arguments', () => {
   }
 })
 
-test('from the n-th on, any call, and the end of all rules', () => {
+test('a rule can hold from the n-th call on, and for any call; clearFaults ends all rules', () => {
   const driver = openSimulated()
   driver.failCall({ call: '*', nth: 3, code: CUDA_ERROR_NOT_PERMITTED, onwards: true })
   driver.cuMemGetInfo()
@@ -50,7 +50,7 @@ test('rules can be given as an option and add up', () => {
   driver.cuInit()
 })
 
-test('a code that kills the context does so here too', () => {
+test('an injected sticky error ends the context', () => {
   const driver = openSimulated()
   driver.failCall({ call: 'cuStreamSynchronize', code: RESULT.CUDA_ERROR_LAUNCH_FAILED })
   refuses(() => driver.cuStreamSynchronize(0), 'cuStreamSynchronize', RESULT.CUDA_ERROR_LAUNCH_FAILED)

@@ -1,31 +1,34 @@
+// Injected faults: rules that make driver calls fail, for tests. call-interceptor.ts asks them at each call.
+
 import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { RESULT } from '../constants.js'
 import { type CallName, COST_US } from './cost-model.js'
 
-/** Which driver call fails, and how. The failing call has no effect; it is counted like any other. */
+/** A driver call that fails on purpose. The failing call has no effect, and is counted like any other call. */
 export interface FaultRule {
-  /** the driver function, or '*' for any */
+  /** the driver function, or '*' for all of them */
   readonly call: CallName | '*'
-  /** the n-th such call from now, the next one being 1, which is the default */
+  /** fails at the n-th such call from now; 1, the default, is the next call */
   readonly nth?: number
-  /** the driver's result code, default 2, CUDA_ERROR_OUT_OF_MEMORY; one that kills the context does so here too */
+  /** the CUresult; default 2, CUDA_ERROR_OUT_OF_MEMORY. A sticky error ends the context, as on a GPU. */
   readonly code?: number
-  /** true: every such call from the n-th on; default: the n-th alone */
+  /** true: each such call from the n-th on fails; default false: only the n-th */
   readonly onwards?: boolean
 }
 
+/** A rule with its defaults, and the number of matching calls so far. */
 interface ArmedRule extends Required<FaultRule> {
   seen: number
 }
 
 const CODES: readonly number[] = Object.values(RESULT)
 
-/** The rules in force, asked at each call. */
+/** The active rules. */
 export class FaultRules {
   private rules: ArmedRule[] = []
 
-  /** Puts a rule in force; TypeError or RangeError names what is wrong with it. */
+  /** Activates a rule; throws TypeError or RangeError that names a wrong field. */
   add(rule: FaultRule): void {
     checkOptionNames('a fault rule', rule, ['call', 'nth', 'code', 'onwards'])
     const { call, nth = 1, code = RESULT.CUDA_ERROR_OUT_OF_MEMORY, onwards = false } = rule
@@ -41,11 +44,14 @@ export class FaultRules {
     this.rules.push({ call, nth, code, onwards, seen: 0 })
   }
 
+  /** Removes all rules. */
   clear(): void {
     this.rules = []
   }
 
-  /** The code that this call fails with, or success. Every rule counts the call, whichever one fails it. */
+  /**
+   * The result code of this call, 0 for success. All matching rules count the call, even if another rule fails it.
+   */
   next(call: CallName): number {
     if (this.rules.length === 0) return RESULT.CUDA_SUCCESS
     let code: number = RESULT.CUDA_SUCCESS

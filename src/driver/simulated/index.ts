@@ -1,4 +1,5 @@
-// The simulated GPU, a part of the public API: for tests and for looking at programs without a GPU.
+// The public API of the simulated GPU, for tests and for runs of programs without a GPU. The package exports it as
+// `cuda-mempool/simulated`.
 
 export {
   LaunchArguments,

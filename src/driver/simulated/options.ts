@@ -1,35 +1,37 @@
+// The options of a simulated driver, and their defaults. calls/simulation.ts reads them.
+
 import { checkByteCount, describe, GiB, KiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { FaultRule } from './faults.js'
 
-/** What kind of GPU is simulated; the default is one device the size of an H200. */
+/** Options of a simulated driver. The default is one device with the memory of an H200. */
 export interface SimulatedOptions {
   /** number of devices, 1 to 16; default 1 */
   readonly devices?: number
-  /** memory of each device; default 140 GiB */
+  /** memory of each device, in bytes; default 140 GiB */
   readonly capacityBytes?: number
-  /** granularity of virtual memory, a power of two from 64 KiB; default 2 MiB */
+  /** granularity of virtual memory in bytes, a power of two from 64 KiB; default 2 MiB */
   readonly granularityBytes?: number
-  /** false: the device attribute says 0 and the calls answer CUDA_ERROR_NOT_SUPPORTED; default true */
+  /** false: the device attribute is 0, and the calls fail with CUDA_ERROR_NOT_SUPPORTED; default true */
   readonly virtualMemory?: boolean
   /** the same for cuMemAllocAsync and the pools; default true */
   readonly memoryPools?: boolean
-  /** the same for pools in host memory, of a NUMA node or of any; default true */
+  /** the same for pools in host memory, on one NUMA node or on any; default true */
   readonly hostPools?: boolean
-  /** the same for managed memory, and for pools of it; default true */
+  /** the same for managed memory, and for pools of managed memory; default true */
   readonly managedMemory?: boolean
   /** the same for sharing memory and pools as POSIX file descriptors; default true */
   readonly posixDescriptors?: boolean
-  /** whether the devices can be given access to each other's memory; default true */
+  /** whether devices can be given access to memory of other devices; default true */
   readonly peerAccess?: boolean
-  /** what all that is random depends on: the same seed and the same calls give the same run; default 1 */
+  /** the seed of all random choices: the same seed and the same calls give the same run; default 1 */
   readonly seed?: number
   /**
-   * 'seeded', the default: submitted work runs later, in a random order that its dependencies allow, some at each driver
-   * call. 'eager': it runs as soon as its dependencies allow; only held operations keep it waiting.
+   * 'seeded', the default: submitted work runs later, in a random order that its dependencies allow, some of it at
+   * each driver call. 'eager': submitted work runs as soon as its dependencies allow; only held operations delay it.
    */
   readonly progress?: 'eager' | 'seeded'
-  /** calls that fail, as by `failCall` */
+  /** calls that fail, as with `failCall` */
   readonly faults?: readonly FaultRule[]
 }
 
@@ -57,10 +59,10 @@ const SWITCHES = [
   'peerAccess',
 ] as const
 
-/** The name of an option that takes a feature away. */
+/** The name of an option that removes a feature. */
 export type Switch = (typeof SWITCHES)[number]
 
-/** The options with their defaults; a TypeError or RangeError names the one that is wrong. */
+/** The options with their defaults; throws TypeError or RangeError that names a wrong option. */
 export function completeOptions(options: SimulatedOptions): Required<SimulatedOptions> {
   checkOptionNames('a simulated driver', options, Object.keys(DEFAULTS))
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))

@@ -9,7 +9,7 @@ import { GiB, MiB } from '../../base/bytes.js'
 import { Random } from '../../base/random.js'
 import { Event } from '../../order/event.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 import { withFallback } from '../wrappers/fallback.js'
 import type { ArenaMark, ArenaOptions } from './arena-pool.js'
 

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { failingCallsSuite } from '../failing-calls.suite.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import { withFallback } from '../wrappers/fallback.js'
 import type { ArenaOptions } from './arena-pool.js'
 

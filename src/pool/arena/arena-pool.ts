@@ -36,6 +36,7 @@ assert(UNIT_BYTES === 1 << UNIT_SHIFT && UNIT_BYTES === DEFAULT_ALIGNMENT, 'a un
 
 const MOST_BYTES = 511 * GiB // 2^31 units, less the largest number of the first unit
 
+/** Options of `createArenaPool`. */
 export interface ArenaOptions {
   /** memory that the arena takes from the device at once, rounded up to 256 */
   readonly bytes: number
@@ -50,9 +51,13 @@ export interface ArenaOptions {
  */
 export class ArenaMark {
   constructor(
+    /** @internal */
     readonly arena: ArenaPool,
+    /** @internal */
     readonly resets: number,
+    /** @internal */
     readonly entry: number,
+    /** @internal */
     readonly span: Span,
   ) {}
 }
@@ -226,10 +231,12 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.base + this.bump.startOf(entry) * UNIT_BYTES
   }
 
+  /** @internal */
   requestedBytesOfEntry(entry: number): number {
     return this.bump.requestedBytesOf(entry)
   }
 
+  /** @internal */
   isFreed(entry: number): boolean {
     return this.bump.isFreed(entry)
   }

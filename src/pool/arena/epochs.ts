@@ -5,7 +5,7 @@
 // A call that is cut short can only make streams wait more often.
 
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import type { Stream } from '../../order/stream.js'
+import { openStreams, type Stream } from '../../order/stream.js'
 
 export class Epochs {
   /** times that a stream was made to wait for another */
@@ -65,7 +65,7 @@ export class Epochs {
   /** The only stream that uses the memory, which needs no wait; null when several do. */
   get only(): Stream | null {
     const [slot] = this.users
-    return this.users.size === 1 ? this.clocks.streams[slot] : null
+    return this.users.size === 1 ? openStreams(this.clocks)[slot] : null
   }
 
   /**

@@ -302,11 +302,13 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     )
   }
 
+  /** @internal */
   addressOf(record: number, tag: number, call: string): number {
     if (!this.isLive(record, tag)) this.refuseStale(call)
     return this.descriptor.base + record * UNIT_BYTES
   }
 
+  /** @internal */
   requestedBytesOf(record: number, tag: number, call: string): number {
     if (!this.isLive(record, tag)) this.refuseStale(call)
     return this.state.requested[record]
@@ -321,6 +323,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return !this.closed && owners[record] === ownerOf(tag, thread) && bump.epoch === tag
   }
 
+  /** @internal */
   recordUse(record: number, tag: number, stream: Stream): void {
     if (!this.isLive(record, tag)) this.refuseStale('recordUse')
     this.checkStream('recordUse', stream)

@@ -1,5 +1,5 @@
-// Where a pool's memory comes from. A backing adds memory to the pool's two heaps, takes idle memory out of them again,
-// and knows the address of every range. It grows only after the pool has tried everything else.
+// The memory of a caching pool. A backing adds memory to the pool's two heaps, takes idle memory out again, and knows
+// the address of every range. It grows only after the pool has tried everything else.
 
 import { formatBytes, MiB } from '../../base/bytes.js'
 import { CudaError } from '../../base/errors.js'
@@ -9,53 +9,59 @@ import type { Admission, FreeRun } from '../../heap/free-run.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolAccess } from '../access.js'
-import type { GranuleUses } from './granule-uses.js'
+import type { GranuleLastUses } from './granule-last-uses.js'
 
-/** Blocks below this come from the small heap, so that a long-lived small block does not pin a large hole. */
+/** Smaller blocks come from the small heap, so that a long-lived small block does not keep a large run apart. */
 export const SMALL_UNITS = MiB / UNIT_BYTES
-/** Their size classes are below this. */
+/** Small blocks have size classes below this. */
 export const SMALL_CLASSES = classOf(SMALL_UNITS)
 /** The largest alignment that every backing gives. */
 export const MOST_ALIGNMENT_BYTES = 2 * MiB
 
+/** The two heaps of a pool, which a backing adds memory to. */
 export interface Heaps {
   readonly small: SegregatedFit
   readonly large: SegregatedFit
   /** whether other threads can change them while the driver is called */
   readonly isShared: boolean
-  /** Where the last uses of a range of memory that moves are noted. */
-  usesOf(range: number, granules: number, granuleUnits: number): GranuleUses
+  /** The last use of each granule of a range. */
+  usesOf(range: number, granules: number, granuleUnits: number): GranuleLastUses
 }
 
-/** How far a backing may grow. */
+/** Limits on the growth of a backing. */
 export interface GrowthLimits {
+  /** bytes that the pool may reserve; Infinity for all of the device */
   readonly limitBytes: number
+  /** bytes of the device that growth leaves free */
   readonly leaveFreeBytes: number
 }
 
+/** Where a pool's memory comes from: granules that are mapped, segments, or slabs. */
 export interface Backing {
   readonly kind: 'virtual' | 'segments' | 'managed' | 'pinned'
-  /** what it takes from the device is a multiple of this */
+  /** bytes taken from the device are a multiple of this */
   readonly stepBytes: number
-  /** what it may reserve at most */
+  /** the most bytes that it may reserve */
   readonly limitBytes: number
-  /** how many pieces of memory it has, where that is as many as it can; 0 otherwise */
+  /** the most pieces that it may have, if it has that many now; 0 otherwise */
   readonly mostPieces: number
+  /** bytes taken from the device, used or not */
   readonly reservedBytes: number
+  /** the highest value of `reservedBytes` */
   peakReservedBytes: number
-  /** by range: the device address of its unit 0 */
+  /** the device address of unit 0, by range */
   readonly bases: readonly number[]
   /**
-   * Finds memory for a block of `heap`, recycling idle memory before asking the device; the block, which may lie on free
-   * blocks that are admitted, is taken as by `heap.allocate`. 0 when the limit, `mostBytes` or the device allows no more. Throws CudaError for any other refusal, with
-   * nothing lost.
+   * Finds memory for a block of `heap`, from idle memory first and then from the device, and takes the block as
+   * `heap.allocate` does. The block may lie on free blocks that `admission` admits. Returns 0 when the limit,
+   * `mostBytes` or the device allows no more. Throws CudaError for any other refusal; no memory is lost then.
    */
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number
-  /** Where `grow` would put such a block among free blocks and holes; null where it takes a segment of its own. */
+  /** The run of free blocks and holes that `grow` would use; null if it would take a new segment. */
   runFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null
   /**
-   * Whether `grow` would find memory with `newBytes` from the device, if the host had seen complete, by key, all stamps up to
-   * `settled`. May say yes where the driver would not.
+   * Whether `grow` would succeed with `newBytes` from the device, if the host had seen all stamps up to `settled`
+   * complete (by key). May be true although the driver would refuse.
    */
   couldGrow(
     heap: SegregatedFit,
@@ -65,26 +71,29 @@ export interface Backing {
     settled: Admission,
     newBytes: number,
   ): boolean
-  /** Gives idle memory back to the device until at most `keepBytes` are reserved, or nothing more is idle. */
+  /** Gives idle memory back to the device until at most `keepBytes` are reserved, or none is idle. */
   trim(keepBytes: number): void
-  /** Lets another device use the memory, all that there is at any time, or no longer. Throws what the driver throws, with nothing promised then. */
+  /**
+   * Changes another device's access to all memory, now and later. Throws the driver's error, and then does not rely
+   * on the access.
+   */
   changeAccess(peer: Context, access: PoolAccess): void
   /** Whether work of `context` can use the memory. */
   reachableFrom(context: Context): boolean
-  /** the contexts of other devices whose work may be using the memory */
+  /** contexts of other devices whose work may be using the memory */
   readonly peers: readonly Context[]
-  /** The range that an address lies in, or -1. */
+  /** The range that contains an address, or -1. */
   rangeAt(ptr: number): number
-  /** Gives everything back; no work may be pending. */
+  /** Gives all memory back; no work may be pending. */
   close(): void
-  /** Asserts that the backing and the heaps tell one story. */
+  /** Asserts that the backing and the heaps agree. */
   check(): void
 }
 
 /**
- * What a pool may reserve in all, where there is `totalBytes`: without a limit no more than that, so that a request
- * beyond it is refused before anything is taken, and no more than units can be counted. Refuses a limit below what a
- * backing takes from the device at a time.
+ * The most bytes that a pool may reserve on a device of `totalBytes`. Without a limit that is `totalBytes`, so that a
+ * larger request is refused before the driver is called; units must be able to count it, too. Throws RangeError if
+ * the limit is less than one step of the backing.
  */
 export function mostReservedBytes({ limitBytes }: GrowthLimits, stepBytes: number, totalBytes: number): number {
   if (limitBytes >= stepBytes) return Math.min(limitBytes, totalBytes, MAX_UNITS * UNIT_BYTES)
@@ -93,7 +102,7 @@ export function mostReservedBytes({ limitBytes }: GrowthLimits, stepBytes: numbe
   )
 }
 
-/** What the driver may answer when it has no memory left. */
+/** Whether an error is the driver's out of memory. */
 export function isOutOfMemory(error: unknown): boolean {
   return error instanceof CudaError && error.code === RESULT.CUDA_ERROR_OUT_OF_MEMORY
 }

@@ -1,11 +1,12 @@
-// A reserved range of addresses with physical memory behind its beginning, as much as was asked for. Memory comes in
-// pieces of one driver handle each, and only whole pieces can be unmapped, so their size decides what a step costs and how
-// exactly memory can be given back. A piece is at most a quarter of what lies before it and at most 64 MiB, but a granule
-// at least: after a shrink less than that stays mapped beyond what is needed, while a large step takes few driver calls.
-// Growing touches only what is new, whatever is there already.
+// A reserved range of addresses, with physical memory mapped behind its beginning. Memory comes in pieces of one
+// driver handle each, and only whole pieces can be unmapped. So the size of pieces decides the cost of a step, and
+// how exactly memory can be given back. A piece is at most a quarter of the bytes before it and at most 64 MiB, but
+// at least a granule. After a shrink less than that stays mapped too much, while a large step takes few driver calls.
+// Growing touches only new pieces, whatever is mapped already.
 //
-// Nothing here knows of pending work: cuMemUnmap does not wait for any, so the caller must. A call can be cut short where a function
-// begins; so what a call of the driver has changed is noted without a call, Array.push for one, in between.
+// This class does not know pending work. cuMemUnmap does not wait for work, so the caller must. A call can be cut
+// short wherever a function starts. So the result of a driver call is noted without a further call, such as
+// Array.push.
 
 import { assert } from '../../base/assert.js'
 import { MiB } from '../../base/bytes.js'
@@ -20,7 +21,7 @@ const MOST_PIECE_BYTES = 64 * MiB
 
 interface Memory {
   readonly bytes: number
-  /** the driver's */
+  /** the driver's handle */
   readonly handle: number
 }
 
@@ -30,14 +31,14 @@ interface Piece extends Memory {
 
 export class GrowableRange {
   readonly base: number
-  /** bytes from the base that have memory, those that a failed growth left included */
+  /** bytes from the base with memory, including the rest of a failed growth */
   mappedBytes = 0
   /** bytes from the base that the device may use */
   private usableBytes = 0
-  /** who may use it */
+  /** the devices that may use it */
   readonly access: MappedAccess
   protected readonly pieces: Piece[] = []
-  /** memory that is mapped nowhere: on its way in or out */
+  /** memory that is mapped nowhere: about to be mapped or released */
   private readonly unmapped: Memory[] = []
 
   /** Reserves `capacityBytes` of addresses, a multiple of `granuleBytes`. */
@@ -52,17 +53,17 @@ export class GrowableRange {
     })
   }
 
-  /** bytes of memory that it has: what is mapped, and what the driver has not taken back yet */
+  /** bytes of memory that it has: mapped, or not taken back by the driver yet */
   get heldBytes(): number {
     return this.unmapped.reduce((sum, { bytes }) => sum + bytes, this.mappedBytes)
   }
 
-  /** Puts memory behind the first `bytes`. When the driver refuses that, its error is thrown and all is as before. */
+  /** Maps memory behind the first `bytes`. Throws the driver's error, and leaves all as it was. */
   growTo(bytes: number): void {
     const target = Math.ceil(bytes / this.granuleBytes) * this.granuleBytes
     const before = this.usableBytes
     if (target <= before) return
-    this.shrinkTo(before) // what a failed growth could not undo
+    this.shrinkTo(before) // the rest of a failed growth
     try {
       while (this.mappedBytes < target) this.mapPiece(target)
       const driver = this.context.activate()
@@ -74,12 +75,12 @@ export class GrowableRange {
     }
   }
 
-  /** True when `shrinkTo(bytes)` would give something back. */
+  /** Whether `shrinkTo(bytes)` would give memory back. */
   hasBeyond(bytes: number): boolean {
     return this.unmapped.length > 0 || this.lastOffset >= bytes
   }
 
-  /** Unmaps the pieces that lie beyond `bytes` whole, and gives their memory back; no work may use it. */
+  /** Unmaps the pieces that lie entirely beyond `bytes`, and releases their memory; no work may use it. */
   shrinkTo(bytes: number): void {
     const driver = this.context.activate()
     this.releaseUnmapped()
@@ -95,7 +96,7 @@ export class GrowableRange {
     }
   }
 
-  /** Gives back memory and addresses; no work may use them. One that was refused can be repeated. */
+  /** Gives back memory and addresses; no work may use them. Can be repeated when the driver refuses. */
   close(): void {
     this.shrinkTo(0)
     this.context.activate().cuMemAddressFree(this.base, this.capacityBytes)
@@ -113,7 +114,7 @@ export class GrowableRange {
     assert(this.usableBytes <= this.mappedBytes, 'what can be used is mapped')
   }
 
-  /** How large a piece beginning at `offset` is, if that much is wanted. */
+  /** The size of a piece that begins at `offset`, unless less is needed. */
   protected pieceBytes(offset: number): number {
     const granules = Math.floor(Math.min(offset * PIECE_SHARE, MOST_PIECE_BYTES) / this.granuleBytes)
     return Math.max(granules, 1) * this.granuleBytes
@@ -124,7 +125,7 @@ export class GrowableRange {
     return this.context.activate().cuMemCreate(bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
   }
 
-  /** Where the last piece begins, -1 without pieces. */
+  /** The offset of the last piece, -1 without pieces. */
   private get lastOffset(): number {
     return this.pieces.length === 0 ? -1 : this.pieces[this.pieces.length - 1].offset
   }
@@ -142,7 +143,7 @@ export class GrowableRange {
     this.mappedBytes = offset + bytes
   }
 
-  /** Undoes a growth that failed; what the driver does not take back now, the next growth or shrink gives back. */
+  /** Undoes a failed growth. Memory that the driver does not take back is given back by the next growth or shrink. */
   private undoTo(bytes: number): void {
     try {
       this.shrinkTo(bytes)

@@ -1,28 +1,33 @@
-// Which granules hold no block and are no longer used by any work, so that they can be unmapped.
+// Finds the granules without blocks or pending work, which can be unmapped.
 
 import { type Admission, type FreeRun, isAdmitted } from '../../heap/free-run.js'
 import { State, Stride, Word } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf } from '../../heap/size-classes.js'
-import { type GranuleUses, SEVERAL } from './granule-uses.js'
+import { type GranuleLastUses, SEVERAL } from './granule-last-uses.js'
 
-/** One heap's addresses, and what is behind each granule of them. */
+/** The addresses of one heap, and the memory mapped into each granule of them. */
 export interface Reservation {
   readonly heap: SegregatedFit
   readonly base: number
   /** 0 once given back */
   bytes: number
-  /** the driver's handle of the memory mapped into a granule, 0 for none */
+  /** the driver's handle of the memory mapped into each granule, 0 for none */
   readonly handles: Float64Array
-  /** 1 where the heap knows that there is memory; a granule that is mapped but not committed is left from a failed growth */
+  /**
+   * 1 if the heap has the granule's memory; a granule that is mapped but not committed is the rest of a failed growth
+   */
   readonly committed: Uint8Array
-  readonly uses: GranuleUses
+  readonly uses: GranuleLastUses
 }
 
 export class IdleGranules {
   constructor(private readonly granuleUnits: number) {}
 
-  /** Up to `most` neighbouring whole granules of free blocks whose last use is known complete; smaller blocks first. */
+  /**
+   * Finds up to `most` neighbouring whole granules of free blocks whose last use is known complete; smaller blocks
+   * first.
+   */
   find(reservation: Reservation, most: number, avoid: FreeRun | null) {
     const { heap } = reservation
     const { words } = heap.records
@@ -58,7 +63,7 @@ export class IdleGranules {
     return count === 0 ? null : { record, granule: end - count, count }
   }
 
-  /** Whole granules of free blocks outside the run whose last use is among what is settled. */
+  /** Counts whole granules of free blocks outside of `run` whose last use is within `settled`. */
   countAfter(reservations: readonly Reservation[], run: FreeRun, settled: Admission): number {
     let idle = 0
     const from = Math.floor(run.start / this.granuleUnits)

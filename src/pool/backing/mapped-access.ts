@@ -1,5 +1,5 @@
-// Which devices may use memory that is mapped piece by piece: each mapping starts without access, so whoever maps more has to
-// give it to everyone here.
+// The devices that may use memory that is mapped piece by piece. A new mapping has no access, so each growth must give
+// it to all devices here.
 
 import { CudaError, DeviceLostError } from '../../base/errors.js'
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE } from '../../driver/constants.js'
@@ -7,22 +7,22 @@ import type { Context } from '../../driver/context.js'
 import type { PoolAccess } from '../access.js'
 
 export class MappedAccess {
-  /** the driver's numbers of all devices that may use the memory, the owner's first */
+  /** the driver's numbers of the devices with access, the owner's first */
   devices: readonly number[]
   private readonly granted = new Set<Context>()
 
   constructor(
     private readonly owner: Context,
-    /** tells the driver of one device's access to all memory that is mapped */
+    /** sets one device's access to all memory that is mapped */
     private readonly apply: (device: number, flags: number) => void,
   ) {
     this.devices = [owner.device]
   }
 
-  /** Changes the access of one other device; a refusal when it is given leaves everything as it was. */
+  /** Changes the access of another device. When the driver refuses new access, all stays as it was. */
   change(peer: Context, access: PoolAccess): void {
     if (access === 'none') {
-      // It is counted on no longer, also where the driver refuses and the memory stays open: a repetition may close it.
+      // The context is dropped also if the driver refuses and the memory stays open; a repetition may close it.
       for (const context of this.granted) if (context.sharesDevice(peer)) this.granted.delete(context)
       this.devices = this.devices.filter(device => device !== peer.device)
       this.apply(peer.device, CU_MEM_ACCESS_FLAGS_PROT_NONE)
@@ -45,12 +45,12 @@ export class MappedAccess {
     return context.sharesDevice(this.owner) || this.granted.has(context)
   }
 
-  /** the contexts of other devices whose work may be using the memory */
+  /** contexts of other devices whose work may be using the memory */
   get peers(): readonly Context[] {
     return [...this.granted]
   }
 
-  /** After a change that failed midway: what was opened is closed, as far as the driver does that. */
+  /** Undoes a change that failed midway, unless the driver refuses this, too. */
   private closeAgain(peer: Context): void {
     try {
       this.apply(peer.device, CU_MEM_ACCESS_FLAGS_PROT_NONE)

@@ -1,5 +1,5 @@
-// Pinned host memory in segments: array buffers registered with the driver once, in which blocks are views. The driver
-// pins whole pages, so a segment begins and ends where a page does, and shares none with its neighbours in the process.
+// Pinned host memory in segments: array buffers registered with the driver once, whose blocks are views. The driver
+// pins whole pages, so a segment consists of whole pages, and shares none with other memory of the process.
 
 import { totalmem } from 'node:os'
 import { markAsUntransferable } from 'node:worker_threads'
@@ -9,17 +9,19 @@ import { CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, RESULT } fro
 import type { Context } from '../../driver/context.js'
 import type { SegmentSource } from './segment-source.js'
 
-const PAGE_BYTES = 64 * KiB // the largest that the supported systems use; 4 KiB on most
+const PAGE_BYTES = 64 * KiB // the largest page of the supported systems; most have 4 KiB
 
-/** Where the memory of pinned buffers is. */
+/** Finds the memory of pinned buffers. */
 export interface PinnedMemory {
-  /** A view of the memory from an address on that lies in a segment. */
+  /**
+   * A view of the memory at an address that lies in a segment. Throws PoolError when the segment is no longer pinned.
+   */
   bytesAt(address: number, byteLength: number): Uint8Array
-  /** The address under which the device reaches what is at a host address. */
+  /** The device's address for a host address. */
   devicePtrAt(address: number): number
 }
 
-/** A segment, for another thread. */
+/** A segment, as sent to another thread. */
 export interface SentSegment {
   readonly address: number
   readonly bytes: Uint8Array
@@ -27,11 +29,11 @@ export interface SentSegment {
 
 interface Segment {
   readonly memory: Uint8Array
-  /** null until somebody asks */
+  /** null until first needed */
   devicePtr: number | null
 }
 
-/** Memory that is registered must not be collected, also when its device is dropped without a close. */
+/** Keeps registered memory from the garbage collector, also if its device is dropped without a close. */
 const registered = new Set<Uint8Array>()
 
 export class PinnedSegments implements SegmentSource, PinnedMemory {
@@ -39,7 +41,7 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
   readonly leastBytes: number
   readonly stepBytes = PAGE_BYTES
   readonly totalBytes = totalmem()
-  /** by address */
+  /** by host address */
   private readonly segments = new Map<number, Segment>()
 
   constructor(
@@ -81,7 +83,7 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
     return memory.subarray(address - base, address - base + byteLength)
   }
 
-  /** For threads that share the pool. */
+  /** All segments, for threads that share the pool. */
   all(): SentSegment[] {
     return [...this.segments].map(([address, { memory }]) => ({ address, bytes: memory }))
   }
@@ -102,11 +104,11 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
     throw new PoolError('the memory is no longer pinned: its pool is closed')
   }
 
-  /** Whole pages of a new array buffer; null when JavaScript has no room for it. */
+  /** Whole pages of a new array buffer; null if JavaScript cannot allocate it. */
   private allocate(bytes: number): Uint8Array | null {
     try {
       const roomy = new Uint8Array(new (this.shared ? SharedArrayBuffer : ArrayBuffer)(bytes + PAGE_BYTES))
-      // A buffer that is transferred to a worker would leave the pool with views of nothing.
+      // If a program transferred the buffer to a worker, the pool's views would be empty.
       if (!this.shared) markAsUntransferable(roomy.buffer)
       const skipped = PAGE_BYTES - (this.context.activate().hostAddress(roomy) % PAGE_BYTES)
       return roomy.subarray(skipped, skipped + bytes)

@@ -1,5 +1,5 @@
-// Memory in segments, each one allocation of its source (segment-source.ts): of the least size for small blocks and of the
-// size asked for for large ones. A segment goes back when all of it is free and no work uses it.
+// Memory in segments, each one allocation of its source (segment-source.ts). Segments of the least size serve small
+// blocks; larger ones have the requested size. A segment is given back when all of it is free and no work uses it.
 
 import { assert } from '../../base/assert.js'
 import { PoolError } from '../../base/errors.js'
@@ -28,12 +28,12 @@ interface Segment {
 export class SegmentBacking implements Backing {
   readonly kind: SegmentSource['kind']
   readonly stepBytes: number
-  /** by range; a range without a segment has base NaN and is used again */
+  /** the address of unit 0, by range; NaN for a range without a segment, which is reused */
   readonly bases: number[] = []
   reservedBytes = 0
   peakReservedBytes = 0
   private readonly segments: (Segment | null)[] = []
-  /** devices that were told that they can use managed memory, as any can */
+  /** devices that use managed memory, which is open to all */
   private readonly managedPeers = new Set<Context>()
   readonly limitBytes: number
 
@@ -62,7 +62,8 @@ export class SegmentBacking implements Backing {
     if (ptr === 0) return 0
     this.addSegment(heap, ptr, bytes)
     const record = heap.allocate(units, alignUnits, 0)
-    heap.records.claim(record) // whoever mends the heap while the driver is called leaves it alone
+    // Another thread may repair the heap during a driver call, and then leaves a claimed block alone.
+    heap.records.claim(record)
     return record
   }
 
@@ -93,7 +94,7 @@ export class SegmentBacking implements Backing {
         if (this.reservedBytes <= keepBytes) return
         const idle = heap.records.state(record) === State.free && words[record * Stride.words + Word.key] === 0
         if (!idle || words[record * Stride.words + Word.next] !== 0) continue
-        // First of all out of the heap, where another thread might take it while the driver frees it.
+        // Taken out of the heap first, so that no other thread can allocate from it while the driver frees it.
         const segment = this.segments[range]!
         const start = words[record * Stride.words + Word.offset]
         heap.removeRange(record)
@@ -163,7 +164,7 @@ export class SegmentBacking implements Backing {
     assert(bytes === this.reservedBytes, 'reserved bytes are the segments held')
   }
 
-  /** Bytes of whole segments of free blocks that wait for nothing but what is settled. */
+  /** Bytes of segments whose blocks are all free, and wait only for stamps within `settled`. */
   private idleAfter(settled: Admission): number {
     let bytes = 0
     for (const heap of [this.heaps.small, this.heaps.large]) {
@@ -178,7 +179,7 @@ export class SegmentBacking implements Backing {
     return bytes
   }
 
-  /** A new segment, if need be after giving idle ones back; 0 when the device has no room for it. */
+  /** The address of a new segment, after giving idle segments back if necessary; 0 when the device has no room. */
   private allocateSegment(bytes: number): number {
     const { leaveFreeBytes } = this.limits
     for (let attempt = 0; attempt < 2; attempt++) {
@@ -197,7 +198,7 @@ export class SegmentBacking implements Backing {
   private addSegment(heap: SegregatedFit, ptr: number, bytes: number): void {
     const vacant = this.segments.indexOf(null)
     const range = vacant === -1 ? this.segments.length : vacant
-    // Units are numbered so that a unit's number is aligned exactly as its address is.
+    // Numbers units so that a unit's number has the same alignment as its address.
     const start = (ptr % MOST_ALIGNMENT_BYTES) / UNIT_BYTES
     this.segments[range] = { ptr, bytes, heap }
     this.bases[range] = ptr - start * UNIT_BYTES

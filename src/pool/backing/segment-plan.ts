@@ -1,4 +1,4 @@
-// What segments a pool is to have, for the thread that makes them: a plan can be sent to it, a source cannot.
+// The segments of a pool, described for the thread that makes them: a plan can be sent to it, a source cannot.
 
 import type { Context } from '../../driver/context.js'
 import { PinnedSegments } from './pinned-segments.js'

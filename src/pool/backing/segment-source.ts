@@ -1,5 +1,5 @@
-// How the segments of a segment backing are had from the driver: memory of the device, or managed memory, which may lie
-// in the host's and be more than the device has. Pinned host memory is a source too (pinned-segments.ts).
+// Where segments come from: device memory, or managed memory, which may lie in host memory and be larger than the
+// device. Pinned host memory is a source too (pinned-segments.ts).
 
 import { MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
@@ -7,22 +7,23 @@ import { CU_MEM_ATTACH_GLOBAL, DEVICE_ATTRIBUTE } from '../../driver/constants.j
 import type { Context } from '../../driver/context.js'
 import type { GrowthLimits } from './backing.js'
 
+/** Allocates and frees segments. */
 export interface SegmentSource {
   readonly kind: 'segments' | 'managed' | 'pinned'
-  /** a segment is no smaller, and its size a multiple of `stepBytes` */
+  /** the least size of a segment; sizes are multiples of `stepBytes` */
   readonly leastBytes: number
   readonly stepBytes: number
-  /** all that there is, and so the limit of a pool without one */
+  /** all memory of this kind, which is the limit of a pool without one */
   readonly totalBytes: number
-  /** The address of a new segment; 0, or a CudaError of the driver's, when there is no room for it. */
+  /** The address of a new segment; 0, or the driver's CudaError, when there is no room for it. */
   obtain(bytes: number): number
-  /** Takes a segment back that no work uses. */
+  /** Takes back a segment; no work may use it. */
   giveBack(address: number): void
 }
 
 const SEGMENT_BYTES = 2 * MiB
 
-/** Plain allocations by the driver. */
+/** Segments of device memory, by cuMemAlloc. */
 export function deviceSegments(context: Context): SegmentSource {
   return {
     kind: 'segments',
@@ -35,8 +36,8 @@ export function deviceSegments(context: Context): SegmentSource {
 }
 
 /**
- * Managed memory. It can be more than the device's, which slows everything down by far, so only a limit that says so lets
- * a pool grow that large. Throws PoolError where the device has none.
+ * Segments of managed memory. Managed memory beyond the device's slows down every access, so a pool grows that large
+ * only with an explicit limit. Throws PoolError if the device has no managed memory.
  */
 export function managedSegments(context: Context, { limitBytes }: GrowthLimits): SegmentSource {
   const driver = context.activate()

@@ -1,26 +1,28 @@
 import type { Context } from '../../driver/context.js'
 import type { SegmentSource } from './segment-source.js'
 
-/** What the driver itself gives. */
+/** The alignment that the driver promises. */
 const DRIVER_ALIGNMENT = 256
 
-/** Segments that hold a whole number of blocks of one size, and in all no more than so many. */
+/** Segments of a whole number of blocks of one size, up to a number of blocks in all. */
 export interface SlabPlan {
   readonly segments: 'slabs'
   readonly blockBytes: number
-  /** a power of two that `blockBytes` is a multiple of */
+  /** of each block, in bytes: a power of two that divides `blockBytes` */
   readonly alignment: number
-  /** blocks of a slab; the last one has what is left */
+  /** blocks in each slab; the last slab may have fewer */
   readonly count: number
+  /** blocks of all slabs together */
   readonly maxCount: number
 }
 
+/** Slabs of device memory, by cuMemAlloc. */
 export class SlabSource implements SegmentSource {
   readonly kind = 'segments'
   readonly stepBytes: number
   readonly totalBytes = Infinity
   private obtainedBytes = 0
-  /** by address: what the driver gave */
+  /** the driver's allocation, by the address of the first block */
   private readonly slabs = new Map<number, { readonly ptr: number; readonly bytes: number }>()
 
   constructor(
@@ -35,7 +37,7 @@ export class SlabSource implements SegmentSource {
     return Math.min(count * blockBytes, maxCount * blockBytes - this.obtainedBytes)
   }
 
-  /** The driver mostly aligns better than it promises, so that slack is taken only where it did not. */
+  /** The driver usually aligns better than it promises, so extra bytes are taken only if it did not. */
   obtain(bytes: number): number {
     const { alignment } = this.plan
     let ptr = this.context.activate().cuMemAlloc(bytes)

@@ -1,7 +1,7 @@
-// Memory as an address reservation with physical granules mapped into it. Addresses cost nothing, so each heap has one
-// range several times as large as the device, and memory moves to where a block needs it: a granule that holds no block
-// and whose last use the host has seen complete is unmapped and mapped again elsewhere. Unmapping is not ordered with
-// the work of streams, hence that condition.
+// Memory as reserved addresses with physical granules mapped into them. Addresses cost no memory, so each heap has
+// one range several times as large as the device. Memory moves to the addresses where a block needs it. A granule
+// moves when it holds no block, and the host has seen its last use complete. The second condition is there because
+// unmapping ignores the work of streams.
 
 import { assert } from '../../base/assert.js'
 import { CudaError } from '../../base/errors.js'
@@ -21,19 +21,19 @@ import {
   MOST_ALIGNMENT_BYTES,
   mostReservedBytes,
 } from './backing.js'
-import type { GranuleUses } from './granule-uses.js'
+import type { GranuleLastUses } from './granule-last-uses.js'
 import { IdleGranules, type Reservation } from './idle-granules.js'
 import { MappedAccess } from './mapped-access.js'
 import { RemapBudget } from './remap-budget.js'
 
-/** Beyond what may move, new memory is taken up to this much of what was ever in use. */
+/** Beyond the remap budget, new memory is taken up to this multiple of the peak in use. */
 const MOST_OVER_USE = 1.25
 /**
- * Other threads may change the heap during a driver call. If they take our place, we retry with the same memory. The last attempt uses
- * holes only: no other thread can take those.
+ * Other threads may change the heap during a driver call. If they take the place, the next attempt uses the same
+ * memory. The last attempt uses holes only: no other thread can take those.
  */
 const MOST_ATTEMPTS = 4
-/** How many times the device's memory each range has in addresses. */
+/** Addresses of each range, as a multiple of the device's memory. */
 const RESERVATION_FACTOR = 4
 
 export class VirtualBacking implements Backing {
@@ -42,29 +42,29 @@ export class VirtualBacking implements Backing {
   readonly bases: number[]
   reservedBytes = 0
   peakReservedBytes = 0
-  /** granules moved from where they were idle to where they were needed */
+  /** granules that moved to other addresses */
   recycledGranules = 0
   private readonly remapBudget: RemapBudget
   private readonly idle: IdleGranules
-  /** most that was in use, as seen at growths beyond the limit of moves */
+  /** peak bytes in use, as seen by growths beyond the remap budget */
   private peakUsedBytes = 0
   private readonly context: Context
   private readonly access: MappedAccess
   readonly limitBytes: number
-  /** of a granule */
+  /** bytes of a granule */
   readonly stepBytes: number
   private readonly granuleUnits: number
   private readonly reservations: readonly Reservation[]
-  /** memory that is mapped nowhere */
+  /** handles of memory that is mapped nowhere */
   private readonly spare: number[] = []
-  /** granules mapped by a growth that failed before it was complete */
+  /** granules mapped by a growth that failed midway */
   private stranded: { reservation: Reservation; granule: number }[] = []
 
   constructor(
     clocks: Clocks,
     private readonly heaps: Heaps,
     private readonly limits: GrowthLimits,
-    /** nothing may depend on the time that passes */
+    /** keeps the time that passes from deciding anything */
     deterministic: boolean,
   ) {
     this.context = clocks.context
@@ -112,7 +112,8 @@ export class VirtualBacking implements Backing {
         if (!isShared || isSame(place, this.placeFor(heap, units, alignUnits, places))) {
           for (const granule of granules) reservation.committed[granule] = 1
           const record = heap.takeRun(place, this.granuleUnits)
-          heap.records.claim(record) // whoever mends the heap while the driver is called leaves it alone
+          // Another thread may repair the heap during a driver call, and then leaves a claimed block alone.
+          heap.records.claim(record)
           return record
         }
         for (const granule of granules) this.stranded.push({ reservation, granule })
@@ -177,7 +178,7 @@ export class VirtualBacking implements Backing {
         if (handle === 0) continue
         const unmap = () => driver.cuMemUnmap(base + granule * this.stepBytes, this.stepBytes)
         if (handle > 0) unmap()
-        else unlessRefused(unmap) // a call that was cut short was unmapping it
+        else unlessRefused(unmap) // an unmapping was cut short here, and may have succeeded
         handles[granule] = 0
         this.spare[this.spare.length] = Math.abs(handle)
       }
@@ -209,7 +210,7 @@ export class VirtualBacking implements Backing {
     assert((mapped + this.spare.length) * this.stepBytes === this.reservedBytes, 'reserved bytes are the granules held')
   }
 
-  private reserve(heap: SegregatedFit, uses: GranuleUses): Reservation {
+  private reserve(heap: SegregatedFit, uses: GranuleLastUses): Reservation {
     const granules = uses.keys.length
     const bytes = granules * this.stepBytes
     const alignment = Math.max(this.stepBytes, MOST_ALIGNMENT_BYTES)
@@ -224,7 +225,7 @@ export class VirtualBacking implements Backing {
     }
   }
 
-  /** The granules of a run that its heap has no memory for. */
+  /** The granules of a run without committed memory. */
   private uncommitted(reservation: Reservation, run: FreeRun): number[] {
     const granules: number[] = []
     const end = Math.ceil((run.start + run.units) / this.granuleUnits)
@@ -234,7 +235,7 @@ export class VirtualBacking implements Backing {
     return granules
   }
 
-  /** Has `count` spare granules ready: idle ones first, then new ones; false when that many cannot be had. */
+  /** Makes `count` granules spare, from idle ones first and then new ones; returns false if it cannot. */
   private gather(count: number, target: Reservation, run: FreeRun, mostBytes: number): boolean {
     this.unmapStranded()
     if (
@@ -251,7 +252,7 @@ export class VirtualBacking implements Backing {
     return this.createSpare(count, mostBytes)
   }
 
-  /** Whether reserving what is missing for `count` spare granules stays near what was in use at most. */
+  /** Whether reserved memory stays near the peak in use if `count` granules become spare. */
   private mayExceedUse(count: number): boolean {
     const freeUnits = this.reservations.reduce((sum, { heap }) => sum + heap.freeUnits, 0)
     const neededBytes = (count - this.spare.length) * this.stepBytes
@@ -259,7 +260,7 @@ export class VirtualBacking implements Backing {
     return this.reservedBytes + neededBytes <= this.peakUsedBytes * MOST_OVER_USE
   }
 
-  /** Creates granules until `count` are spare; false when the limit or the device does not allow it. */
+  /** Creates granules until `count` are spare; returns false if the limit or the device does not allow that. */
   private createSpare(count: number, mostBytes: number): boolean {
     const driver = this.context.activate()
     const before = this.spare.length
@@ -273,7 +274,7 @@ export class VirtualBacking implements Backing {
         const handle = driver.cuMemCreate(this.stepBytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
         this.spare[this.spare.length] = handle
       } catch (error) {
-        // What is not enough would only be missing elsewhere.
+        // Too few granules are of no use here, and others may need the memory.
         while (this.spare.length > before) this.releaseSpare()
         if (isOutOfMemory(error)) return false
         throw error
@@ -305,7 +306,7 @@ export class VirtualBacking implements Backing {
     }
   }
 
-  /** Changes the access of one device to all memory that blocks can lie on. */
+  /** Sets one device's access to all memory that blocks can lie on. */
   private applyAccess(device: number, flags: number): void {
     const driver = this.context.activate()
     for (const { base, committed } of this.reservations) {
@@ -316,7 +317,7 @@ export class VirtualBacking implements Backing {
     }
   }
 
-  /** Unmaps what a failed growth left. */
+  /** Unmaps the granules of failed growths. */
   private unmapStranded(): void {
     for (let left = this.stranded.at(-1); left !== undefined; left = this.stranded.at(-1)) {
       this.unmap(left.reservation, left.granule, 1)
@@ -324,7 +325,7 @@ export class VirtualBacking implements Backing {
     }
   }
 
-  /** Unmaps up to `count` idle granules outside the run; they become spare. Returns how many. */
+  /** Unmaps up to `count` idle granules outside of `run`, which become spare; returns how many. */
   private recycle(count: number, target: Reservation | null, run: FreeRun | null): number {
     let recycled = 0
     for (const reservation of this.reservations) {
@@ -332,7 +333,7 @@ export class VirtualBacking implements Backing {
       while (recycled < count) {
         const idle = this.idle.find(reservation, count - recycled, avoid)
         if (idle === null) break
-        // First of all out of the heap, where another thread might take it while the driver unmaps it.
+        // Taken out of the heap first, so that no other thread can allocate from it while the driver unmaps it.
         reservation.heap.decommit(idle.record, idle.granule * this.granuleUnits, idle.count * this.granuleUnits)
         reservation.committed.fill(0, idle.granule, idle.granule + idle.count)
         try {
@@ -371,11 +372,11 @@ export class VirtualBacking implements Backing {
 
   private releaseSpare(): void {
     this.context.activate().cuMemRelease(this.spare[this.spare.length - 1])
-    this.spare.length-- // without a call, where this one could be cut short
+    this.spare.length-- // not by pop(): this function can be cut short at a call
     this.reservedBytes -= this.stepBytes
   }
 
-  /** The run for a block, from a multiple of `alignUnits` on. */
+  /** The place of a block: the part of its run from a multiple of `alignUnits` on. */
   private placeFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null {
     const run = this.runFor(heap, units, alignUnits, admission)
     return run === null || alignUnits === 1 ? run : this.aligned(heap, run, units, alignUnits)
@@ -398,7 +399,7 @@ export function granulesOfRange(deviceBytes: number, stepBytes: number): number 
   return Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / stepBytes))
 }
 
-/** Neighbouring numbers of a rising list, as pairs of first and count. */
+/** Runs of consecutive numbers in a rising list, as pairs of first and count. */
 function* runsOf(granules: readonly number[]): Generator<[first: number, count: number]> {
   for (let index = 0; index < granules.length; ) {
     let count = 1

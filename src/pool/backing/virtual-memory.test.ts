@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import { virtualMemoryObstacle } from './virtual-memory.js'
 
 const CALLS = [
@@ -15,16 +15,16 @@ const CALLS = [
   'cuMemAddressFree',
 ] as const
 
-/** `reservations` that the driver granted are the most. */
+/** At most `reservations` address reservations were granted. */
 function assertAllBack(device: TestDevice, call: string, reservations = 1): void {
   assert.equal(device.freeBytes(), device.totalBytes, call)
   const refused = call === 'cuMemAddressReserve' ? 2 : 0
   assert.ok(device.calls('cuMemAddressReserve') <= refused + reservations, `${call}: addresses are reserved again`)
 }
 
-describe('whether virtual memory can be used', () => {
+describe('the obstacle to virtual memory', () => {
   for (const code of [2, 999]) {
-    it(`is found out though a call is refused once with ${code}, and nothing is lost`, () => {
+    it(`the answer is right although one call is refused with ${code}, and no memory is lost`, () => {
       for (const call of CALLS) {
         const device = new TestDevice()
         device.driver.failCall({ call, code })
@@ -34,7 +34,7 @@ describe('whether virtual memory can be used', () => {
     })
   }
 
-  it('is asked again after refusals that say nothing of the next time, and what was left is given back then', () => {
+  it('temporary refusals are not remembered, and the next probe gives back what is left', () => {
     for (const call of CALLS) {
       const device = new TestDevice()
       device.driver.failCall({ call, code: 999, onwards: true })
@@ -50,7 +50,7 @@ describe('whether virtual memory can be used', () => {
     }
   })
 
-  it('that the driver says it never is, is remembered', () => {
+  it('a permanent refusal is remembered', () => {
     for (const code of [800, 801]) {
       const device = new TestDevice()
       device.driver.failCall({ call: 'cuMemCreate', code })
@@ -61,7 +61,7 @@ describe('whether virtual memory can be used', () => {
     }
   })
 
-  it('a full device leaves open, since the pool will say so when it is asked for memory', () => {
+  it('a full device is no obstacle, since a pool reports the full device itself', () => {
     const device = new TestDevice()
     device.driver.failCall({ call: 'cuMemCreate', code: 2, onwards: true })
     assert.equal(virtualMemoryObstacle(device.context), null)

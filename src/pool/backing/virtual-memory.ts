@@ -1,5 +1,5 @@
-// Whether virtual memory can be used on a device, found by using it once: its attribute does not promise that. A refusal that
-// has another reason says nothing of the next time, so it is not remembered; nor is anything lost by it.
+// Whether virtual memory works on a device, found by using it once, because its attribute does not promise that. A
+// refusal for another reason is not remembered: the next call may succeed. No memory is lost by a refusal.
 
 import { CudaError } from '../../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE, DEVICE_ATTRIBUTE } from '../../driver/constants.js'
@@ -7,12 +7,12 @@ import type { Context } from '../../driver/context.js'
 import { isUnsupported } from '../unsupported.js'
 import { isOutOfMemory } from './backing.js'
 
-/** How often one question tries, since a pool keeps for life what it was answered. */
+/** Attempts of one call, because a pool keeps the answer for life. */
 const ATTEMPTS = 2
 
 const probes = new WeakMap<Context, Probe>()
 
-/** Why virtual memory cannot be used on this device, as far as is known now; null when it can. */
+/** The reason why virtual memory cannot be used on this device, as known now; null if it can. */
 export function virtualMemoryObstacle(context: Context): string | null {
   const probe = probes.get(context) ?? new Probe(context)
   probes.set(context, probe)
@@ -20,10 +20,10 @@ export function virtualMemoryObstacle(context: Context): string | null {
 }
 
 class Probe {
-  /** what holds for good */
+  /** the final answer */
   private answer: string | null | undefined
   private bytes = 0
-  /** what the driver has not taken back yet; 0 for none */
+  /** handles that the driver has not taken back yet; 0 for none */
   private ptr = 0
   private handle = 0
   private isMapped = false
@@ -39,7 +39,7 @@ class Probe {
       } catch (error) {
         if (!(error instanceof CudaError)) throw error
         refusal = error.message
-        // A full device says nothing about virtual memory: the pool will say so when it is asked for memory.
+        // A full device says nothing about virtual memory; a pool that needs memory will report it.
         if (isOutOfMemory(error)) this.answer ??= null
         else if (isUnsupported(error)) this.answer ??= refusal
       }
@@ -48,7 +48,7 @@ class Probe {
     return this.answer === undefined ? refusal : this.answer
   }
 
-  /** Goes on where it was refused. */
+  /** Resumes at the call that was refused. */
   private use(): string | null {
     const { context } = this
     const driver = context.activate()

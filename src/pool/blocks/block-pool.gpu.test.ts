@@ -10,7 +10,7 @@ import { Random } from '../../base/random.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 import type { BlockOptions } from './block-pool.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)

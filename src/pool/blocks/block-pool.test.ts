@@ -5,7 +5,7 @@ import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { failingCallsSuite } from '../failing-calls.suite.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import { withFallback } from '../wrappers/fallback.js'
 import type { BlockOptions } from './block-pool.js'
 

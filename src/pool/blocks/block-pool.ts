@@ -31,6 +31,7 @@ type DeviceBuffer = ImportedDeviceBuffer
 const MOST_BLOCKS = 2 ** 26
 const MOST_BLOCK_BYTES = 256 * GiB
 
+/** Options of `createBlockPool`. */
 export interface BlockOptions {
   /** size of a block, rounded up to a multiple of 256 */
   readonly blockBytes: number
@@ -45,6 +46,7 @@ export interface BlockOptions {
 export class BlockPool extends ClosablePool implements FixedBlockOwner {
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number
+  /** most blocks that the pool may come to have */
   readonly maxCount: number
   /** alignment of every block in bytes, and so the largest that a request may have */
   readonly alignment: number

@@ -5,8 +5,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
+import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
-import { TestDevice } from '../pool-fixture.suite.js'
 import { limited } from '../wrappers/limited.js'
 
 const SHARED = { shared: true } as const

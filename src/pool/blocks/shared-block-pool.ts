@@ -64,6 +64,7 @@ export function newSharedBlocks<D>(clocks: Clocks, options: BlockOptions, device
 export class SharedBlockPool<D = unknown> extends SharedPool<D> {
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number
+  /** most blocks that the pool may come to have */
   readonly maxCount: number
   /** alignment of every block in bytes, and so the largest that a request may have */
   readonly alignment: number

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 
 test('the cached path asks the driver for nothing', () => {
   const device = new TestDevice()
@@ -17,7 +17,7 @@ test('the cached path asks the driver for nothing', () => {
 
 /** Bytes of JavaScript heap that one allocation takes, measured in a process that does not collect meanwhile. */
 const program = (pool: string, step: string) => `
-  const { TestDevice } = await import(${JSON.stringify(fileURLToPath(new URL('../pool-fixture.suite.js', import.meta.url)))})
+  const { TestDevice } = await import(${JSON.stringify(fileURLToPath(new URL('../pool.fixture.js', import.meta.url)))})
   const device = new TestDevice()
   const pool = ${pool}
   const stream = device.createStream()

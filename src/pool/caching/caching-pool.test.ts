@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`caching pool: ${backing}`, () => {

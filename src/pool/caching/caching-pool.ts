@@ -51,7 +51,9 @@ assert(Number(Tag.last) === LAST_GENERATION * 8, 'the last tag is one of the las
 
 /** A live block, for people: where memory is held. */
 export interface LiveBlock {
+  /** its address */
   readonly ptr: number
+  /** bytes that were asked for */
   readonly byteLength: number
   /** bytes of the block that serves it */
   readonly blockBytes: number
@@ -62,7 +64,9 @@ export interface LiveBlock {
 export class CachingPool extends ClosablePool implements BlockOwner {
   declare readonly clocks: Clocks
   readonly servesCaptures: boolean = true
+  /** @internal */
   readonly records = new RecordTable()
+  /** @internal */
   readonly central: CentralHeap
   /** the blocks that are handed out, and those that are cached */
   readonly caches: StreamCaches

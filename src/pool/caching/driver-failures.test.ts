@@ -8,7 +8,7 @@ import { GiB, KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { assertConsistent, TestDevice, throwsCudaError } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice, throwsCudaError } from '../pool.fixture.js'
 import { limited } from '../wrappers/limited.js'
 import type { CachingPool } from './caching-pool.js'
 

@@ -13,8 +13,8 @@ import { BlockPool } from '../blocks/block-pool.js'
 import { makeCachingPool } from '../debug/make-caching-pool.js'
 import { PlainPool } from '../driver-owned/plain-pool.js'
 import { HostPool } from '../host/host-pool.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
-import { TestDevice } from '../pool-fixture.suite.js'
 import { SharedPool } from '../shared/shared-pool.js'
 
 type MakePool = (device: TestDevice, there: Clocks, defaultStream: Stream) => Pool

@@ -6,7 +6,7 @@ import { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classFloorUnits } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { type Heaps, SMALL_UNITS } from '../backing/backing.js'
-import { GranuleUses } from '../backing/granule-uses.js'
+import { GranuleLastUses } from '../backing/granule-last-uses.js'
 import type { BlockCache } from './block-cache.js'
 
 /** Room that is fixed for good, in memory that threads share. */
@@ -26,7 +26,7 @@ export class FreeMemory implements Heaps {
   readonly awaited: Float64Array
   /** by stream slot: the stamp up to which its blocks were settled last; what waits in the heaps since is later */
   private readonly settled: Float64Array
-  private readonly uses: GranuleUses[] = []
+  private readonly uses: GranuleLastUses[] = []
   /** how many large blocks were given back since marks were placed */
   private readonly unmarked: Int32Array
 
@@ -45,13 +45,13 @@ export class FreeMemory implements Heaps {
     this.settled = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
     this.unmarked = fixed?.region.int32(1) ?? new Int32Array(1)
     if (fixed !== null && fixed.granules > 0) {
-      this.uses = [0, 1].map(() => new GranuleUses(fixed.granules, fixed.granuleUnits, seen, fixed.region))
+      this.uses = [0, 1].map(() => new GranuleLastUses(fixed.granules, fixed.granuleUnits, seen, fixed.region))
     }
   }
 
   /** Where the last uses of a range of memory that moves are noted. */
-  usesOf(range: number, granules: number, granuleUnits: number): GranuleUses {
-    this.uses[range] ??= new GranuleUses(granules, granuleUnits, this.seen, null)
+  usesOf(range: number, granules: number, granuleUnits: number): GranuleLastUses {
+    this.uses[range] ??= new GranuleLastUses(granules, granuleUnits, this.seen, null)
     return this.uses[range]
   }
 

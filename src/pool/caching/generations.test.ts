@@ -7,7 +7,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { State, Stride, Word } from '../../heap/records.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import type { CachingPool } from './caching-pool.js'
 
 const LAST_GENERATION = 2 ** 28 - 1

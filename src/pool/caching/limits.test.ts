@@ -5,7 +5,7 @@ import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import type { CachingPool } from './caching-pool.js'
 
 const UNIT = 2 * MiB

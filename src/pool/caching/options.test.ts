@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import { type PoolOptions, parsePoolOptions } from './options.js'
 
 const DEVICE_BYTES = 80 * GiB

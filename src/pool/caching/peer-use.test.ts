@@ -9,8 +9,8 @@ import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import { ArenaPool } from '../arena/arena-pool.js'
 import type { DeviceBuffer } from '../buffer.js'
+import { assertConsistent, TestDevice, throwsCudaError, twoDevices } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
-import { assertConsistent, TestDevice, throwsCudaError, twoDevices } from '../pool-fixture.suite.js'
 
 const POOL_BYTES = 8 * MiB
 

@@ -12,7 +12,7 @@ import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import { VirtualBacking } from '../backing/virtual-backing.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 import type { CachingPool } from './caching-pool.js'
 import type { PoolOptions } from './options.js'
 

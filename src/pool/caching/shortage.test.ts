@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, type Remedy } from '../../base/errors.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import { outOfMemory, type Shortage } from './shortage.js'
 
 /** The error of `allocate`. */

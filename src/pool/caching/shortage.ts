@@ -2,7 +2,7 @@
 
 import { formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, type Remedy, type StreamMemory } from '../../base/errors.js'
-import { streamName } from '../../order/stream.js'
+import { streamName } from '../../order/ordered-stream.js'
 import type { Backing } from '../backing/backing.js'
 import { figuresOf, limitText } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'

@@ -14,8 +14,11 @@ const STATE_NAMES = {
   [State.captured]: 'captured',
 } as const
 
+/** One block of a pool, live, cached or free. */
 export interface SnapshotBlock {
+  /** its address */
   readonly ptr: number
+  /** its size */
   readonly bytes: number
   /** `absent` is address space without memory, `pending` is freed but still used on another stream, `captured` is kept for a graph */
   readonly state: (typeof STATE_NAMES)[State]
@@ -27,11 +30,15 @@ export interface SnapshotBlock {
 
 /** A pool at one moment, as plain JSON; `version` changes when the shape does. */
 export interface PoolSnapshot {
+  /** version of this format */
   readonly version: 1
+  /** where the memory comes from */
   readonly backing: string
+  /** the counters of the pool */
   readonly stats: PoolStats
   /** the exact size of the largest free block */
   readonly largestFreeBytes: number
+  /** each range of addresses, with its blocks in their order */
   readonly ranges: readonly { readonly base: number; readonly blocks: readonly SnapshotBlock[] }[]
 }
 

@@ -7,7 +7,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 import type { CachingPool } from './caching-pool.js'
 import type { PoolOptions } from './options.js'
 

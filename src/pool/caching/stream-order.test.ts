@@ -8,7 +8,7 @@ import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 
 /** What a buffer covers, kept for after it is freed. */
 interface Span {

@@ -5,8 +5,8 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { Random } from '../../base/random.js'
 import type { DeviceBuffer } from '../buffer.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
 
 type Order = (blocks: readonly DeviceBuffer[]) => DeviceBuffer[][]
 

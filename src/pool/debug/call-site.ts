@@ -1,8 +1,9 @@
-// Where the program called the pool, remembered with each buffer. The engine captures a stack in some 2 µs and turns it
-// into text only when that is asked for.
+// The place in the program that called the pool, remembered with each buffer. V8 captures a stack in about 2 µs, and
+// formats it as text when `stack` is first read.
 
-/** Frames looked through for one outside of this package. */
+/** Stack frames searched for the first one outside of this package. */
 const MOST_FRAMES = 16
+const TEST_FILES = ['.test.js', '.suite.js', '.fixture.js', '.worker.js']
 const PACKAGE = new URL('../..', import.meta.url).href
 
 export class CallSite {
@@ -16,12 +17,15 @@ export class CallSite {
     if (inText) void this.trace.stack
   }
 
-  /** The call that is running now. A stack not yet in text keeps what its functions were called on from the garbage collector. */
+  /**
+   * The running call. Until it is formatted, a stack keeps the receivers of its functions alive; `inText` formats it
+   * at once.
+   */
   static here(inText: boolean): CallSite {
     return new CallSite(inText)
   }
 
-  /** The innermost call that is not this package's: `function (file:line:column)`, or without a function. */
+  /** The innermost call outside of this package: `function (file:line:column)`, or without a function. */
   toString(): string {
     const frames = (this.trace.stack ?? '').split('\n').filter(line => line.startsWith('    at '))
     const outside = frames.find(line => !isOurs(line)) ?? frames.at(-1) ?? '    at an unknown place'
@@ -29,7 +33,7 @@ export class CallSite {
   }
 }
 
-/** The package's own tests call it like any program. */
+/** The package's own tests count as a program that calls it. */
 function isOurs(frame: string): boolean {
-  return frame.includes(PACKAGE) && !frame.includes('.test.js') && !frame.includes('.suite.js')
+  return frame.includes(PACKAGE) && !TEST_FILES.some(suffix => frame.includes(suffix))
 }

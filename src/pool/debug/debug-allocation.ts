@@ -1,22 +1,29 @@
-// One buffer of a pool in debug mode: where it was allocated, which streams have used it, and what that says of mistakes.
+// One buffer of a pool in debug mode: the place of its allocation, the streams that have used it, and the mistakes
+// that follow.
 //
-// A buffer may be used by work of its own stream from its allocation on, and by another stream's work that comes after a mark
-// of its own stream placed since. A use is stamped like a free: with the first mark that will cover it. The free is in order
-// after a use when its stream comes after that mark, or the use was announced. What comes after what is known to the clocks,
-// which see the calls of this package only: streams made elsewhere, and those of other devices, are not judged.
+// Work of the buffer's own stream may use it from the allocation on. Work of another stream may use it if it comes
+// after a mark that the buffer's stream placed since the allocation. A use is stamped like a free: with the first
+// mark that will cover the use. A free is in order after a use if its stream comes after that mark, or if the use was
+// announced. The clocks know the order, and see calls of this package only. So streams made elsewhere, and streams of
+// other devices, are not judged.
 
 import { formatBytes } from '../../base/bytes.js'
 import { DebugError, type Fault, type FaultSites, PoolError } from '../../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { checkIsStream, type Stream, streamName } from '../../order/stream.js'
+import { streamName } from '../../order/ordered-stream.js'
+import { checkIsStream, type Stream } from '../../order/stream.js'
 import type { Allocation, BufferOwner } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { CachingPool } from '../caching/caching-pool.js'
+import type { DebugConfig } from '../caching/debug-options.js'
 import { freeSlowly } from '../slow-free.js'
 import { CallSite } from './call-site.js'
-import type { DebugPool } from './debug-pool.js'
 
-/** Null where it was not remembered, undefined where there is none. */
+/** The pool of a `DebugAllocation`, named by its parts so that this file does not import the pool's. */
+type CheckingPool = CachingPool & { readonly debug: DebugConfig }
+
+/** Null if the place was not remembered, undefined if the call did not happen. */
 type Place = CallSite | null | undefined
 
 interface Use {
@@ -34,24 +41,24 @@ export class DebugAllocation implements Allocation {
   readonly allocatedAt: CallSite | null
   freedAt: CallSite | null = null
   freed = false
-  /** true once its pool was closed before it was freed */
+  /** true if the pool was closed before the free */
   isLost = false
-  /** whether damage around it was reported, which is done once */
+  /** whether damage around the buffer was reported; it is reported once */
   isReported = false
-  /** streams of which `recordUse` was told */
+  /** streams given to `recordUse` */
   readonly announced = new Set<Stream>()
-  /** by stream, the last use */
+  /** the last use, by stream */
   private readonly uses = new Map<Stream, Use>()
-  /** of its own stream: the first mark that comes after the allocation */
+  /** the first mark of the buffer's own stream after the allocation */
   private readonly since: Use
 
   constructor(
-    readonly pool: DebugPool,
-    /** what the pool knows the memory by, redzones included */
+    readonly pool: CheckingPool,
+    /** the pool's block, redzones included */
     readonly block: DeviceBuffer,
     readonly frontBytes: number,
     readonly byteLength: number,
-    /** whether the places of its calls are remembered */
+    /** whether the call sites are remembered */
     readonly isSampled: boolean,
   ) {
     this.owner = pool
@@ -100,7 +107,7 @@ export class DebugAllocation implements Allocation {
     this.uses.set(stream, { call, slot, stamp, site: this.here() })
   }
 
-  /** Refuses a buffer that was freed, or whose pool is closed. */
+  /** Refuses a buffer that was freed, or that belongs to a closed pool. */
   checkLive(call: string): void {
     if (this.isLost) throw new PoolError(`${call}: the buffer's pool is closed`)
     if (this.freed)
@@ -110,7 +117,7 @@ export class DebugAllocation implements Allocation {
       })
   }
 
-  /** Refuses a free on `stream` that does not come after the allocation and after every use. */
+  /** Refuses a free on `stream` unless it comes after the allocation and after every use. */
   checkFree(stream: Stream): void {
     this.checkAllocated(stream, 'free')
     if (!this.isJudged(stream)) return
@@ -129,7 +136,7 @@ export class DebugAllocation implements Allocation {
     }
   }
 
-  /** The error for a byte found changed; `offset` is counted from the start of the buffer. */
+  /** The error for a changed byte; `offset` counts from the start of the buffer. */
   damage(fault: 'outOfBounds' | 'writeAfterFree', call: string, offset: number): DebugError {
     const isInside = offset >= 0 && offset < this.byteLength
     const side = offset < 0 ? `${-offset} before the start` : `${offset - this.byteLength + 1} past the end`
@@ -142,7 +149,7 @@ export class DebugAllocation implements Allocation {
     return this.fault(fault, `${call}: ${what}`, { freedAt })
   }
 
-  /** Remembers where its free was called. */
+  /** Marks the buffer as freed and remembers the call site. */
   noteFree(): void {
     this.freed = true
     this.freedAt = this.here()
@@ -171,7 +178,7 @@ export class DebugAllocation implements Allocation {
     return this.pool.clocks.completed[slot] >= stamp
   }
 
-  /** Known to, or perhaps by way of another device. */
+  /** Whether `stream` is known to come after a use, or may come after it by way of another device. */
   private comesAfter(stream: Stream, { slot, stamp }: Use): boolean {
     const { known, orderedElsewhere } = this.pool.clocks
     const [later] = stream.covering // a captured or idle stream has left its slot
@@ -195,12 +202,12 @@ export class DebugAllocation implements Allocation {
   }
 }
 
-/** Of the call that finds a fault, whose stack is at hand. */
+/** The running call, with its stack as text at once: the error needs it anyway. */
 function thisCall(): CallSite {
   return CallSite.here(true)
 }
 
-/** For messages: a place, which not every allocation has remembered. */
+/** A call site for messages; not every allocation remembers its own. */
 export function siteText(site: CallSite | null): string {
   return site === null ? 'a place that was not remembered (debug: sites)' : `${site}`
 }

@@ -1,4 +1,5 @@
-// The debug mode on a GPU: a kernel that writes past the end, one that writes after the free, and a program without mistakes.
+// Debug mode on a GPU: a kernel that writes past the end, a kernel that writes after the free, and a program without
+// mistakes.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, it } from 'node:test'
@@ -7,7 +8,7 @@ import { DebugError } from '../../base/errors.js'
 import type { Kernel } from '../../kernel/kernel.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 
 const PTX = `
 .version 6.3
@@ -42,7 +43,7 @@ function poke(ptr: number, offset: number, stream: Stream): void {
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`debug mode on a GPU: ${backing}`, () => {
-    it('a kernel that writes past the end is found at the free, also behind other work', () => {
+    it('a write past the end by a kernel is found at the free, also behind other work', () => {
       using pool = gpu.createPool({ debug: true, backing })
       using stream = gpu.createStream()
       for (const bytes of [4 * KiB, 3 * MiB]) {
@@ -62,7 +63,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('a kernel that writes after the free is found when the memory is wanted again', () => {
+    it('a write after the free by a kernel is found when the memory is reused', () => {
       using pool = gpu.createPool({ debug: { quarantineBytes: 64 * MiB }, backing })
       using stream = gpu.createStream()
       const buffer = pool.allocate(8 * MiB, stream)
@@ -74,7 +75,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       pool.trimTo(0)
     })
 
-    it('a program of two streams without mistakes runs as ever', () => {
+    it('a program of two streams without mistakes runs as without debug mode', () => {
       const pool = gpu.createPool({ debug: { quarantineBytes: 32 * MiB }, backing })
       using first = gpu.createStream()
       using second = gpu.createStream()

@@ -1,5 +1,5 @@
-// The caching pool that looks for mistakes. It stands before the ordinary one: every block has redzones around the buffer, every
-// call is judged first, and what is freed is kept in quarantine before the pool gets it back. Frees wait on the host.
+// The caching pool that finds mistakes of its users. Redzones surround every buffer, and every call is checked before
+// it runs. Freed memory stays in quarantine before the pool gets it back. Frees wait on the host.
 
 import { assert } from '../../base/assert.js'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
@@ -18,33 +18,46 @@ import type { PoolConfig } from '../caching/options.js'
 import type { CloseReport } from '../closable-pool.js'
 import type { PoolStats } from '../pool.js'
 import { DebugAllocation, siteText } from './debug-allocation.js'
-import { fillPattern, firstChange, Pattern, waitUnnoticed } from './patterns.js'
+import { fillPattern, firstChange, Pattern, waitUnnoticed } from './fill-patterns.js'
 import { Quarantine } from './quarantine.js'
 
 /** A live buffer and where it was allocated. */
 export interface DebugLiveBlock extends LiveBlock {
+  /**
+   * the call of the program: `function (file:line:column)`, or a note that it was not remembered (`debug: { sites }`)
+   */
   readonly allocatedAt: string
 }
 
-/** What `close` of a pool in debug mode found. */
+/** The findings of `close` of a pool in debug mode. */
 export interface DebugCloseReport extends CloseReport {
-  /** the buffers that were still held */
+  /** the buffers that were not freed before */
   readonly lost: readonly DebugLiveBlock[]
-  /** damage around those, and writes to freed memory, not reported before; each is a process warning, too */
+  /**
+   * damage around the lost buffers, and writes to freed memory, unless reported before; each is a process
+   * warning, too
+   */
   readonly faults: readonly DebugError[]
 }
 
+/**
+ * A caching pool that finds mistakes: writes out of bounds, writes and uses after the free, uses that no order of
+ * streams puts between allocation and free, and lost buffers. Each is a DebugError with the places in the program.
+ * Calls mean the same as in a `CachingPool`; frees wait on the host. Made by `device.createPool({ debug: true })`.
+ */
 export class DebugPool extends CachingPool {
-  /** no: it would have to look at memory that captured work has not touched yet */
+  /** false: the checks would read memory that captured work has not written yet */
   override readonly servesCaptures = false
+  /** the options of debug mode, with defaults filled in */
   readonly debug: DebugConfig
-  /** the buffers handed out, by address */
+  /** the live buffers, by address */
   private readonly held = new Map<number, DebugAllocation>()
   private readonly quarantine: Quarantine
-  /** tells of buffers that the garbage collector took */
+  /** null when `warnOnLeak` is off */
   private readonly registry: FinalizationRegistry<DebugAllocation> | null
+  /** buffers handed out so far; every `sites`-th remembers its call sites */
   private served = 0
-  /** for memory of streams that take no work; made at the first need, ended with the pool */
+  /** for memory whose stream takes no work now; made at first need, closed with the pool */
   private inspector: Stream | null = null
 
   constructor(clocks: Clocks, defaultStream: Stream, config: PoolConfig & { readonly debug: DebugConfig }) {
@@ -111,7 +124,10 @@ export class DebugPool extends CachingPool {
     return super.trimTo(bytes)
   }
 
-  /** As ever, but that what is in quarantine is pending, and what is live has its redzones. */
+  /**
+   * The figures of `CachingPool.stats`, with two differences: quarantined memory is pending, and live bytes include
+   * redzones.
+   */
   override stats(): PoolStats {
     const stats = super.stats()
     return { ...stats, pendingBytes: stats.pendingBytes + this.quarantine.bytes }
@@ -133,7 +149,10 @@ export class DebugPool extends CachingPool {
     for (const { block } of this.held.values()) assert(!block.freed, 'a held buffer is live')
   }
 
-  /** As ever; looks at the redzones of what is still held and at what is in quarantine first. */
+  /**
+   * Closes the pool like `CachingPool.close`, after a check of the redzones of live buffers and of quarantined
+   * memory.
+   */
   override close(): DebugCloseReport {
     if (!this.closed) this.clocks.finishWork()
     const faults: DebugError[] = []
@@ -160,7 +179,7 @@ export class DebugPool extends CachingPool {
     this.quarantine.clear()
   }
 
-  /** Everything that is looked at comes before the first change, so that a refused free leaves the buffer as it was. */
+  /** All checks come before the first change, so that a refused free leaves the buffer as it was. */
   private end(allocation: DebugAllocation, stream: Stream = allocation.stream): void {
     allocation.checkLive('free')
     checkIsStream('free', stream)
@@ -186,7 +205,7 @@ export class DebugPool extends CachingPool {
       super.release(block, stream === block.stream ? undefined : stream)
   }
 
-  /** Into quarantine with what was freed; false where its uses are not known to be over. */
+  /** Puts a freed block into quarantine; returns false if work on other streams may still use it. */
   private setAside(allocation: DebugAllocation, stream: Stream): boolean {
     const { block } = allocation
     const { record } = block
@@ -204,7 +223,7 @@ export class DebugPool extends CachingPool {
     if (fault !== null) throw fault
   }
 
-  /** The damage around a buffer that was not reported yet. */
+  /** The error for damage around a buffer; null without damage, or if it was reported before. */
   private redzoneFault(allocation: DebugAllocation, call: string, stream: Stream): DebugError | null {
     if (allocation.isReported) return null
     const { ptr, frontBytes, byteLength } = allocation
@@ -216,11 +235,11 @@ export class DebugPool extends CachingPool {
     return allocation.damage('outOfBounds', call, before === -1 ? byteLength + behind : before - frontBytes)
   }
 
-  /** The redzones, too: nothing may write there any more. */
+  /** Fills the redzones, too: writes to them after the free are faults as well. */
   private fillFreed(allocation: DebugAllocation, stream: Stream): void {
     const open = this.inspectorFor(stream)
     fillPattern(allocation.block.ptr, this.filledBytes(allocation), Pattern.freed, open)
-    // No stamp covers it, so that it must be over before anybody else gets the memory.
+    // No stamp covers this fill, so it must complete before the memory is handed out again.
     if (open !== stream || !this.config.streamOrdered) waitUnnoticed(open)
   }
 
@@ -230,7 +249,7 @@ export class DebugPool extends CachingPool {
     return [...held.filter(fault => fault !== null), ...this.quarantine.faults('close')]
   }
 
-  /** A stream for work that comes after all of `stream`, which may be closed, captured or kept idle by a capture. */
+  /** A stream whose work comes after all of `stream`, which may be closed, captured or kept idle by a capture. */
   private inspectorFor(stream: Stream): Stream {
     if (!stream.closed && stream.slot !== -1 && this.clocks.isOpen(stream.slot)) return stream
     this.clocks.catchUp(...stream.covering, true)
@@ -238,7 +257,7 @@ export class DebugPool extends CachingPool {
     return this.inspector
   }
 
-  /** The redzone before a buffer, which keeps the buffer aligned. */
+  /** The bytes before a buffer: a redzone, rounded up so that the buffer stays aligned. */
   private frontBytes(alignment = UNIT_BYTES): number {
     return Math.ceil(this.debug.redzoneBytes / alignment) * alignment
   }
@@ -251,12 +270,12 @@ export class DebugPool extends CachingPool {
     return Math.min(this.blockBytes(block) - frontBytes - byteLength, this.debug.redzoneBytes + UNIT_BYTES)
   }
 
-  /** Of the block, the buffer and its redzones. */
+  /** The bytes of a block that hold a pattern: the buffer and its redzones. */
   private filledBytes(allocation: DebugAllocation): number {
     return allocation.frontBytes + allocation.byteLength + this.tailBytes(allocation)
   }
 
-  /** Whether a block fits beside what is live, so that it may help to let quarantined memory go. */
+  /** Whether a block fits beside the live ones, so that releasing quarantined memory may help. */
   private hasRoomFor(blockBytes: number): boolean {
     return this.stats().liveBytes + blockBytes <= this.central.backing.limitBytes
   }
@@ -265,7 +284,7 @@ export class DebugPool extends CachingPool {
     return this.records.words[(record << 4) | Word.units] * UNIT_BYTES
   }
 
-  /** The bytes that the program asked for are fewer than the block was asked for. */
+  /** The pool knows the bytes of the block; the program asked for fewer. */
   private noteRequested(record: number, bytes: number): void {
     const block = this.caches.blockOf(record)
     const slack = block.units * UNIT_BYTES - bytes

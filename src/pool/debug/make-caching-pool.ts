@@ -5,10 +5,13 @@ import type { DebugOptions } from '../caching/debug-options.js'
 import { type PoolOptions, parsePoolOptions } from '../caching/options.js'
 import { DebugPool } from './debug-pool.js'
 
-/** What makes a caching pool one that looks for mistakes. */
+/** Options of a caching pool in debug mode. */
 export type WithDebug = PoolOptions & { readonly debug: true | DebugOptions }
 
-/** The caching pool that `options` describe, on a device of `deviceBytes`: in debug mode another class, so that the ordinary one pays nothing. */
+/**
+ * The caching pool that `options` describe, on a device of `deviceBytes`. Debug mode is a class of its own, so that
+ * the ordinary pool pays nothing for it.
+ */
 export function makeCachingPool(
   clocks: Clocks,
   defaultStream: Stream,

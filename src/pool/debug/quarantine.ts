@@ -1,41 +1,44 @@
-// Freed memory that nobody gets yet, so that a write to it is noticed. It is let go, the oldest first, when there is too much of
-// it or memory runs out, and only after it was found as it was left. A block larger than all that is kept goes first: it is
-// looked at before the next allocation, and costs the others nothing.
+// Freed memory that is held back for a while, so that a write to it is noticed. When too much is held, or memory runs
+// out, blocks are inspected and released, oldest first. A block larger than the whole quarantine is released before
+// all others: at the next allocation, at no cost to the other blocks.
 
 import type { DebugError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DebugAllocation } from './debug-allocation.js'
-import { firstChange, Pattern } from './patterns.js'
+import { firstChange, Pattern } from './fill-patterns.js'
 
 export interface Quarantined {
   readonly allocation: DebugAllocation
   readonly blockBytes: number
-  /** from its start on, that hold the pattern of freed memory */
+  /** the bytes from the block's start that hold the pattern of freed memory */
   readonly filledBytes: number
-  /** where it was freed, and the stamp there */
+  /** the slot of the stream that freed it, and the stamp of the free */
   readonly slot: number
   readonly stamp: number
   readonly stream: Stream
 }
 
 export class Quarantine {
-  /** of whole blocks */
+  /** bytes of all quarantined blocks, redzones included */
   bytes = 0
   private readonly blocks = new Set<Quarantined>()
 
   constructor(
-    /** a stream for work that comes after all of another one, which may take none now */
+    /** a stream for work that comes after all of the given stream, which may take no work now */
     private readonly inspectorFor: (stream: Stream) => Stream,
     private readonly letGo: (block: Quarantined) => void,
   ) {}
 
-  /** Takes a block in that is filled with the pattern of freed memory. */
+  /** Adds a block that is filled with the pattern of freed memory. */
   add(block: Quarantined): void {
     this.blocks.add(block)
     this.bytes += block.blockBytes
   }
 
-  /** Lets blocks go until at most `bytes` are left; returns whether any went. Throws what it finds, once for each block. */
+  /**
+   * Releases blocks until at most `bytes` are left; returns whether any was released. Throws the fault of a damaged
+   * block, after releasing it.
+   */
   shrinkTo(bytes: number, call: string): boolean {
     if (this.bytes <= bytes) return false
     const isTooLarge = (block: Quarantined) => block.blockBytes > bytes
@@ -50,7 +53,7 @@ export class Quarantine {
     return true
   }
 
-  /** What is wrong with what is left. */
+  /** The faults in the blocks that are left. */
   faults(call: string): DebugError[] {
     return [...this.blocks].map(block => this.inspect(block, call)).filter(fault => fault !== null)
   }

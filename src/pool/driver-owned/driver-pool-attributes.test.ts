@@ -2,18 +2,18 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
 import { POOL_ATTRIBUTE } from '../../driver/constants.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { DriverPoolAttribute } from './driver-pool-attributes.js'
 
 const CHUNK = 32 * MiB
 
-/** What the driver itself says. */
+/** The driver's own value of an attribute. */
 function attributeOf(device: TestDevice, pool: number, name: DriverPoolAttribute): number {
   return device.driver.cuMemPoolGetAttribute(pool, POOL_ATTRIBUTE[name])
 }
 
 describe('driver pool: attributes', () => {
-  it('a new pool has the driver’s own settings, and wrapping the default one changes none', () => {
+  it("a new pool has the driver's defaults, and opening the default pool changes no attribute", () => {
     const device = new TestDevice()
     const handle = device.driver.cuDeviceGetDefaultMemPool(0)
     const threshold = () => attributeOf(device, handle, 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD')
@@ -35,7 +35,7 @@ describe('driver pool: attributes', () => {
     })
   })
 
-  it('the release threshold reads back as written, no limit as Infinity', () => {
+  it('the release threshold reads back as written, Infinity for no limit', () => {
     const pool = new TestDevice().createDriverPool()
     assert.equal(pool.releaseThresholdBytes, 0)
     for (const bytes of [1000, Infinity, 0, Number.MAX_SAFE_INTEGER]) {
@@ -69,7 +69,7 @@ describe('driver pool: attributes', () => {
     assert.equal(pool.reservedBytes, CHUNK)
   })
 
-  it('each reuse policy is flipped alone and decides what another stream gets', () => {
+  it('each reuse policy is set alone, and decides the memory of another stream', () => {
     const policies = ['followEventDependencies', 'allowOpportunisticReuse', 'allowInternalDependencies'] as const
     const pool = new TestDevice().createDriverPool()
     const flags = () => policies.map(policy => pool[policy])
@@ -100,7 +100,7 @@ describe('driver pool: attributes', () => {
     }
   })
 
-  it('counters and peaks follow what is allocated, and peaks begin again where they are', () => {
+  it('counters and peaks follow the allocations, and peaks restart at the current values', () => {
     const device = new TestDevice({ capacityBytes: 1 * GiB })
     const pool = device.createDriverPool()
     pool.releaseThresholdBytes = Infinity
@@ -123,7 +123,7 @@ describe('driver pool: attributes', () => {
     kept.free()
   })
 
-  it('goes by the driver’s names of both kinds', () => {
+  it('attributes have the names of the driver API and of the runtime API', () => {
     const pool = new TestDevice().createDriverPool()
     pool.setAttribute('CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', 7)
     assert.equal(pool.releaseThresholdBytes, 7)
@@ -147,7 +147,7 @@ describe('driver pool: attributes', () => {
     })
   })
 
-  it('sizes written into counters are refused, with what to use instead, before the driver sees them', () => {
+  it('sizes written into counters are refused with the alternative, before any driver call', () => {
     const device = new TestDevice()
     const pool = device.createDriverPool()
     const instead = /releaseThresholdBytes.*maxPoolBytes.*allocate that much once and free it/

@@ -1,14 +1,14 @@
-// The attributes of the driver's pools under the driver's names, and what each may be set to. Programs found in tutorials
-// write sizes into the counters of a pool, as if that reserved memory; the driver refuses that without a word, so the
-// reason and what to do instead are given here.
+// The attributes of the driver's pools by their CUDA names, and the values that each may have. Programs in tutorials
+// write sizes into a pool's counters, as if that reserved memory. The driver refuses that without a reason, so the
+// error here gives the reason and the alternative.
 
 import { checkByteCount, describe } from '../../base/bytes.js'
 import type { POOL_ATTRIBUTE } from '../../driver/constants.js'
 
-/** An attribute as the driver API names it; the runtime API's names are understood, too. */
+/** An attribute by its name in the driver API. `setAttribute` accepts the runtime API's names, too. */
 export type DriverPoolAttribute = keyof typeof POOL_ATTRIBUTE
 
-/** What is accepted: true and false; a byte count; nothing; or 0, which starts the peak anew. */
+/** The accepted values: true or false; a byte count; none; or 0, which restarts the peak. */
 type Kind = 'switch' | 'threshold' | 'counter' | 'peak'
 
 const ATTRIBUTES: Readonly<Record<DriverPoolAttribute, readonly [runtimeName: string, kind: Kind]>> = {
@@ -28,14 +28,14 @@ const INSTEAD =
   'to keep memory in the pool set releaseThresholdBytes, to bound it create the pool with maxPoolBytes, and to have ' +
   'memory there beforehand allocate that much once and free it'
 
-/** The attribute of a name in either API; TypeError for any other. */
+/** The attribute of a name in either API. Throws TypeError for an unknown name. */
 export function attributeNamed(call: string, name: unknown): DriverPoolAttribute {
   const found = ATTRIBUTE_NAMES.find(each => each === name || ATTRIBUTES[each][0] === name)
   if (found !== undefined) return found
   throw new TypeError(`${call}: there is no pool attribute ${describe(name)}; there are ${ATTRIBUTE_NAMES.join(', ')}`)
 }
 
-/** What to write so that the attribute has `value`. Throws TypeError or RangeError in the name of `what`. */
+/** The number to write so that the attribute has `value`. Throws TypeError or RangeError naming `what`. */
 export function checkedValue(what: string, attribute: DriverPoolAttribute, value: unknown): number {
   switch (ATTRIBUTES[attribute][1]) {
     case 'switch':

@@ -1,12 +1,12 @@
-// Every driver call of a life of driver pools fails in turn, once or from then on. What the driver refuses is left undone,
-// what is held stays held with its contents, and in the end the device gets all of its memory back.
+// Every driver call in the life of driver pools fails in turn, once or from then on. Refused steps change nothing,
+// and live buffers keep their contents. In the end the device has all of its memory back.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, DescriptorError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { DriverPool } from './driver-pool.js'
 import type { DriverPoolOptions } from './driver-pool-options.js'
 import type { ImportedPool } from './imported-pool.js'
@@ -81,8 +81,8 @@ class Workload {
   private async share(pool: DriverPool): Promise<void> {
     const options = { timeoutMs: this.timeoutMs }
     const [opened, shared] = await Promise.allSettled([
-      this.device.openSharedPool(PATH, options),
-      pool.share(PATH, options),
+      this.device.importPool(PATH, options),
+      pool.exportTo(PATH, options),
     ])
     if (opened.status === 'fulfilled') this.imported = opened.value
     for (const result of [opened, shared]) {
@@ -132,14 +132,14 @@ describe('driver failures: driver pools', async () => {
   await counted.run()
   const calls = callsOf(counted.device) - opening
 
-  it('the workload itself runs, and is refused nothing', () => {
+  it('without failures, no step of the workload is refused', () => {
     assert.equal(counted.refusals, 0)
     assert.ok(calls > 70, `${calls} calls`)
     assertRecovers(counted)
   })
 
   for (const onwards of [false, true]) {
-    it(`${onwards ? 'from the n-th call on' : 'at the n-th call'}, for each of its calls`, async () => {
+    it(`failures ${onwards ? 'from the n-th call on' : 'at the n-th call'} lose no memory or contents, for every n`, async () => {
       for (let nth = 1; nth <= calls; nth++) {
         const workload = new Workload(1)
         workload.device.driver.failCall({ call: '*', nth, code: [1, 2, 801, 999][nth % 4], onwards })
@@ -154,7 +154,7 @@ describe('driver failures: driver pools', async () => {
     })
   }
 
-  it('a close that is refused can be repeated, and then all memory is back', async () => {
+  it('a close that fails can be repeated, and then all memory is back', async () => {
     const close = (workload: Workload) => {
       workload.imported?.close()
       for (const pool of workload.pools) pool.close()

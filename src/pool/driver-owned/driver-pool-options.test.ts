@@ -2,13 +2,13 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import { type DriverPoolOptions, parseDriverPoolOptions } from './driver-pool-options.js'
 
 const bad = (options: unknown) => () => parseDriverPoolOptions(options as DriverPoolOptions, 0)
 
 describe('options of a driver pool', () => {
-  it('become what the driver is told', () => {
+  it('each option becomes a property of the driver', () => {
     assert.deepEqual(parseDriverPoolOptions({}, 3), {
       allocationType: 1,
       handleTypes: 0,
@@ -34,7 +34,7 @@ describe('options of a driver pool', () => {
     assert.equal(parseDriverPoolOptions({ handleTypes: 'fabric', maxPoolBytes: Infinity }, 0).handleTypes, 8)
   })
 
-  it('that are none are refused by name, with the remedy', () => {
+  it('bad options are refused by name, with the remedy', () => {
     for (const options of [null, 5, 'pinned', undefined]) {
       assert.throws(bad(options), { name: 'TypeError', message: /createDriverPool: options must be an object/ })
     }
@@ -70,7 +70,7 @@ describe('options of a driver pool', () => {
     assert.throws(bad({ maxPoolBytes: '80%' }), { name: 'TypeError', message: /maxPoolBytes/ })
   })
 
-  it('that do not go together are refused', () => {
+  it('options that exclude each other are refused', () => {
     const handleTypes = 'posixFileDescriptor'
     assert.throws(bad({ allocationType: 'managed', handleTypes }), {
       name: 'RangeError',
@@ -85,7 +85,7 @@ describe('options of a driver pool', () => {
   })
 })
 
-describe('where a driver has no such pool', () => {
+describe('a driver without such a pool', () => {
   const refusals: readonly (readonly [SimulatedOptions, DriverPoolOptions | null, RegExp])[] = [
     [{ memoryPools: false }, null, /defaultDriverPool: .*no memory pools.*driver 11\.2; use createPool\(\)/],
     [{ memoryPools: false }, {}, /createDriverPool: .*no memory pools.*use createPool\(\)/],
@@ -108,7 +108,7 @@ describe('where a driver has no such pool', () => {
     [{ faults: [{ call: 'cuMemPoolCreate', code: 800 }] }, { location: 'host' }, /host memory.*NOT_PERMITTED/],
   ]
   for (const [simulated, options, message] of refusals) {
-    it(`${JSON.stringify(simulated)}: ${JSON.stringify(options)}`, () => {
+    it(`options ${JSON.stringify(options)} are refused with the reason, on a driver with ${JSON.stringify(simulated)}`, () => {
       const device = new TestDevice(simulated)
       const make = () => (options === null ? device.defaultDriverPool() : device.createDriverPool(options))
       assert.throws(make, { name: 'PoolError', message })
@@ -117,7 +117,7 @@ describe('where a driver has no such pool', () => {
     })
   }
 
-  it('other refusals are the driver’s own', () => {
+  it('other errors of the driver are thrown as they are', () => {
     for (const code of [1, 2, 999]) {
       const device = new TestDevice({ faults: [{ call: 'cuMemPoolCreate', code }] })
       assert.throws(() => device.createDriverPool(), { name: 'CudaError', code })
@@ -130,7 +130,7 @@ describe('where a driver has no such pool', () => {
     assert.equal(device.driver.calls.get('cuMemPoolDestroy'), 1, 'the pool is no use without')
   })
 
-  it('an allocation that the system forbids says what to use instead', () => {
+  it('if the system forbids allocation from driver pools, the error names an alternative', () => {
     const device = new TestDevice({ faults: [{ call: 'cuMemAllocFromPoolAsync', code: 801 }] })
     const pool = device.defaultDriverPool()
     assert.throws(() => pool.allocate(1), { name: 'PoolError', message: /allows no allocation.*use createPool\(\)/ })

@@ -12,15 +12,23 @@ import {
 } from '../../driver/constants.js'
 import type { MemPoolProperties } from '../../driver/driver.js'
 
-/** What a pool of the driver's is made of; everything may be left out, and is decided for good. */
+/**
+ * The kind of memory of a driver pool; every option may be left out. A pool keeps its options for life. Defaults are
+ * in parentheses.
+ */
 export interface DriverPoolOptions {
-  /** 'pinned' memory stays where `location` says, 'managed' memory prefers it and moves to where it is used ('pinned') */
+  /**
+   * 'pinned' memory stays at `location`; 'managed' memory prefers `location`, and moves to where it is used
+   * ('pinned')
+   */
   readonly allocationType?: 'pinned' | 'managed'
-  /** this device, the host, or a NUMA node of the host ('device') */
+  /** where the memory lies: this device, the host, or a NUMA node of the host ('device') */
   readonly location?: 'device' | 'host' | { readonly numaNode: number }
-  /** how the pool can be shared with other processes ('none') */
+  /** how the pool can be shared with other processes: by `share()`, by fabric handles, or not at all ('none') */
   readonly handleTypes?: 'none' | 'posixFileDescriptor' | 'fabric'
-  /** what the pool may reserve; the driver rounds it up, on an H200 to multiples of 32 MiB (Infinity) */
+  /**
+   * the most bytes that the pool may reserve; the driver rounds this up, on an H200 to multiples of 32 MiB (Infinity)
+   */
   readonly maxPoolBytes?: number
 }
 
@@ -33,7 +41,7 @@ const HANDLE_TYPES = {
 }
 const MOST_NODE = 2 ** 31 - 1
 
-/** Checks options for a pool of `device`; throws TypeError or RangeError naming the option and the remedy. */
+/** The driver's properties of a pool of `device`. Throws TypeError or RangeError naming the option and the remedy. */
 export function parseDriverPoolOptions(options: DriverPoolOptions, device: number): MemPoolProperties {
   checkOptionNames('createDriverPool', options, KEYS)
   const { allocationType = 'pinned', location = 'device', handleTypes = 'none', maxPoolBytes = Infinity } = options
@@ -46,7 +54,7 @@ export function parseDriverPoolOptions(options: DriverPoolOptions, device: numbe
   if (!isKey(HANDLE_TYPES, handleTypes)) {
     throw new TypeError(
       `handleTypes must be 'none', 'posixFileDescriptor' or 'fabric', not ${describe(handleTypes)}; ` +
-        "'posixFileDescriptor' is what share() passes on",
+        "'posixFileDescriptor' is what exportTo() passes on",
     )
   }
   const place = placeOf(location, device)

@@ -1,18 +1,18 @@
-// The driver's own pools on a real GPU: what their attributes do, what they keep and give back, and memory in the host.
-// Without a GPU it fails.
+// Driver pools on a GPU: the effect of their attributes, the memory that they keep and give back, and memory in the
+// host. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { after, describe, it, type TestContext } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 import type { DriverPool } from './driver-pool.js'
 import type { DriverPoolOptions } from './driver-pool-options.js'
 
 const gpu = new GpuDevice()
 after(() => gpu.close())
 
-/** A pool, or null where this GPU or its host has none of the kind, which the output then says. */
+/** A pool, or null if this GPU or its host has no such kind, which the output then mentions. */
 function poolOr(test: TestContext, options: DriverPoolOptions): DriverPool | null {
   try {
     return gpu.createDriverPool(options)
@@ -24,7 +24,7 @@ function poolOr(test: TestContext, options: DriverPoolOptions): DriverPool | nul
 }
 
 describe("the driver's pools on a GPU", () => {
-  it('attributes read back as written, and peaks begin again', () => {
+  it('attributes read back as written, and peaks restart', () => {
     using pool = gpu.createDriverPool()
     assert.deepEqual([pool.releaseThresholdBytes, pool.reservedBytes, pool.usedBytes], [0, 0, 0])
     for (const bytes of [1000, 5 * 2 ** 32 + 7, Infinity]) {
@@ -49,7 +49,7 @@ describe("the driver's pools on a GPU", () => {
     kept.free()
   })
 
-  it('trims what the host has seen free, and keeps what is live', () => {
+  it('a trim gives back memory that the host has seen free, and keeps live memory', () => {
     using pool = gpu.createDriverPool()
     using stream = gpu.createStream()
     pool.releaseThresholdBytes = Infinity
@@ -66,7 +66,7 @@ describe("the driver's pools on a GPU", () => {
     assert.deepEqual(gpu.damages(), [])
   })
 
-  it('wrapping the default pool changes nothing of it, and closing gives back what was held', () => {
+  it('opening the default pool does not change it, and close gives back live buffers', () => {
     const pools = [gpu.defaultDriverPool(), gpu.defaultDriverPool()]
     const before = pools[0].attributes()
     const buffer = pools[0].allocate(64 * MiB)
@@ -79,7 +79,7 @@ describe("the driver's pools on a GPU", () => {
     pools[1].close()
   })
 
-  it('a bounded pool refuses what is beyond, and works on', () => {
+  it('a pool with a limit refuses more, and works on', () => {
     using pool = gpu.createDriverPool({ maxPoolBytes: 1 * MiB })
     const kept = pool.allocate(512 * 1024)
     gpu.stamp(kept, 1)
@@ -89,7 +89,7 @@ describe("the driver's pools on a GPU", () => {
     assert.deepEqual(gpu.damages(), [])
   })
 
-  it('the current pool is what cuMemAllocAsync draws on, until it is closed', () => {
+  it('cuMemAllocAsync uses the current pool, until the pool is closed', () => {
     const [pool, standard] = [gpu.createDriverPool(), gpu.defaultDriverPool()]
     assert.deepEqual([pool.isCurrent, standard.isCurrent], [false, true])
     pool.setCurrent()
@@ -102,7 +102,7 @@ describe("the driver's pools on a GPU", () => {
     standard.close()
   })
 
-  it('its own device cannot be shut out of a pool, and the host cannot be let in', () => {
+  it("a pool's own device keeps its access, and the host gets none", () => {
     using pool = gpu.createDriverPool()
     assert.equal(pool.access(gpu), 'readWrite')
     pool.setAccess(gpu, 'readWrite')
@@ -146,7 +146,7 @@ describe("the driver's pools on a GPU", () => {
     })
   }
 
-  it('what is refused says why', () => {
+  it('a refusal names its reason', () => {
     assert.throws(() => gpu.createDriverPool({ location: { numaNode: 1000 } }), {
       name: 'PoolError',
       message: /NUMA node 1000/,

@@ -2,12 +2,12 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 
 const CHUNK = 32 * MiB
 
 describe('driver pool: stream order', () => {
-  it('memory used on another stream waits for the work there, also what comes after recordUse', () => {
+  it('a free waits for the work of every stream given to recordUse, also work submitted later', () => {
     const device = new TestDevice()
     const pool = device.defaultDriverPool()
     const [a, b] = [device.createStream(), device.createStream()]
@@ -31,7 +31,7 @@ describe('driver pool: stream order', () => {
     assert.equal(device.calls('cuEventCreate'), device.calls('cuEventDestroy'), 'no event is left')
   })
 
-  it('work on streams that were closed meanwhile is waited for by the stream of the free, not by the host', () => {
+  it('the stream of the free, not the host, waits for work of streams that were closed since', () => {
     const device = new TestDevice()
     const pool = device.defaultDriverPool()
     const [a, b, c] = [device.createStream(), device.createStream(), device.createStream()]
@@ -47,7 +47,7 @@ describe('driver pool: stream order', () => {
     assert.equal(c.query(), true)
   })
 
-  it('a free beside a capture waits for what the captured stream did before, and takes no part in the capture', () => {
+  it("a free during a capture waits for the captured stream's earlier work, and adds nothing to the capture", () => {
     const device = new TestDevice()
     const pool = device.createDriverPool()
     const [a, captured] = [device.createStream(), device.createStream()]
@@ -63,7 +63,7 @@ describe('driver pool: stream order', () => {
     assert.equal(a.query(), true)
   })
 
-  it('a buffer of a closed stream is freed beside a capture, when the work there is over', () => {
+  it('a buffer of a closed stream is freed during a capture, when its work is complete', () => {
     const device = new TestDevice()
     const pool = device.createDriverPool()
     const [a, captured] = [device.createStream(), device.createStream()]
@@ -76,7 +76,7 @@ describe('driver pool: stream order', () => {
     assert.equal(pool.usedBytes, 0)
   })
 
-  it('a refused wait frees nothing, and a refused close is finished by the next', () => {
+  it('a refused wait frees nothing, and the next close finishes a refused one', () => {
     const device = new TestDevice()
     const pool = device.createDriverPool()
     const buffer = pool.allocate(1 * MiB)
@@ -92,7 +92,7 @@ describe('driver pool: stream order', () => {
     assert.equal(device.freeBytes(), device.totalBytes)
   })
 
-  it('allocates from its own pool, whichever is current', () => {
+  it('it allocates from its own pool, whichever is current', () => {
     const device = new TestDevice({ capacityBytes: 1 * GiB })
     const [own, standard] = [device.createDriverPool(), device.defaultDriverPool()]
     const buffers = [own.allocate(3 * MiB), standard.allocate(5 * MiB)]
@@ -103,8 +103,8 @@ describe('driver pool: stream order', () => {
   })
 })
 
-describe('driver pool: bounds, trimming, currency', () => {
-  it('maxPoolBytes is rounded up by the driver, and running out says so', () => {
+describe('driver pool: limits, trims and the current pool', () => {
+  it('the driver rounds maxPoolBytes up, and the error at the limit names it', () => {
     const device = new TestDevice({ capacityBytes: 1 * GiB })
     const pool = device.createDriverPool({ maxPoolBytes: 1 * MiB })
     const kept = pool.allocate(2 * MiB)
@@ -137,7 +137,7 @@ describe('driver pool: bounds, trimming, currency', () => {
     })
   })
 
-  it('trims what is idle: not before the host has seen the free complete, nor what is live', () => {
+  it('a trim gives back idle memory only: no live buffers, and no free that the host has not seen complete', () => {
     const device = new TestDevice({ capacityBytes: 1 * GiB })
     const pool = device.createDriverPool()
     pool.releaseThresholdBytes = Infinity
@@ -156,7 +156,7 @@ describe('driver pool: bounds, trimming, currency', () => {
     assert.throws(() => pool.trimTo('0' as unknown as number), TypeError)
   })
 
-  it('the current pool is what cuMemAllocAsync draws on, until it is closed', () => {
+  it('cuMemAllocAsync uses the current pool, until the pool is closed', () => {
     const device = new TestDevice({ capacityBytes: 1 * GiB })
     const [standard, pool] = [device.defaultDriverPool(), device.createDriverPool()]
     assert.deepEqual([standard.isCurrent, pool.isCurrent], [true, false])
@@ -208,7 +208,7 @@ describe('driver pool: bounds, trimming, currency', () => {
 })
 
 describe('driver pool: closing', () => {
-  it('destroys a pool of one’s own, and every use of it is refused then', () => {
+  it('close destroys a pool made here, and every later use throws', () => {
     const device = new TestDevice()
     const pool = device.createDriverPool()
     const buffer = pool.allocate(1 * MiB)
@@ -237,7 +237,7 @@ describe('driver pool: closing', () => {
     for (const use of uses) assert.throws(use, { name: 'PoolError', message: /the pool is closed/ }, `${use}`)
   })
 
-  it('only lets go of the default pool: what others have there stays, and so do its settings', () => {
+  it("close leaves the default pool with its settings and others' buffers", () => {
     const device = new TestDevice()
     const [pool, other] = [device.defaultDriverPool(), device.defaultDriverPool()]
     const kept = other.allocate(1 * MiB)
@@ -251,7 +251,7 @@ describe('driver pool: closing', () => {
     other.close()
   })
 
-  it('waits for work on memory that is still held', () => {
+  it('close waits for work on live buffers', () => {
     const device = new TestDevice()
     const pool = device.createDriverPool()
     const stream = device.createStream()

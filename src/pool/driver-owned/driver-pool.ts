@@ -1,5 +1,5 @@
-// The driver's own pools: its allocator, which this library only passes on to. What they can do is set through attributes
-// of the driver's; what they cost and keep is the driver's business.
+// A pool of the driver's: this library passes calls on to CUDA's own allocator. The driver's attributes configure it;
+// the driver decides what it costs and keeps.
 
 import { randomUUID } from 'node:crypto'
 import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
@@ -25,20 +25,24 @@ import { defaultPoolOf, makePool } from './make-driver-pool.js'
 import { StreamOrderedPool } from './stream-ordered-pool.js'
 
 /**
- * A pool of the driver's: cuMemAllocFromPoolAsync and cuMemFreeAsync. Made by the device: `device.defaultDriverPool()`, the
- * one that cuMemAllocAsync draws on unless another is made current, and `device.createDriverPool(options)`. Attributes are
- * read from the driver each time. Closing destroys a pool that was made here, and only lets go of the default one.
+ * A pool of the driver's: cuMemAllocFromPoolAsync and cuMemFreeAsync. Made by the device.
+ * `device.defaultDriverPool()` is the pool that cuMemAllocAsync uses unless another is current;
+ * `device.createDriverPool(options)` makes a new one. Attributes are read from the driver each time. Closing destroys
+ * a new pool; the default pool stays.
  */
 export class DriverPool extends StreamOrderedPool {
   protected readonly handle: number
-  /** null of the default pool */
+  /** null for the default pool */
   private readonly properties: MemPoolProperties | null
   private readonly id = randomUUID()
-  /** to the processes that took the pool */
+  /** connections to the processes that opened the pool */
   private connections: Connection[] = []
   private sharesUnderWay = 0
 
-  /** Without options the default pool. Throws TypeError and RangeError for bad ones, PoolError for what is not there. */
+  /**
+   * Without options this is the default pool. Throws TypeError or RangeError for bad options, PoolError if the driver
+   * has no such pool.
+   */
   constructor(clocks: Clocks, defaultStream: Stream, options: DriverPoolOptions | null = null) {
     super(clocks, defaultStream)
     const { context } = clocks
@@ -46,65 +50,77 @@ export class DriverPool extends StreamOrderedPool {
     this.handle = this.properties === null ? defaultPoolOf(context) : makePool(context, this.properties)
   }
 
-  /** Idle memory above this goes back to the device at each synchronisation; Infinity keeps all. */
+  /**
+   * Idle memory above this many bytes goes back to the device at each synchronisation; Infinity keeps all. New pools
+   * have 0. Setting it throws TypeError or RangeError for a bad value.
+   */
   get releaseThresholdBytes(): number {
     return this.get('releaseThresholdBytes', 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD')
   }
+  /** Throws TypeError or RangeError unless it is a byte count or Infinity. */
   set releaseThresholdBytes(bytes: number) {
     this.set('releaseThresholdBytes', 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', bytes)
   }
 
-  /** Whether memory freed on one stream may serve another that an event has made wait for the free. */
+  /**
+   * Whether memory freed on one stream may serve another stream that waits for the free by an event. New pools have
+   * true.
+   */
   get followEventDependencies(): boolean {
     return this.get('followEventDependencies', 'CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES') === 1
   }
+  /** Throws TypeError unless it is a boolean. */
   set followEventDependencies(on: boolean) {
     this.set('followEventDependencies', 'CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES', on)
   }
 
-  /** Whether memory may serve another stream when its free happens to have completed. */
+  /** Whether memory may serve another stream if its free happens to be complete. New pools have true. */
   get allowOpportunisticReuse(): boolean {
     return this.get('allowOpportunisticReuse', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC') === 1
   }
+  /** Throws TypeError unless it is a boolean. */
   set allowOpportunisticReuse(on: boolean) {
     this.set('allowOpportunisticReuse', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC', on)
   }
 
-  /** Whether the driver may make a stream wait so that it can have memory freed on another. */
+  /**
+   * Whether the driver may make a stream wait for another, to reuse memory that was freed there. New pools have true.
+   */
   get allowInternalDependencies(): boolean {
     return this.get('allowInternalDependencies', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES') === 1
   }
+  /** Throws TypeError unless it is a boolean. */
   set allowInternalDependencies(on: boolean) {
     this.set('allowInternalDependencies', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES', on)
   }
 
-  /** Taken from the device, by all users of the pool in this process. */
+  /** Bytes taken from the device, for all users of the pool in this process. */
   get reservedBytes(): number {
     return this.get('reservedBytes', 'CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT')
   }
 
-  /** The most that was, since `resetPeaks` or since the pool was made. */
+  /** The highest value of `reservedBytes` since `resetPeaks`, or since the pool was made. */
   get peakReservedBytes(): number {
     return this.get('peakReservedBytes', 'CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH')
   }
 
-  /** Handed out, as the driver rounds it, to all users of the pool in this process. */
+  /** Bytes in live buffers, as the driver rounds them, for all users of the pool in this process. */
   get usedBytes(): number {
     return this.get('usedBytes', 'CU_MEMPOOL_ATTR_USED_MEM_CURRENT')
   }
 
-  /** The most that was, since `resetPeaks` or since the pool was made. */
+  /** The highest value of `usedBytes` since `resetPeaks`, or since the pool was made. */
   get peakUsedBytes(): number {
     return this.get('peakUsedBytes', 'CU_MEMPOOL_ATTR_USED_MEM_HIGH')
   }
 
-  /** Both peaks begin again with the current values. */
+  /** Sets both peaks to the current values. */
   resetPeaks(): void {
     this.setAttribute('CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH', 0)
     this.setAttribute('CU_MEMPOOL_ATTR_USED_MEM_HIGH', 0)
   }
 
-  /** All attributes under the driver's names: bytes, and 0 or 1 for the three that are switches. */
+  /** All attributes by their CUDA names: bytes, and 0 or 1 for the three switches. */
   attributes(): Record<DriverPoolAttribute, number> {
     const read = ATTRIBUTE_NAMES.map(name => [name, this.get('attributes', name)] as const)
     return Object.fromEntries(read) as Record<DriverPoolAttribute, number>
@@ -112,21 +128,22 @@ export class DriverPool extends StreamOrderedPool {
 
   /**
    * Sets an attribute by its name in the driver API, CU_MEMPOOL_ATTR_…, or in the runtime API, cudaMemPool…. Throws
-   * TypeError for what can only be read, RangeError for values that cannot be; the message says what to use instead.
+   * TypeError for an unknown or read-only attribute or a value of a wrong type, and RangeError for a value out of
+   * range; the message names the alternative.
    */
   setAttribute(name: DriverPoolAttribute | `cudaMemPool${string}`, value: number | boolean): void {
     this.set(`setAttribute: ${name}`, attributeNamed('setAttribute', name), value)
   }
 
-  /** Whether cuMemAllocAsync, in this process and on this device, draws on this pool. */
+  /** Whether cuMemAllocAsync uses this pool, in this process and on this device. */
   get isCurrent(): boolean {
     this.checkOpen('isCurrent')
     return this.context.activate().cuDeviceGetMemPool(this.context.device) === this.handle
   }
 
   /**
-   * Makes cuMemAllocAsync of this process draw on this pool, whoever calls it for this device. When the pool is closed the
-   * default one is current again. Throws PoolError for memory that is not the device's own.
+   * Makes all calls of cuMemAllocAsync in this process use this pool on this device. Closing the pool makes the
+   * default pool current again. Throws PoolError unless the pool has pinned memory of the device.
    */
   setCurrent(): void {
     this.checkOpen('setCurrent')
@@ -139,9 +156,9 @@ export class DriverPool extends StreamOrderedPool {
   }
 
   /**
-   * Gives idle memory back to the device, in whole pieces of the driver's, as long as `bytes` stay reserved; returns how
-   * much that was. Memory whose free the host has not seen complete is not idle yet: synchronise first. Of a pool that can
-   * be shared the driver gives nothing back before it is closed.
+   * Gives idle memory back to the device, in whole pieces of the driver's, until `bytes` stay reserved. Returns how
+   * many bytes went back. Memory becomes idle when the host has seen its free complete, so synchronise first. The
+   * driver keeps the memory of a pool that can be shared until the pool is closed.
    */
   trimTo(bytes: number): number {
     this.checkOpen('trimTo')
@@ -152,22 +169,22 @@ export class DriverPool extends StreamOrderedPool {
     return before - this.reservedBytes
   }
 
-  /** Processes that have this pool open, as far as they took it from here and have not ended. */
+  /** How many processes have this pool open, having received it from here and not ended. */
   get importers(): number {
     this.connections = this.connections.filter(connection => connection.open)
     return this.connections.length
   }
 
   /**
-   * Hands the pool to one other process of the same user, which calls `device.openSharedPool(path)`; either may come first.
-   * `path` names a socket file, which must not exist and is gone when the returned promise settles. What is in the pool goes
-   * block by block, by `exportPointer`. Rejects with PoolError when the pool was not created with `handleTypes`
-   * 'posixFileDescriptor', with DescriptorError when nobody comes in time (`timeoutMs`, 10 seconds), or when the system
-   * forbids it or is not Linux.
+   * Passes the pool to one other process of the same user, which calls `device.importPool(path)`; either may come
+   * first. `path` names a socket file, which must not exist, and is removed when the promise settles. Blocks of the
+   * pool are shared one by one, by `exportPointer`. Rejects with PoolError unless the pool was created with
+   * `handleTypes: 'posixFileDescriptor'`. Rejects with DescriptorError when no process opens the path in time
+   * (`timeoutMs`, 10 seconds), the system forbids it, or is not Linux.
    */
-  async share(path: string, options: PassOptions = {}): Promise<void> {
-    checkShare('share', path, options)
-    this.checkShareable('share')
+  async exportTo(path: string, options: PassOptions = {}): Promise<void> {
+    checkShare('exportTo', path, options)
+    this.checkShareable('exportTo')
     const type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     const descriptor = this.context.activate().cuMemPoolExportToShareableHandle(this.handle, type)
     const announcement = { kind: 'pool', id: this.id, byteLength: 0, memoryBytes: 0 } as const
@@ -179,10 +196,17 @@ export class DriverPool extends StreamOrderedPool {
     }
   }
 
+  /** @deprecated since 0.3: `exportTo`, since `share` is for threads */
+  share(path: string, options: PassOptions = {}): Promise<void> {
+    return this.exportTo(path, options)
+  }
+
   /**
-   * Bytes by which a process that opened this pool finds a live buffer of it: `importBuffer` there. They may go any way, a
-   * message for example. Between the processes nothing is ordered: the work that fills the buffer must have completed when
-   * the other one uses it, and the other one must have freed it, and that have completed, before it is freed here.
+   * The bytes by which a process that opened this pool imports a live buffer, with `importBuffer`. Send them in any
+   * way, for example in a message. No order holds between processes. The work that fills the buffer must be complete
+   * when the other process uses it. The other process must have freed the buffer, and that free must be complete,
+   * before it is freed here. Throws TypeError for anything but a DeviceBuffer, and PoolError if the buffer is of
+   * another pool or freed, or this pool cannot be shared.
    */
   exportPointer(buffer: DeviceBuffer): Uint8Array<ArrayBuffer> {
     this.checkShareable('exportPointer')
@@ -197,6 +221,10 @@ export class DriverPool extends StreamOrderedPool {
     return encodePointer({ driverBytes, poolId: this.id, byteLength: buffer.byteLength, offset })
   }
 
+  /**
+   * Counters. Live and reserved bytes are the driver's figures, for all users of the pool in this process; driver
+   * calls read them.
+   */
   override stats(): PoolStats {
     if (this.closed) return super.stats()
     return {
@@ -210,8 +238,8 @@ export class DriverPool extends StreamOrderedPool {
   }
 
   /**
-   * Waits for pending work, frees what is still held, and destroys the pool; the default one is only let go of, as it is.
-   * Throws PoolError while other processes have the pool open, since theirs must go first. A second close does nothing.
+   * Waits for pending work, frees live buffers, and destroys the pool; the default pool itself stays as it is. Throws
+   * PoolError while other processes have the pool open: they must close it first. A second close does nothing.
    */
   override close(): void {
     const { importers, sharesUnderWay } = this
@@ -219,7 +247,7 @@ export class DriverPool extends StreamOrderedPool {
       throw new PoolError(`close: other processes, ${importers}, have this pool open; have them close it first`)
     }
     if (sharesUnderWay > 0)
-      throw new PoolError('close: the pool is being shared; wait for the promise of share() first')
+      throw new PoolError('close: the pool is being exported; wait for the promise of exportTo() first')
     super.close()
   }
 
@@ -259,7 +287,7 @@ export class DriverPool extends StreamOrderedPool {
     })
   }
 
-  /** What was asked for as `maxPoolBytes`. */
+  /** The option `maxPoolBytes`. */
   private get limitBytes(): number {
     return this.properties?.maxBytes || Infinity
   }

@@ -1,5 +1,5 @@
-// The bytes by which one process tells another of a block in a shared pool: what the driver exports, and behind it what
-// the driver does not tell: of which pool, how long the buffer is, and how far into the driver's block it begins.
+// The bytes that describe a block of a shared pool to another process. They are the driver's exported bytes, then the
+// facts that the driver leaves out: the pool's id, the buffer's length, and its offset in the driver's block.
 
 import { checkByteCount, describe } from '../../base/bytes.js'
 
@@ -9,9 +9,10 @@ const LENGTH = 104
 const OFFSET = 112
 const ALL_BYTES = 120
 
+/** A block of a shared pool, as sent to another process. */
 export interface ExportedPointer {
   readonly driverBytes: Uint8Array<ArrayBuffer>
-  /** as announced when the pool was shared: a UUID */
+  /** the pool's UUID, as announced when it was shared */
   readonly poolId: string
   readonly byteLength: number
   readonly offset: number
@@ -27,7 +28,7 @@ export function encodePointer({ driverBytes, poolId, byteLength, offset }: Expor
   return bytes
 }
 
-/** Throws TypeError or RangeError for what `encodePointer` did not make. */
+/** Throws TypeError or RangeError for bytes that `encodePointer` did not make. */
 export function decodePointer(bytes: unknown): ExportedPointer {
   if (!(bytes instanceof Uint8Array)) {
     throw new TypeError(`importBuffer: bytes must be the Uint8Array of exportPointer, not ${describe(bytes)}`)

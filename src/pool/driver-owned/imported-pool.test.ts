@@ -1,4 +1,4 @@
-// Pools shared on the simulated device, where the process that opens one is the process that made it.
+// Shared pools on the simulated device, where the opening process is the process that made the pool.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -6,7 +6,7 @@ import { MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE } from '../../driver/constants.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { DriverPool } from './driver-pool.js'
 import type { ImportedPool } from './imported-pool.js'
 
@@ -14,7 +14,7 @@ const PATH = '/tmp/imported-pool-test'
 const SHORT = { timeoutMs: 20 }
 
 async function opened(device: TestDevice, pool: DriverPool): Promise<ImportedPool> {
-  const [imported] = await Promise.all([device.openSharedPool(PATH), pool.share(PATH)])
+  const [imported] = await Promise.all([device.importPool(PATH), pool.exportTo(PATH)])
   return imported
 }
 
@@ -25,7 +25,7 @@ async function openPair(options: SimulatedOptions = {}) {
 }
 
 describe('an imported pool', () => {
-  it('gives access to single blocks: the same memory under another address, freed here alone', async () => {
+  it('a block is the same memory at another address, and a free here ends only the import', async () => {
     const { device, pool, imported } = await openPair()
     const stream = device.createStream()
     const before = pool.allocate(1 * MiB)
@@ -53,7 +53,7 @@ describe('an imported pool', () => {
     assert.equal(device.freeBytes(), device.totalBytes)
   })
 
-  it('knows where in the driver’s block an aligned buffer begins', async () => {
+  it("the import of an aligned buffer begins at the buffer, not at the driver's block", async () => {
     const { device, pool, imported } = await openPair()
     for (let count = 0; count < 3; count++) {
       pool.allocate(1000)
@@ -66,7 +66,7 @@ describe('an imported pool', () => {
     imported.close()
   })
 
-  it('frees in the order of all streams that use a block', async () => {
+  it('a free waits for all streams that use a block', async () => {
     const { device, pool, imported } = await openPair()
     const [a, b] = [device.createStream(), device.createStream()]
     const view = imported.importBuffer(pool.exportPointer(pool.allocate(1 * MiB)), a)
@@ -76,10 +76,10 @@ describe('an imported pool', () => {
     view.free()
     assert.equal(a.query(), false)
     release()
-    imported.close() // a fault would show here
+    imported.close() // a missing wait would be a fault here
   })
 
-  it('imports a block once at a time, since the driver does not count', async () => {
+  it('a block can be imported only once at a time, because the driver does not count imports', async () => {
     const { device, pool, imported } = await openPair()
     const exported = pool.exportPointer(pool.allocate(1 * MiB))
     const view = imported.importBuffer(exported)
@@ -87,14 +87,14 @@ describe('an imported pool', () => {
     assert.throws(() => imported.importBuffer(exported), twice)
     assert.equal(device.driver.calls.get('cuMemPoolImportPointer'), 1, 'the driver is not asked')
     const otherwise = exported.slice()
-    otherwise[63] = 1 // other bytes, by which this driver finds the same block
+    otherwise[63] = 1 // other bytes for the same block, as this simulated driver reads them
     assert.throws(() => imported.importBuffer(otherwise), twice)
     view.fill(1)
     view.free()
     imported.importBuffer(exported).free()
   })
 
-  it('imports only what this pool exported and has not freed', async () => {
+  it('only live blocks that this pool exported can be imported', async () => {
     const { device, pool, imported } = await openPair()
     const block = pool.allocate(1 * MiB)
     const exported = pool.exportPointer(block)
@@ -130,7 +130,7 @@ describe('an imported pool', () => {
     assert.equal(imported.stats().liveBuffers, 0)
   })
 
-  it('cannot allocate, trim or be shared on', async () => {
+  it('allocate, trim and share throw', async () => {
     const { device, pool, imported } = await openPair()
     const view = imported.importBuffer(pool.exportPointer(pool.allocate(1 * MiB)))
     const uses: readonly (() => unknown)[] = [
@@ -139,7 +139,7 @@ describe('an imported pool', () => {
       () => imported.allocateArray(Float32Array, 4),
       () => imported.allocateAsync(1, device.defaultStream),
       () => imported.trimTo(0),
-      () => imported.share(PATH),
+      () => imported.exportTo(PATH),
       () => imported.exportPointer(view),
     ]
     for (const use of uses)
@@ -149,11 +149,11 @@ describe('an imported pool', () => {
     assert.throws(() => imported.importBuffer(new Uint8Array(120)), { name: 'PoolError', message: /pool is closed/ })
   })
 
-  it('has access of its own, its device’s from the beginning', async () => {
+  it('it has access rights of its own, and its device has access from the start', async () => {
     const { device, pool, imported } = await openPair()
     assert.deepEqual([imported.access(device), imported.access('host')], ['readWrite', 'none'])
     assert.throws(() => imported.setAccess(device, 'none'), { name: 'PoolError', message: /own device keeps access/ })
-    // A driver that gives an importer no access by itself.
+    // A driver that gives an importer no access.
     imported.close()
     const { driver } = device
     const { cuMemPoolGetAccess } = driver
@@ -169,7 +169,7 @@ describe('an imported pool', () => {
     driver.cuMemPoolGetAccess = cuMemPoolGetAccess
   })
 
-  it('must be closed before the pool that it was made of', async () => {
+  it('it must be closed before the pool that it came from', async () => {
     const { device, pool, imported } = await openPair()
     const block = pool.allocate(1 * MiB)
     assert.equal(pool.importers, 1)
@@ -189,40 +189,43 @@ describe('an imported pool', () => {
     pool.close()
   })
 
-  it('is opened once at a time by a process', async () => {
+  it('a process can open a pool only once at a time', async () => {
     const { device, pool, imported } = await openPair()
-    const sharing = pool.share(PATH)
-    await assert.rejects(device.openSharedPool(PATH), { name: 'PoolError', message: /has opened the pool.*already/ })
+    const sharing = pool.exportTo(PATH)
+    await assert.rejects(device.importPool(PATH), { name: 'PoolError', message: /has opened the pool.*already/ })
     await sharing
     assert.equal(pool.importers, 1)
     imported.close()
     await opened(device, pool)
   })
 
-  it('is not opened when its owner is gone, nor a pool closed while it is being shared', async () => {
+  it('a pool whose owner is gone cannot be opened, and a pool cannot close while it is exported', async () => {
     const { device, pool, imported } = await openPair()
     imported.close()
-    const sharing = pool.share(PATH, SHORT)
-    assert.throws(() => pool.close(), { name: 'PoolError', message: /is being shared; wait for the promise of share/ })
+    const sharing = pool.exportTo(PATH, SHORT)
+    assert.throws(() => pool.close(), {
+      name: 'PoolError',
+      message: /is being exported; wait for the promise of exportTo/,
+    })
     await assert.rejects(sharing, { name: 'DescriptorError', code: 'ETIMEDOUT' })
     device.driver.failCall({ call: 'cuMemPoolImportFromShareableHandle', code: 1 })
-    const last = pool.share(PATH)
-    await assert.rejects(device.openSharedPool(PATH), {
+    const last = pool.exportTo(PATH)
+    await assert.rejects(device.importPool(PATH), {
       name: 'PoolError',
-      message: /openSharedPool: .*its owner has freed or closed it/,
+      message: /importPool: .*its owner has freed or closed it/,
     })
     await last
     assert.equal(pool.importers, 0)
     pool.close()
-    await assert.rejects(pool.share(PATH), { name: 'PoolError', message: /the pool is closed/ })
-    await assert.rejects(device.openSharedPool(PATH, SHORT), { name: 'DescriptorError', code: 'ETIMEDOUT' })
+    await assert.rejects(pool.exportTo(PATH), { name: 'PoolError', message: /the pool is closed/ })
+    await assert.rejects(device.importPool(PATH, SHORT), { name: 'DescriptorError', code: 'ETIMEDOUT' })
   })
 
-  it('is made of a pool that was made to be shared', async () => {
+  it('only a pool that was made to be shared can be shared', async () => {
     const device = new TestDevice({ capacityBytes: 256 * MiB })
     for (const pool of [device.defaultDriverPool(), device.createDriverPool()]) {
       const expected = { name: 'PoolError', message: /createDriverPool\(\{ handleTypes: 'posixFileDescriptor' \}\)/ }
-      await assert.rejects(pool.share(PATH), expected)
+      await assert.rejects(pool.exportTo(PATH), expected)
       assert.throws(() => pool.exportPointer(pool.allocate(1)), expected)
     }
     const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
@@ -236,12 +239,12 @@ describe('an imported pool', () => {
     const stale = pool.allocate(1)
     stale.free()
     assert.throws(() => pool.exportPointer(stale), { name: 'PoolError', message: /exportPointer: .*already freed/ })
-    await assert.rejects(pool.share(''), { name: 'RangeError', message: /path/ })
-    await assert.rejects(pool.share(PATH, { timeoutMs: -1 }), { name: 'RangeError', message: /timeoutMs/ })
-    await assert.rejects(device.openSharedPool('\0'), { name: 'RangeError', message: /path/ })
+    await assert.rejects(pool.exportTo(''), { name: 'RangeError', message: /path/ })
+    await assert.rejects(pool.exportTo(PATH, { timeoutMs: -1 }), { name: 'RangeError', message: /timeoutMs/ })
+    await assert.rejects(device.importPool('\0'), { name: 'RangeError', message: /path/ })
   })
 
-  it('of a NUMA node is shared like one of the device', async () => {
+  it('a pool on a NUMA node is shared like one on the device', async () => {
     const device = new TestDevice()
     const pool = device.createDriverPool({ location: { numaNode: 0 }, handleTypes: 'posixFileDescriptor' })
     const imported = await opened(device, pool)

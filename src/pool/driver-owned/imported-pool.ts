@@ -4,45 +4,51 @@ import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { asGone, checkShare, type PassOptions, receiveDescriptor, type Taken } from '../mapped/descriptor-passing.js'
+import {
+  asGone,
+  checkShare,
+  type PassOptions,
+  type ReceivedDescriptor,
+  receiveDescriptor,
+} from '../mapped/descriptor-passing.js'
 import { decodePointer } from './exported-pointer.js'
 import { StreamOrderedPool } from './stream-ordered-pool.js'
 
 /**
- * A driver pool of another process, opened by `device.openSharedPool(path)`. It gives access to blocks that the process
- * which made it exported, and nothing else: it cannot allocate, trim or be shared on. Everything here must be freed, and
- * the pool closed, before its owner does the same; the driver checks nothing of that, and work that still runs here then
- * is a fault that costs the process its device.
+ * A driver pool of another process, opened by `device.importPool(path)`. It gives access to blocks that its owner
+ * exported, and cannot allocate, trim or be exported itself. Free everything here, and close this pool, before the
+ * owner frees the blocks and closes its pool. The driver does not check that; work that still runs here then is a
+ * fault that costs the process its device.
  */
 export class ImportedPool extends StreamOrderedPool {
-  /** the imported blocks by address: of each the driver's bytes, as text */
+  /** the imported blocks by address, each with the driver's bytes as text */
   private readonly imported = new Map<number, string>()
 
   private constructor(
     clocks: Clocks,
     defaultStream: Stream,
     protected readonly handle: number,
-    private readonly taken: Taken,
+    private readonly received: ReceivedDescriptor,
   ) {
     super(clocks, defaultStream)
   }
 
-  /** The pool that another process shares at `path`. */
+  /** Opens the pool that another process shares at `path`. */
   static async open(clocks: Clocks, stream: Stream, path: string, options: PassOptions): Promise<ImportedPool> {
-    checkShare('openSharedPool', path, options)
+    checkShare('importPool', path, options)
     const { context } = clocks
-    const taken = await receiveDescriptor(context, path, 'pool', options)
-    return taken.use(descriptor => {
+    const received = await receiveDescriptor(context, path, 'pool', options)
+    return received.use(descriptor => {
       const driver = context.activate()
       let handle: number
       try {
         handle = driver.cuMemPoolImportFromShareableHandle(descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
       } catch (error) {
-        throw asGone(error, 'openSharedPool')
+        throw asGone(error, 'importPool')
       }
-      const pool = new ImportedPool(clocks, stream, handle, taken)
+      const pool = new ImportedPool(clocks, stream, handle, received)
       try {
-        // Who has access is decided anew in each process.
+        // Each process has access rights of its own.
         if (pool.access(pool) === 'none') pool.setAccess(pool, 'readWrite')
       } catch (error) {
         context.discard(() => relaxed(driver, () => driver.cuMemPoolDestroy(handle)))
@@ -53,15 +59,15 @@ export class ImportedPool extends StreamOrderedPool {
   }
 
   /**
-   * A buffer over a block that the owner exported by `exportPointer`, for use and free on `stream` (the device's default
-   * one). Its free ends it here alone. Throws TypeError or RangeError for other bytes, PoolError when the block is of
-   * another pool, has been imported and not freed yet, or is gone.
+   * A buffer over a block that the owner exported by `exportPointer`, for use and free on `stream` (the device's
+   * default stream). Its free ends this buffer only, not the owner's. Throws TypeError or RangeError for other bytes.
+   * Throws PoolError when the block is of another pool, is imported already, or is gone.
    */
   importBuffer(bytes: Uint8Array, stream: Stream = this.defaultStream): DeviceBuffer {
     this.checkOpen('importBuffer')
     this.checkStream('importBuffer', stream)
     const { driverBytes, poolId, byteLength, offset } = decodePointer(bytes)
-    if (poolId !== this.taken.announcement.id)
+    if (poolId !== this.received.announcement.id)
       throw new PoolError('importBuffer: the block is of another pool; import it there')
     const text = Buffer.from(driverBytes).toString('latin1')
     for (const known of this.imported.values()) if (known === text) throw twice()
@@ -76,38 +82,38 @@ export class ImportedPool extends StreamOrderedPool {
     return this.adopt(ptr, offset, byteLength, stream)
   }
 
-  /** Waits for pending work, frees what is still held, and lets go of the pool: its owner may then close it. */
+  /** Waits for pending work, frees live buffers, and closes the pool here, so that its owner may close it. */
   override close(): void {
     super.close()
-    this.taken.close()
+    this.received.close()
   }
 
-  /** Refused: blocks are allocated by the process that made the pool. */
+  /** Always throws PoolError: the process that made the pool allocates blocks. */
   override allocate(): never {
     throw this.refusal('allocate', 'allocate in the process that made it, and import the block here by importBuffer')
   }
 
-  /** Refused, as `allocate`. */
+  /** Always throws PoolError, like `allocate`. */
   override tryAllocate(): never {
     throw this.refusal('tryAllocate', 'allocate in the process that made it, and import the block here by importBuffer')
   }
 
-  /** Refused: the memory is the other process's. */
+  /** Always throws PoolError: the memory is the other process's. */
   trimTo(_keepBytes: number): never {
     throw this.refusal('trimTo', 'trim in the process that made it')
   }
 
-  /** Refused: only the process that made the pool can share it. */
-  share(_path: string, _options?: PassOptions): never {
-    throw this.refusal('share', 'share it from the process that made it')
+  /** Always throws PoolError: only the process that made the pool can export it. */
+  exportTo(_path: string, _options?: PassOptions): never {
+    throw this.refusal('exportTo', 'export it from the process that made it')
   }
 
-  /** Refused, as `share`. */
+  /** Always throws PoolError, like `exportTo`. */
   exportPointer(_buffer: DeviceBuffer): never {
     throw this.refusal('exportPointer', 'export the block from the process that made it')
   }
 
-  /** Never called: `allocate` is refused. */
+  /** Never called, because `allocate` throws. */
   protected obtain(): never {
     throw this.refusal('allocate', 'import blocks')
   }

@@ -1,5 +1,5 @@
-// Having the driver make a pool, and what is missing where it does not. What its attributes offer may still be refused,
-// so the refusal is explained, too.
+// Makes driver pools, and explains refusals. The driver may refuse a pool that its attributes offer, so its own
+// refusal is explained, too.
 
 import { CudaError, PoolError } from '../../base/errors.js'
 import {
@@ -18,7 +18,7 @@ import { relaxed } from '../../order/relaxed.js'
 import { asUnsupported } from '../unsupported.js'
 
 const NO_POOLS = 'this device or driver has no memory pools, which come with driver 11.2; use createPool()'
-/** How the driver answers properties that it has no pools of. */
+/** The driver's answers to properties that it does not support. */
 const REFUSALS: readonly number[] = [
   RESULT.CUDA_ERROR_INVALID_VALUE,
   RESULT.CUDA_ERROR_INVALID_DEVICE,
@@ -26,7 +26,7 @@ const REFUSALS: readonly number[] = [
   RESULT.CUDA_ERROR_NOT_SUPPORTED,
 ]
 
-/** The pool that the driver made for the device. Throws PoolError where there are no pools. */
+/** The device's default pool. Throws PoolError if the device or driver has no pools. */
 export function defaultPoolOf(context: Context): number {
   const call = 'defaultDriverPool'
   requirePools(call, context)
@@ -37,7 +37,10 @@ export function defaultPoolOf(context: Context): number {
   }
 }
 
-/** A new pool, which the device can use wherever its memory is. Throws PoolError where there are none of the kind. */
+/**
+ * A new pool, which the device can use wherever the memory lies. Throws PoolError if the driver has no pools of the
+ * kind.
+ */
 export function makePool(context: Context, properties: MemPoolProperties): number {
   requirePools('createDriverPool', context)
   const isManaged = properties.allocationType === CU_MEM_ALLOCATION_TYPE_MANAGED
@@ -69,7 +72,7 @@ function requirePools(call: string, context: Context): void {
   }
 }
 
-/** Whether the attributes of the device offer such a pool; for memory anywhere in the host there is none to ask. */
+/** Whether the device's attributes offer such a pool; for memory anywhere in the host no attribute exists. */
 function isOffered(context: Context, { allocationType, handleTypes, locationType }: MemPoolProperties): boolean {
   const driver = context.activate()
   const attribute = (which: keyof typeof DEVICE_ATTRIBUTE) =>
@@ -83,7 +86,7 @@ function isOffered(context: Context, { allocationType, handleTypes, locationType
   return allocationType !== CU_MEM_ALLOCATION_TYPE_MANAGED || attribute('CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY') === 1
 }
 
-/** What is missing where there is no such pool, and what to use instead; null for pools of the plainest kind. */
+/** The reason and the remedy if such a pool is refused; null for the plainest kind. */
 function missingOf({ allocationType, handleTypes, locationType, locationId }: MemPoolProperties): string | null {
   if (allocationType === CU_MEM_ALLOCATION_TYPE_MANAGED) {
     return "there are no pools of managed memory here, which come with driver 13.0; use createPool({ backing: 'managed' })"

@@ -3,11 +3,15 @@ import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import { type AccessLocation, changePlainAccess, type PoolAccess, peerOf } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { AddressPool } from './address-pool.js'
+import { PassThroughPool } from './pass-through-pool.js'
 
-/** cuMemAlloc and cuMemFree for each buffer. Made by the device: `device.createPlainPool()`. */
-export class PlainPool extends AddressPool {
-  /** by record: streams of other devices that use a buffer; for those of its own the driver's free waits */
+/**
+ * A pool that calls cuMemAlloc and cuMemFree for each buffer: slow, and exact. Made by `device.createPlainPool()`.
+ */
+export class PlainPool extends PassThroughPool {
+  /**
+   * streams of other devices that use a buffer, by record; the driver's free waits for this device's streams itself
+   */
   private readonly users = new Map<number, Set<Stream>>()
 
   recordUse(record: number, tag: number, stream: Stream): void {

@@ -20,7 +20,7 @@ describe('driver pool: several devices', () => {
     })
   }
 
-  it('gives another device access to a pool, takes it back, and reads it', () => {
+  it('another device gets access and loses it, and the pool reports it', () => {
     const [first, second] = openTwo()
     const pool = first.pool()
     const buffer = pool.allocate(1 * MiB)
@@ -37,7 +37,7 @@ describe('driver pool: several devices', () => {
     assert.throws(() => second.context.activate().cuMemcpyDtoH(host, ptr), { code: 700 })
   })
 
-  it('knows where memory in the host can be reached from', () => {
+  it('memory in the host reports its access', () => {
     const [first, second] = openTwo()
     for (const options of [{ location: 'host' }, { location: { numaNode: 0 } }]) {
       const pool = first.pool(options)
@@ -53,7 +53,7 @@ describe('driver pool: several devices', () => {
     assert.deepEqual([managed.access(first), managed.access(second)], ['readWrite', 'readWrite'])
   })
 
-  it('says why an access cannot be, and changes nothing', () => {
+  it('a refused access names the reason, and changes nothing', () => {
     const [first, second] = openTwo(false)
     const pool = first.pool()
     for (const [location, access, message] of [
@@ -82,7 +82,7 @@ describe('driver pool: several devices', () => {
     assert.throws(() => pool.setAccess(openTwo()[1], 'readWrite'), { name: 'PoolError', message: /another driver/ })
   })
 
-  it('one bad entry of a list voids no other, and is named', () => {
+  it('a bad entry in a list is named, and the others are applied', () => {
     const [first, second] = openTwo()
     const pool = first.pool()
     const grant = { location: second, access: 'readWrite' } as const

@@ -1,6 +1,6 @@
-// Who may read and write the memory of a driver's pool. At first that is the device that the memory is on; a kernel of any
-// other device faults on it. One change is one driver call: the driver's own call takes a list, and one bad entry voids
-// all of it.
+// Read and write access to the memory of a driver pool. At first only the device with the memory has access, and
+// kernels of other devices fault on it. One change is one driver call, because one bad entry in the driver's list of
+// changes voids the whole list.
 
 import { describe } from '../../base/bytes.js'
 import { CudaError, PoolError } from '../../base/errors.js'
@@ -15,7 +15,7 @@ import { Context } from '../../driver/context.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 
 const FLAGS = { readWrite: CU_MEM_ACCESS_FLAGS_PROT_READWRITE, none: CU_MEM_ACCESS_FLAGS_PROT_NONE }
-/** How the driver answers what cannot be. */
+/** The driver's answers to an impossible access. */
 const IMPOSSIBLE: readonly number[] = [
   RESULT.CUDA_ERROR_INVALID_VALUE,
   RESULT.CUDA_ERROR_INVALID_DEVICE,
@@ -23,14 +23,14 @@ const IMPOSSIBLE: readonly number[] = [
   RESULT.CUDA_ERROR_NOT_SUPPORTED,
 ]
 
-/** The access that a location has to `pool`, a pool of the device of `context`. */
+/** The access of a location to `pool`, a pool of the device of `context`. */
 export function accessOf(context: Context, pool: number, location: AccessLocation): PoolAccess {
   const [type, id] = placeOf('access', context, location)
   const flags = context.activate().cuMemPoolGetAccess(pool, type, id)
   return flags === CU_MEM_ACCESS_FLAGS_PROT_NONE ? 'none' : 'readWrite'
 }
 
-/** Changes one access; throws PoolError for what cannot be. */
+/** Changes one access. Throws PoolError if it is impossible. */
 export function changeAccess(context: Context, pool: number, location: AccessLocation, access: PoolAccess): void {
   const [type, id] = placeOf('setAccess', context, location)
   try {

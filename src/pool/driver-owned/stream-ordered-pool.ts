@@ -2,20 +2,20 @@ import { type Context, unreachable } from '../../driver/context.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { AddressPool } from './address-pool.js'
+import { PassThroughPool } from './pass-through-pool.js'
 import { accessOf, changeAccess } from './pool-access.js'
 
-/** A pool that the driver keeps: what the pools made here and those of other processes have in common. */
-export abstract class StreamOrderedPool extends AddressPool {
-  /** by record: the streams besides its own that use a buffer */
+/** A stream-ordered pool of the driver's: the base of pools made here and of pools of other processes. */
+export abstract class StreamOrderedPool extends PassThroughPool {
+  /** the streams besides its own that use a buffer, by record */
   private readonly users = new Map<number, Set<Stream>>()
-  /** other devices that were told that they can use the memory */
+  /** other devices that may be using the memory */
   private readonly peers = new Set<Context>()
   private ended = false
 
   /** The driver's handle. */
   protected abstract readonly handle: number
-  /** Gives the driver's pool itself back, all of its buffers being freed. */
+  /** Gives the driver's pool back, when all of its buffers are freed. */
   protected abstract end(): void
 
   recordUse(record: number, tag: number, stream: Stream): void {
@@ -26,14 +26,14 @@ export abstract class StreamOrderedPool extends AddressPool {
     this.users.set(record, (this.users.get(record) ?? new Set()).add(stream))
   }
 
-  /** The stream of the free is made to wait for the others that use the buffer. */
+  /** Makes the stream of the free wait for the other streams that use the buffer. */
   protected override takeBack(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
     checkIsStream('free', stream)
     const isOurs = stream.clocks === this.clocks
     this.checkTakesFrees(isOurs ? stream : buffer.stream)
     if (isOurs) for (const user of this.users.get(buffer.record) ?? []) if (user !== stream) this.order(user, stream)
-    super.takeBack(buffer, stream) // makes one of another device a use by that stream, and comes back
+    super.takeBack(buffer, stream) // for another device's stream this notes a use, and calls this method again
     if (isOurs) this.users.delete(buffer.record)
   }
 
@@ -42,13 +42,13 @@ export abstract class StreamOrderedPool extends AddressPool {
     changeAccess(this.context, this.handle, location, access)
   }
 
-  /** Whether a device, or the host, may read and write the memory of this pool. */
+  /** Whether a device or the host may read and write the memory of this pool. Throws TypeError for a bad location. */
   access(location: AccessLocation): PoolAccess {
     this.checkOpen('access')
     return accessOf(this.context, this.handle, location)
   }
 
-  /** As the driver says, since access to a pool can be changed elsewhere, too. */
+  /** Asks the driver, because others can change the access to a pool, too. */
   override reachableFrom(context: Context): boolean {
     if (context.sharesDevice(this.context)) return true
     if (this.closed || !context.sharesAddresses(this.context) || this.access({ context }) === 'none') return false
@@ -56,7 +56,7 @@ export abstract class StreamOrderedPool extends AddressPool {
     return true
   }
 
-  /** Waits for pending work, frees what is still held, and lets go of the driver's pool. A second close does nothing. */
+  /** Waits for pending work, frees live buffers, and gives back the driver's pool. A second close does nothing. */
   override close(): void {
     if (!this.ended) {
       this.clocks.finishWork()
@@ -66,7 +66,7 @@ export abstract class StreamOrderedPool extends AddressPool {
     this.users.clear()
     if (this.ended) return
     this.context.giveBack(driver => {
-      driver.cuCtxSynchronize() // what was freed now goes back to the device, as far as the threshold says so
+      driver.cuCtxSynchronize() // gives memory that was just freed back to the device, down to the threshold
       this.end()
     })
     this.ended = true
@@ -77,7 +77,7 @@ export abstract class StreamOrderedPool extends AddressPool {
     stream.submit('free', handle => driver.cuMemFreeAsync(ptr, handle))
   }
 
-  /** Waits on the host for work of other devices that may be using the memory. */
+  /** Waits on the host for other devices' work that may be using the memory. */
   private finishPeers(): void {
     for (const user of [...this.users.values()].flatMap(users => [...users])) {
       if (user.clocks !== this.clocks) user.clocks.catchUp(...user.covering, true)
@@ -92,7 +92,7 @@ export abstract class StreamOrderedPool extends AddressPool {
     submitsTo.checkOpen('free')
   }
 
-  /** Records nothing in a capture: the last mark of a captured stream covers its work of before. */
+  /** Adds no node to a capture: the last mark of a captured stream covers its earlier work. */
   private order(earlier: Stream, later: Stream): void {
     const { clocks } = earlier
     const [slot, stamp] = earlier.covering

@@ -8,27 +8,32 @@ import type { TransferredBuffer } from '../transferred-buffer.js'
 import type { HostPool } from './host-pool.js'
 
 /**
- * Pinned host memory from a host pool: arrays over it are filled like any other, and copies between it and the device run
- * in stream order while Node goes on. Freed by `free()` or at the end of a `using` block; after that every use throws
- * PoolError, except disposing. Arrays made from it must not be used after that either: others may have the memory then.
+ * Pinned host memory from a host pool. Programs fill it through typed arrays; copies between it and the device run in
+ * stream order while Node goes on. It is freed by `free()` or at the end of a `using` block; afterwards every use but
+ * disposing throws PoolError. Arrays made from the buffer must not be used after the free either, because the pool
+ * may hand out the memory again.
  */
 export class HostBuffer implements Disposable {
   private memory: Uint8Array | null = null
 
-  /** Made by host pools. `block` is what the pool knows the memory by: its addresses are the host's. */
+  /** Made by host pools. `block` is the pool's own handle of the memory, with host addresses. */
   constructor(
+    /** the pool that the memory came from */
     readonly pool: HostPool,
     protected readonly block: DeviceBuffer,
   ) {}
 
-  /** The memory: the same array each time. Of a shared pool it lies in a SharedArrayBuffer. */
+  /**
+   * The memory, as the same array each time. In a shared pool it lies in a SharedArrayBuffer. Throws PoolError after
+   * the free.
+   */
   get bytes(): Uint8Array {
     const { ptr, byteLength } = this.block
     this.memory ??= this.pool.memory.bytesAt(ptr, byteLength)
     return this.memory
   }
 
-  /** A typed array over as many whole elements as fit. */
+  /** A typed array over as many whole elements as fit. Throws TypeError unless `type` is a typed array class. */
   view<C extends TypedArrayConstructor>(type: C): TypedArrayOf<C> {
     if (typeof type !== 'function' || !(type.BYTES_PER_ELEMENT > 0)) {
       throw new TypeError(`view: type must be a typed array class such as Float32Array, not ${describe(type)}`)
@@ -38,24 +43,29 @@ export class HostBuffer implements Disposable {
     return new type(buffer as ArrayBuffer, byteOffset, length) as TypedArrayOf<C>
   }
 
-  /** Bytes asked for. */
+  /** The requested size in bytes. */
   get byteLength(): number {
     return this.block.byteLength
   }
 
-  /** Where kernels find the memory; of a pool made with `mapped: true` only. Announce the kernel's stream with `recordUse`. */
+  /**
+   * The address that kernels use; announce the kernel's stream with `recordUse`. Throws PoolError unless the pool was
+   * made with `mapped: true`.
+   */
   get devicePtr(): number {
     return this.pool.memory.devicePtrAt(this.block.ptr)
   }
 
-  /** True after the buffer was freed or its pool closed. */
+  /** True after the buffer was freed, or its pool was closed. */
   get freed(): boolean {
     return this.block.freed
   }
 
   /**
-   * Copies a part, or all, to byte `byteOffset` of `target`, in the target's stream. The device reads the memory when the
-   * copy runs: do not change it before that, for example not before `await target.stream.finished()`.
+   * Copies `byteLength` bytes from byte `sourceOffset` on (default: all the rest) to byte `byteOffset` of `target`,
+   * on the target's stream. The device reads the memory when the copy runs: do not change it before that, for example
+   * before `await target.stream.finished()`. Throws RangeError for a range that does not lie in both buffers, and
+   * PoolError for a buffer of a device without access.
    */
   copyTo(
     target: DeviceBuffer | DeviceArray,
@@ -73,8 +83,9 @@ export class HostBuffer implements Disposable {
   }
 
   /**
-   * Copies a part of `source`, or all, to byte `byteOffset` of this buffer, in the source's stream. The data is there when
-   * the copy has run, for example after `await source.stream.finished()`.
+   * Copies `byteLength` bytes from byte `sourceOffset` of `source` on (default: all the rest) to byte `byteOffset` of
+   * this buffer, on the source's stream. The data is there when the copy has run, for example after `await
+   * source.stream.finished()`. Throws like `copyTo`.
    */
   copyFrom(
     source: DeviceBuffer | DeviceArray,
@@ -92,8 +103,9 @@ export class HostBuffer implements Disposable {
   }
 
   /**
-   * Work submitted to `stream` before the free uses this memory: a kernel, or a copy made by `DeviceBuffer.write` or another
-   * library. The copies of this class are noted by themselves.
+   * Announces that work submitted to `stream` before the free uses this memory: a kernel, or a copy by
+   * `DeviceBuffer.write` or by another library. `copyTo` and `copyFrom` need no announcement. Throws PoolError for a
+   * closed stream.
    */
   recordUse(stream: Stream): void {
     checkIsStream('recordUse', stream)
@@ -102,22 +114,23 @@ export class HostBuffer implements Disposable {
   }
 
   /**
-   * Gives the memory back: at once, or when the host has seen all noted work on it complete, since whoever gets it next
-   * writes it without waiting for any stream. With `stream` also the work submitted to that before this call.
+   * Gives the memory back, without waiting. The pool hands it out again when the host has seen all noted work on it
+   * complete: the next program to get it writes it at once. With `stream`, work submitted to that stream before this
+   * call counts as noted. Throws PoolError when already freed.
    */
   free(stream?: Stream): void {
     if (stream !== undefined) this.pool.noteUse(this.block, stream, 'free')
     this.block.free()
   }
 
-  /** `free()` at the end of a `using` block; nothing when already freed. */
+  /** Calls `free()` at the end of a `using` block; does not throw when already freed. */
   [Symbol.dispose](): void {
     this.block[Symbol.dispose]()
   }
 
   /**
-   * Gives the buffer up, for `pool.adopt` in another thread that shares the pool; any use of it here from now on throws
-   * PoolError. Throws PoolError for a buffer of a pool that no threads share.
+   * Gives the buffer up, for `pool.adopt` in another thread that shares the pool. Later uses of it in this thread
+   * throw PoolError. Throws PoolError for a buffer of a pool that is not shared by threads.
    */
   transfer(): TransferredBuffer {
     return this.block.transfer()
@@ -170,6 +183,7 @@ export class HostArray<T extends TypedArray = TypedArray> extends HostBuffer {
     return this.array
   }
 
+  /** How many elements the array has. */
   get length(): number {
     return this.byteLength / this.type.BYTES_PER_ELEMENT
   }

@@ -1,5 +1,5 @@
-// Every driver call of a workload with host memory fails in turn, once or from then on. What is held stays held with its
-// contents, copies that were submitted arrive whole, nothing that a pending copy uses is given out, and in the end all
+// Every driver call of a workload with host memory fails in turn, once or from then on. Live buffers stay live with
+// their contents, and submitted copies arrive whole. Memory with a pending copy is not handed out, and in the end all
 // memory is unpinned.
 
 import assert from 'node:assert/strict'
@@ -8,7 +8,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { HostBuffer } from './host-buffer.js'
 import type { HostPool } from './host-pool.js'
 
@@ -19,9 +19,9 @@ class Workload {
   readonly device = new TestDevice()
   readonly pool: HostPool
   readonly held: { readonly host: HostBuffer; readonly stamp: number }[] = []
-  /** what arrived on the device should be, by where it begins */
+  /** the expected contents on the device, by their offset */
   readonly landed = new Map<number, { readonly bytes: number; readonly stamp: number }>()
-  /** what is pinned now */
+  /** the arrays that are pinned now */
   readonly pinned = new Set<ArrayBufferView>()
   readonly target: DeviceBuffer
   refusals = 0
@@ -68,9 +68,9 @@ class Workload {
     for (let count = 0; count < 12; count++) {
       this.allocate(250 * KiB)
       this.copy(this.held.length - 1)
-      if (count % 2 === 0) this.free(this.held.length - 1) // in the end there is only memory to wait for
+      if (count % 2 === 0) this.free(this.held.length - 1) // in the end pending copies hold the only memory left
     }
-    this.allocate(8 * MiB) // too much
+    this.allocate(8 * MiB) // more than the pool's limit
     this.attempt(() => void this.pool.trimTo(0))
   }
 
@@ -120,7 +120,7 @@ class Workload {
 
 const callsOf = ({ device }: Workload) => [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
 
-/** How many driver calls the steps make when none fails. */
+/** The number of driver calls of a workload without failures. */
 function countCalls(steps: (workload: Workload) => void): number {
   const workload = new Workload()
   const before = callsOf(workload)
@@ -131,7 +131,7 @@ function countCalls(steps: (workload: Workload) => void): number {
 describe('driver failures: host pool', () => {
   const calls = countCalls(workload => workload.run())
 
-  it('the workload itself runs, and is refused only what is too much', () => {
+  it('without failures, the workload is refused only the allocation above the limit', () => {
     const workload = new Workload()
     workload.run()
     assert.ok(calls > 40, `${calls} driver calls`)
@@ -145,7 +145,7 @@ describe('driver failures: host pool', () => {
     ['another refusal', (nth: number) => (nth % 2 === 0 ? 1 : 999)],
   ] as const) {
     for (const onwards of [false, true]) {
-      it(`${name}, ${onwards ? 'from the n-th call on' : 'at the n-th call'}, for each of its calls`, () => {
+      it(`${name} ${onwards ? 'from the n-th call on' : 'at the n-th call'} loses no memory or contents, for every n`, () => {
         for (let nth = 1; nth <= calls; nth++) {
           const workload = new Workload()
           workload.device.driver.failCall({ call: '*', nth, code: codeOf(nth), onwards })
@@ -161,7 +161,7 @@ describe('driver failures: host pool', () => {
     }
   }
 
-  it('a close that is refused can be repeated, and then nothing is pinned', () => {
+  it('a close that fails can be repeated, and then no memory is pinned', () => {
     const closing = countCalls(workload => {
       workload.run()
       workload.pool.close()

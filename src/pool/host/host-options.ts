@@ -4,15 +4,18 @@ import { checkOptionNames } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { choice, limitOf, type PoolConfig } from '../caching/options.js'
 
-/** How a host pool behaves; everything may be left out. */
+/** How a host pool behaves; every option may be left out. Defaults are in parentheses. */
 export interface HostPoolOptions {
-  /** what may be pinned: bytes, `Infinity`, or a share of the host's memory such as '10%' (1 GiB) */
+  /** the most memory to pin: bytes, `Infinity`, or a share of the host's memory such as '10%' (1 GiB) */
   readonly maxPoolBytes?: number | `${number}%`
-  /** pinned at a time, which takes milliseconds; a larger buffer gets a segment of its own (16 MiB, or the limit) */
+  /**
+   * bytes pinned by one call, which takes milliseconds; a larger buffer gets a segment of its own (16 MiB, or the
+   * limit)
+   */
   readonly segmentBytes?: number
-  /** true: the memory is in SharedArrayBuffers, and the pool can be used in several threads; see `pool.share()` (false) */
+  /** true: the memory lies in SharedArrayBuffers, and several threads can use the pool; see `pool.share()` (false) */
   readonly shared?: boolean
-  /** true: kernels reach the memory, at a buffer's `devicePtr` (false) */
+  /** true: kernels can access the memory, at a buffer's `devicePtr` (false) */
   readonly mapped?: boolean
 }
 
@@ -20,7 +23,7 @@ const DEFAULT_LIMIT_BYTES = 1 * GiB
 const DEFAULT_SEGMENT_BYTES = 16 * MiB
 const KEYS = ['maxPoolBytes', 'segmentBytes', 'shared', 'mapped']
 
-/** The same with everything decided; throws TypeError or RangeError naming the option. */
+/** The options with defaults filled in; throws TypeError or RangeError naming the option. */
 export function parseHostPoolOptions(options: HostPoolOptions) {
   checkOptionNames('createHostPool', options, KEYS)
   const limitBytes = limitOf(options.maxPoolBytes ?? DEFAULT_LIMIT_BYTES, totalmem())
@@ -39,7 +42,10 @@ export function parseHostPoolOptions(options: HostPoolOptions) {
   }
 }
 
-/** The caching pool under a host pool: what is done with memory of the host is in nobody's stream order. */
+/**
+ * Options of the caching pool under a host pool. The host writes memory in no stream's order, so it is not
+ * stream-ordered.
+ */
 export function hostConfig(limitBytes: number, backing: PoolConfig['backing']): PoolConfig {
   return {
     limitBytes,

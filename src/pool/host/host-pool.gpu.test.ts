@@ -1,12 +1,12 @@
-// Host pools on a real GPU: both kinds of array buffer can be pinned, copies from and to them run while Node goes on, the
-// GPU reaches mapped ones, and memory under a pending copy goes to nobody. Without a GPU it fails.
+// Host pools on a GPU. Both kinds of array buffer can be pinned, copies run while Node goes on, and kernels reach
+// mapped memory. Memory with a pending copy is not handed out. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { randomFillSync } from 'node:crypto'
 import { after, describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 import type { HostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
 
@@ -18,7 +18,7 @@ const open = (options: HostPoolOptions) => HostPool.open(gpu.clocks, gpu.default
 
 for (const shared of [false, true]) {
   describe(`a host pool of ${shared ? 'SharedArrayBuffer' : 'ArrayBuffer'} on a GPU`, () => {
-    it('contents survive the way to the device and back, of every size', async () => {
+    it('buffers of every size survive a round trip to the device', async () => {
       using pool = open({ shared })
       using stream = gpu.createStream()
       for (const bytes of [1, 255, 4096, 64 * KiB + 3, 1 * MiB, 33 * MiB + 1]) {
@@ -36,9 +36,9 @@ for (const shared of [false, true]) {
       assert.deepEqual(pool.stats().liveBuffers, 0)
     })
 
-    it('addresses are aligned, and each segment has its pages for itself', () => {
+    it('addresses are aligned, and no two segments share a page', () => {
       using pool = open({ shared, segmentBytes: 64 * KiB, maxPoolBytes: 64 * MiB })
-      const held = Array.from({ length: 200 }, () => pool.allocate(64 * KiB)) // as many registrations side by side
+      const held = Array.from({ length: 200 }, () => pool.allocate(64 * KiB)) // one registration each
       for (const { bytes } of held) assert.equal(gpu.driver.hostAddress(bytes) % (64 * KiB), 0)
       assert.equal(gpu.driver.hostAddress(pool.allocate(100).bytes) % 256, 0)
       for (const buffer of held) buffer.free()
@@ -46,13 +46,13 @@ for (const shared of [false, true]) {
       pool.allocate(64 * KiB)
     })
 
-    it('copies do not wait for the stream, and what they use goes to nobody until they are done', () => {
+    it('copies do not wait for the stream, and their memory stays back until they are done', () => {
       using pool = open({ shared, maxPoolBytes: 64 * MiB, segmentBytes: 4 * MiB })
       using stream = gpu.createStream()
       using target = devicePool.allocate(4 * MiB, stream)
       using back = devicePool.allocate(4 * MiB, stream)
       gpu.stamp(back, 0x05050505)
-      pool.allocate(16 * MiB).free() // pinned before anything is held back, since the driver may wait to pin more
+      pool.allocate(16 * MiB).free() // pins all memory before the stream is held, since pinning may wait for the device
       const release = gpu.hold(stream)
       for (let part = 0; part < 4; part++) {
         using up = pool.allocate(1 * MiB)
@@ -85,7 +85,7 @@ for (const shared of [false, true]) {
 }
 
 describe('host pools on a GPU', () => {
-  it('kernels reach mapped memory, and the host sees what they wrote', () => {
+  it('kernels access mapped memory, and the host sees their writes', () => {
     using pool = open({ mapped: true })
     using stream = gpu.createStream()
     using first = pool.allocate(1000)
@@ -95,7 +95,7 @@ describe('host pools on a GPU', () => {
       first.devicePtr - host.devicePtr,
       gpu.driver.hostAddress(first.bytes) - gpu.driver.hostAddress(host.bytes),
     )
-    // The kernels of this device take whatever has an address and a length.
+    // A kernel of this device takes any object with an address and a length.
     const place = { ptr: host.devicePtr, byteLength: host.byteLength } as DeviceBuffer
     gpu.stamp(place, 12345, stream)
     stream.synchronize()
@@ -105,7 +105,7 @@ describe('host pools on a GPU', () => {
     assert.deepEqual(gpu.damages(), [])
   })
 
-  it('memory that is waited for comes back whole when nothing else is left', () => {
+  it('a wait returns undamaged memory when no other is left', () => {
     using pool = open({ maxPoolBytes: 8 * MiB, segmentBytes: 8 * MiB })
     using stream = gpu.createStream()
     using target = devicePool.allocate(8 * MiB, stream)

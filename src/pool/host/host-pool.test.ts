@@ -5,7 +5,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Event } from '../../order/event.js'
 import { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { HostBuffer } from './host-buffer.js'
 import type { HostPoolOptions } from './host-options.js'
 
@@ -27,7 +27,7 @@ function sameMemory(a: { readonly bytes: Uint8Array } | Uint8Array, b: HostBuffe
 const callsOf = (device: TestDevice) => JSON.stringify([...device.driver.calls])
 
 describe('host pool', () => {
-  it('hands out arrays that are filled like any other, and copied both ways in stream order', async () => {
+  it('programs fill the arrays, and copies run both ways in stream order', async () => {
     for (const shared of [false, true]) {
       const { device, pool, stream, target } = setUp({ shared })
       using up = pool.allocateArray(Float32Array, 1000)
@@ -50,7 +50,7 @@ describe('host pool', () => {
     }
   })
 
-  it('copies parts, between any two offsets, of buffers and of arrays', () => {
+  it('copies take parts at any two offsets, of buffers and of arrays', () => {
     const { device, pool, stream } = setUp()
     const words = device.createPool().allocateArray(Uint32Array, 64, stream)
     const host = pool.allocateArray(Uint32Array, 64)
@@ -68,7 +68,7 @@ describe('host pool', () => {
     assert.equal(host.elements[0], 63)
   })
 
-  it('gives 256-byte alignment of addresses, any alignment asked for, and whole pages to each segment', () => {
+  it('addresses are aligned to 256 bytes or as asked for, and segments have whole pages', () => {
     const { device, pool } = setUp()
     const addressOf = (buffer: HostBuffer) => device.driver.hostAddress(buffer.bytes)
     for (const bytes of [1, 255, 257, 70_001]) assert.equal(addressOf(pool.allocate(bytes)) % 256, 0)
@@ -91,7 +91,7 @@ describe('host pool', () => {
     assert.notEqual(buffer.view(Uint16Array), buffer.view(Uint16Array))
   })
 
-  it('a pair without pending work asks the driver for nothing, and gives the same memory again', () => {
+  it('a pair without pending work makes no driver call, and reuses the same memory', () => {
     const { device, pool } = setUp({ maxPoolBytes: 64 * MiB, segmentBytes: 4 * MiB })
     const first = pool.allocate(1 * MiB)
     const memory = first.bytes
@@ -104,7 +104,7 @@ describe('host pool', () => {
   })
 
   for (const isShared of [false, true]) {
-    it(`${isShared ? 'of threads ' : ''}gives out no memory that the default stream, or one it comes after, still uses`, () => {
+    it(`${isShared ? 'shared by threads: ' : ''}memory stays back while the default stream, or one that precedes it, uses it`, () => {
       const device = new TestDevice()
       const options = { maxPoolBytes: 1 * MiB, segmentBytes: 1 * MiB }
       const pool = isShared ? device.createSharedHost(options).pool : device.createHostPool(options)
@@ -125,7 +125,7 @@ describe('host pool', () => {
     })
   }
 
-  it('device addresses are there on request, and lie as the host addresses do', () => {
+  it('device addresses exist on request, at the offsets of the host addresses', () => {
     const { device, pool } = setUp({ mapped: true })
     const [a, b] = [pool.allocate(1000), pool.allocate(5000)]
     const { driver } = device
@@ -138,7 +138,7 @@ describe('host pool', () => {
     })
   })
 
-  it('out of memory says why, carries its numbers, and the pool works on', () => {
+  it('an out of memory error names its cause and figures, and the pool works on', () => {
     const { device, pool } = setUp()
     const held = pool.allocate(6 * MiB)
     assert.throws(() => pool.allocate(3 * MiB), {
@@ -171,7 +171,7 @@ describe('host pool', () => {
     pool.check()
   })
 
-  it('where memory cannot be pinned the error says what to use instead', () => {
+  it('if memory cannot be pinned, the error names an alternative', () => {
     const { device, pool } = setUp()
     device.driver.failCall({ call: 'cuMemHostRegister', code: 801 })
     assert.throws(() => pool.allocate(1), { name: 'PoolError', message: /cannot pin.*801.*buffer\.write and readSync/ })
@@ -179,7 +179,7 @@ describe('host pool', () => {
     pool.allocate(1)
   })
 
-  it('gives idle memory back to the system, and takes it again', () => {
+  it('idle memory goes back to the system, and is pinned again at need', () => {
     const { device, pool, stream, target } = setUp()
     const buffers = Array.from({ length: 4 }, () => pool.allocate(1 * MiB))
     const release = device.hold(stream)
@@ -195,7 +195,7 @@ describe('host pool', () => {
     pool.check()
   })
 
-  it('hands out memory of no stream while a capture keeps the default stream idle', () => {
+  it('allocation works while a capture keeps the default stream idle', () => {
     const device = new TestDevice()
     const blocking = new Stream(device.clocks, device.driver.cuStreamCreate(0), false)
     for (const pool of [device.createHostPool(), device.createSharedHost().pool]) {
@@ -218,7 +218,7 @@ describe('host pool', () => {
     )
   })
 
-  it('memory stays the pool’s when an array is transferred', () => {
+  it('the pool keeps its memory when an array is transferred', () => {
     const { pool } = setUp()
     const { buffer } = pool.allocate(1000).bytes
     const { port1, port2 } = new MessageChannel()
@@ -232,7 +232,7 @@ describe('host pool', () => {
     assert.notEqual(buffer.byteLength, 0)
   })
 
-  it('a freed buffer throws, whatever is done with it, and frees once', () => {
+  it('every use of a freed buffer throws, and a second free does not count', () => {
     const { pool, stream, target } = setUp()
     const stale = pool.allocateArray(Int32Array, 100)
     const { elements } = stale
@@ -247,7 +247,7 @@ describe('host pool', () => {
     pool.check()
   })
 
-  it('close waits for pending work, says what was held, and leaves arrays that are ordinary memory', () => {
+  it('close waits for pending work, reports live buffers, and leaves arrays as ordinary memory', () => {
     const { device, pool, stream, target } = setUp()
     const held = pool.allocateArray(Uint8Array, 1000)
     const { elements } = held
@@ -266,10 +266,10 @@ describe('host pool', () => {
     for (const use of [() => pool.allocate(1), () => pool.tryAllocate(1, stream), () => pool.trimTo(0)]) {
       assert.throws(use, { name: 'PoolError', message: /closed/ })
     }
-    device.driver.cuMemHostRegister(elements, 0) // as a user might, with memory that nobody has pinned any more
+    device.driver.cuMemHostRegister(elements, 0) // a program may register the memory itself once it is unpinned
   })
 
-  it('on a lost device it closes quietly', () => {
+  it('close on a lost device does not throw', () => {
     const { device, pool } = setUp()
     const { bytes } = pool.allocate(100)
     device.driver.failCall({ call: 'cuCtxSynchronize', code: 700 })
@@ -279,8 +279,8 @@ describe('host pool', () => {
   })
 })
 
-describe('host pool: what it refuses', () => {
-  it('options, by name', () => {
+describe('host pool: refusals', () => {
+  it('bad options are refused by name', () => {
     const bad: readonly [unknown, 'RangeError' | 'TypeError', RegExp][] = [
       [null, 'TypeError', /createHostPool: options must be an object/],
       [{ maxBytes: 1 }, 'TypeError', /unknown option 'maxBytes'.*segmentBytes/],
@@ -302,7 +302,7 @@ describe('host pool: what it refuses', () => {
     assert.equal(new TestDevice().createHostPool({ maxPoolBytes: 100 * KiB }).allocate(1).byteLength, 1)
   })
 
-  it('sizes, alignments, types and counts, changing nothing', () => {
+  it('bad sizes, alignments, types and counts are refused, with no change', () => {
     const { pool } = setUp()
     const before = pool.stats()
     for (const bytes of [0, -1, 1.5, Number.NaN, Infinity, 2 ** 53]) {
@@ -322,7 +322,7 @@ describe('host pool: what it refuses', () => {
     assert.throws(() => pool.trimTo(-1), { name: 'RangeError', message: /trimTo/ })
   })
 
-  it('copies that do not fit, or to and from what is no device memory', () => {
+  it('copies out of range, or with anything but device memory, are refused', () => {
     const { device, pool, stream } = setUp()
     const host = pool.allocate(100)
     const words = device.createPool().allocateArray(Uint32Array, 64, stream)
@@ -368,7 +368,7 @@ describe('host pool: what it refuses', () => {
     assert.equal(pool.stats().pendingBytes, 0, 'nothing was noted')
   })
 
-  it('streams that are closed, of another device, or none', () => {
+  it('a closed stream, a stream of another device, and anything but a stream are refused', () => {
     const { device, pool } = setUp()
     const host = pool.allocate(100)
     const elsewhere = new TestDevice().createStream()

@@ -1,9 +1,9 @@
-// Pinned host memory as a pool: a caching pool whose segments are registered array buffers, and whose buffers are views.
+// Pinned host memory as a pool: a caching pool of registered array buffers, which hands out views of them.
 //
-// The host does not run in the order of streams: whoever gets a block writes it at once. So no block is given out, not
-// even for the stream that used it last, before the host has seen every copy from and to it complete. Each use is noted
-// with its stream; a block without pending uses goes straight back into the cache, and one with waits aside, until a miss
-// or `processDeferred` finds its uses complete. The pool itself is not stream-ordered, and nothing in it has a stream.
+// The host does not run in the order of streams: a program writes its new memory at once. So a block is handed out
+// only after the host has seen every copy from and to it complete, even for the stream that used it last. Each use is
+// noted with its stream. A freed block without pending uses returns to the cache at once. A block with pending uses
+// is set aside until a miss or `processDeferred` finds them complete. The pool under this one is not stream-ordered.
 
 import { freemem } from 'node:os'
 import { formatBytes } from '../../base/bytes.js'
@@ -22,19 +22,23 @@ import type { SharedPool } from '../shared/shared-pool.js'
 import { HostArray, HostBuffer } from './host-buffer.js'
 import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
 
-/** What a host pool stands on: blocks of host addresses, and the memory at these. */
+/** The parts of a host pool: blocks of host addresses, and the memory at these addresses. */
 interface HostParts {
   readonly blocks: CachingPool | SharedPool
   readonly memory: PinnedMemory
 }
 
+/**
+ * A pool of pinned host memory, for fast copies that run while Node goes on. Made by
+ * `device.createHostPool(options)`. Memory is handed out again only when the host has seen all work on it complete.
+ */
 export abstract class HostPool implements Disposable {
-  /** of the device whose streams copy from and to the memory */
+  /** the device whose streams copy from and to the memory */
   readonly context: Context
-  /** where the memory of a buffer is */
+  /** finds the memory at an address */
   readonly memory: PinnedMemory
   protected readonly blocks: CachingPool | SharedPool
-  /** in whose name blocks are had while a capture keeps the default stream idle; made at the first need */
+  /** the stream to allocate blocks on while a capture keeps the default stream idle; made at first need */
   private standIn: Stream | null = null
 
   protected constructor(
@@ -55,42 +59,45 @@ export abstract class HostPool implements Disposable {
   }
 
   /**
-   * Pinned memory of `bytes`, to be written at once; it holds whatever it held last. With `stream`, work submitted to that
-   * before the free uses it: as `recordUse(stream)`. `alignment` of the address in bytes is a power of two of at most 2 MiB;
-   * 256 always holds. Throws OutOfMemoryError, RangeError or TypeError for a bad argument, PoolError for a closed pool or
-   * stream, or where memory cannot be pinned.
+   * Pinned memory of `bytes` bytes, writable at once; its contents are undefined. With `stream`, work submitted to
+   * that stream before the free uses the memory, as after `recordUse(stream)`. `alignment` of the host address is a
+   * power of two of at most 2 MiB (256 bytes). Throws OutOfMemoryError, RangeError or TypeError for a bad argument,
+   * and PoolError if the pool or stream is closed, or memory cannot be pinned.
    */
   allocate(bytes: number, stream?: Stream, alignment?: number): HostBuffer {
     return new HostBuffer(this, this.take(bytes, stream, alignment))
   }
 
-  /** `allocate` that answers running out of memory with null. */
+  /** Like `allocate`, but returns null when memory runs out. */
   tryAllocate(bytes: number, stream?: Stream, alignment?: number): HostBuffer | null {
     const block = this.tryTake(bytes, stream, alignment)
     return block === null ? null : new HostBuffer(this, block)
   }
 
-  /** Memory for `count` elements; throws RangeError when `count` × element size overflows. */
+  /**
+   * Memory for `count` elements of the typed array class `type`. Throws like `allocate`, and RangeError when `count`
+   * × element size overflows.
+   */
   allocateArray<C extends TypedArrayConstructor>(type: C, count: number, stream?: Stream): HostArray<TypedArrayOf<C>> {
     return new HostArray(this, this.take(byteLengthOf(type, count), stream), type)
   }
 
-  /** Notices which uses of freed buffers have completed, without waiting; returns how many buffers those were. */
+  /** Collects freed buffers whose noted uses have completed, without waiting; returns how many. */
   processDeferred(): number {
     return this.blocks.processDeferred()
   }
 
-  /** Unpins idle memory until at most `bytes` are pinned; work still pending is not waited for. Returns the bytes unpinned. */
+  /** Unpins idle memory until at most `bytes` are pinned, without waiting for pending work. Returns the bytes unpinned. */
   trimTo(bytes: number): number {
     return this.blocks.trimTo(bytes)
   }
 
-  /** Counters, in constant time; `reservedBytes` is what is pinned. */
+  /** Counters, in constant time; `reservedBytes` is the pinned memory. */
   stats(): PoolStats {
     return this.blocks.stats()
   }
 
-  /** Asserts that all that is known of the memory tells one story; walks the whole pool. */
+  /** Asserts that the pool's records agree with each other; walks the whole pool. */
   check(): void {
     this.blocks.check()
   }
@@ -101,8 +108,8 @@ export abstract class HostPool implements Disposable {
   }
 
   /**
-   * Waits for pending work, unpins everything and invalidates what is still held; says how much that was. Arrays made from
-   * buffers stay readable: their memory is ordinary from now on. A second close does nothing.
+   * Waits for pending work, unpins all memory and invalidates live buffers; returns how many buffers and bytes those
+   * were. Arrays made from buffers stay readable, as ordinary memory. A second close does nothing.
    */
   close(): CloseReport {
     const report = this.blocks.close()
@@ -110,23 +117,26 @@ export abstract class HostPool implements Disposable {
     return report
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 
-  /** For buffers: a copy is about to be submitted to `stream`. */
+  /** For buffers: notes a copy that is about to be submitted to `stream`. */
   noteCopy(block: DeviceBuffer, stream: Stream): void {
     this.note(block, stream, this.clocks.marked[stream.slot] + 1)
   }
 
-  /** For buffers: work submitted to `stream` before the free uses the block. */
+  /** For buffers: notes that work submitted to `stream` before the free uses the block. */
   noteUse(block: DeviceBuffer, stream: Stream, call: string): void {
-    void block.ptr // refuses a stale one
+    void block.ptr // throws for a stale handle
     checkStreamOf(call, stream, this.clocks)
     this.note(block, stream, Infinity)
   }
 
-  /** Work submitted to a stream until `stamp` of its clock, Infinity for the free, uses a live block. */
+  /**
+   * Notes that work submitted to a stream until `stamp` of its clock uses a live block; Infinity stands for the free.
+   */
   protected abstract note(block: DeviceBuffer, stream: Stream, stamp: number): void
 
   private take(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
@@ -148,13 +158,13 @@ export abstract class HostPool implements Disposable {
     return block
   }
 
-  /** Refuses a stream of which no work can use what is allocated, before anything is taken. */
+  /** Refuses a stream whose work cannot use the new buffer, before anything is allocated. */
   protected checkUser(stream: Stream): void {
     checkStreamOf('allocate', stream, this.clocks)
     stream.checkOpen('allocate')
   }
 
-  /** The memory is of no stream, but the blocks are cached by stream. */
+  /** Blocks are cached by stream, but host memory belongs to no stream. */
   private anyStream(): Stream {
     const { defaultStream } = this.blocks
     if (this.closed || defaultStream.slot >= 0) return defaultStream
@@ -182,13 +192,13 @@ export abstract class HostPool implements Disposable {
         reservedBytes,
         largestFreeBytes,
         limitBytes,
-        deviceFreeBytes: freemem(), // of the host, which is the device that this memory is on
+        deviceFreeBytes: freemem(), // of the host, because this memory lies there
       },
     )
   }
 }
 
-/** One that no threads share. */
+/** A host pool of one thread. */
 class OwnHostPool extends HostPool {
   declare protected readonly blocks: CachingPool
 

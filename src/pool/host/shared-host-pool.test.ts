@@ -1,14 +1,15 @@
-// Host pools that threads share, with all fronts and the pool server in one thread: what is different from host-pool.test.ts. When
-// memory is given out again is host-order.test.ts; threads of their own are shared-kinds.test.ts.
+// Host pools that threads share, with all threads' ends and the pool server in one thread: the differences from
+// host-pool.test.ts. host-order.test.ts tests when memory is handed out again; test/shared-kinds.test.ts uses real
+// threads.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 
 describe('a host pool that threads share', () => {
-  it('every thread sees the same memory, also of segments that came later', () => {
+  it('every thread sees the same memory, also in segments pinned later', () => {
     const device = new TestDevice()
     const { pool, attach } = device.createSharedHost({ maxPoolBytes: 8 * MiB, segmentBytes: 1 * MiB })
     const other = attach()
@@ -34,7 +35,7 @@ describe('a host pool that threads share', () => {
     assert.equal(device.driver.usedHostBytes(), 0)
   })
 
-  it('what one thread has submitted holds back the memory for all', () => {
+  it('work that one thread submitted holds the memory back for all threads', () => {
     const device = new TestDevice()
     const { pool, attach } = device.createSharedHost({ maxPoolBytes: 1 * MiB, segmentBytes: 1 * MiB })
     const other = attach()
@@ -46,13 +47,13 @@ describe('a host pool that threads share', () => {
     const adopted = other.adopt(host.transfer())
     adopted.free()
     assert.equal(target.stream.query(), false)
-    const next = other.allocate(1 * MiB) // waits on the host, which lets the stream go on
+    const next = other.allocate(1 * MiB) // waits on the host, and the stream goes on
     next.bytes.fill(9)
     assert.equal(target.readSync(1 * MiB - 1)[0], 7)
     other.check()
   })
 
-  it('device addresses are the same everywhere', () => {
+  it('device addresses are the same in every thread', () => {
     const device = new TestDevice()
     const { pool, attach } = device.createSharedHost({ mapped: true })
     const buffer = pool.allocate(100)
@@ -61,7 +62,7 @@ describe('a host pool that threads share', () => {
     assert.throws(() => device.createSharedHost().pool.allocate(1).devicePtr, { name: 'PoolError', message: /mapped/ })
   })
 
-  it('memory that was given back is let go of', () => {
+  it('a thread forgets memory that was unpinned', () => {
     const device = new TestDevice()
     const { pool, attach } = device.createSharedHost({ segmentBytes: 1 * MiB })
     const other = attach()
@@ -78,7 +79,7 @@ describe('a host pool that threads share', () => {
     pool.check()
   })
 
-  it('refuses bad arguments by name', () => {
+  it('bad arguments are refused by name', () => {
     const device = new TestDevice()
     const { pool } = device.createSharedHost()
     for (const bad of [0, -1, 1.5, Number.NaN])

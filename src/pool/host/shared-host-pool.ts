@@ -1,5 +1,5 @@
-// A host pool that several threads share: host-pool.ts on a shared pool, whose pool server registers the memory. What a copy or a
-// kernel uses must be known to all threads, so that each use is told to the pool server.
+// A host pool that several threads share: the host pool over a shared pool, whose pool server registers the memory.
+// All threads must know the uses of a buffer, so each use is sent to the pool server.
 
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
@@ -15,34 +15,37 @@ import type { TransferredBuffer } from '../transferred-buffer.js'
 import { HostBuffer } from './host-buffer.js'
 import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
 import { HostPool } from './host-pool.js'
-import { PinnedViews } from './pinned-views.js'
+import { PinnedMemoryClient } from './pinned-memory-client.js'
 
-/** A thread caches no block larger than this share of what the pool may reserve, and no more than the other one for a stream. */
+/**
+ * The largest block that a thread caches, and the most bytes that it caches by stream, as shares of the pool's limit.
+ */
 const CACHED_BLOCK_SHARE = 1 / 64
 const CACHED_STREAM_SHARE = 1 / 16
 
-/** What makes a host pool one that threads share. */
+/** Options of a host pool that threads share. */
 export type SharedHost = HostPoolOptions & { readonly shared: true }
 
 /** A host pool for other threads of this process; can be cloned into any message. */
 export interface SharedHostState<D = unknown> extends SharedPoolState<D> {
+  /** tells descriptors of different kinds of pool apart */
   readonly kind: 'host'
 }
 
-/** The state of a new one, before its pool server has begun. */
+/** The state of a new pool, before its pool server has started. */
 export function newSharedHost<D>(clocks: Clocks, options: HostPoolOptions, device: D): SharedHostState<D> {
   const { limitBytes, segmentBytes, mapped } = parseHostPoolOptions(options)
   const config = hostConfig(limitBytes, { segments: 'pinned', segmentBytes, mapped })
   return newState('host', clocks, config, 0, device)
 }
 
-/** The shared pool under it, of host addresses. */
+/** The shared pool of host addresses under a shared host pool. */
 class HostBlocks<D> extends SharedPool<D> {
   protected override cacheLimits(config: PoolConfig): CacheLimits {
     return cacheLimits(config, CACHED_BLOCK_SHARE, CACHED_STREAM_SHARE)
   }
 
-  /** Work submitted to a stream until `stamp`, Infinity for the free, uses a live block. */
+  /** Notes that work submitted to a stream until `stamp` uses a live block; Infinity stands for the free. */
   noteUse(record: number, stream: Stream, stamp: number): void {
     const [slot, last] = stream.covering
     const until = stream.closed ? last : stamp
@@ -59,11 +62,12 @@ class HostBlocks<D> extends SharedPool<D> {
 }
 
 /**
- * Pinned host memory for several threads: as `HostPool`, in SharedArrayBuffers. A buffer is one thread's, until it is handed
- * on by `transfer` and `adopt`. Each copy, and each `recordUse`, costs a question to another thread, of some 20 to 50 µs.
+ * Pinned host memory for several threads: a `HostPool` whose memory lies in SharedArrayBuffers. A buffer belongs to
+ * one thread, until `transfer` and `adopt` pass it on. Each copy and each `recordUse` asks the pool server's thread,
+ * which takes 20 to 50 µs.
  */
 export class SharedHostPool<D = unknown> extends HostPool {
-  declare readonly memory: PinnedViews
+  declare readonly memory: PinnedMemoryClient
   declare protected readonly blocks: HostBlocks<D>
 
   /** Made by the device: `device.createHostPool({ shared: true })`, and in other threads `attachPool(shared)`. */
@@ -75,26 +79,29 @@ export class SharedHostPool<D = unknown> extends HostPool {
     meanwhile: () => void,
   ) {
     const blocks = new HostBlocks<D>(clocks, defaultStream, descriptor, creator, meanwhile)
-    const memory = new PinnedViews(
+    const memory = new PinnedMemoryClient(
       channel => blocks.sendMemory(channel),
       address => blocks.devicePtrOf(address),
     )
     super(clocks, { blocks, memory })
   }
 
-  /** The pool's number of this thread. */
+  /** The number of this thread in the pool. */
   get thread(): number {
     return this.blocks.thread
   }
 
-  /** Returns when the pool server is there; throws what kept it from making the pool. */
+  /** Waits until the pool server runs; throws the error that kept it from making the pool. */
   begin(): void {
     this.blocks.begin()
   }
 
-  /** What another thread of this process needs to use the pool: send it there, and give it to `attachPool`. */
+  /**
+   * The descriptor that another thread of this process gives to `attachPool`. It can be sent in any message. Throws
+   * PoolError when the pool is closed.
+   */
   share(): SharedHostState<D> {
-    this.blocks.share() // refuses when closed
+    this.blocks.share() // throws when closed
     return this.descriptor
   }
 
@@ -103,17 +110,17 @@ export class SharedHostPool<D = unknown> extends HostPool {
     return new HostBuffer(this, this.blocks.adopt(transferred))
   }
 
-  /** All of a list, or none; see `SharedPool.adoptAll`. */
+  /** Takes over all buffers of a list, or none; see `SharedPool.adoptAll`. */
   adoptAll(transferred: readonly TransferredBuffer[]): HostBuffer[] {
     return this.blocks.adoptAll(transferred).map(block => new HostBuffer(this, block))
   }
 
-  /** The threads that use the pool, and those that ended with buffers that they still held. */
+  /** The threads that use the pool, and ended threads that left live buffers. */
   threads(): PoolThread[] {
     return this.blocks.threads()
   }
 
-  /** Gives back what a thread that has ended still held; see `SharedPool.reclaim`. */
+  /** Frees the buffers that an ended thread left; see `SharedPool.reclaim`. */
   reclaim(thread: number): Reclaimed {
     return this.blocks.reclaim(thread)
   }

@@ -1,5 +1,5 @@
-// What passes between two processes, with an ordinary file in the place of GPU memory, so that no GPU is needed: both ends
-// are in this process, and what lies between them is the system's socket.
+// Descriptor passing with an ordinary file instead of GPU memory, so that no GPU is needed. Both ends are in this
+// process, with a real socket between them.
 
 import assert from 'node:assert/strict'
 import * as fs from 'node:fs'
@@ -8,16 +8,16 @@ import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, it } from 'node:test'
 import { DescriptorError, PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
-import { sendDescriptor } from '../../libraries/descriptors.suite.js'
+import { sendDescriptor } from '../../libraries/descriptors.fixture.js'
 import { type Announcement, passDescriptor, receiveDescriptor } from './descriptor-passing.js'
 
 const context = { driver: { simulated: false } } as Context
 const BUFFER: Announcement = { kind: 'buffer', id: 'a', byteLength: 5, memoryBytes: 4096 }
 
 if (process.platform !== 'linux') {
-  it('handing over', { skip: `works on Linux, not on ${process.platform}` }, () => {})
+  it('descriptors pass between processes', { skip: `works on Linux, not on ${process.platform}` }, () => {})
 } else {
-  describe('handing over', () => {
+  describe('descriptor passing', () => {
     const folder = fs.mkdtempSync(join(tmpdir(), 'handover-'))
     const path = join(folder, 'socket')
     let before = 0
@@ -33,48 +33,48 @@ if (process.platform !== 'linux') {
       assert.deepEqual(fs.readdirSync(folder), [])
     })
 
-    it('passes a descriptor with what it stands for, and tells the owner when it is let go', async () => {
-      const [connection, taken] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
-      assert.deepEqual(taken.announcement, BUFFER)
-      const read = taken.use(descriptor => {
+    it('a descriptor arrives with its message, and the owner notices when it is closed', async () => {
+      const [connection, received] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
+      assert.deepEqual(received.announcement, BUFFER)
+      const read = received.use(descriptor => {
         const bytes = new Uint8Array(3).fill(1)
         fs.readSync(descriptor, bytes)
         return [...bytes]
       })
       assert.deepEqual(read, [0, 0, 0])
       assert.equal(connection.open, true)
-      taken.close()
-      taken.close()
+      received.close()
+      received.close()
       assert.equal(connection.open, false)
     })
 
-    it('lets go of everything when what was taken cannot be used', async () => {
-      const [connection, taken] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
+    it('everything is closed if the import fails', async () => {
+      const [connection, received] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
       const useless = new Error('useless')
       const use = () =>
-        taken.use(() => {
+        received.use(() => {
           throw useless
         })
       assert.throws(use, useless)
       assert.equal(connection.open, false)
     })
 
-    it('refuses another kind, and what this process has open, and lets go of it', async () => {
+    it('a descriptor of another kind, or of memory that is open here, is refused and closed', async () => {
       const results = await Promise.allSettled([give(), receiveDescriptor(context, path, 'pool', {})])
       const [given, refused] = results
       assert.ok(refused.status === 'rejected' && refused.reason instanceof PoolError)
       assert.ok(given.status === 'fulfilled' && !given.value.open)
 
-      const [first, taken] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
+      const [first, received] = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
       const again = await Promise.allSettled([give(), receiveDescriptor(context, path, 'buffer', {})])
       assert.match(`${(again[1] as PromiseRejectedResult).reason}`, /PoolError: this process has opened the buffer/)
       assert.ok(again[0].status === 'fulfilled' && !again[0].value.open)
       assert.equal(first.open, true, 'what was opened stays open')
-      taken.use(() => {})
+      received.use(() => {})
       const other = await Promise.all([give({ ...BUFFER, id: 'b' }), receiveDescriptor(context, path, 'buffer', {})])
       other[1].use(() => {})
       other[1].close()
-      taken.close()
+      received.close()
       const once = await Promise.all([give(), receiveDescriptor(context, path, 'buffer', {})])
       once[1].use(() => {})
       for (const { open } of [first, other[0]]) assert.equal(open, false)
@@ -82,7 +82,7 @@ if (process.platform !== 'linux') {
       assert.equal(once[0].open, false)
     })
 
-    it('refuses words that are not ours', async () => {
+    it('a message of another format is refused', async () => {
       const wrong = ['', 'no JSON', 'null', '5', '{}', '{"kind":"pool"}', JSON.stringify({ ...BUFFER, kind: 'file' })]
       for (const words of [...wrong, JSON.stringify({ ...BUFFER, byteLength: '5' })]) {
         const descriptor = file()
@@ -96,7 +96,7 @@ if (process.platform !== 'linux') {
       }
     })
 
-    it('closes the descriptor when nobody comes', async () => {
+    it('the descriptor is closed when no process opens the path', async () => {
       await assert.rejects(passDescriptor(context, path, file(), BUFFER, { timeoutMs: 0 }), { code: 'ETIMEDOUT' })
       await assert.rejects(receiveDescriptor(context, path, 'buffer', { timeoutMs: 0 }), { code: 'ETIMEDOUT' })
     })

@@ -1,7 +1,7 @@
-// How memory goes from the process that owns it to one that opens it: both name a path, and what passes there is a file
-// descriptor of the driver's with a few words of what it stands for. The two stay connected, so that the owner can tell
-// when the other has closed what it opened, or has ended. The simulated device is one process: there the descriptor is a
-// number of the simulated driver's, and no socket is made.
+// Passes memory from the process that owns it to a process that opens it. Both name a path of a socket. The owner
+// sends a file descriptor of the driver's, with a message that describes the memory. The connection stays open, so
+// that the owner notices when the opener closes the memory or ends. On the simulated device both are one process: the
+// descriptor is a number of the simulated driver's, without a socket.
 
 import { describe } from '../../base/bytes.js'
 import { CudaError, DescriptorError, PoolError } from '../../base/errors.js'
@@ -21,12 +21,12 @@ import {
 
 export type { Connection, PassOptions }
 
-/** What a descriptor stands for. */
+/** The message that describes a descriptor. */
 export interface Announcement {
   readonly kind: 'buffer' | 'pool'
-  /** the same whenever the same thing is handed over, and of nothing else */
+  /** identifies the memory or pool, and is the same each time it is shared */
   readonly id: string
-  /** bytes asked for, and bytes of memory behind them; 0 of a pool */
+  /** requested bytes, and bytes of memory behind them; 0 for a pool */
   readonly byteLength: number
   readonly memoryBytes: number
 }
@@ -37,12 +37,12 @@ interface Offer {
   connection: Connection | null
 }
 
-/** by simulated driver and path: what waits to be opened */
+/** descriptors that wait to be opened, by simulated driver and path */
 const offers = new WeakMap<Driver, Map<string, Offer>>()
-/** what this process has open */
+/** ids of everything that this process has open */
 const openIds = new Set<string>()
 
-/** Refuses what is no path, or no options, before anything is done. */
+/** Throws for a bad path or bad options, before anything else happens. */
 export function checkShare(call: string, path: string, options: PassOptions): void {
   checkPath(path)
   if (typeof options !== 'object' || options === null) {
@@ -52,8 +52,8 @@ export function checkShare(call: string, path: string, options: PassOptions): vo
 }
 
 /**
- * Passes `descriptor`, which it closes, to whoever opens `path`, and resolves when that has happened. Rejects with
- * DescriptorError when nobody comes in time, or the system forbids it.
+ * Passes `descriptor` to the process that opens `path`, and then closes it. Rejects with DescriptorError when no
+ * process opens the path in time, or the system forbids it.
  */
 export async function passDescriptor(
   { driver }: Context,
@@ -65,14 +65,14 @@ export async function passDescriptor(
   try {
     const message = new Uint8Array(Buffer.from(JSON.stringify(announcement)))
     if (!driver.simulated) return await offerDescriptor(path, descriptor, message, options)
-    return await offerWithin(driver, path, { descriptor, message, connection: null }, options)
+    return await offerInProcess(driver, path, { descriptor, message, connection: null }, options)
   } finally {
     dropDescriptor(driver, descriptor)
   }
 }
 
-/** What was taken at a path, to be imported by `use`. */
-export class Taken {
+/** A descriptor received at a path, to be imported by `use`. */
+export class ReceivedDescriptor {
   constructor(
     private readonly driver: Driver,
     private readonly descriptor: number,
@@ -82,7 +82,10 @@ export class Taken {
     openIds.add(announcement.id)
   }
 
-  /** Imports: runs `work` with the descriptor, which is closed then. When that throws, it is as if nothing had been taken. */
+  /**
+   * Calls `work` with the descriptor, and then closes the descriptor. If `work` throws, the connection is closed,
+   * too.
+   */
   use<T>(work: (descriptor: number) => T): T {
     try {
       return work(this.descriptor)
@@ -94,7 +97,7 @@ export class Taken {
     }
   }
 
-  /** Everything opened is closed again: the owner learns of it. */
+  /** Closes the connection, which tells the owner that the memory was closed here. */
   close(): void {
     openIds.delete(this.announcement.id)
     this.connection.close()
@@ -102,28 +105,32 @@ export class Taken {
 }
 
 /**
- * Takes what is handed over at `path`. Rejects with DescriptorError when nothing is in time, and with PoolError when it is
- * of another kind, or something that this process has open already.
+ * Receives the descriptor that is offered at `path`. Rejects with DescriptorError after the time limit.
+ * Rejects with PoolError when the descriptor is of another kind, or of memory that this process has open.
  */
 export async function receiveDescriptor(
   { driver }: Context,
   path: string,
   kind: Announcement['kind'],
   options: PassOptions,
-): Promise<Taken> {
+): Promise<ReceivedDescriptor> {
   const { descriptor, message, connection } = driver.simulated
-    ? await acceptWithin(driver, path, options)
+    ? await acceptInProcess(driver, path, options)
     : await acceptDescriptor(path, options)
   try {
     const announcement = read(message)
     if (announcement.kind !== kind) {
-      const call = announcement.kind === 'pool' ? 'openSharedPool' : 'openShared'
-      throw new PoolError(`what was shared at ${path} is a ${announcement.kind}; have it shared again and use ${call}`)
+      const call = announcement.kind === 'pool' ? 'importPool' : 'importBuffer'
+      throw new PoolError(
+        `what was exported to ${path} is a ${announcement.kind}; have it exported again and use ${call}`,
+      )
     }
     if (openIds.has(announcement.id)) {
-      throw new PoolError(`this process has opened the ${kind} shared at ${path} already; use that, or close it first`)
+      throw new PoolError(
+        `this process has opened the ${kind} exported to ${path} already; use that, or close it first`,
+      )
     }
-    return new Taken(driver, descriptor, announcement, connection)
+    return new ReceivedDescriptor(driver, descriptor, announcement, connection)
   } catch (error) {
     dropDescriptor(driver, descriptor)
     connection.close()
@@ -131,7 +138,10 @@ export async function receiveDescriptor(
   }
 }
 
-/** What the driver answers to an import of memory that is gone, with the reason. */
+/**
+ * Replaces the driver's error for memory that is gone by a PoolError that names the reason; returns other errors as
+ * they are.
+ */
 export function asGone(error: unknown, call: string): unknown {
   if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_INVALID_VALUE) return error
   return new PoolError(
@@ -140,7 +150,7 @@ export function asGone(error: unknown, call: string): unknown {
   )
 }
 
-async function offerWithin(driver: Driver, path: string, offer: Offer, options: PassOptions): Promise<Connection> {
+async function offerInProcess(driver: Driver, path: string, offer: Offer, options: PassOptions): Promise<Connection> {
   const waiting = offers.get(driver) ?? new Map<string, Offer>()
   offers.set(driver, waiting)
   if (waiting.has(path)) throw new DescriptorError('bind', 'EADDRINUSE', `${path}: is shared already; choose another`)
@@ -157,8 +167,8 @@ async function offerWithin(driver: Driver, path: string, offer: Offer, options: 
   }
 }
 
-async function acceptWithin(driver: Driver, path: string, options: PassOptions) {
-  const connection = new ConnectionWithin()
+async function acceptInProcess(driver: Driver, path: string, options: PassOptions) {
+  const connection = new InProcessConnection()
   const take = () => {
     const offer = offers.get(driver)?.get(path)
     if (offer === undefined) return null
@@ -171,8 +181,8 @@ async function acceptWithin(driver: Driver, path: string, options: PassOptions) 
   return { descriptor, message, connection }
 }
 
-/** Both ends of one: the owner's and the opener's. */
-class ConnectionWithin implements Connection {
+/** Both ends of a connection within the process: the owner's and the opener's. */
+class InProcessConnection implements Connection {
   open = true
 
   close(): void {
@@ -192,5 +202,5 @@ function read(message: Uint8Array): Announcement {
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error
   }
-  throw new DescriptorError('recvmsg', 'EPROTO', 'what came is not from share() of this version')
+  throw new DescriptorError('recvmsg', 'EPROTO', 'what came is not from exportTo() of this version')
 }

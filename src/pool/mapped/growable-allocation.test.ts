@@ -1,4 +1,5 @@
-// When memory that a growable buffer let go is given back: by a shrink, by a free, with work pending on one stream or several.
+// When memory of a growable buffer is given back: after a shrink or a free, with work pending on one stream or
+// several.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -6,8 +7,8 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
-import { callsDuring, GRANULE, setUp } from '../growable-fixture.suite.js'
-import type { TestDevice } from '../pool-fixture.suite.js'
+import { callsDuring, GRANULE, setUp } from '../growable.fixture.js'
+import type { TestDevice } from '../pool.fixture.js'
 import type { GrowableBuffer } from './growable-buffer.js'
 
 /** The last byte of each MiB. */
@@ -15,13 +16,13 @@ function samplesOf(buffer: GrowableBuffer): number[] {
   return Array.from({ length: buffer.byteLength / MiB }, (_, index) => buffer.readSync((index + 1) * MiB - 1, 1)[0])
 }
 
-/** Lets Node's event loop turn until `isTrue`; the test's timeout is its end. */
+/** Lets Node's event loop run until `isTrue`, or until the test times out. */
 async function turnUntil(isTrue: () => boolean): Promise<void> {
   while (!isTrue()) await new Promise(resolve => setTimeout(resolve, 1))
 }
 
 describe('shrinking', () => {
-  it('never takes memory from pending work, and gives it back once that has completed', async () => {
+  it('pending work keeps its memory, which is given back once the work has completed', async () => {
     const { device, stream, buffer } = setUp({}, { bytes: 40 * MiB })
     const release = device.hold(stream)
     buffer.fill(3)
@@ -36,7 +37,7 @@ describe('shrinking', () => {
     buffer.check()
   })
 
-  it('gives back whole granules, one by one', () => {
+  it('whole granules are given back, one by one', () => {
     const { buffer } = setUp({}, { bytes: 6 * MiB })
     for (const [bytes, mapped] of [
       [6 * MiB - 1, 6 * MiB],
@@ -52,7 +53,7 @@ describe('shrinking', () => {
     }
   })
 
-  it('settleSync waits for it', () => {
+  it('settleSync waits for the pending work', () => {
     for (let seed = 1; seed <= 20; seed++) {
       const { device, stream, buffer } = setUp({ progress: 'seeded', seed }, { bytes: 40 * MiB })
       const other = device.createStream()
@@ -68,7 +69,7 @@ describe('shrinking', () => {
     }
   })
 
-  it('waits for its own stream, those announced, and their closing; for no other', async () => {
+  it('it waits for its own stream and those announced, also after they close, and for no other', async () => {
     const users: [string, (device: TestDevice, buffer: GrowableBuffer) => Stream, boolean][] = [
       ['its own', (_, buffer) => buffer.stream, true],
       ['announced', device => device.createStream(), true],
@@ -92,7 +93,7 @@ describe('shrinking', () => {
     }
   })
 
-  it('forgets streams that were closed and are done', () => {
+  it('it forgets streams that were closed and are done', () => {
     const { device, buffer } = setUp({}, { bytes: 20 * MiB })
     for (let round = 0; round < 200; round++) {
       const stream = device.createStream()
@@ -104,7 +105,7 @@ describe('shrinking', () => {
     assert.ok(users.size < 70, `${users.size} streams`)
   })
 
-  it('work submitted later delays nothing', async () => {
+  it('work submitted later does not delay it', async () => {
     const { device, stream, buffer } = setUp({}, { bytes: 40 * MiB })
     const first = device.hold(stream)
     buffer.fill(1)
@@ -118,7 +119,7 @@ describe('shrinking', () => {
     assert.equal(buffer.readSync(10 * MiB - 1)[0], 2)
   })
 
-  it('a second shrink while the first is pending waits for its own work', async () => {
+  it('a second shrink during the first one waits for its own work', async () => {
     const { device, stream, buffer } = setUp({}, { bytes: 40 * MiB })
     const first = device.hold(stream)
     buffer.fill(1)
@@ -134,7 +135,7 @@ describe('shrinking', () => {
     assert.equal(buffer.mappedBytes, 6 * MiB)
   })
 
-  it('shrinking and growing over and over under steady work gives an early peak back', () => {
+  it('shrinks and growths under steady work give the memory of an early peak back', () => {
     const { device, stream, buffer } = setUp({}, { bytes: 60 * MiB })
     const releases = [device.hold(stream)]
     buffer.fill(0)
@@ -150,7 +151,7 @@ describe('shrinking', () => {
     assert.equal(buffer.readSync(8 * MiB - 1)[0], 9)
   })
 
-  it('growing again takes back what is still mapped, and it stays', async () => {
+  it('a growth takes back memory that is still mapped, and keeps it', async () => {
     const { device, stream, buffer } = setUp({}, { bytes: 40 * MiB })
     const release = device.hold(stream)
     buffer.fill(4)
@@ -176,7 +177,7 @@ describe('shrinking', () => {
     assert.equal(buffer.readSync()[0], 6)
   })
 
-  it('leaves less than a quarter and 64 MiB mapped beyond what is needed, or less than a granule', () => {
+  it('less than a quarter, 64 MiB at most, stays mapped beyond the length, or less than a granule', () => {
     const { buffer } = setUp({ capacityBytes: 2048 * MiB }, { bytes: 2048 * MiB })
     let kept = 0
     for (let bytes = 2047 * MiB; bytes > 0; bytes -= 7 * MiB) {
@@ -190,7 +191,7 @@ describe('shrinking', () => {
     assert.ok(kept > 0)
   })
 
-  it('goes on in the background when nobody waits', { timeout: 5000 }, async () => {
+  it('it goes on in the background without a wait', { timeout: 5000 }, async () => {
     const { device, stream, buffer } = setUp({}, { bytes: 40 * MiB })
     const release = device.hold(stream)
     buffer.fill(1)
@@ -205,7 +206,7 @@ describe('shrinking', () => {
     await turnUntil(() => device.freeBytes() === 64 * MiB)
   })
 
-  it('does not keep Node alive for it', () => {
+  it('it does not keep Node alive', () => {
     const index = new URL('../../index.js', import.meta.url)
     const program = `
       import { openDevice, MiB } from '${index}'
@@ -225,7 +226,7 @@ describe('shrinking', () => {
 })
 
 describe('freeing a growable buffer', () => {
-  it('gives memory and addresses back when pending work on all its streams has completed', async () => {
+  it('memory and addresses go back when pending work on all its streams has completed', async () => {
     const { device, stream, buffer } = setUp({}, { bytes: 40 * MiB })
     const other = device.createStream()
     const releases = [device.hold(stream), device.hold(other)]
@@ -244,7 +245,7 @@ describe('freeing a growable buffer', () => {
     buffer.settleSync()
   })
 
-  it('after a shrink that is still pending waits for both', () => {
+  it('a free after a pending shrink waits for both', () => {
     const { device, stream, buffer } = setUp({}, { bytes: 40 * MiB })
     device.hold(stream)
     buffer.fill(1)
@@ -262,7 +263,7 @@ describe('freeing a growable buffer', () => {
     assert.equal(device.freeBytes(), 64 * MiB)
   })
 
-  it('makes it stale, once', async () => {
+  it('a freed buffer is stale, and a second free throws', async () => {
     const { buffer } = setUp()
     {
       using again = buffer
@@ -284,7 +285,7 @@ describe('freeing a growable buffer', () => {
     assert.equal(buffer.mappedBytes, 0)
   })
 
-  it('works on the default stream, and after its stream was closed', () => {
+  it("a free works on the default stream, and after the buffer's stream closed", () => {
     const { device, stream, buffer } = setUp()
     const plain = device.createGrowableBuffer({ bytes: 5 * MiB })
     assert.equal(plain.stream, device.defaultStream)
@@ -300,7 +301,7 @@ describe('freeing a growable buffer', () => {
     assert.equal(device.freeBytes(), 64 * MiB)
   })
 
-  it('closing with its device waits for pending work', () => {
+  it('closing the device waits for pending work', () => {
     const { device, stream, buffer } = setUp({}, { bytes: 40 * MiB })
     device.hold(stream)
     buffer.fill(1)
@@ -312,7 +313,7 @@ describe('freeing a growable buffer', () => {
     buffer.allocation.close()
   })
 
-  it('a lost device ends the waiting quietly', { timeout: 5000 }, async () => {
+  it('a lost device ends the wait without an error', { timeout: 5000 }, async () => {
     const { device, stream, buffer } = setUp({}, { bytes: 40 * MiB })
     device.hold(stream)
     device.context.activate().cuMemsetD8Async(buffer.ptr, 1, 1, stream.handle)

@@ -1,7 +1,8 @@
-// What stands behind a growable buffer and the typed views over it. Addresses and memory are the range's
-// (growable-range.ts); here is who may use how much of it, and when the rest may be unmapped. cuMemUnmap waits for nothing,
-// so a shrink or a free only lets go: what lies beyond is unmapped once the host has seen complete all that was submitted
-// until then to the streams that use the buffer. One such wait is under way at a time; what is let go meanwhile waits next.
+// The allocation behind a growable buffer and its typed views. The range (growable-range.ts) has addresses and
+// memory; this file decides which uses are allowed, and when memory may be unmapped. cuMemUnmap does not wait for
+// work, so a shrink or a free only lowers the length. The memory beyond is unmapped once the host has seen all work
+// complete that was submitted until then to the buffer's streams. One such wait is under way at a time; memory cut
+// off meanwhile waits for the next.
 
 import { assert } from '../../base/assert.js'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
@@ -18,29 +19,29 @@ import { DeviceBuffer } from '../buffer.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 import { freeSlowly } from '../slow-free.js'
 
-/** The record of the buffer itself; views have higher ones. */
+/** The record of the buffer itself; views have higher records. */
 export const WHOLE = 0
 
 type Use = readonly [clocks: Clocks, slot: number, stamp: number]
 
 export class GrowableAllocation implements Allocation, RecordPool {
   readonly context: Context
-  /** it is all of this for the buffer itself */
+  /** the buffer itself is its own owner and pool */
   owner: BufferOwner = this
   readonly pool = this
   readonly record = WHOLE
-  /** true when everything has been given back */
+  /** true when memory and addresses have been given back */
   closed = false
   private byteLength = 0
   private freed = false
-  /** by record: the bytes that a view covers, from the beginning of the buffer */
+  /** bytes that a view covers from the start of the buffer, by record */
   private readonly views = new Map<number, number>()
   private lastView = WHOLE
-  /** the streams that may use the buffer: its own and those announced */
+  /** the streams that may use the buffer: its own, and those announced */
   private readonly users: Set<Stream>
-  /** what lies beyond `keepBytes` can be unmapped after these uses */
+  /** memory beyond `keepBytes` can be unmapped when these uses are complete */
   private leaving: { keepBytes: number; readonly uses: readonly Use[] } | null = null
-  /** a poll of what is leaving goes on in the background */
+  /** whether a poll of `leaving` runs in the background */
   private watched = false
 
   constructor(
@@ -87,7 +88,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
     this.settleInBackground()
   }
 
-  /** A buffer over the first `bytes`; it stays valid while this one grows. */
+  /** A buffer over the first `bytes`, valid while this buffer grows. */
   view(bytes: number): DeviceBuffer {
     this.checkLive(WHOLE, 'array')
     if (bytes > this.byteLength) {
@@ -99,7 +100,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
     return new DeviceBuffer(new RecordAllocation(this, this.lastView, this.stream), 0)
   }
 
-  /** Takes back the buffer, with all that is still mapped, or a view. */
+  /** Frees the buffer, with all its mapped memory, or frees a view. */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.checkLive(buffer.record, 'free')
     if (stream !== undefined) {
@@ -111,7 +112,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
       return
     }
     this.end()
-    this.leaving = null // marks from now on cover what an earlier shrink waits for, too
+    this.leaving = null // later marks cover the uses that an earlier shrink waits for, too
     this.settleInBackground()
   }
 
@@ -122,12 +123,12 @@ export class GrowableAllocation implements Allocation, RecordPool {
     this.context.discard(() => this.settle())
   }
 
-  /** Gives back what was let go and is no longer in use; true when nothing is left of it. */
+  /** Unmaps memory that was cut off and is no longer in use; returns true when none of it is left. */
   settle(): boolean {
     while (this.hasExcess()) {
       this.leaving ??= { keepBytes: this.byteLength, uses: this.usesUntilNow() }
       const { keepBytes, uses } = this.leaving
-      const pending = uses.filter(use => !this.isComplete(use)) // all are asked, since asking places marks
+      const pending = uses.filter(use => !this.isComplete(use)) // asks all uses, because each question places a mark
       if (pending.length > 0) return false
       this.giveBack(keepBytes)
       this.leaving = null
@@ -135,14 +136,14 @@ export class GrowableAllocation implements Allocation, RecordPool {
     return true
   }
 
-  /** `settle` that waits on the host for the streams that used the buffer. */
+  /** Like `settle`, but waits on the host for the streams that used the buffer. */
   settleSync(): void {
     while (!this.settle()) {
       for (const [clocks, slot, stamp] of this.leaving!.uses) clocks.catchUp(slot, stamp, true)
     }
   }
 
-  /** Waits for all work and gives everything back, held or not. A second close does nothing. */
+  /** Waits for all work, and gives everything back, freed or not. A second close does nothing. */
   close(): void {
     if (!this.closed) this.context.finishWork()
     this.end()
@@ -196,7 +197,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
     return this.range.access.reaches(context)
   }
 
-  /** Asserts that the buffer, its views and its memory tell one story. */
+  /** Asserts that the buffer, its views and its memory agree. */
   check(): void {
     this.range.check()
     assert(this.closed || this.byteLength <= this.range.mappedBytes, 'the buffer has memory')
@@ -217,7 +218,9 @@ export class GrowableAllocation implements Allocation, RecordPool {
     this.users.add(stream)
   }
 
-  /** What covers all that was submitted until now: for each stream the next mark, or its last one. */
+  /**
+   * Stamps that cover all work submitted until now: the next mark of each stream, or its last mark if it is closed.
+   */
   private usesUntilNow(): Use[] {
     return [...this.users].map(({ clocks, covering }) => [clocks, ...covering])
   }
@@ -240,7 +243,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
     this.closed = true
   }
 
-  /** Settles now if that is possible, or as soon as it is, without keeping Node alive for it. */
+  /** Settles now if possible, or as soon as possible, without keeping Node alive for it. */
   private settleInBackground(): void {
     if (this.settleQuietly() || this.watched) return
     this.watched = true
@@ -249,7 +252,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
     })
   }
 
-  /** A driver that refuses is not asked again here, but by the next call that gives back. */
+  /** When the driver refuses, this stops polling; the next call that gives memory back tries again. */
   private settleQuietly(): boolean {
     try {
       return this.settle()
@@ -286,7 +289,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
   }
 }
 
-/** As `checkByteCount`, but a growable buffer may be empty. */
+/** Like `checkByteCount`, but 0 is allowed: a growable buffer may be empty. */
 export function checkLength(bytes: unknown, argument: string): asserts bytes is number {
   if (bytes !== 0) checkByteCount(bytes, argument)
 }

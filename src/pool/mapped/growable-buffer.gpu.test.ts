@@ -1,5 +1,5 @@
-// A growable buffer on a real GPU: memory comes and goes beside running kernels, and what kernels find in it is judged by
-// kernels. Without a GPU it fails.
+// A growable buffer on a GPU: memory is mapped and unmapped beside running kernels, and kernels verify its contents.
+// Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
@@ -7,7 +7,7 @@ import { GiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import { Event } from '../../order/event.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 
 const gpu = new GpuDevice()
 gpu.driver.countCalls()
@@ -16,7 +16,7 @@ after(() => gpu.close())
 const freeBytes = () => gpu.context.activate().cuMemGetInfo().freeBytes
 
 describe('a growable buffer on a GPU', () => {
-  it('keeps address and contents while kernels run and it grows', () => {
+  it('address and contents stay while kernels run and it grows', () => {
     using stream = gpu.createStream()
     using buffer = gpu.createGrowableBuffer({ bytes: 1 * MiB, stream })
     const { ptr } = buffer
@@ -36,7 +36,7 @@ describe('a growable buffer on a GPU', () => {
     buffer.check()
   })
 
-  it('makes three driver calls to grow by a granule, however much is there', () => {
+  it('a growth by a granule makes three driver calls, whatever the length', () => {
     using buffer = gpu.createGrowableBuffer({ bytes: 1 * GiB })
     const before = new Map(gpu.driver.calls)
     buffer.grow(1 * GiB + buffer.granularityBytes)
@@ -46,7 +46,7 @@ describe('a growable buffer on a GPU', () => {
     assert.deepEqual(made.sort(), ['cuMemCreate', 'cuMemMap', 'cuMemSetAccess'])
   })
 
-  it('a shrink waits for what may still use the memory, without blocking Node', async () => {
+  it('a shrink waits for work that may use the memory, without blocking Node', async () => {
     using stream = gpu.createStream()
     using other = gpu.createStream()
     using buffer = gpu.createGrowableBuffer({ bytes: 256 * MiB, stream })
@@ -72,7 +72,7 @@ describe('a growable buffer on a GPU', () => {
     assert.equal(buffer.mappedBytes, 0)
   })
 
-  it('growing takes back what a pending shrink has not given back yet', () => {
+  it('a growth takes back memory that a pending shrink has not given back', () => {
     using stream = gpu.createStream()
     using buffer = gpu.createGrowableBuffer({ bytes: 128 * MiB, stream })
     const release = gpu.hold(stream)
@@ -125,7 +125,7 @@ describe('a growable buffer on a GPU', () => {
     gpu.synchronize()
   })
 
-  it('random growing and shrinking under kernels on two streams', () => {
+  it('contents survive random growths and shrinks under kernels on two streams', () => {
     const random = new Random(1)
     using stream = gpu.createStream()
     using other = gpu.createStream()
@@ -143,7 +143,7 @@ describe('a growable buffer on a GPU', () => {
         gpu.compare(before.buffer, stamp)
         gpu.stamp(buffer, ++stamp)
       }
-      // The other stream compares, and only the buffer knows of it; nothing is written until that has happened.
+      // The other stream compares, and only the buffer knows of it. Nothing is written before that is done.
       event.record(stream)
       other.wait(event)
       gpu.compare(buffer, stamp, other)

@@ -3,12 +3,12 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { DeviceArray, TypedArrayConstructor } from '../array.js'
-import { assertRefused, callsDuring, GRANULE, setUp } from '../growable-fixture.suite.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { assertRefused, callsDuring, GRANULE, setUp } from '../growable.fixture.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { GrowableOptions } from './growable-buffer.js'
 
 describe('growing', () => {
-  it('keeps address and contents, and has memory in granules', () => {
+  it('address and contents stay, and memory comes in granules', () => {
     for (let seed = 1; seed <= 10; seed++) {
       const { device, buffer } = setUp({ progress: 'seeded', seed })
       const { ptr } = buffer
@@ -40,7 +40,7 @@ describe('growing', () => {
     }
   })
 
-  it('waits for nothing and disturbs no pending work', async () => {
+  it('a growth does not wait, and does not disturb pending work', async () => {
     const { device, stream, buffer } = setUp()
     const release = device.hold(stream)
     buffer.fill(7)
@@ -53,14 +53,14 @@ describe('growing', () => {
     assert.deepEqual([...buffer.readSync(1 * MiB - 1, 2)], [7, 8])
   })
 
-  it('costs the same three calls however much is there, and none within the last granule', () => {
+  it('a growth takes three driver calls whatever the length, and none within the last granule', () => {
     const { device, buffer } = setUp({ capacityBytes: 8192 * MiB }, { bytes: 1024 * MiB })
     const { modelledSeconds } = device.driver
     assert.deepEqual(
       callsDuring(device, () => buffer.grow(1026 * MiB)),
       { cuMemCreate: 1, cuMemMap: 1, cuMemSetAccess: 1 },
     )
-    const alone = (5.4 + 0.5 + 15.8) * 1e-6 // of 2 MiB, whatever else is mapped
+    const alone = (5.4 + 0.5 + 15.8) * 1e-6 // seconds for 2 MiB, whatever else is mapped
     assert.ok(device.driver.modelledSeconds - modelledSeconds < alone + 1e-9, 'only what is new is made accessible')
     buffer.grow(1026 * MiB + 1)
     assert.deepEqual(
@@ -72,7 +72,7 @@ describe('growing', () => {
     assert.ok(calls['cuMemCreate'] < 150, `${calls['cuMemCreate']} pieces for 7 GiB`)
   })
 
-  it('ends at the reservation, rounded up to whole granules; without a word it is as large as the device', () => {
+  it('growth ends at the reservation in whole granules, by default as large as the device', () => {
     const { device, buffer } = setUp({}, { capacityBytes: 5 * MiB })
     assert.equal(buffer.capacityBytes, 6 * MiB)
     buffer.grow(6 * MiB)
@@ -85,7 +85,7 @@ describe('growing', () => {
     assert.deepEqual([small.granularityBytes, small.capacityBytes, small.mappedBytes], [64 * KiB, 64 * KiB, 64 * KiB])
   })
 
-  it('on a full device is an error with the numbers, and succeeds when there is room', () => {
+  it('growth on a full device throws with the figures, and succeeds when there is room', () => {
     const { device, stream, buffer } = setUp({}, { capacityBytes: 256 * MiB })
     const other = device.createPlainPool().allocate(30 * MiB, stream)
     buffer.fill(5)
@@ -118,7 +118,7 @@ describe('growing', () => {
     assert.equal(buffer.readSync(1 * MiB - 1, 1)[0], 5)
   })
 
-  it('may begin empty and become empty again, at one address', () => {
+  it('the length may be 0 at first and again later, at one address', () => {
     const { device, buffer } = setUp({}, { bytes: 0 })
     const { ptr } = buffer
     assert.deepEqual([buffer.byteLength, buffer.mappedBytes, buffer.readSync().length], [0, 0, 0])
@@ -135,7 +135,7 @@ describe('growing', () => {
 })
 
 describe('a growable buffer is a buffer', () => {
-  it('is written, read, filled and copied to its present length', async () => {
+  it('reads, writes, fills and copies reach its present length', async () => {
     const { device, stream, buffer } = setUp({ progress: 'seeded' })
     const other = device.createPool().allocate(3 * MiB, stream)
     other.fill(9)
@@ -163,7 +163,7 @@ describe('a growable buffer is a buffer', () => {
     assert.throws(() => device.createPool().free(buffer), { name: 'PoolError', message: /use buffer.free/ })
   })
 
-  it('refuses what is no length, no option and no stream', () => {
+  it('a bad length, option or stream is refused', () => {
     const { device, buffer } = setUp()
     const foreign = new TestDevice().createStream()
     const closed = device.createStream()
@@ -208,7 +208,7 @@ describe('a growable buffer is a buffer', () => {
     assertRefused(device, buffer, () => buffer.free(foreign), { name: 'PoolError', message: /free: .*another device/ })
   })
 
-  it('needs virtual memory, and says what to use without', () => {
+  it('it needs virtual memory, and the error names an alternative', () => {
     assert.throws(() => setUp({ virtualMemory: false }), {
       name: 'PoolError',
       message: /needs virtual memory management: the device does not offer it; use pool\.allocate/,
@@ -219,7 +219,7 @@ describe('a growable buffer is a buffer', () => {
 })
 
 describe('typed views of a growable buffer', () => {
-  it('stay valid while it grows, with the length that they had', async () => {
+  it('views stay valid while the buffer grows, with their length', async () => {
     const { buffer } = setUp({ progress: 'seeded' })
     using numbers = buffer.array(Float32Array, 1000)
     const all = buffer.array(Uint16Array)
@@ -236,7 +236,7 @@ describe('typed views of a growable buffer', () => {
     buffer.check()
   })
 
-  it('keep the buffer from shrinking below them until they are freed or disposed', () => {
+  it('views keep the buffer from shrinking below them until they are freed or disposed', () => {
     const { device, buffer } = setUp({}, { bytes: 10 * MiB })
     const [large, small] = [buffer.array(Uint8Array, 6 * MiB), buffer.array(Float64Array, 100)]
     assertRefused(device, buffer, () => buffer.shrink(6 * MiB - 1), {
@@ -257,7 +257,7 @@ describe('typed views of a growable buffer', () => {
     large[Symbol.dispose]()
   })
 
-  it('are refused where they do not fit, and for what is no type', () => {
+  it('views that do not fit, or of a bad type, are refused', () => {
     const { device, buffer } = setUp({}, { bytes: 100 })
     for (const [type, count, name, message] of [
       [Float32Array, 26, 'RangeError', /array: 104 bytes are more than the 100 there are; grow the buffer first/],
@@ -271,11 +271,11 @@ describe('typed views of a growable buffer', () => {
       const make = () => buffer.array(type as unknown as TypedArrayConstructor, count)
       assertRefused(device, buffer, make, { name, message })
     }
-    buffer.shrink(3) // nothing was counted
+    buffer.shrink(3) // refused views do not count
     assert.throws(() => buffer.array(Float32Array), { name: 'RangeError', message: /count must/ })
   })
 
-  it('work on other streams through a view is waited for, and all views end with the buffer', async () => {
+  it('the buffer waits for work on other streams through a view, and ends all its views', async () => {
     const { device, buffer } = setUp({}, { bytes: 20 * MiB })
     const other = device.createStream()
     const [first, second] = [buffer.array(Uint8Array), buffer.array(Uint8Array)]

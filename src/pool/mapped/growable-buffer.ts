@@ -9,25 +9,30 @@ import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import { checkLength, GrowableAllocation } from './growable-allocation.js'
 import { MappedBuffer } from './mapped-buffer.js'
 
-/** How a growable buffer begins. */
+/** The initial size, the limit and the stream of a growable buffer. */
 export interface GrowableOptions {
-  /** its length at first; 0 takes no memory yet */
+  /** the initial length; 0 takes no memory yet */
   readonly bytes: number
-  /** addresses to reserve, which cost nothing and bound its growth; rounded up to the granularity (the device's memory) */
+  /**
+   * bytes of addresses to reserve, rounded up to the granularity; they cost no memory, and bound the length (the
+   * device's memory)
+   */
   readonly capacityBytes?: number
-  /** the stream that its copies run in (the device's default stream) */
+  /** the stream of the buffer's copies (the device's default stream) */
   readonly stream?: Stream
 }
 
 const KEYS = ['bytes', 'capacityBytes', 'stream']
 
 /**
- * A buffer that grows where it is: addresses are reserved once, and memory is mapped behind them as it grows, so that
- * address and contents stay. It goes wherever a DeviceBuffer does. Made by the device:
+ * A buffer that grows in place. Its addresses are reserved once, and memory is mapped behind them as it grows, so
+ * that address and contents stay. It can be used wherever a DeviceBuffer can. Made by the device:
  * `device.createGrowableBuffer({ bytes })`.
  */
 export class GrowableBuffer extends MappedBuffer {
-  /** Checks options, reserves, and maps the first bytes; nothing stays behind when that fails. */
+  /**
+   * Checks the options, reserves addresses, and maps the first bytes. When it throws, it has given everything back.
+   */
   static create(clocks: Clocks, defaultStream: Stream, options: GrowableOptions): GrowableBuffer {
     const { context } = clocks
     const { bytes, capacityBytes, stream } = completeOptions(options, clocks, defaultStream)
@@ -50,25 +55,26 @@ export class GrowableBuffer extends MappedBuffer {
     return buffer
   }
 
-  /** The most it can grow to. */
+  /** The most bytes that it can grow to. */
   get capacityBytes(): number {
     return this.allocation.range.capacityBytes
   }
 
   /**
-   * Makes it `bytes` long in all. What is new holds anything, and after a `shrink` work submitted before that may still
-   * write there. Throws RangeError beyond `capacityBytes` and OutOfMemoryError when the device is full; then, and when
-   * the driver refuses otherwise, everything is as before.
+   * Makes it `bytes` long in all. The contents of the new part are undefined; after a `shrink`, work submitted before
+   * the shrink may still write there. Throws RangeError beyond `capacityBytes` or below the present length, and
+   * OutOfMemoryError when the device is full. When it throws, the buffer stays as it was.
    */
   grow(bytes: number): void {
     this.allocation.grow(bytes)
   }
 
   /**
-   * Makes it `bytes` long in all, in stream order: work submitted before this call may still use what is cut off. The
-   * memory goes back to the device when that work has completed; Node need not wait, `settled` and `settleSync` do. Memory
-   * has pieces of a quarter of the length, 64 MiB at most: the one that the end lies in stays. Throws PoolError below what
-   * a typed view covers.
+   * Makes it `bytes` long in all, in stream order: work submitted before this call may still use the part that is cut
+   * off. The memory goes back to the device when that work has completed. Node need not wait for it; `settled` and
+   * `settleSync` wait. Memory is mapped in pieces of up to a quarter of the length, at most 64 MiB; the piece at the
+   * new end stays. Throws RangeError above the present length, and PoolError if a typed view covers more than
+   * `bytes`.
    */
   shrink(bytes: number): void {
     this.allocation.shrink(bytes)

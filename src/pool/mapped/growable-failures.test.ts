@@ -1,13 +1,13 @@
-// Every driver call of a growable buffer's life fails in turn, once or from then on. A call that is refused leaves length,
-// address and contents as they were, with a single failure the memory too; and once the driver works again all of it can
-// be had and given back.
+// Every driver call in the life of a growable buffer fails in turn, once or from then on. A refused call leaves
+// length, address and contents as they were, and after a single failure the memory, too. Once the driver works again,
+// all memory can be used and given back.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { GrowableBuffer } from './growable-buffer.js'
 
 const CAPACITY = 64 * MiB
@@ -28,10 +28,10 @@ function open() {
   return { device, buffer, workload: new Workload(device, buffer, streams) }
 }
 
-/** Grows, shrinks with work pending, grows again, waits; what the driver refuses is left undone. */
+/** Grows, shrinks with work pending, grows again, and waits; steps that the driver refuses change nothing. */
 class Workload {
   refusals = 0
-  /** length that the buffer should have */
+  /** the expected length of the buffer */
   bytes = 3 * MiB
 
   constructor(
@@ -109,13 +109,13 @@ function assertRecovers({ device, buffer, workload }: ReturnType<typeof open>): 
   assertAllBack(device, ptr)
 }
 
-/** Memory and addresses are the device's again; `ptr` is where the buffer was. */
+/** Asserts that the device has memory and addresses back; `ptr` is the buffer's address. */
 function assertAllBack(device: TestDevice, ptr: number): void {
   assert.equal(device.freeBytes(), CAPACITY)
   assert.throws(() => device.driver.cuMemAddressFree(ptr, CAPACITY), /not a whole reserved range/)
 }
 
-/** How many driver calls `work` makes when none fails. */
+/** How many driver calls `work` makes without failures. */
 function countCalls(work: (opened: ReturnType<typeof open>) => void): number {
   const opened = open()
   const before = callsOf(opened.device)
@@ -126,7 +126,7 @@ function countCalls(work: (opened: ReturnType<typeof open>) => void): number {
 describe('driver failures: growable buffer', () => {
   const calls = countCalls(({ workload }) => workload.run())
 
-  it('the workload itself runs, and is refused only what is too much', () => {
+  it('without failures, the workload is refused only the steps beyond its limits', () => {
     const opened = open()
     opened.workload.run()
     assert.equal(opened.workload.refusals, 2)
@@ -139,7 +139,7 @@ describe('driver failures: growable buffer', () => {
     ['another refusal', (nth: number) => (nth % 2 === 0 ? 1 : 999)],
   ] as const) {
     for (const onwards of [false, true]) {
-      it(`${name}, ${onwards ? 'from the n-th call on' : 'at the n-th call'}, for each of its calls`, () => {
+      it(`${name} ${onwards ? 'from the n-th call on' : 'at the n-th call'} loses no memory or contents, for every n`, () => {
         for (let nth = 1; nth <= calls; nth++) {
           const opened = open()
           opened.device.driver.failCall({ call: '*', nth, code: codeOf(nth), onwards })
@@ -155,7 +155,7 @@ describe('driver failures: growable buffer', () => {
     }
   }
 
-  it('a growth that fails once leaves everything exactly as it was, whichever call it was', () => {
+  it('a growth that fails once leaves everything exactly as it was, whichever call fails', () => {
     const steps = countCalls(({ buffer }) => buffer.grow(50 * MiB))
     assert.ok(steps > 20, `${steps} calls`)
     for (let nth = 1; nth <= steps; nth++) {
@@ -173,7 +173,7 @@ describe('driver failures: growable buffer', () => {
     }
   })
 
-  it('what a failed growth could not undo is undone by the next one', () => {
+  it('the next growth undoes what a failed growth could not', () => {
     const { device, buffer } = open()
     buffer.grow(32 * MiB)
     device.driver.failCall({ call: 'cuMemSetAccess', code: 999 })
@@ -208,10 +208,10 @@ describe('driver failures: growable buffer', () => {
     }
   })
 
-  it('what a buffer that cannot be made could not give back is given back with the device', () => {
+  it('closing the device gives back what a buffer that cannot be made could not', () => {
     for (const call of ['cuMemRelease', 'cuMemAddressFree'] as const) {
       const device = new TestDevice({ capacityBytes: CAPACITY })
-      const { allocation, ptr } = device.createGrowableBuffer({ bytes: 20 * MiB }) // the probe of virtual memory is done
+      const { allocation, ptr } = device.createGrowableBuffer({ bytes: 20 * MiB }) // virtual memory has been probed
       allocation.close()
       device.driver.failCall({ call: 'cuMemMap', code: 999 })
       device.driver.failCall({ call, code: 999, onwards: true })
@@ -234,7 +234,7 @@ describe('driver failures: growable buffer', () => {
     assert.deepEqual([buffer.mappedBytes, device.freeBytes()], [0, CAPACITY])
   })
 
-  it('a free succeeds whatever the driver says, and waiting or closing goes on where it stopped', () => {
+  it('a free succeeds whatever the driver answers, and a wait or close goes on where it stopped', () => {
     const freeing = countCalls(({ buffer }) => {
       buffer.grow(30 * MiB)
       buffer.free()

@@ -4,27 +4,28 @@ import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from '../a
 import { DeviceBuffer } from '../buffer.js'
 import type { GrowableAllocation } from './growable-allocation.js'
 
-/** A DeviceBuffer with addresses and memory that belong to it alone, and to no pool. */
+/** A DeviceBuffer with addresses and memory of its own, outside of all pools. */
 export abstract class MappedBuffer extends DeviceBuffer {
+  /** the buffer's own allocation, for its addresses and memory */
   declare readonly allocation: GrowableAllocation
 
   constructor(allocation: GrowableAllocation) {
     super(allocation, 0)
   }
 
-  /** Memory is mapped in multiples of this. */
+  /** Memory is mapped in multiples of this many bytes. */
   get granularityBytes(): number {
     return this.allocation.range.granuleBytes
   }
 
-  /** Device memory that it has: at least its length, and what has not been given back yet. */
+  /** Bytes of device memory that it has: at least its length, and memory that was cut off and not given back yet. */
   get mappedBytes(): number {
     return this.allocation.range.heldBytes
   }
 
   /**
-   * Lets another device read and write the buffer, what is mapped later included, or no longer; as `setAccess` of a pool.
-   * Throws TypeError for what is no location or access, PoolError for what cannot be.
+   * Lets another device read and write the buffer, also memory mapped later, or no longer; like `setAccess` of a
+   * pool. Throws TypeError for a bad location or access, and PoolError if the device cannot have access.
    */
   setAccess(location: AccessLocation, access: PoolAccess): void
   setAccess(changes: readonly AccessChange[]): void
@@ -32,19 +33,20 @@ export abstract class MappedBuffer extends DeviceBuffer {
     changeEach(what, access, (location, one) => this.allocation.changeAccess(location, one))
   }
 
-  /** Resolves when all memory that was let go is given back, without blocking Node. */
+  /** Resolves when all memory that was cut off is given back; does not block Node. */
   async settled(): Promise<void> {
     await untilDone(() => this.allocation.settle())
   }
 
-  /** Blocks until all memory that was let go is given back. */
+  /** Blocks until all memory that was cut off is given back. */
   settleSync(): void {
     this.allocation.settleSync()
   }
 
   /**
-   * Typed elements from the beginning on, all that fit when `count` is left out. Of a buffer that grows the array keeps
-   * its length and stays valid; the buffer cannot shrink below it until it is freed or disposed, which leaves the buffer be.
+   * A typed array of `count` elements from the start on; by default as many as fit. The array keeps its length and
+   * stays valid while the buffer grows. The buffer cannot shrink below it until the array is freed or disposed, which
+   * does not free the buffer. Throws RangeError if `count` elements do not fit.
    */
   array<C extends TypedArrayConstructor>(type: C, count?: number): DeviceArray<TypedArrayOf<C>> {
     const most = Math.floor(this.byteLength / type?.BYTES_PER_ELEMENT)
@@ -57,7 +59,7 @@ export abstract class MappedBuffer extends DeviceBuffer {
     )
   }
 
-  /** Asserts that length, views and memory tell one story. */
+  /** Asserts that length, views and memory agree. */
   check(): void {
     this.allocation.check()
   }

@@ -4,7 +4,8 @@ import { MiB } from '../../base/bytes.js'
 import { CudaError } from '../../base/errors.js'
 import { RESULT } from '../../driver/constants.js'
 import type { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+
+import { TestDevice } from '../pool.fixture.js'
 import type { TransferredBuffer } from '../transferred-buffer.js'
 
 /** The methods of all kinds of shared pools. */

@@ -8,7 +8,7 @@ import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { LAST_GENERATION, State, Word } from '../../heap/records.js'
 import { Clocks } from '../../order/clocks.js'
 import { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { TransferredBuffer } from '../transferred-buffer.js'
 
 describe('a pool that threads share, by transfer', () => {

@@ -6,10 +6,10 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CU_STREAM_CAPTURE_MODE_GLOBAL } from '../../driver/constants.js'
 import { Context } from '../../driver/context.js'
-import { ThreadState } from '../../driver/simulated/remote/thread-state.js'
+import { ThreadState } from '../../driver/simulated/thread-state.js'
 import { Clocks } from '../../order/clocks.js'
 import { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 
 interface AnyPool {
   allocate(bytes: number): { free(): void; freed: boolean }

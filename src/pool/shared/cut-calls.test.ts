@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { runInNewContext } from 'node:vm'
 import { MiB } from '../../base/bytes.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 
 /** Stops an endless call once `isSoFar` holds, without running its `finally` blocks. */
 function cutShort(call: () => unknown, isSoFar: () => boolean): void {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { MOST_WORKERS } from '../../threads/thread-registry.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { SharedPool } from './shared-pool.js'
 import type { SharedState } from './shared-state.js'
 

@@ -9,8 +9,8 @@ import { Stream } from '../../order/stream.js'
 import { ArenaPool } from '../arena/arena-pool.js'
 import { BlockPool } from '../blocks/block-pool.js'
 import { makeCachingPool } from '../debug/make-caching-pool.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
-import { TestDevice } from '../pool-fixture.suite.js'
 
 /** A pool made by the thread of these clocks, with the default stream of that thread. */
 type MakePool = (clocks: Clocks, defaultStream: Stream, device: TestDevice) => Pool

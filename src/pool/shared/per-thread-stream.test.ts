@@ -7,7 +7,7 @@ import { MiB } from '../../base/bytes.js'
 import { CU_STREAM_PER_THREAD } from '../../driver/constants.js'
 import { Event } from '../../order/event.js'
 import { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 
 const REFUSED = {
   name: 'PoolError',

@@ -5,7 +5,7 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CU_STREAM_PER_THREAD } from '../../driver/constants.js'
 import { Stream } from '../../order/stream.js'
-import { type TestDevice, twoDevices } from '../pool-fixture.suite.js'
+import { type TestDevice, twoDevices } from '../pool.fixture.js'
 
 interface AnyPool {
   allocate(bytes: number, stream?: Stream, alignment?: number): { free(): void }

@@ -5,8 +5,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { loadKoffi } from '../../libraries/koffi.js'
+import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
-import { TestDevice } from '../pool-fixture.suite.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   poolSuite(`shared by threads, ${backing}`, () => {

@@ -91,7 +91,9 @@ export function checkDescriptor(call: string, state: unknown, isState: boolean):
     throw new PoolError(`${call}: ${fact}; use one version of the package in all threads`)
   }
   if (owner !== process.pid) {
-    throw new PoolError(`${call}: the pool belongs to another process; share memory with that by createSharedBuffer`)
+    throw new PoolError(
+      `${call}: the pool belongs to another process; share memory with that by createInterprocessBuffer`,
+    )
   }
 }
 

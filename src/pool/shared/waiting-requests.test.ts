@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 
 /**
  * A pool of 32 MiB whose only memory, 24 MiB, waits for a held stream. Pools made by `attach` leave the stream held

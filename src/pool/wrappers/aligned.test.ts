@@ -1,17 +1,17 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import { aligned } from './aligned.js'
 
 describe('aligned', () => {
   for (const kind of ['caching', 'plain'] as const) {
-    it(`every address is a multiple of it, whatever is asked for, from a ${kind} pool`, () => {
+    it(`every address is a multiple of the alignment, also with another in the call, from a ${kind} pool`, () => {
       const device = new TestDevice()
       const upstream = kind === 'plain' ? device.createPlainPool() : device.createPool()
       for (let alignment = 1; alignment <= 2 * MiB; alignment *= 2) {
         const pool = aligned(upstream, alignment)
-        const odd = upstream.allocate(100) // so that the next block does not begin at a granule
+        const odd = upstream.allocate(100) // so that the next block does not start at a granule
         const buffers = [undefined, 1, 256, 4 * KiB].flatMap(own => [
           pool.allocate(300, undefined, own),
           pool.tryAllocate(300 * KiB, undefined, own)!,
@@ -23,14 +23,14 @@ describe('aligned', () => {
     })
   }
 
-  it('the stricter of two counts, also when nested', () => {
+  it('the stricter of two alignments holds, also when nested', () => {
     const pool = aligned(aligned(new TestDevice().createPool(), 64 * KiB), 1 * KiB)
     pool.allocate(100)
     assert.equal(pool.allocate(100).ptr % (64 * KiB), 0)
     assert.equal(pool.allocate(100, undefined, 1 * MiB).ptr % MiB, 0)
   })
 
-  it('what every pool gives anyway costs no cached allocation', () => {
+  it('an alignment that every pool gives keeps allocations cached', () => {
     const upstream = new TestDevice().createPool()
     const pool = aligned(upstream, 256)
     for (let round = 0; round < 10; round++) pool.allocate(1000).free()

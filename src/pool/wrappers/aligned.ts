@@ -5,18 +5,23 @@ import { checkAlignment } from '../caching/alignment.js'
 import type { Pool } from '../pool.js'
 import { Wrapper } from './wrapper.js'
 
-/** Every pool gives this much unasked, and a caching pool fastest so. */
+/** Every pool aligns to 256 bytes anyway, and a caching pool is fastest without an explicit alignment. */
 const ALWAYS_BYTES = 256
 
-/** `upstream`, with every address a multiple of `alignment` bytes, a power of two of at most 2 MiB; RangeError for any other. */
+/**
+ * Wraps `upstream` so that every address is a multiple of `alignment` bytes, a power of two of at most 2 MiB. If a
+ * call asks for an alignment too, the stricter one holds. Throws RangeError for any other alignment.
+ */
 export function aligned(upstream: Pool, alignment: number): AlignedPool {
   checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
   return new AlignedPool(upstream, alignment)
 }
 
+/** A pool whose addresses have a least alignment. Made by `aligned()`. */
 export class AlignedPool extends Wrapper {
   constructor(
     upstream: Pool,
+    /** least alignment of every address, in bytes */
     readonly alignment: number,
   ) {
     super(upstream)

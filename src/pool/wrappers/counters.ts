@@ -1,35 +1,39 @@
-/** How much of something there is now, was at most at one time, and came in all. */
+/** A quantity: its value now, its highest value, and the sum of all additions. */
 export class Counter {
+  /** the value now */
   current = 0
+  /** the highest value of `current` */
   peak = 0
+  /** the sum of all additions */
   total = 0
 
-  /** For wrappers: there is more of it. */
+  /** For wrappers: adds `amount`. */
   add(amount: number): void {
     this.current += amount
     this.total += amount
     if (this.current > this.peak) this.peak = this.current
   }
 
-  /** For wrappers: there is less of it. */
+  /** For wrappers: subtracts `amount`. */
   subtract(amount: number): void {
     this.current -= amount
   }
 }
 
-/** What was allocated and freed since the counters began at zero. */
+/** Counts of allocations and frees since the counters started at zero. */
 export class Counters {
-  /** as asked for */
+  /** requested bytes */
   readonly bytes = new Counter()
+  /** buffers */
   readonly allocations = new Counter()
 
-  /** For wrappers: a buffer of `bytes` was handed out. */
+  /** For wrappers: notes that a buffer of `bytes` was handed out. */
   noteAllocation(bytes: number): void {
     this.bytes.add(bytes)
     this.allocations.add(1)
   }
 
-  /** For wrappers: a buffer of `bytes` was taken back. */
+  /** For wrappers: notes that a buffer of `bytes` was freed. */
   noteFree(bytes: number): void {
     this.bytes.subtract(bytes)
     this.allocations.subtract(1)

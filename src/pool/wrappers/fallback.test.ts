@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { assertConsistent, sourceOf, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, sourceOf, TestDevice } from '../pool.fixture.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 
@@ -14,7 +14,7 @@ function setUp() {
 }
 
 describe('with fallback', () => {
-  it('asks the upstream first, the fallback when that has no room', () => {
+  it('the fallback serves when the upstream has no room', () => {
     const { upstream, plain, pool } = setUp()
     const first = pool.allocate(6 * MiB)
     const second = pool.allocate(6 * MiB)
@@ -36,13 +36,13 @@ describe('with fallback', () => {
     assertConsistent(upstream)
   })
 
-  it('what the upstream cannot serve leaves the fallback all of the device', () => {
+  it('an upstream that cannot serve a request leaves the whole device to the fallback', () => {
     const { upstream, pool } = setUp()
     pool.allocate(64 * MiB)
     assert.equal(upstream.stats().reservedBytes, 0)
   })
 
-  it('counts what both have handed out', () => {
+  it('the stats are the sums of both pools', () => {
     const { pool } = setUp()
     pool.allocate(6 * MiB)
     pool.allocate(6 * MiB).free()
@@ -55,7 +55,7 @@ describe('with fallback', () => {
     assert.ok(reservedBytes >= liveBytes)
   })
 
-  it('out of memory when neither has room', () => {
+  it('an allocation is out of memory when neither pool has room', () => {
     const { upstream, pool } = setUp()
     pool.allocate(60 * MiB)
     assert.throws(() => pool.allocate(6 * MiB), OutOfMemoryError)
@@ -65,7 +65,7 @@ describe('with fallback', () => {
     assertConsistent(upstream)
   })
 
-  it('only running out goes to the fallback, no mistake and no refusal of the driver', () => {
+  it('only an out of memory goes to the fallback, not a bad argument or a driver error', () => {
     const { device, pool, upstream } = setUp()
     assert.throws(() => pool.allocate(0), RangeError)
     assert.throws(() => pool.allocate(1 * MiB, undefined, 3), RangeError)
@@ -76,7 +76,7 @@ describe('with fallback', () => {
     assert.equal(pool.fallbacks, 0)
   })
 
-  it('gives back to where a buffer came from, also when both draw on one pool', () => {
+  it("a free goes to the buffer's source, also when both wrap the same pool", () => {
     const shared = new TestDevice().createPool()
     const [first, second] = [limited(shared, 1 * MiB), limited(shared, 8 * MiB)]
     const pool = withFallback(first, second)
@@ -85,7 +85,7 @@ describe('with fallback', () => {
     assert.notEqual(second.tryAllocate(8 * MiB), null)
   })
 
-  it('takes alignments that the fallback itself has to make room for', () => {
+  it('the fallback serves alignments that it must make room for', () => {
     const { device, upstream, plain, pool } = setUp()
     upstream.allocate(8 * MiB)
     for (const alignment of [1, 256, 4096, 2 * MiB]) {
@@ -100,7 +100,7 @@ describe('with fallback', () => {
     assert.throws(() => pool.allocate(1, undefined, 4 * MiB), { name: 'RangeError', message: /alignment/ })
   })
 
-  it('nests with limits on either side', () => {
+  it('it nests with limits on either side', () => {
     const device = new TestDevice()
     const upstream = device.createPool({ maxPoolBytes: 64 * MiB })
     const inner = withFallback(limited(upstream, 2 * MiB), limited(device.createPlainPool(), 3 * MiB))

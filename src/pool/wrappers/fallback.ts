@@ -6,24 +6,27 @@ import { PeerOverflow } from './peer-overflow.js'
 import { checkIsPool, Wrapper } from './wrapper.js'
 
 /**
- * `upstream`, and when it has no room, `fallback`: for example `device.createPlainPool()`, the driver's own allocation, or a
- * pool of another device, which must be able to give this one access (PoolError otherwise). Its memory then goes to streams
- * of this device like any other; kernels of this device reach it over the link between the two.
+ * Wraps `upstream` so that `fallback` serves an allocation when the upstream has no room. The fallback may be
+ * `device.createPlainPool()`, the driver's own allocation, or a pool of another device. Streams of this device use
+ * the other device's memory like any other, and kernels reach it over the link between both. Throws PoolError if the
+ * other device cannot give this one access, TypeError if either is no pool.
  */
 export function withFallback(upstream: Pool, fallback: Pool): FallbackPool {
   return new FallbackPool(upstream, fallback)
 }
 
+/** A pool with a second pool for allocations that the first has no room for. Made by `withFallback()`. */
 export class FallbackPool extends Wrapper implements Disposable {
-  /** allocations that the fallback served */
+  /** how many allocations the fallback served */
   fallbacks = 0
-  /** what the fallback handed out; both may draw on one pool, so the memory does not tell */
+  /** the buffers from the fallback; both pools may wrap the same pool, so the memory does not tell them apart */
   private readonly fallen = new WeakSet<DeviceBuffer>()
-  /** `fallback`, or what makes it one for the streams of another device */
+  /** `fallback`, or an adapter that lends it to the streams of this device */
   private readonly overflow: Pool
 
   constructor(
     upstream: Pool,
+    /** the pool that serves when the upstream has no room */
     readonly fallback: Pool,
   ) {
     super(upstream)
@@ -32,12 +35,14 @@ export class FallbackPool extends Wrapper implements Disposable {
     this.overflow = isBeside ? fallback : new PeerOverflow(fallback, upstream.defaultStream)
   }
 
+  /** As of `Pool`, by the fallback if the first pool runs out. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     const buffer = this.upstream.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return this.adopt(buffer)
     return this.note(this.overflow.allocate(bytes, stream, alignment))
   }
 
+  /** As of `Pool`, by the fallback if the first pool runs out. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     const buffer = super.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return buffer
@@ -50,26 +55,28 @@ export class FallbackPool extends Wrapper implements Disposable {
     upstream.release(buffer, stream)
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     super.changeAccess(location, access)
     this.overflow.changeAccess(location, access)
   }
 
   /**
-   * Closes the streams that a fallback on another device needed. Both pools stay open, and what is held stays so and can be
-   * freed. Closing that device does it, too.
+   * Closes the streams that a fallback on another device needed; closing that device closes them, too. Both pools
+   * stay open, and live buffers stay live. A second close does nothing.
    */
   close(): void {
     if (this.overflow instanceof PeerOverflow) this.overflow.close()
   }
 
+  /** Closes what the wrapper itself has made; both pools stay open. */
   [Symbol.dispose](): void {
     this.close()
   }
 
   /**
-   * Both pools together; a peak is the sum of both peaks, which may not have been at the same time. Where both draw on
-   * one pool, that one is counted twice.
+   * The sums of both pools' counters. A peak is the sum of both peaks, which may have been at different times. If
+   * both wrap the same pool, that pool is counted twice.
    */
   override stats(): PoolStats {
     const [mine, other] = [super.stats(), this.fallback.stats()]

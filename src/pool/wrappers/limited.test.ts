@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import { limited } from './limited.js'
 
 describe('limited', () => {
-  it('bounds the bytes handed out, as asked for, to the byte', () => {
+  it('requested bytes are limited to the byte', () => {
     const upstream = new TestDevice().createPool()
     const pool = limited(upstream, 1000)
     const first = pool.allocate(600)
@@ -38,7 +38,7 @@ describe('limited', () => {
     assertConsistent(upstream)
   })
 
-  it('the limit of 10 MiB of the behaviours: 4 and 4 fit, 3 does not, after a free a larger one does', () => {
+  it('with a limit of 10 MiB, 4 and 4 MiB fit, 3 more do not, and after a free 6 do', () => {
     const pool = limited(new TestDevice().createPool(), 10 * MiB)
     assert.equal(pool.tryAllocate(10 * MiB + 1), null)
     const buffers = [pool.allocate(4 * MiB), pool.allocate(4 * MiB)]
@@ -61,7 +61,7 @@ describe('limited', () => {
     assert.equal(pool.tryAllocate(1), null)
   })
 
-  it('limits nest, and each counts its own', () => {
+  it('limits nest, and each counts its own buffers', () => {
     const device = new TestDevice()
     const outer = limited(limited(device.createPool(), 800), 1000)
     assert.throws(() => outer.allocate(900), /limit of 800 B/)
@@ -84,7 +84,7 @@ describe('limited', () => {
     assertConsistent(upstream)
   })
 
-  it('no limit is Infinity; anything else that is no size is refused', () => {
+  it('Infinity means no limit, and anything but a size is refused', () => {
     const upstream = new TestDevice().createPool()
     limited(upstream, Infinity).allocate(1 * MiB)
     for (const bytes of [0, -1, 1.5, Number.NaN, 2 ** 53]) {

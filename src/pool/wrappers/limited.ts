@@ -5,28 +5,35 @@ import { overLimit } from '../out-of-memory.js'
 import type { Pool, PoolStats } from '../pool.js'
 import { Wrapper } from './wrapper.js'
 
-/** `upstream` with a bound on the bytes handed out at a time, as asked for. Throws RangeError for a bad bound. */
+/**
+ * Wraps `upstream` with a limit on the requested bytes of live buffers. Throws RangeError unless `limitBytes` is a
+ * whole number of bytes or Infinity.
+ */
 export function limited(upstream: Pool, limitBytes: number): LimitedPool {
   if (limitBytes !== Infinity) checkByteCount(limitBytes, 'limited: limitBytes')
   return new LimitedPool(upstream, limitBytes)
 }
 
+/** A pool with a limit on the bytes handed out; beyond it, allocations fail as out of memory. Made by `limited()`. */
 export class LimitedPool extends Wrapper {
-  /** handed out now, as asked for */
+  /** requested bytes of the live buffers */
   handedOutBytes = 0
 
   constructor(
     upstream: Pool,
+    /** the most requested bytes that may be live at a time */
     readonly limitBytes: number,
   ) {
     super(upstream)
   }
 
+  /** As of `Pool`. Throws OutOfMemoryError if the limit would be exceeded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     if (this.exceeds(bytes)) throw overLimit(this.upstream, bytes, this.handedOutBytes, this.limitBytes)
     return super.allocate(bytes, stream, alignment)
   }
 
+  /** As of `Pool`. Returns null if the limit would be exceeded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     return this.exceeds(bytes) ? null : super.tryAllocate(bytes, stream, alignment)
   }
@@ -37,6 +44,7 @@ export class LimitedPool extends Wrapper {
     this.handedOutBytes -= bytes
   }
 
+  /** The upstream's counters, with this pool's limit. */
   override stats(): PoolStats {
     return { ...super.stats(), limitBytes: this.limitBytes }
   }

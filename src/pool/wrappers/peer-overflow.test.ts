@@ -1,5 +1,5 @@
-// A fallback on another device: everything that a pool must do, with streams of the borrowing device, and that nothing the
-// adapter needs for it leaks.
+// A fallback on another device: the contract of a pool for streams of the borrowing device, and no
+// leak by the adapter.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -11,16 +11,16 @@ import { MOST_STREAMS } from '../../order/clocks.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
+import { assertConsistent, sourceOf, TestDevice, twoDevices } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 import { poolSuite } from '../pool.suite.js'
-import { assertConsistent, sourceOf, TestDevice, twoDevices } from '../pool-fixture.suite.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 import { statistics } from './statistics.js'
 import { tagged } from './tagged.js'
 import { wrapperSuite } from './wrapper.suite.js'
 
-/** Small enough to run full at once. */
+/** Small enough to fill quickly. */
 const UPSTREAM_BYTES = 4 * MiB
 
 const LENDERS: Readonly<Record<string, (device: TestDevice) => Pool>> = {
@@ -35,7 +35,7 @@ function setUp(lender = LENDERS['virtual memory'], options: SimulatedOptions = {
   const upstream = home.createPool({ maxPoolBytes: UPSTREAM_BYTES })
   const fallback = lender(peer)
   const pool = withFallback(upstream, fallback)
-  /** What only the other device has room for. */
+  /** A buffer that only the other device has room for. */
   const borrow = (stream?: Stream, bytes = 8 * MiB) => {
     const buffer = pool.allocate(bytes, stream)
     assert.equal(buffer.context, peer.context)
@@ -79,7 +79,7 @@ wrapperSuite('with fallback on another device', [
 
 describe('a fallback on another device', () => {
   for (const [kind, lender] of Object.entries(LENDERS)) {
-    it(`serves what does not fit, like memory of this device: ${kind}`, async () => {
+    it(`memory of a ${kind} there works like memory of this device`, async () => {
       const { home, peer, pool, borrow, fallback } = setUp(lender)
       const stream = home.createStream()
       const [mine, theirs] = [pool.allocate(1 * MiB, stream), borrow(stream)]
@@ -108,7 +108,7 @@ describe('a fallback on another device', () => {
     })
   }
 
-  it('waits for nothing on the host, and orders both ways by events', () => {
+  it('no call waits on the host, and events order both ways', () => {
     const { home, borrow, driver } = setUp()
     const stream = home.createStream()
     borrow(stream).free()
@@ -122,7 +122,7 @@ describe('a fallback on another device', () => {
     stream.synchronize()
   })
 
-  it('is usable when the pool has it ready: the stream waits for its companion', () => {
+  it('the stream waits for its companion, so a buffer is usable when the pool has it ready', () => {
     const { home, peer, borrow, driver, fallback } = setUp()
     const stream = home.createStream()
     const first = borrow(stream)
@@ -138,7 +138,7 @@ describe('a fallback on another device', () => {
     assert.equal(stream.query(), true)
   })
 
-  it('gives a block to the same stream again at once, to others when it is done', () => {
+  it('the same stream reuses a block at once, other streams when its work is done', () => {
     const { home, peer, borrow, fallback } = setUp()
     const [stream, other] = [home.createStream(), home.createStream()]
     const buffer = borrow(stream)
@@ -154,7 +154,7 @@ describe('a fallback on another device', () => {
     release()
   })
 
-  it('freed when its stream or the wrapper is closed, goes to others only when the stream is done', () => {
+  it('a buffer freed after its stream or the wrapper closed is reused only when the stream is done', () => {
     for (const closed of ['stream', 'wrapper'] as const) {
       const { home, peer, pool, borrow, fallback } = setUp()
       const stream = home.createStream()
@@ -175,7 +175,7 @@ describe('a fallback on another device', () => {
     }
   })
 
-  it('frees on another stream, of either device, and of one that is closed', () => {
+  it('a free works on another stream, of either device, and after its stream closed', () => {
     for (const [kind, lender] of Object.entries(LENDERS)) {
       const { home, peer, pool, borrow, fallback } = setUp(lender)
       const [stream, other, theirs] = [home.createStream(), home.createStream(), peer.createStream()]
@@ -212,12 +212,12 @@ describe('a fallback on another device', () => {
         assert.throws(() => buffer.free(), PoolError)
         buffer[Symbol.dispose]()
         assert.equal(fallback.stats().liveBuffers, 0)
-        if (kind !== 'driver pool') pool.allocate(64 * MiB).free() // the driver keeps what it has in pieces
+        if (kind !== 'driver pool') pool.allocate(64 * MiB).free() // the driver keeps its memory in pieces
       }
     }
   })
 
-  it('counts what both have handed out, and is out of memory when neither has room', () => {
+  it('the stats are the sums of both pools, and an allocation is out of memory when neither has room', () => {
     const { pool, borrow } = setUp()
     pool.allocate(1 * MiB)
     borrow(undefined, 40 * MiB)
@@ -227,7 +227,7 @@ describe('a fallback on another device', () => {
     assert.equal(pool.fallbacks, 1)
   })
 
-  it('can have a fallback itself, on a third device or back on the first', () => {
+  it('the fallback can have a fallback, on a third device or back on the first', () => {
     const { home, peer, upstream, fallback, driver } = setUp(undefined, { devices: 3 })
     const third = new TestDevice(driver, 2).createPool({ maxPoolBytes: '100%' })
     const inner = withFallback(limited(fallback, 1), limited(home.createPlainPool(), 16 * MiB))
@@ -247,7 +247,7 @@ describe('a fallback on another device', () => {
     assert.deepEqual([pool.stats().liveBuffers, inner.stats().liveBuffers], [0, 0])
   })
 
-  it('is refused where there is no way between the devices, and on another driver', () => {
+  it('a fallback without access between the devices, or on another driver, is refused', () => {
     const [home, peer] = twoDevices({ peerAccess: false })
     const upstream = home.createPool()
     const expected = { name: 'PoolError', message: /device 0 .* memory of device 1.*copy/ }
@@ -256,7 +256,7 @@ describe('a fallback on another device', () => {
     assert.throws(() => withFallback(upstream, elsewhere), { name: 'PoolError', message: /two drivers/ })
   })
 
-  it('whose access is taken away refuses every use but the free', async () => {
+  it('once access is taken away, every use but the free is refused', async () => {
     const { home, fallback, borrow } = setUp()
     const buffer = borrow()
     fallback.setAccess(home, 'none')
@@ -279,8 +279,8 @@ describe('a fallback on another device', () => {
   })
 })
 
-describe('what a fallback on another device needs', () => {
-  /** Handles made and not given back: streams, and events but those that the clocks keep. */
+describe('resources of a fallback on another device', () => {
+  /** Handles that were made and not destroyed: streams, and events except those that the clocks keep. */
   const open = ({ driver }: ReturnType<typeof setUp>) => {
     const count = (name: string) => driver.calls.get(name) ?? 0
     return [count('cuStreamCreate') - count('cuStreamDestroy'), count('cuEventCreate') - count('cuEventDestroy')]
@@ -294,7 +294,7 @@ describe('what a fallback on another device needs', () => {
     }
   }
 
-  it('is one stream for each stream that borrows, closed with the wrapper', () => {
+  it('each borrowing stream has one companion, closed with the wrapper', () => {
     const opened = setUp()
     const { home, pool, borrow } = opened
     const streams = [home.createStream(), home.createStream()]
@@ -315,7 +315,7 @@ describe('what a fallback on another device needs', () => {
     assert.deepEqual(open(opened), [0, 0])
   })
 
-  it('is closed with the devices, whichever comes first', () => {
+  it('companions are closed with the devices, whichever comes first', () => {
     for (const first of ['home', 'peer'] as const) {
       const opened = setUp()
       const { home, borrow } = opened
@@ -336,7 +336,7 @@ describe('what a fallback on another device needs', () => {
     }
   })
 
-  it('does not grow with streams that come and go', () => {
+  it('the number of companions does not grow with streams that come and go', () => {
     const opened = setUp()
     const { home, peer, borrow } = opened
     const held: DeviceBuffer[] = []
@@ -353,7 +353,7 @@ describe('what a fallback on another device needs', () => {
     assert.deepEqual(open(opened), [0, 0])
   })
 
-  it('is closed also when a buffer could be neither lent nor given back before its pool was closed', () => {
+  it('close also works if a buffer could be neither lent nor given back before its pool closed', () => {
     const { home, pool, borrow, driver, fallback } = setUp(LENDERS.plain)
     borrow().free()
     home.hold(home.defaultStream)
@@ -365,7 +365,7 @@ describe('what a fallback on another device needs', () => {
     pool.close()
   })
 
-  it('is left behind by no driver call that fails, nor is any memory', () => {
+  it('a failed driver call leaks neither streams nor memory', () => {
     for (const [kind, lender] of Object.entries(LENDERS)) {
       for (const code of [2, 999]) {
         for (const onwards of [false, true]) {
@@ -395,7 +395,7 @@ describe('what a fallback on another device needs', () => {
             assert.equal(fallback.stats().liveBuffers, 0, where)
             closeAll(opened)
             assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1)], [0, 0], where)
-            if (!onwards) assert.ok(open(opened).reduce((sum, count) => sum + count) <= 1, where) // the one refused
+            if (!onwards) assert.ok(open(opened).reduce((sum, count) => sum + count) <= 1, where) // the refused one
           }
         }
       }
@@ -403,9 +403,9 @@ describe('what a fallback on another device needs', () => {
   })
 })
 
-/** Streams of two devices share one pool of the second; each stamps its buffers, and finds its stamps. */
+/** Streams of two devices share one pool of the second device; each stamps its buffers, and verifies its stamps. */
 describe('streams of two devices on one pool', () => {
-  it('never see memory that another one still uses, in any progress of the work', () => {
+  it('no stream sees memory that another still uses, in any progress of the work', () => {
     for (const [kind, lender] of Object.entries(LENDERS)) {
       for (let seed = 1; seed <= 12; seed++) {
         const { home, peer, pool, fallback, upstream } = setUp(lender, { progress: 'seeded', seed })
@@ -429,7 +429,7 @@ describe('streams of two devices on one pool', () => {
           while (held.length > (buffer === null ? 0 : 12)) {
             const [one] = held.splice(random.below(held.length), 1)
             if (random.below(3) === 0) {
-              // Another stream, of either device, copies it, and is announced or frees it.
+              // Another stream, of either device, copies the buffer, and is announced or frees it.
               const other = streams[random.below(streams.length)]
               const copy = (other.context === home.context ? pool : fallback).tryAllocate(one.buffer.byteLength, other)
               if (copy !== null) {

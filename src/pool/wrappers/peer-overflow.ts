@@ -1,8 +1,8 @@
-// A pool of one device, lent to the streams of another one. A pool gives out memory in the order of streams of its own
-// device, so each stream that borrows has a companion there, on which its buffers are allocated and freed: the stream waits
-// for the companion when a buffer is given out, and the companion for the stream when it comes back. The pool then gives a
-// block to the same stream again at once, and to others when the companion, and so the borrowing stream, is done with it.
-// Nothing waits on the host.
+// Lends the pool of one device to streams of another device. A pool hands out memory in the order of its own device's
+// streams. So each borrowing stream has a companion on the lending device, on which its buffers are allocated and
+// freed. The stream waits for the companion when a buffer is handed out, and the companion for the stream when it is
+// freed. The pool can then reuse a block at once for the same borrowing stream. Other streams get it when the
+// companion, and so the borrowing stream, is done. Nothing waits on the host.
 
 import { CudaError, DeviceLostError, PoolError } from '../../base/errors.js'
 import { checkIsStream, checkStreamOf, Stream } from '../../order/stream.js'
@@ -20,7 +20,7 @@ class LentAllocation implements Allocation {
   constructor(
     public owner: BufferOwner,
     readonly stream: Stream,
-    /** what the lending pool handed out, on the companion */
+    /** the buffer of the lending pool, on the companion */
     readonly lent: DeviceBuffer,
   ) {
     this.pool = lent.allocation.pool
@@ -57,17 +57,17 @@ class LentAllocation implements Allocation {
   }
 }
 
-/** Made by `withFallback` around a fallback on another device, to which the borrowing device is given access. */
+/** Made by `withFallback` around a fallback on another device. Gives the borrowing device access. */
 export class PeerOverflow extends Wrapper {
-  /** by borrowing stream: a stream of the lending device */
+  /** the companion on the lending device, by borrowing stream */
   private readonly companions = new Map<Stream, Stream>()
-  /** could neither be lent nor given back, since the driver refused both */
+  /** buffers that the driver let the adapter neither lend nor give back */
   private readonly unlent: DeviceBuffer[] = []
   private closed = false
 
   constructor(
     upstream: Pool,
-    /** the default one of the device that borrows */
+    /** the default stream of the borrowing device */
     private readonly borrower: Stream,
   ) {
     super(upstream)
@@ -96,7 +96,7 @@ export class PeerOverflow extends Wrapper {
     }
     stream.checkUncaptured('free')
     if (this.closed || stream.closed) {
-      // Without a companion the pool looks itself when the stream is done.
+      // Without a companion the pool itself finds out when the stream is done.
       lent.allocation.recordUse(lent.record, lent.tag, stream)
       this.upstream.release(lent)
     } else {
@@ -106,14 +106,14 @@ export class PeerOverflow extends Wrapper {
     }
   }
 
-  /** Closes the companions; buffers that are still held can be freed afterwards, too. A second close does nothing. */
+  /** Closes the companions. Live buffers can still be freed. A second close does nothing. */
   close(): void {
     this.closed = true
     this.returnUnlent()
     this.closeCompanions(() => true)
   }
 
-  /** The stream to allocate on for `stream`. */
+  /** The companion to allocate on for `stream`. */
   private lender(stream: Stream): Stream {
     if (this.closed) throw new PoolError('allocate: the pool is closed; create another')
     checkStreamOf('allocate', stream, this.borrower.clocks)
@@ -130,7 +130,7 @@ export class PeerOverflow extends Wrapper {
       try {
         this.returnUnlent()
       } catch (second) {
-        // The first error tells more, and the next call tries again.
+        // The first error says more, and the next call tries again.
         if (!(second instanceof CudaError) && !(second instanceof DeviceLostError)) throw second
       }
       throw error
@@ -145,7 +145,7 @@ export class PeerOverflow extends Wrapper {
     }
   }
 
-  /** That of an open stream; those of streams closed meanwhile are closed when a new one is needed. */
+  /** The companion of an open stream. Before it makes a new one, it closes those of closed streams. */
   private companionOf(stream: Stream): Stream {
     const known = this.companions.get(stream)
     if (known !== undefined) return known

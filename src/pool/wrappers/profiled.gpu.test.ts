@@ -1,5 +1,5 @@
-// What a profiler sees of a pool on a GPU, through the real library of NVTX: a small tool in C, loaded by NVTX as NVIDIA's
-// tools are, prints what it is told. Skipped where the host has no NVTX or no C compiler.
+// The events that a profiler receives from a pool on a GPU, through the real NVTX library. A small tool in C, loaded
+// by NVTX like NVIDIA's tools, prints the events. Skipped if the host has no NVTX or no C compiler.
 
 import assert from 'node:assert/strict'
 import { execFileSync, spawnSync } from 'node:child_process'
@@ -11,10 +11,13 @@ import { fileURLToPath } from 'node:url'
 import { MiB } from '../../base/bytes.js'
 import { NoLibraryError } from '../../base/errors.js'
 import { type Nvtx, openNvtx } from '../../libraries/nvtx.js'
-import { GpuDevice } from '../gpu-device.suite.js'
+import { GpuDevice } from '../gpu-device.fixture.js'
 import { profiled } from './profiled.js'
 
-/** Functions of NVTX are replaced by their number in a table of their module: 5 the domains', 2 the CUDA driver's. */
+/**
+ * The tool replaces NVTX functions by their number in a module's table: 5 is the domains' module, 2 the CUDA
+ * driver's.
+ */
 const TOOL = `
 #include <stdint.h>
 #include <stdio.h>
@@ -69,7 +72,7 @@ int InitializeInjectionNvtxExtension(module_t *module) {
 }
 `
 
-/** The process that is watched. */
+/** The process that the tool watches. */
 function beWatched(): void {
   using device = new GpuDevice()
   const pool = profiled(device.createPool(), { name: 'weights', memoryNames: true })
@@ -100,7 +103,7 @@ else {
   }
 
   describe('NVTX on this host', { skip: none }, () => {
-    it('can be called without a tool', t => {
+    it('calls work without a tool', t => {
       using device = new GpuDevice()
       t.diagnostic(`NVTX is ${nvtx!.path}`)
       const pool = profiled(device.createPool(), { nvtx: nvtx! })
@@ -114,7 +117,7 @@ else {
       range.end()
     })
 
-    it('tells a tool what the pool does, as it is', t => {
+    it('a tool receives each call of the pool, with its values', t => {
       const folder = mkdtempSync(join(tmpdir(), 'nvtx-tool-'))
       after(() => rmSync(folder, { recursive: true }))
       const [source, tool] = [join(folder, 'tool.c'), join(folder, 'tool.so')]

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
-import { fakeNvtx } from '../../libraries/nvtx-fixture.suite.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { fakeNvtx } from '../../libraries/nvtx.fixture.js'
+import { TestDevice } from '../pool.fixture.js'
 import { type ProfiledOptions, profiled } from './profiled.js'
 
 function setUp(options: ProfiledOptions = {}) {
@@ -16,7 +16,7 @@ function setUp(options: ProfiledOptions = {}) {
 const hex = (ptr: number) => `0x${ptr.toString(16)}`
 
 describe('profiled', () => {
-  it('shows each allocation and free as a range, with the address and the size of what was handed out', () => {
+  it("each allocation and free is a range, with the buffer's address and size in a mark", () => {
     const { pool, library } = setUp()
     const buffer = pool.allocate(3 * MiB)
     const { ptr } = buffer
@@ -33,7 +33,7 @@ describe('profiled', () => {
     )
   })
 
-  it('adds its name to every text', () => {
+  it('the name is in every text', () => {
     const { pool, library } = setUp({ name: 'weights' })
     const { ptr } = pool.allocate(1500)
     assert.equal(pool.tryAllocate(9 * MiB), null)
@@ -45,13 +45,13 @@ describe('profiled', () => {
     ])
   })
 
-  it('shows an out of memory within its range, and ends the range', () => {
+  it('an out of memory is a mark within its range, and the range ends', () => {
     const { pool, library } = setUp()
     assert.throws(() => pool.allocate(9 * MiB), { name: 'OutOfMemoryError' })
     assert.deepEqual(library.told(), [`push allocate ${9 * MiB}`, `|mark no room for 9 MiB ${9 * MiB}`])
   })
 
-  it('ends its range when the driver refuses, too', () => {
+  it('a range ends when the driver refuses, too', () => {
     const { pool, device, library } = setUp()
     device.driver.failCall({ call: '*', nth: 1, code: 999, onwards: true })
     assert.throws(() => pool.allocate(1 * MiB), { name: 'CudaError' })
@@ -59,7 +59,7 @@ describe('profiled', () => {
     assert.deepEqual(library.told(), [`push allocate ${1 * MiB}`])
   })
 
-  it('shows nothing of calls that are mistakes', () => {
+  it('a call with a bad argument makes no event', () => {
     const { pool, library } = setUp()
     const buffer = pool.allocate(1)
     buffer.free()
@@ -70,7 +70,7 @@ describe('profiled', () => {
     assert.deepEqual(library.told(), [])
   })
 
-  it('nests where one is around another, innermost last', () => {
+  it('ranges nest like the wrappers, innermost last', () => {
     const { upstream } = setUp()
     const { nvtx, library } = fakeNvtx()
     const nested = profiled(profiled(upstream, { nvtx, name: 'inner' }), { nvtx, name: 'outer' })
@@ -84,7 +84,7 @@ describe('profiled', () => {
     assert.equal(upstream.stats().liveBuffers, 1)
   })
 
-  it('names memory when asked to, and refuses at once where that cannot be done', () => {
+  it('memory is named on request, and making the pool throws if NVTX cannot', () => {
     const { pool, library, upstream } = setUp({ name: 'weights', memoryNames: true })
     const { ptr } = pool.allocate(1 * MiB)
     assert.deepEqual(library.told().slice(-1), [`|memory 1 MiB #weights ${ptr}`])
@@ -93,7 +93,7 @@ describe('profiled', () => {
     profiled(upstream, { nvtx }).allocate(256).free()
   })
 
-  it('refuses bad options by name', () => {
+  it('bad options are refused by name', () => {
     const { upstream } = setUp()
     const { nvtx } = fakeNvtx()
     for (const [bad, message] of [

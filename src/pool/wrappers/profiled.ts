@@ -1,7 +1,7 @@
-// Shows a profiler what a pool does. Every call is a range, so that the driver calls below it can be seen in it; what was
-// handed out is a mark in that range, since its address is known only then. Ranges have few different texts, because tools
-// sum up by text; what differs from call to call is their payload. An allocation and its free take some 1.3 µs longer even
-// when no tool listens: wrap a pool only in a run that is to be looked at.
+// Shows a profiler what a pool does. Every call is a range, so that its driver calls appear inside. The buffer is a
+// mark in that range, since its address is known only then. Range names are few and repeat, because tools aggregate
+// by name; the payload carries the size or address. An allocation and its free take about 1.3 µs longer even without
+// a tool, so wrap pools only in runs to be profiled.
 
 import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
@@ -12,20 +12,21 @@ import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
 import { Wrapper } from './wrapper.js'
 
+/** Options of `profiled()`; every one may be left out. */
 export interface ProfiledOptions {
-  /** where the events go; default `openNvtx()` */
+  /** the NVTX binding that gets the events; default `openNvtx()` */
   readonly nvtx?: Nvtx
-  /** what the memory is for: a short text such as 'weights', added to each event behind a # */
+  /** the purpose of the memory: a short text such as 'weights', added to each event after a #; default none */
   readonly name?: string
-  /** also tell memory checkers the name of each buffer's memory; default false */
+  /** whether memory checkers get a name for each buffer's memory, too; default false */
   readonly memoryNames?: boolean
 }
 
 const OPTIONS = ['nvtx', 'name', 'memoryNames']
 
 /**
- * `upstream`, whose allocations and frees are ranges of NVTX, to be seen in NVIDIA's profilers. Throws NoLibraryError where
- * there is no NVTX, or one that cannot name memory when that is asked for, and TypeError for a bad option.
+ * Wraps `upstream` so that its allocations and frees are NVTX ranges, for NVIDIA's profilers. Throws NoLibraryError
+ * if NVTX is missing, or cannot name memory although `memoryNames` is set; throws TypeError for a bad option.
  */
 export function profiled(upstream: Pool, options: ProfiledOptions = {}): ProfiledPool {
   checkOptionNames('profiled', options, OPTIONS)
@@ -40,13 +41,17 @@ export function profiled(upstream: Pool, options: ProfiledOptions = {}): Profile
   return new ProfiledPool(upstream, nvtx ?? openNvtx(), name, memoryNames)
 }
 
+/** A pool whose calls are NVTX ranges. Made by `profiled()`. */
 export class ProfiledPool extends Wrapper {
   private readonly suffix: string
 
   constructor(
     upstream: Pool,
+    /** the binding that gets the events */
     readonly nvtx: Nvtx,
+    /** the text added to each event; '' for none */
     readonly name: string,
+    /** whether each buffer's memory gets a name, for memory checkers */
     readonly memoryNames: boolean,
   ) {
     super(upstream)
@@ -54,6 +59,7 @@ export class ProfiledPool extends Wrapper {
     if (memoryNames) nvtx.checkNamesMemory()
   }
 
+  /** As of `Pool`, within a range of the profiler. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     checkByteCount(bytes, 'bytes')
     return this.inRange('allocate', bytes, () => {
@@ -66,6 +72,7 @@ export class ProfiledPool extends Wrapper {
     })
   }
 
+  /** As of `Pool`, within a range of the profiler. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     checkByteCount(bytes, 'bytes')
     return this.inRange('allocate', bytes, () => {

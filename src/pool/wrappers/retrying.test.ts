@@ -2,12 +2,12 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 import { type OnFailure, retrying } from './retrying.js'
 
-/** A pool of 8 MiB, and every question that it asked. */
+/** A pool of 8 MiB, and the arguments of each call of `onFailure`. */
 function setUp(answer: OnFailure) {
   const device = new TestDevice()
   const upstream = device.createPool({ maxPoolBytes: 8 * MiB })
@@ -20,7 +20,7 @@ function setUp(answer: OnFailure) {
 }
 
 describe('retrying', () => {
-  it('asks at each failure, and tries again until the answer is false', () => {
+  it('each failure asks, and is tried again until the answer is false', () => {
     const { upstream, asked, pool } = setUp((_, attempt) => attempt < 3)
     assert.throws(() => pool.allocate(9 * MiB), OutOfMemoryError)
     const three = [1, 2, 3].map(attempt => [9 * MiB, attempt])
@@ -30,13 +30,13 @@ describe('retrying', () => {
     assertConsistent(upstream)
   })
 
-  it('true once, then false: called, retried, then the error', () => {
+  it('an answer of true, then false, is one retry and then the error', () => {
     const { asked, pool } = setUp((_, attempt) => attempt === 1)
     assert.throws(() => pool.allocate(9 * MiB), { name: 'OutOfMemoryError', message: /no room for 9 MiB/ })
     assert.equal(asked.length, 2)
   })
 
-  it('what is freed when asked serves the request', () => {
+  it('memory that the callback frees serves the request', () => {
     for (const verb of ['allocate', 'tryAllocate'] as const) {
       const { upstream, asked, pool } = setUp(() => {
         if (cache.length === 0) return false
@@ -54,7 +54,7 @@ describe('retrying', () => {
     }
   })
 
-  it('is in the middle of nothing when it asks', () => {
+  it('the pool is consistent when it asks, and the callback may use it', () => {
     const { upstream, pool } = setUp(() => {
       assertConsistent(upstream)
       upstream.processDeferred()
@@ -68,7 +68,7 @@ describe('retrying', () => {
     assert.equal(pool.tryAllocate(1 * MiB), null)
   })
 
-  it('asks only about running out, not about mistakes or refusals', () => {
+  it('only an out of memory asks, not a bad argument or a driver error', () => {
     const { device, upstream, asked, pool } = setUp(() => false)
     for (const verb of ['allocate', 'tryAllocate'] as const) {
       assert.throws(() => pool[verb](0), RangeError)
@@ -82,7 +82,7 @@ describe('retrying', () => {
     assert.deepEqual(asked, [])
   })
 
-  it('asks about a limit around the upstream, too, and before a fallback around itself', () => {
+  it('it asks about a limit around the upstream, too, and before a fallback around itself', () => {
     const device = new TestDevice()
     const order: string[] = []
     const bounded = limited(device.createPool(), 1 * MiB)
@@ -95,7 +95,7 @@ describe('retrying', () => {
     assert.deepEqual([order, pool.fallbacks], [[`asked for ${2 * MiB}`], 1])
   })
 
-  it('an error of the callback is thrown, and nothing is lost', () => {
+  it('an error of the callback is thrown, and no memory is lost', () => {
     const thrown = new Error('cannot free more')
     const { upstream, pool } = setUp(() => {
       throw thrown
@@ -110,7 +110,7 @@ describe('retrying', () => {
     assertConsistent(upstream)
   })
 
-  it('an answer that is neither true nor false is refused, above all a promise', () => {
+  it('an answer that is neither true nor false, such as a promise, is refused', () => {
     for (const answer of [Promise.resolve(true), undefined, 1] as unknown[]) {
       const { asked, pool } = setUp(() => answer as boolean)
       const expected = { name: 'TypeError', message: /onFailure must return true or false at once, not / }
@@ -120,7 +120,7 @@ describe('retrying', () => {
     }
   })
 
-  it('what is no function is refused', () => {
+  it('anything but a function is refused', () => {
     const upstream = new TestDevice().createPool()
     for (const bad of [undefined, null, true, {}]) {
       const expected = { name: 'TypeError', message: /onFailure must be a function/ }

@@ -5,13 +5,17 @@ import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
 import { Wrapper } from './wrapper.js'
 
-/** Asked when there is no room for `bytes`, for the `attempt`-th time (from 1): true to try again, false to give up. */
+/**
+ * Called when memory ran out for `bytes`. `attempt` counts the failures of this allocation from 1. Returns true to
+ * try again, false to give up.
+ */
 export type OnFailure = (bytes: number, attempt: number) => boolean
 
 /**
- * `upstream`; when it runs out of memory, `onFailure` is called, and the allocation tried again as long as that answers
- * true. The pool is in the middle of nothing then: `onFailure` may free buffers, of this pool too; it should allocate
- * nothing. Any other error is thrown at once, also one that `onFailure` throws.
+ * Wraps `upstream` so that `onFailure` is called when memory runs out. The allocation is tried again for as long as
+ * it returns true. `onFailure` may free buffers, of this pool too, but should not allocate. Every other error is
+ * thrown at once, also an error thrown by `onFailure`. Throws TypeError unless `onFailure` is a function; allocations
+ * throw TypeError if it returns anything but a boolean.
  */
 export function retrying(upstream: Pool, onFailure: OnFailure): RetryingPool {
   if (typeof onFailure !== 'function') {
@@ -20,6 +24,7 @@ export function retrying(upstream: Pool, onFailure: OnFailure): RetryingPool {
   return new RetryingPool(upstream, onFailure)
 }
 
+/** A pool that asks a callback before it gives up. Made by `retrying()`. */
 export class RetryingPool extends Wrapper {
   constructor(
     upstream: Pool,
@@ -48,7 +53,7 @@ export class RetryingPool extends Wrapper {
   private mayRetry(bytes: number, attempt: number): boolean {
     const answer = this.onFailure(bytes, attempt)
     if (typeof answer === 'boolean') return answer
-    // Above all a Promise, which would count as true for ever.
+    // A Promise above all: it would count as true for ever.
     throw new TypeError(`retrying: onFailure must return true or false at once, not ${describe(answer)}`)
   }
 }

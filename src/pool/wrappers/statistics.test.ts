@@ -4,18 +4,18 @@ import { MiB } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { TestDevice } from '../pool-fixture.suite.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { Counters } from './counters.js'
 import { type StatisticsScope, statistics } from './statistics.js'
 
 const open = () => statistics(new TestDevice().createPool({ maxPoolBytes: 8 * MiB }))
 
-/** Bytes and then allocations: current, peak, total. */
+/** Figures of bytes, then of allocations: current, peak, total. */
 const figures = ({ bytes, allocations }: Counters) =>
   [bytes, allocations].map(({ current, peak, total }) => [current, peak, total])
 
 describe('statistics', () => {
-  it('counts bytes as asked for, and allocations: now, at most, in all', () => {
+  it('requested bytes and allocations are counted: now, at the peak, in all', () => {
     const pool = open()
     assert.deepEqual(figures(pool.counters), [
       [0, 0, 0],
@@ -31,7 +31,7 @@ describe('statistics', () => {
     ])
   })
 
-  it('what is refused is not counted', () => {
+  it('a refused allocation is not counted', () => {
     const pool = open()
     assert.throws(() => pool.allocate(9 * MiB), OutOfMemoryError)
     assert.equal(pool.tryAllocate(9 * MiB), null)
@@ -58,7 +58,7 @@ describe('statistics', () => {
     assert.equal(pool.counters.bytes.peak, 12_030)
   })
 
-  it('scopes nest: an inner peak counts from its start, and the outer ones count on', () => {
+  it('scopes nest: an inner peak counts from its own start, and outer scopes go on counting', () => {
     const pool = open()
     using outer = pool.scope()
     const kept = pool.allocate(1000)
@@ -91,7 +91,7 @@ describe('statistics', () => {
     assert.deepEqual([first.bytes.total, second.bytes.total, pool.counters.bytes.total], [10, 30, 70])
   })
 
-  it('gives what a stack of counters gives that is added up when popped', () => {
+  it('figures equal those of a stack of counters that are added up when popped', () => {
     const pool = open()
     const random = new Random(3)
     const held: DeviceBuffer[] = []

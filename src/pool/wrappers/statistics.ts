@@ -1,7 +1,7 @@
-// Counters for a part of a program. A scope counts whatever the pool hands out and takes back while it is open. RMM keeps
-// a stack of counters, of which only the top counts, and adds it to the one below when it is popped; here all that are open
-// count, which gives the same numbers, lets an outer scope be read at any time, and lets scopes of asynchronous functions
-// overlap and close in any order.
+// Counters for a part of a program. A scope counts all allocations and frees while it is open. RMM keeps a stack of
+// counters: only the top counts, and a pop adds it to the one below. Here all open scopes count, which gives the same
+// numbers. An outer scope can be read at any time, and scopes of asynchronous functions can overlap and close in any
+// order.
 
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
@@ -9,19 +9,23 @@ import type { Pool } from '../pool.js'
 import { Counters } from './counters.js'
 import { Wrapper } from './wrapper.js'
 
-/** `upstream`, with bytes and allocations counted: now, at most and in all, since this call and in scopes. */
+/**
+ * Wraps `upstream` so that bytes and allocations are counted, since this call and in scopes: the value now, the peak,
+ * and the total.
+ */
 export function statistics(upstream: Pool): StatisticsPool {
   return new StatisticsPool(upstream)
 }
 
+/** A pool that counts its allocations and frees. Made by `statistics()`. */
 export class StatisticsPool extends Wrapper {
-  /** since the wrapper was made */
+  /** counts since the wrapper was made */
   readonly counters = new Counters()
   private readonly counting = new Set([this.counters])
 
   /**
-   * Counters that begin at zero now and count until they are closed, at the end of a `using` block or by `close()`; they
-   * can be read then, too. What was allocated before and is freed meanwhile lets `current` fall below zero.
+   * New counters that start at zero and count until they are closed, by `close()` or at the end of a `using` block.
+   * They can be read at any time. A free of an older buffer counts, too, so `current` can be negative.
    */
   scope(): StatisticsScope {
     const scope = new StatisticsScope(closed => this.counting.delete(closed))
@@ -41,17 +45,19 @@ export class StatisticsPool extends Wrapper {
   }
 }
 
+/** Counters of a part of a program. Made by `pool.scope()`. */
 export class StatisticsScope extends Counters implements Disposable {
   /** Made by `pool.scope()`. */
   constructor(private readonly stop: (scope: StatisticsScope) => void) {
     super()
   }
 
-  /** Counts no further. A second close does nothing. */
+  /** Stops counting; the counters can still be read. A second close does nothing. */
   close(): void {
     this.stop(this)
   }
 
+  /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 import { KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import { limited } from './limited.js'
 import { type TaggedOptions, tagged } from './tagged.js'
 
@@ -13,7 +13,7 @@ function setUp(limits: Record<string, number> = {}) {
 }
 
 describe('tagged', () => {
-  it('bounds what is allocated in a scope, to the byte, and names the tag', () => {
+  it('allocations of a scope are limited to the byte, and the error names the tag', () => {
     const { pool, upstream } = setUp({ weights: 1000 })
     pool.inScope('weights', () => {
       const first = pool.allocate(600)
@@ -39,7 +39,7 @@ describe('tagged', () => {
     assertConsistent(upstream)
   })
 
-  it('gives back what the scope returns, and throws what it throws', () => {
+  it('inScope returns the result of the work, and throws its error', () => {
     const { pool } = setUp()
     assert.equal(
       pool.inScope('a', () => 5),
@@ -57,7 +57,7 @@ describe('tagged', () => {
     assert.equal(pool.statsByTag()['untagged'].liveBuffers, 1)
   })
 
-  it('counts for the innermost scope, whatever is open around it', () => {
+  it('only the innermost scope counts', () => {
     const { pool } = setUp({ outer: 1000 })
     pool.inScope('outer', () => {
       pool.allocate(900)
@@ -69,7 +69,7 @@ describe('tagged', () => {
     assert.deepEqual([outer.requestedBytes, inner.requestedBytes], [1000, 5000])
   })
 
-  it('a buffer counts for its tag until it is freed, wherever that is, and in whatever scope', () => {
+  it('a buffer counts for its tag until it is freed, in whatever scope', () => {
     const { pool } = setUp({ weights: 1000 })
     const buffers = pool.inScope('weights', () => [pool.allocate(400), pool.allocate(600)])
     pool.inScope('other', () => {
@@ -88,7 +88,7 @@ describe('tagged', () => {
     assert.deepEqual([other.requestedBytes, other.liveBuffers, other.allocations], [0, 0, 0])
   })
 
-  it('asynchronous scopes keep to themselves, and leave the caller out', async () => {
+  it('asynchronous scopes do not mix, also not with their caller', async () => {
     const { pool } = setUp()
     const work = async (bytes: number) => {
       pool.allocate(bytes)
@@ -123,7 +123,7 @@ describe('tagged', () => {
     assert.equal(other.statsByTag()['b'].requestedBytes, 0)
   })
 
-  it('what is outside of any scope is untagged, and can be limited too', () => {
+  it('allocations outside of all scopes are untagged, and can be limited, too', () => {
     const { pool } = setUp({ untagged: 1000 })
     pool.allocate(1000)
     assert.throws(() => pool.allocate(1), /limit of 1000 B of tag 'untagged'/)
@@ -142,7 +142,7 @@ describe('tagged', () => {
     assert.deepEqual([pool.statsByTag()['a'].requestedBytes, pool.statsByTag()['a'].peakRequestedBytes], [500, 500])
   })
 
-  it('lists every tag with a limit before it is used, whatever its name', () => {
+  it('tags with a limit are listed before their first use, whatever the name', () => {
     const pool = tagged(new TestDevice().createPool(), { limits: { a: 1, b: Infinity, ['__proto__']: 100 } })
     assert.deepEqual(Object.keys(pool.statsByTag()), ['a', 'b', '__proto__'])
     assert.throws(() => pool.inScope('__proto__', () => pool.allocate(101)), /limit of 100 B of tag '__proto__'/)
@@ -150,7 +150,7 @@ describe('tagged', () => {
     assert.equal(pool.statsByTag()['constructor'].limitBytes, Infinity)
   })
 
-  it('refuses bad limits, options, tags and work by name', () => {
+  it('bad limits, options, tags and work are refused by name', () => {
     const upstream = new TestDevice().createPool()
     for (const bytes of [0, -1, 1.5, Number.NaN]) {
       const expected = { name: 'RangeError', message: /tagged: the limit of 'a' must be/ }

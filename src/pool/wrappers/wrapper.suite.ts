@@ -1,18 +1,19 @@
-// What every wrapper must do, alone and around any other: the whole contract of a pool, and what wrappers could break. Buffers belong to the outermost one, every argument arrives, and every layer that counts has
-// counted what is held and nothing else, also when the memory ran out or any driver call failed.
+// The contract of a wrapper, alone and around any other: the contract of a pool, and the promises that a wrapper
+// could break. Buffers belong to the outermost wrapper, and every argument arrives. Every layer that counts has
+// counted exactly the live buffers, also after an out of memory or a failed driver call.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
-import { fakeNvtx } from '../../libraries/nvtx-fixture.suite.js'
+import { fakeNvtx } from '../../libraries/nvtx.fixture.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { PlainPool } from '../driver-owned/plain-pool.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 import { poolSuite } from '../pool.suite.js'
-import { assertConsistent, TestDevice } from '../pool-fixture.suite.js'
 import { aligned } from './aligned.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
@@ -25,9 +26,9 @@ import type { Wrapper } from './wrapper.js'
 /** One wrapper put around a pool. */
 export interface Layer {
   readonly pool: Wrapper
-  /** bytes and buffers that it knows to be handed out; absent for one that does not count */
+  /** the bytes and buffers that it counts as live; absent if it does not count */
   held?(): { readonly bytes: number; readonly buffers?: number }
-  /** where its buffers come from besides its upstream */
+  /** a second pool that its buffers come from */
   readonly besides?: PlainPool
 }
 export type Wrap = (upstream: Pool, device: TestDevice) => Layer
@@ -35,10 +36,10 @@ export type Wrap = (upstream: Pool, device: TestDevice) => Layer
 const UPSTREAM_BYTES = 24 * MiB
 const LIMIT_BYTES = 16 * MiB
 const ALIGNMENT = 4 * KiB
-/** more than the device has */
+/** more than the device's memory */
 const TOO_MUCH_BYTES = 65 * MiB
 
-/** The wrappers of this folder by name; each lets 16 MiB through. */
+/** The wrappers of this folder by name; each has room for 16 MiB. */
 export const WRAPPERS: Readonly<Record<string, Wrap>> = {
   limited: upstream => {
     const pool = limited(upstream, LIMIT_BYTES)
@@ -68,7 +69,7 @@ export const WRAPPERS: Readonly<Record<string, Wrap>> = {
   },
 }
 
-/** `wraps` around a caching pool of 24 MiB on a device of 64 MiB, the innermost first. */
+/** `wraps` around a caching pool of 24 MiB on a device of 64 MiB, innermost first. */
 function open(wraps: readonly Wrap[]) {
   const device = new TestDevice({ devices: 2 })
   const upstream = device.createPool({ maxPoolBytes: UPSTREAM_BYTES })
@@ -83,7 +84,7 @@ function open(wraps: readonly Wrap[]) {
 
 type Opened = ReturnType<typeof open>
 
-/** Every layer has counted what came through it, and the pools at the bottom hold it. */
+/** Asserts that every layer has counted the buffers of its upstream, and that the pools at the bottom agree. */
 function assertCounted({ upstream, layers, pool }: Opened, held: readonly DeviceBuffer[]): void {
   for (const [depth, { held: counted }] of layers.entries()) {
     if (counted === undefined) continue
@@ -99,17 +100,17 @@ function assertCounted({ upstream, layers, pool }: Opened, held: readonly Device
   assertConsistent(upstream, spareBytesOf(upstream))
 }
 
-/** What a growth that failed left to be used by a later one. */
+/** Memory that a failed growth left for a later one. */
 function spareBytesOf(pool: Opened['upstream']): number {
   const blocks = pool.snapshot().ranges.flatMap(range => range.blocks)
   const used = blocks.filter(block => block.state !== 'absent').reduce((sum, block) => sum + block.bytes, 0)
   return pool.stats().reservedBytes - used
 }
 
-/** Allocates and frees by all verbs, and asks for too much again and again; what is refused is left undone. */
+/** Allocates and frees by all methods, and often asks for too much; refused steps change nothing. */
 class Program {
   readonly held: DeviceBuffer[] = []
-  /** allocations that got nothing */
+  /** how many allocations failed */
   refusals = 0
   private readonly streams: readonly Stream[]
   private readonly random = new Random(5)
@@ -165,7 +166,7 @@ function callsOf(device: TestDevice): number {
   return [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
 }
 
-/** Runs the shared tests with `wraps` around one another, the innermost first. */
+/** Runs the shared tests with `wraps` around one another, innermost first. */
 export function wrapperSuite(name: string, wraps: readonly Wrap[]): void {
   poolSuite(name, () => {
     const { device, upstream, layers, pool } = open(wraps)
@@ -177,7 +178,7 @@ export function wrapperSuite(name: string, wraps: readonly Wrap[]): void {
   })
 
   describe(`wrapper contract: ${name}`, () => {
-    it('passes on stream and alignment, and what it hands out is freed through the outermost wrapper only', () => {
+    it('stream and alignment arrive upstream, and only the outermost wrapper frees a buffer', () => {
       const opened = open(wraps)
       const { device, layers, pool, upstream } = opened
       const stream = device.createStream()
@@ -195,7 +196,7 @@ export function wrapperSuite(name: string, wraps: readonly Wrap[]): void {
       assertCounted(opened, [array.buffer])
     })
 
-    it('frees on the stream that was named, or on none', t => {
+    it('a free arrives with its stream, or without one', t => {
       const { device, pool, upstream } = open(wraps)
       const stream = device.createStream()
       const release = t.mock.method(upstream, 'release')
@@ -244,7 +245,7 @@ export function wrapperSuite(name: string, wraps: readonly Wrap[]): void {
       assert.equal(pool.stats().allocations, 0)
     })
 
-    it('running out counts nothing, at each step of a program that runs out again and again', () => {
+    it('an out of memory counts nothing, at each step of a program that often runs out', () => {
       const opened = open(wraps)
       const program = new Program(opened)
       program.run(() => assertCounted(opened, program.held))
@@ -259,7 +260,7 @@ export function wrapperSuite(name: string, wraps: readonly Wrap[]): void {
       ['another refusal', 999, false],
       ['out of memory from then on', 2, true],
     ] as const) {
-      it(`each driver call that fails in turn, with ${what}, leaves the counts right`, () => {
+      it(`a failure of any driver call, with ${what}, leaves the counts right`, () => {
         let nth = 0
         for (let met = true; met; ) {
           nth++

@@ -1,12 +1,12 @@
-// Every wrapper of this folder, alone and in every order of two; the recorder joins them in its own folder's tests.
+// Every wrapper of this folder, alone and in every order of two; the recorder has its own folder's tests.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
-import { fakeNvtx } from '../../libraries/nvtx-fixture.suite.js'
+import { fakeNvtx } from '../../libraries/nvtx.fixture.js'
 import type { DeviceBuffer } from '../buffer.js'
+import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
-import { TestDevice } from '../pool-fixture.suite.js'
 import { aligned } from './aligned.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
@@ -22,7 +22,7 @@ for (const [name, wrap] of Object.entries(WRAPPERS)) {
 }
 
 describe('wrappers', () => {
-  it('own what they hand out, and not what the pool hands out of the same memory before or after', () => {
+  it('a wrapper owns the buffers that it hands out, and no earlier or later buffers of the same memory', () => {
     const device = new TestDevice()
     for (const pool of [
       device.createPool(),
@@ -51,7 +51,7 @@ describe('wrappers', () => {
     }
   })
 
-  it('of an arena stay apart where buffers of one stream are several owners’', () => {
+  it("wrappers of an arena stay apart if one stream's buffers have several owners", () => {
     const arena = new TestDevice().createArenaPool({ bytes: 1 * MiB })
     const [one, two] = [limited(arena, Infinity), limited(arena, Infinity)]
     const held = [one, two, arena, one, two].map(owner => [owner, owner.allocate(256)] as const)
@@ -60,7 +60,7 @@ describe('wrappers', () => {
     assert.deepEqual([one.handedOutBytes, two.handedOutBytes, arena.stats().liveBuffers], [0, 0, 0])
   })
 
-  it('refuse what is no pool by name', () => {
+  it('anything but a pool is refused by name', () => {
     const pool = new TestDevice().createPool()
     for (const bad of [null, undefined, 5, {}, { allocate() {} }] as unknown as Pool[]) {
       const wraps = [

@@ -6,11 +6,14 @@ import type { DeviceBuffer } from '../buffer.js'
 import { Pool, type PoolStats } from '../pool.js'
 
 /**
- * A pool around another one, `upstream`: same shape, some behaviour added. Buffers are freed through the outermost wrapper;
- * what leaves the upstream otherwise, by address or with its pool, a wrapper that counts does not notice.
+ * A pool around another pool, `upstream`, that adds some behaviour. The outermost wrapper frees the buffers. Buffers
+ * freed in other ways, by address or by closing the upstream, are not seen by a wrapper that counts.
  */
 export abstract class Wrapper extends Pool {
-  constructor(readonly upstream: Pool) {
+  constructor(
+    /** the wrapped pool */
+    readonly upstream: Pool,
+  ) {
     super()
     checkIsPool(upstream, 'upstream')
   }
@@ -32,11 +35,12 @@ export abstract class Wrapper extends Pool {
     return buffer === null ? null : this.adopt(buffer)
   }
 
-  /** Throws with the buffer as it was, or has freed it: what is counted is changed after it. */
+  /** Either throws and leaves the buffer as it was, or frees it; so counters change after this call. */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.upstream.release(buffer, stream)
   }
 
+  /** The upstream's counters. */
   stats(): PoolStats {
     return this.upstream.stats()
   }
@@ -45,14 +49,14 @@ export abstract class Wrapper extends Pool {
     this.upstream.changeAccess(location, access)
   }
 
-  /** From now on the buffer is this wrapper's to free. Every buffer that it hands out comes through here. */
+  /** Makes this wrapper the owner of a buffer. Every buffer that it hands out comes through here. */
   protected adopt(buffer: DeviceBuffer): DeviceBuffer {
     buffer.allocation = buffer.allocation.ownedBy(this)
     return buffer
   }
 }
 
-/** Throws TypeError for what is no pool, naming the argument. */
+/** Throws TypeError, naming the argument, if `pool` is no pool. */
 export function checkIsPool(pool: Pool, argument: string): void {
   if (pool instanceof Pool) return
   throw new TypeError(`${argument} must be a pool, such as device.createPool() makes, not ${describe(pool)}`)

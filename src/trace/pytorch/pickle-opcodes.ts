@@ -1,5 +1,5 @@
-// The opcodes of Python's pickle format that make plain values, as Python's documentation of it names them: all that a
-// memory snapshot needs, and all that is read or written here.
+// The opcodes of Python's pickle format that make plain values, by the names in Python's documentation. A memory
+// snapshot needs no others, and no others are read or written here.
 
 export const MARK = 0x28
 export const EMPTY_TUPLE = 0x29

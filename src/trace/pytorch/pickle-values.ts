@@ -1,4 +1,4 @@
-// Numbers and texts as a pickle writes them: little-endian, signed where a value may be negative, text as UTF-8.
+// Numbers and texts in a pickle: little-endian, signed if the value may be negative, text as UTF-8.
 
 const TWO_32 = 2 ** 32
 const LONGEST_CACHED_TEXT = 64
@@ -12,7 +12,7 @@ export function u64(bytes: Uint8Array, at: number): number {
   return u32(bytes, at) + u32(bytes, at + 4) * TWO_32
 }
 
-/** A signed integer of at most 8 bytes. The halves are exact, so their sum is rounded once, to the nearest number. */
+/** A signed integer of at most 8 bytes. Both halves are exact, so their sum is rounded only once. */
 export function littleEndian(bytes: Uint8Array, at: number, length: number): number {
   if (length === 0) return 0
   let high = (bytes[at + length - 1] << 24) >> 24
@@ -34,7 +34,7 @@ export function longLittleEndian(bytes: Uint8Array, at: number, length: number):
 
 /** Texts of a file by their bytes: a snapshot repeats a few names a million times. */
 export class TextCache {
-  private readonly slots: string[] = new Array(CACHED_TEXTS).fill('')
+  private readonly texts: string[] = new Array(CACHED_TEXTS).fill('')
 
   constructor(private readonly bytes: Buffer) {}
 
@@ -48,11 +48,11 @@ export class TextCache {
       hash = (Math.imul(hash, 31) + byte) | 0
     }
     if (union >= 0x80) return this.bytes.toString('utf8', at, at + length)
-    const slot = hash & (CACHED_TEXTS - 1)
-    const cached = this.slots[slot]
+    const index = hash & (CACHED_TEXTS - 1)
+    const cached = this.texts[index]
     if (this.holds(cached, at, length)) return cached
     const text = this.bytes.toString('latin1', at, at + length)
-    this.slots[slot] = text
+    this.texts[index] = text
     return text
   }
 

@@ -24,18 +24,19 @@ import {
 
 const PROTOCOL = 4
 const FIRST_CAPACITY = 1 << 16
-/** Python's own writer hands over this many items at a time, which keeps the reader's stack short. */
+/** Python's own writer batches items in the same number, which keeps the reader's stack short. */
 const BATCH = 1000
 const TWO_32 = 2 ** 32
 
-/** Makes a Python tuple where an array would make a list. */
+/** Pickled as a Python tuple; an array becomes a list. */
 export class PickleTuple {
   constructor(readonly items: readonly unknown[]) {}
 }
 
 /**
- * Pickles null, booleans, numbers, text, arrays (lists), PickleTuples and plain objects (dicts) by protocol 4. Whole
- * numbers below 2^53 become integers, others floats. What is shared here is shared there. Throws a TypeError for others.
+ * Pickles null, booleans, numbers, text, arrays (as lists), PickleTuples and plain objects (as dicts) by protocol 4.
+ * Whole numbers below 2^53 become integers, others floats. Objects shared here are shared in the pickle. Throws
+ * TypeError for other values.
  */
 export function writePickle(value: unknown): Buffer {
   const writer = new PickleWriter()
@@ -144,7 +145,7 @@ class PickleWriter {
     this.opcode(MEMOIZE)
   }
 
-  /** Writes `opcode` and makes room for what follows it. */
+  /** Writes `opcode`, and makes room for its operand. */
   private opcode(opcode: number, operandBytes = 0): void {
     if (this.at + 1 + operandBytes > this.bytes.length) {
       const larger = Buffer.allocUnsafe(2 * this.bytes.length + operandBytes)

@@ -6,7 +6,7 @@ import { FormatError } from '../../base/errors.js'
 import { readPickle } from './pickle.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
 
-/** The same values, pickled by Python 3.11 at each protocol, in gzip. Protocol 5 has a bytearray more. */
+/** The same values, pickled by Python 3.11 with each protocol, in gzip. Protocol 5 has an additional bytearray. */
 const BY_PYTHON: Readonly<Record<number, string>> = {
   2:
     'H4sIAAAAAAACA+1SuU4DMRAd59glEO77DKWREC0NEnSRsKB2Y4UVGC0SZDPZjQRCgW24/AMcikRFgURDiSgo+AwaCkSdH0CL7QCi' +
@@ -69,7 +69,7 @@ function unpack(base64: string): Buffer {
   return gunzipSync(Buffer.from(base64, 'base64'))
 }
 
-/** Objects without a prototype, as the reader makes them, all the way down. */
+/** Nested objects without a prototype, as the reader makes them. */
 function bare(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(bare)
   if (typeof value !== 'object' || value === null) return value
@@ -95,7 +95,7 @@ const NONE = 0x4e
 const MEMOIZE = 0x94
 
 for (const protocol of [2, 4, 5]) {
-  test(`reads what Python pickles at protocol ${protocol}`, () => {
+  test(`pickles of Python with protocol ${protocol} are read`, () => {
     const read = readPickle(unpack(BY_PYTHON[protocol])) as Record<string, unknown>
     if (protocol === 5) {
       assert.deepEqual(read['bytes'], Buffer.from('abc'))
@@ -112,7 +112,7 @@ for (const protocol of [2, 4, 5]) {
     for (let length = 0; length < bytes.length; length++) refused(bytes.subarray(0, length), /truncated|byte/)
   })
 
-  test(`a pickle of protocol ${protocol} with any byte changed is read or refused, nothing else`, () => {
+  test(`a pickle of protocol ${protocol} with any byte changed is read or refused, without another error`, () => {
     const bytes = unpack(BY_PYTHON[protocol])
     fc.assert(
       fc.property(fc.nat(bytes.length - 1), fc.nat(255), (at, byte) => {
@@ -129,7 +129,7 @@ for (const protocol of [2, 4, 5]) {
   })
 }
 
-test('what is written is read as it was', () => {
+test('values are read as they were written', () => {
   const value = fc.letrec(tie => ({
     value: fc.oneof(
       { maxDepth: 4 },
@@ -141,12 +141,12 @@ test('what is written is read as it was', () => {
   fc.assert(fc.property(value, tree => assert.deepEqual(readPickle(writePickle(tree)), bare(tree))))
 })
 
-test('texts that are alike are told apart', () => {
+test('similar texts are not confused', () => {
   const texts = ['\0\0', '\0', '', 'a\0', 'a', 'action', 'actioN', '\0\0\0']
   assert.deepEqual(readPickle(writePickle([...texts, ...texts.toReversed()])), [...texts, ...texts.toReversed()])
 })
 
-test('containers of more than a thousand items, which come in batches', () => {
+test('containers of more than 1000 items, which come in batches, are read', () => {
   const list = Array.from({ length: 2500 }, (_, i) => i * 1000)
   const dict = Object.fromEntries(list.map(i => [`key ${i}`, i]))
   const tuple = new PickleTuple([list, list])
@@ -168,7 +168,7 @@ test('integers of every length are rounded once, to the nearest number', () => {
   refused([0x80, 2, 0x8a, 255, ...new Array(255).fill(0x7f), STOP], /an integer of 255 bytes at byte 2/)
 })
 
-test('code is refused by the name of what it would call', () => {
+test('a pickle with code is refused with the name of the function', () => {
   const hostile = [
     'gAJ9cQBYAQAAAHhxAWNwb3NpeApzeXN0ZW0KcQJYBwAAAGVjaG8gaGlxA4VxBFJxBXMu',
     'gASVKQAAAAAAAAB9lIwBeJSMBXBvc2l4lIwGc3lzdGVtlJOUjAdlY2hvIGhplIWUUpRzLg==',
@@ -189,13 +189,13 @@ test('code is refused by the name of what it would call', () => {
   }
 })
 
-test('every other opcode is unknown, not guessed at', () => {
+test('every other opcode is refused as unknown', () => {
   const python0 = 'KGRwMApWeApwMQpjcG9zaXgKc3lzdGVtCnAyCihWZWNobyBoaQpwMwp0cDQKUnA1CnMu'
   refused(Buffer.from(python0, 'base64'), /0x64 is no opcode of a memory snapshot, at byte 1/)
   refused(Buffer.from('gASVBwAAAAAAAABDA2FiY5Qu', 'base64'), /0x43 is no opcode/)
 })
 
-test('what no pickle writer would write is refused where it stands', () => {
+test('a pickle that no writer would write is refused with its offset', () => {
   const start = [0x80, 4]
   refused([0x80, 1, NONE, STOP], /pickle protocol 1; 2 to 5 are read, at byte 0/)
   refused([0x80, 6, NONE, STOP], /pickle protocol 6/)
@@ -223,13 +223,13 @@ test('what no pickle writer would write is refused where it stands', () => {
   refused([...start, 0x7d, MEMOIZE, MARK, 0x8c, 1, 0x61, 0x68, 0, ...text('u.')], /a dictionary that holds itself/)
 })
 
-test('lengths are compared with the file before anything is made of them', () => {
+test('lengths are compared with the file before memory is allocated', () => {
   const huge = [255, 255, 255, 255, 255, 255, 255, 127]
   for (const op of [0x8d, 0x96, 0x95]) refused([0x80, 5, op, ...huge, STOP], /truncated/)
   refused([0x80, 4, 0x58, 255, 255, 255, 255, STOP], /truncated/)
 })
 
-test('a file of nothing but openings ends soon, in an error', () => {
+test('a file of opening brackets only ends soon, in an error', () => {
   const many = (...bytes: number[]) =>
     Buffer.concat([Buffer.from([0x80, 4, NONE]), Buffer.alloc(1 << 20, Buffer.from(bytes))])
   refused(many(MARK), /containers more than 1000 deep at byte 1003/)
@@ -240,7 +240,7 @@ test('a file of nothing but openings ends soon, in an error', () => {
   refused(many(0x5d, NONE, 0x61), /more (containers|values waiting) than/)
 })
 
-test('the caller makes what stands for a dictionary or a list', () => {
+test('the caller makes the value of a dictionary or a list', () => {
   const point = { x: 1, y: 2 }
   const read = readPickle(writePickle({ points: [point, point], empty: [{}, []] }), {
     dictionary: (items, from, to) => (items[from] === 'x' ? `point ${items[from + 1]} ${items[to - 1]}` : undefined),
@@ -249,7 +249,7 @@ test('the caller makes what stands for a dictionary or a list', () => {
   assert.deepEqual(read, bare({ points: 'two of point 1 2', empty: [{}, []] }))
 })
 
-test('progress is told while a large file is read', () => {
+test('progress is reported while a large file is read', () => {
   const bytes = writePickle(Array.from({ length: 50_000 }, (_, i) => ({ text: `a text with the number ${i} in it` })))
   const told: number[] = []
   readPickle(bytes, { onProgress: read => told.push(read) })
@@ -261,6 +261,6 @@ test('progress is told while a large file is read', () => {
   assert(told[told.length - 1] <= bytes.length)
 })
 
-test('only data can be written', () => {
+test('values other than data cannot be written', () => {
   for (const value of [undefined, 1n, () => 1, Symbol('x')]) assert.throws(() => writePickle([value]), TypeError)
 })

@@ -1,11 +1,11 @@
-// A reader of Python pickles that hold only data, as PyTorch's memory snapshots do: protocols 2 to 5, and of their opcodes
-// only those that make plain values. It knows no opcode that could call anything, so it cannot run code; a pickle that
-// asks for it is refused by the name of what it would call.
+// A reader of Python pickles that hold only data, like PyTorch's memory snapshots. It reads protocols 2 to 5, and of
+// their opcodes only those that make plain values. It has no opcode that can call a function, so it cannot run code.
+// A pickle that tries is refused with the name of the function.
 //
-// Built for files of hundreds of megabytes. A dictionary or list comes into being when its items arrive, all at once; that
-// lets the caller turn a dictionary into something smaller than an object (`dictionary`), before the next one is read.
-// Until then a placeholder stands on the stack and in the memo. Every length is compared with what is left of the file
-// before anything is made of it, and nothing recurses, so that neither a short nor a deep file can exhaust memory.
+// Built for files of hundreds of megabytes. A dictionary or list is made when its items arrive, all at once. So the
+// caller can turn a dictionary into a smaller value (`dictionary`) before the next one is read. Until then a
+// placeholder is on the stack and in the memo. Every length is compared with the rest of the file before memory is
+// allocated, and no function recurses. So neither a short nor a deeply nested file can exhaust memory.
 
 import { FormatError } from '../../base/errors.js'
 import {
@@ -48,33 +48,36 @@ type Build = (items: readonly unknown[], from: number, to: number) => unknown
 
 export interface PickleOptions {
   /**
-   * Makes what shall stand for a dictionary, of its items `items[from]` to `items[to - 1]`: key, value, key, value.
-   * `undefined` makes an object without a prototype, as is done without this option.
+   * Makes the value for a dictionary of the items `items[from]` to `items[to - 1]`: key, value, key, value.
+   * `undefined` makes an object without a prototype, as without this option.
    */
   readonly dictionary?: Build
-  /** the same for a list; of a list of a thousand items or more these may be only the first */
+  /** makes the value for a list; for a list of 1000 items or more, `items` may be only the first part */
   readonly list?: Build
-  /** called now and then with the number of bytes read */
+  /** called from time to time with the number of bytes read */
   readonly onProgress?: (bytesRead: number) => void
 }
 
 const PROGRESS_BYTES = 1 << 20
-/** More entries than this, and V8 ends the process rather than enlarge an array. */
+/** With more entries than this, V8 ends the process instead of growing an array. */
 const MOST_ENTRIES = 100_000_000
 const DEEPEST = 1000
-/** In a memory snapshot containers, memo entries and waiting values stand for more bytes than this; a bomb's do not. */
+/**
+ * A memory snapshot has at least this many bytes for each container, memo entry and waiting value; a malicious file
+ * has fewer.
+ */
 const LEAST_BYTES_A_CONTAINER = 16
 const LEAST_BYTES_A_MEMO_ENTRY = 4
 const LEAST_BYTES_A_WAITING_VALUE = 2
 
-/** Bytes that follow an opcode at a fixed length; for texts and long integers, their length field. */
+/** Bytes of fixed length after an opcode; for texts and long integers, their length field. */
 const OPERAND_BYTES = new Uint8Array(256)
 for (const op of [BININT1, BINGET, BINPUT, PROTO, LONG1, SHORT_BINUNICODE]) OPERAND_BYTES[op] = 1
 OPERAND_BYTES[BININT2] = 2
 for (const op of [BININT, BINUNICODE, LONG_BINGET, LONG_BINPUT]) OPERAND_BYTES[op] = 4
 for (const op of [BINFLOAT, BINUNICODE8, FRAME, BYTEARRAY8]) OPERAND_BYTES[op] = 8
 
-/** Opcodes that import, call or restore state by calling; GLOBAL, INST and STACK_GLOBAL say what, the others act on it. */
+/** Opcodes that import or call. GLOBAL, INST and STACK_GLOBAL name the function; the others act on it. */
 const CALLING: Readonly<Record<number, string>> = {
   99: 'GLOBAL',
   105: 'INST',
@@ -91,16 +94,18 @@ const CALLING: Readonly<Record<number, string>> = {
   81: 'BINPERSID',
 }
 
-/** Containers without items. The first two are open: items may still arrive; the others have been used as they are. */
+/**
+ * Containers without items. The first two are open: items may still arrive. The others have been used as they are.
+ */
 const OPEN_DICT = Object.freeze(Object.create(null))
 const OPEN_LIST: readonly unknown[] = Object.freeze([])
 const CLOSED_DICT = Object.freeze(Object.create(null))
 const CLOSED_LIST: readonly unknown[] = Object.freeze([])
 
 /**
- * Reads one pickle that fills `bytes`. Dictionaries become objects without a prototype (or what `dictionary` makes of
- * them), lists and tuples arrays, bytearrays Uint8Array; integers above 2^53 become the nearest number. Values that the
- * file shares are shared. Throws a FormatError with the byte offset for anything else.
+ * Reads one pickle that fills `bytes`. Dictionaries become objects without a prototype, or the value of `dictionary`.
+ * Lists and tuples become arrays, and bytearrays Uint8Array. Integers above 2^53 become the nearest number. Values
+ * shared in the file are shared. Throws FormatError with the byte offset for anything else.
  */
 export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown {
   const { dictionary = plain, list = plain, onProgress } = options
@@ -109,10 +114,10 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
   const memo: unknown[] = []
   const stack: unknown[] = []
   let top = 0
-  /** per stack slot with an open container: where the memo holds it, or -1 */
+  /** by place of an open container on the stack: its place in the memo, or -1 */
   let memoOf = new Int32Array(1024)
   const marks: number[] = []
-  /** the stack below belongs to containers that are waiting for their items */
+  /** the stack below this belongs to containers that wait for their items */
   let floor = 0
   let containers = 0
   const mostContainers = most(end, LEAST_BYTES_A_CONTAINER)
@@ -200,18 +205,18 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         for (let key = from; key < top; key += 2) {
           if (typeof stack[key] !== 'string') throw fail(start, 'a dictionary with a key that is not text,')
         }
-        const slot = from - 1
-        let dict = stack[slot]
+        const place = from - 1
+        let dict = stack[place]
         if (dict === OPEN_DICT && top > from) {
           dict = dictionary(stack, from, top)
           if (dict === undefined) {
             if (++containers > mostContainers) throw tooMany(start, 'containers')
             dict = plainDictionary(stack, from, top)
           }
-          stack[slot] = dict
-          if (memoOf[slot] >= 0) {
-            if (memo[memoOf[slot]] !== OPEN_DICT) throw fail(start, 'a dictionary that holds itself,')
-            memo[memoOf[slot]] = dict
+          stack[place] = dict
+          if (memoOf[place] >= 0) {
+            if (memo[memoOf[place]] !== OPEN_DICT) throw fail(start, 'a dictionary that holds itself,')
+            memo[memoOf[place]] = dict
           }
         } else if (isPlainDictionary(dict)) {
           addItems(dict, stack, from, top)
@@ -230,18 +235,18 @@ export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown 
         const from = op === APPEND ? top - 1 : floor
         if (op === APPENDS) floor = marks.pop() ?? 0
         if (from <= floor) throw fail(start, 'items without a list')
-        const slot = from - 1
-        const target = stack[slot]
+        const place = from - 1
+        const target = stack[place]
         if (target === OPEN_LIST && top > from) {
           let items = list(stack, from, top)
           if (items === undefined) {
             if (++containers > mostContainers) throw tooMany(start, 'containers')
             items = stack.slice(from, top)
           }
-          stack[slot] = items
-          if (memoOf[slot] >= 0) {
-            if (memo[memoOf[slot]] !== OPEN_LIST) throw fail(start, 'a list that holds itself,')
-            memo[memoOf[slot]] = items
+          stack[place] = items
+          if (memoOf[place] >= 0) {
+            if (memo[memoOf[place]] !== OPEN_LIST) throw fail(start, 'a list that holds itself,')
+            memo[memoOf[place]] = items
           }
         } else if (Array.isArray(target) && target !== OPEN_LIST && target !== CLOSED_LIST) {
           for (let item = from; item < top; item++) target.push(stack[item])
@@ -337,7 +342,7 @@ function doubled(array: Int32Array): Int32Array<ArrayBuffer> {
   return larger
 }
 
-/** Why an opcode that this reader does not know is refused. */
+/** The reason why an opcode is refused. */
 function refusal(op: number, bytes: Buffer, at: number, stack: readonly unknown[], top: number): string {
   const opcode = CALLING[op]
   if (opcode === undefined) return `0x${op.toString(16).padStart(2, '0')} is no opcode of a memory snapshot,`

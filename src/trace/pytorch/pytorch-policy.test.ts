@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { KiB, MiB } from '../../base/bytes.js'
 import { type PolicyBlock, PytorchPolicy, pytorchSegmentBytes, roundPytorchBytes } from './pytorch-policy.js'
 
-test('requests, what they are rounded to, and the segment obtained for them', () => {
+test('each request is rounded, and obtains a segment, as in PyTorch', () => {
   const cases = [
     [0, 512, 2 * MiB],
     [1, 512, 2 * MiB],
@@ -31,7 +31,7 @@ test('requests, what they are rounded to, and the segment obtained for them', ()
   }
 })
 
-test('rounding to parts of a power of two', () => {
+test('with divisions, requests are rounded to parts of a power of two', () => {
   const cases = [
     [1200, 4, 1536],
     [2048, 4, 2048],
@@ -49,7 +49,7 @@ test('rounding to parts of a power of two', () => {
   }
 })
 
-test('the smallest block that fits is taken, the lowest of equals', () => {
+test('the smallest block that fits is taken, at the lowest address', () => {
   const policy = new PytorchPolicy()
   const blocks = [4, 2, 3, 2, 5].map(units => policy.allocate(units * 512, 0)!)
   const between = [1, 1, 1, 1].map(() => policy.allocate(512, 0)!)
@@ -77,7 +77,7 @@ test('small blocks split at 512 bytes, large ones only above 1 MiB', () => {
   assert.equal(shared.reservedBytes, 20 * MiB)
 })
 
-test('free neighbours merge, and a wholly free segment can be given back', () => {
+test('free neighbours merge, and an entirely free segment can be given back', () => {
   const policy = new PytorchPolicy()
   const blocks = Array.from({ length: 8 }, () => policy.allocate(256 * KiB, 0)!)
   const base = blocks[0].address
@@ -93,7 +93,7 @@ test('free neighbours merge, and a wholly free segment can be given back', () =>
   assert.equal(policy.releaseSegment(base), false)
 })
 
-test('streams share nothing', () => {
+test('streams share no memory', () => {
   const policy = new PytorchPolicy()
   const block = policy.allocate(1000, 0)!
   policy.release(block)
@@ -102,7 +102,7 @@ test('streams share nothing', () => {
   assert.equal(policy.allocate(1000, 0)!.address, block.address)
 })
 
-test('under a capacity, what is free is given back before a request is refused', () => {
+test('with a capacity, free segments are given back before a request is refused', () => {
   const policy = new PytorchPolicy({ capacityBytes: 30 * MiB })
   const small = policy.allocate(512, 0)!
   const large = policy.allocate(20 * MiB, 0)!
@@ -116,7 +116,7 @@ test('under a capacity, what is free is given back before a request is refused',
   assert.equal(policy.peakReservedBytes, 30 * MiB)
 })
 
-test('a segment from before: what lies between its blocks is free, or part of the block below', () => {
+test('in a segment from before, memory between blocks is free or part of the block below', () => {
   const policy = new PytorchPolicy()
   const base = 1000 * MiB
   const used = [
@@ -135,7 +135,7 @@ test('a segment from before: what lies between its blocks is free, or part of th
   assert.equal(policy.reservedBytes, 20 * MiB)
 })
 
-test('blocks never overlap, and everything comes back', () => {
+test('blocks never overlap, and all memory comes back', () => {
   const step = fc.record({
     bytes: fc.integer({ min: 1, max: 30 * MiB }),
     small: fc.boolean(),

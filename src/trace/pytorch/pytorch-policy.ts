@@ -1,10 +1,11 @@
-// The placement policy of PyTorch's CUDA caching allocator with its default settings, as a baseline: it decides where each
-// block goes and when memory is obtained, and touches no driver. Described in the notes of c10/cuda/CUDACachingAllocator;
-// it is right if it puts every block of a recording where PyTorch put it, which `PolicyResult.placement` counts.
+// The placement policy of PyTorch's CUDA caching allocator with its default settings, as a baseline. It decides where
+// each block goes and when memory is obtained, and makes no driver call. The notes of c10/cuda/CUDACachingAllocator
+// describe it. The model is right if it puts every block of a recording at PyTorch's own address;
+// `PytorchResult.placement` counts these blocks.
 //
-// Sizes are rounded to 512 bytes. Blocks up to 1 MiB and larger ones come from segments of their own, and each stream has
-// its own. A request takes the smallest free block that fits, the lowest of equals, and leaves the rest free if that is
-// worth it; neighbours that are free merge. Without a fit a new segment is obtained.
+// Sizes are rounded to 512 bytes. Blocks up to 1 MiB and larger blocks come from separate segments, and each stream
+// has its own segments. A request takes the smallest free block that fits, at the lowest address. The rest of the
+// block stays free if it is large enough; free neighbours merge. If no block fits, a new segment is obtained.
 
 import { MiB } from '../../base/bytes.js'
 
@@ -12,15 +13,15 @@ const ROUNDING_BYTES = 512
 const MOST_SMALL_BYTES = MiB
 const SMALL_SEGMENT_BYTES = 2 * MiB
 const LARGE_SEGMENT_BYTES = 20 * MiB
-/** From here on a segment serves one request, rounded up to 2 MiB. */
+/** From this size on a segment serves one request, rounded up to 2 MiB. */
 const LEAST_OWN_SEGMENT_BYTES = 10 * MiB
 const OWN_SEGMENT_ROUNDING_BYTES = 2 * MiB
-/** Where segments stand whose place no recording tells: above every address of a GPU. */
+/** The address of segments that no recording places: above every address of a GPU. */
 const FIRST_SYNTHETIC_BASE = 2 ** 52
 
 /**
- * The bytes that PyTorch reserves for a request. With `divisions` (its roundup_power2_divisions, a power of two) requests
- * above 512 × divisions are rounded up to one of that many equal steps between powers of two.
+ * The bytes that PyTorch reserves for a request. With `divisions` (its roundup_power2_divisions, a power of two),
+ * requests above 512 × divisions are rounded up to one of `divisions` equal steps between powers of two.
  */
 export function roundPytorchBytes(bytes: number, divisions = 0): number {
   if (divisions > 1 && bytes > ROUNDING_BYTES * divisions) {
@@ -29,7 +30,7 @@ export function roundPytorchBytes(bytes: number, divisions = 0): number {
   return Math.max(ROUNDING_BYTES, roundUp(bytes, ROUNDING_BYTES))
 }
 
-/** The bytes that PyTorch obtains from the device when no free block serves a request of `rounded` bytes. */
+/** The bytes that PyTorch obtains from the device when no free block fits a request of `rounded` bytes. */
 export function pytorchSegmentBytes(rounded: number): number {
   if (rounded <= MOST_SMALL_BYTES) return SMALL_SEGMENT_BYTES
   if (rounded < LEAST_OWN_SEGMENT_BYTES) return LARGE_SEGMENT_BYTES
@@ -43,7 +44,7 @@ export interface PolicyBlock {
   readonly stream: number
 }
 
-/** What is in use in a segment from before; bytes as requested. */
+/** A block that was in use before the policy began; bytes as requested. */
 export interface UsedRange {
   readonly address: number
   readonly bytes: number
@@ -63,7 +64,7 @@ class Block implements PolicyBlock {
 }
 
 export interface PolicyOptions {
-  /** what may be obtained from the device at most */
+  /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
   readonly divisions?: number
 }
@@ -73,9 +74,9 @@ export class PytorchPolicy {
   peakReservedBytes = 0
   segmentsObtained = 0
   segmentsReturned = 0
-  /** per stream, small and large: free blocks by size, then address */
+  /** free blocks by size, then address, for each stream: one list for small and one for large blocks */
   private readonly free: Block[][] = []
-  /** the first block of each segment by its base */
+  /** the first block of each segment, by the segment's base */
   private readonly segments = new Map<number, Block>()
   private nextSyntheticBase = FIRST_SYNTHETIC_BASE
   private readonly capacityBytes: number
@@ -87,8 +88,8 @@ export class PytorchPolicy {
   }
 
   /**
-   * A block of at least `bytes` for stream number `stream`, or null when the capacity is spent. `baseFor` may say where a
-   * new segment of so many bytes stands; undefined leaves that to the policy.
+   * A block of at least `bytes` for stream number `stream`, or null when the capacity is spent. `baseFor` may return
+   * the address of a new segment of the given size; undefined leaves the address to the policy.
    */
   allocate(bytes: number, stream: number, baseFor?: (segmentBytes: number) => number | undefined): PolicyBlock | null {
     const rounded = roundPytorchBytes(bytes, this.divisions)
@@ -104,7 +105,7 @@ export class PytorchPolicy {
     return block
   }
 
-  /** Takes back a block that no stream uses any longer. */
+  /** Takes back a block that no stream uses. */
   release(block: PolicyBlock): void {
     const own = block as Block
     for (const neighbour of [own.previous, own.next]) if (neighbour?.free) this.merge(own, neighbour)
@@ -112,8 +113,8 @@ export class PytorchPolicy {
   }
 
   /**
-   * A segment that was there before the policy began, with what is in use in it, by rising address. Returns the block of
-   * each. What lies between them is free, or belongs to the block below it if the policy would not have split it off.
+   * Adds a segment that existed before the policy began, with its blocks in use by rising address. Returns these
+   * blocks. Memory between them is free, or belongs to the block below if the policy would not have split it off.
    */
   adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[]): PolicyBlock[] {
     const small = bytes <= SMALL_SEGMENT_BYTES
@@ -142,7 +143,7 @@ export class PytorchPolicy {
     return blocks
   }
 
-  /** Gives the segment at `base` back to the device if all of it is free; returns whether it was. */
+  /** Gives the segment at `base` back to the device if all of it is free; returns whether it did. */
   releaseSegment(base: number): boolean {
     const block = this.segments.get(base)
     if (block === undefined || !block.free || block.next !== null) return false
@@ -153,7 +154,7 @@ export class PytorchPolicy {
     return true
   }
 
-  /** Gives back every segment that is wholly free. */
+  /** Gives back every segment that is entirely free. */
   releaseFreeSegments(): void {
     for (const base of this.segments.keys()) this.releaseSegment(base)
   }
@@ -177,7 +178,7 @@ export class PytorchPolicy {
     return base
   }
 
-  /** Leaves the first `bytes` to `block` and frees the rest, if the rest is worth it. */
+  /** Shortens `block` to `bytes` and frees the rest, if the rest is large enough. */
   private split(block: Block, bytes: number): void {
     if (!worthSplitting(block.bytes - bytes, block.small)) return
     const rest = new Block(block.address + bytes, block.bytes - bytes, block.stream, block.small)
@@ -189,7 +190,7 @@ export class PytorchPolicy {
     this.putFree(rest)
   }
 
-  /** Takes the free `neighbour` into `block`. */
+  /** Merges the free `neighbour` into `block`. */
   private merge(block: Block, neighbour: Block): void {
     this.dropFree(neighbour)
     block.bytes += neighbour.bytes
@@ -236,7 +237,9 @@ function worthSplitting(restBytes: number, small: boolean): boolean {
   return small ? restBytes >= ROUNDING_BYTES : restBytes > MOST_SMALL_BYTES
 }
 
-/** The first place in `list` whose block is not before (`bytes`, `address`) in the order of size, then address. */
+/**
+ * The index of the first block in `list` that is not before (`bytes`, `address`), in the order of size, then address.
+ */
 function lowerBound(list: readonly Block[], bytes: number, address: number): number {
   let low = 0
   let high = list.length

@@ -11,7 +11,8 @@ function recording(name: string) {
   return readSnapshot(fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url)))
 }
 
-// Every allocation must land where PyTorch put it; peak granted is then what PyTorch reported as its peak allocated_bytes.
+// Every allocation must get PyTorch's own address; the granted peak is then PyTorch's reported peak of
+// allocated_bytes.
 const RECORDINGS = [
   { name: 'gpt2-train-varlen', allocations: 22_868, grantedMiB: 4897, cuMemAlloc: 44, cuMemFree: 0 },
   { name: 'resnet50-train-varbatch', allocations: 10_656, grantedMiB: 9349, cuMemAlloc: 161, cuMemFree: 0 },
@@ -21,7 +22,7 @@ const RECORDINGS = [
 ]
 
 for (const { name, allocations, grantedMiB, cuMemAlloc, cuMemFree } of RECORDINGS) {
-  test(`the policy puts every block of ${name} where PyTorch put it`, () => {
+  test(`the policy puts every block of ${name} at PyTorch's address`, () => {
     const trace = recording(name)
     const result = replayPytorchPolicy(trace)
     assert.deepEqual(result.placement, { allocations, exact: allocations })
@@ -33,13 +34,13 @@ for (const { name, allocations, grantedMiB, cuMemAlloc, cuMemFree } of RECORDING
   })
 }
 
-test('expandable segments: the policy runs on segments of its own, and claims no placement', () => {
+test('with expandable segments the policy uses segments of its own, and reports no placement', () => {
   const trace = recording('gpt2-expandable')
   const plain = replayPytorchPolicy(recording('gpt2-train-varlen'))
   assert.deepEqual(replayPytorchPolicy(trace), { ...plain, placement: null })
 })
 
-test('a trace without segments runs on segments of its own', () => {
+test('a trace without segments uses segments of its own', () => {
   const result = replayPytorchPolicy(
     build([
       [Action.alloc, 1, 100],
@@ -51,7 +52,7 @@ test('a trace without segments runs on segments of its own', () => {
   assert.deepEqual(result.deviceCalls, { cuMemAlloc: 2, cuMemFree: 0 })
 })
 
-test('under a capacity, what fails is counted, and the first is described', () => {
+test('with a capacity, failures are counted, and the first is described', () => {
   const trace = recording('mlp-train-stacks')
   const result = replayPytorchPolicy(trace, { capacityBytes: 150 * MiB })
   assert(result.peakReservedBytes <= 150 * MiB)
@@ -64,7 +65,7 @@ test('under a capacity, what fails is counted, and the first is described', () =
   assert.equal(replayPytorchPolicy(trace, { capacityBytes: trace.recordedPeakReservedBytes! }).failures, 0)
 })
 
-test('a recorded segment is used only for a request that needs one of its size', () => {
+test('a recorded segment serves only a request that needs one of its size', () => {
   const base = 2 ** 40
   const result = replayPytorchPolicy(
     build([
@@ -77,7 +78,7 @@ test('a recorded segment is used only for a request that needs one of its size',
   assert.equal(result.peakReservedBytes, 22 * MiB)
 })
 
-test('a segment that the policy still uses is not given back, and its place not used again', () => {
+test('a segment that the policy still uses is not given back, and its address not reused', () => {
   const base = 2 ** 40
   const result = replayPytorchPolicy(
     build([
@@ -92,7 +93,7 @@ test('a segment that the policy still uses is not given back, and its place not 
   assert.deepEqual(result.deviceCalls, { cuMemAlloc: 2, cuMemFree: 0 })
 })
 
-test('what was held before the trace stands where it stood', () => {
+test('blocks from before the trace keep their addresses', () => {
   const base = 2 ** 40
   const final: FinalState = {
     segments: [{ address: base, bytes: 20 * MiB, stream: 0, expandable: false }],

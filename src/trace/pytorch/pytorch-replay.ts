@@ -1,38 +1,38 @@
-// PyTorch's policy over a recorded trace. The policy decides by itself between reuse and a new segment; the recording
-// supplies only where a new segment stands, and its segment_free events are applied where they stand, because they say
-// when PyTorch gave memory back (after an out-of-memory, or when it was told to). An outOfMemory event got nothing in the
-// recording, so nothing is asked for here.
+// PyTorch's policy over a recorded trace. The policy itself decides between reuse and a new segment. The recording
+// supplies only the address of a new segment, and its segment_free events, which tell when PyTorch gave memory back:
+// after an out of memory, or on request. An outOfMemory event got no block in the recording, so it requests none
+// here.
 
 import { Action, BEFORE, type Frame, framesOf, type Trace } from '../trace.js'
 import { type PolicyBlock, PytorchPolicy } from './pytorch-policy.js'
 
 export interface PytorchResult {
   readonly peakRequestedBytes: number
-  /** requested bytes as rounded by the policy, with what it does not split off: PyTorch's own allocated_bytes.all.peak */
+  /** the bytes of live blocks as the policy rounds and splits them: PyTorch's own allocated_bytes.all.peak */
   readonly peakGrantedBytes: number
   readonly peakReservedBytes: number
-  /** of the alloc events, how many landed on the recorded address; null where addresses say nothing of this policy */
+  /** how many alloc events got the recorded address; null if the recording's addresses come from another policy */
   readonly placement: { readonly allocations: number; readonly exact: number } | null
   readonly deviceCalls: { readonly cuMemAlloc: number; readonly cuMemFree: number }
-  /** alloc events that got nothing, which only happens under a capacity */
+  /** alloc events that got no block, which happens only with a capacity */
   readonly failures: number
   readonly firstFailure: {
     readonly event: number
     readonly bytes: number
-    /** handle */
+    /** the stream's handle */
     readonly stream: number
     readonly frames: readonly Frame[]
   } | null
 }
 
 export interface PytorchReplayOptions {
-  /** what may be obtained from the device at most */
+  /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
-  /** called now and then with the share that is done, up to 1 */
+  /** called from time to time with the share that is done, up to 1 */
   readonly onProgress?: (fraction: number) => void
 }
 
-/** Replays `trace` on the policy; throws nothing of its own. */
+/** Replays `trace` on the policy. */
 export function replayPytorchPolicy(trace: Trace, options: PytorchReplayOptions = {}): PytorchResult {
   return new Replay(trace, options).run()
 }
@@ -41,11 +41,11 @@ const PROGRESS_EVENTS = 65_536
 
 class Replay {
   private readonly policy: PytorchPolicy
-  /** by block number; null for one that is not held */
+  /** by block number; null for a block that is not live */
   private readonly held: (PolicyBlock | null)[]
   /** segments that the recording obtained for the next allocation */
   private offered: { address: number; bytes: number }[] = []
-  /** segments that the recording gave back and the policy could not */
+  /** segments that the recording gave back and the policy still uses */
   private readonly retained: { address: number; bytes: number }[] = []
   private initialSegmentCalls = 0
   private requestedBytes = 0
@@ -128,7 +128,10 @@ class Replay {
     this.countLive(number, granted)
   }
 
-  /** Where the recording has obtained a segment of this size just now, unless the policy still has something there. */
+  /**
+   * The address of a segment of this size that the recording has just obtained, unless the policy still has memory
+   * there.
+   */
   private readonly offeredBase = (segmentBytes: number): number | undefined =>
     this.offered.find(
       ({ address, bytes }) =>
@@ -157,7 +160,7 @@ class Replay {
     this.held[number] = null
   }
 
-  /** What the recording held before its first event: where it stood, or anywhere if the recording does not say. */
+  /** Adds the blocks and segments from before the first event, at their addresses if the recording has them. */
   private adoptInitial(): void {
     const { blocks, initialSegments } = this.trace
     const numbers = Array.from({ length: blocks.initial }, (_, number) => number)
@@ -184,7 +187,7 @@ class Replay {
   }
 }
 
-/** Whether recorded addresses come from the segments that the policy models. */
+/** Whether the recorded addresses come from segments as the policy models them. */
 function usesPlainSegments(trace: Trace): boolean {
   if (trace.recordedPeakReservedBytes === null) return false
   return !trace.initialSegments.some(segment => segment.expandable) && !trace.action.includes(Action.segmentMap)

@@ -14,13 +14,13 @@ function recording(name: string): string {
 }
 
 for (const name of ['mlp-train-stacks', 'multistream-random', 'oom-retry-2gib', 'gpt2-expandable']) {
-  test(`the recording ${name}, written and read again`, () => {
+  test(`the recording ${name} stays the same when written and read again`, () => {
     const trace = readSnapshot(recording(name))
     assert.deepEqual(parseSnapshot(pickleSnapshot(trace), trace.file), trace)
   })
 }
 
-test('any trace that can be built is read again as it was', () => {
+test('any trace that can be built stays the same when written and read again', () => {
   const frame = fc.record({ filename: fc.string(), line: fc.nat(), name: fc.string() })
   const step = fc.record({
     slot: fc.nat(5),
@@ -51,7 +51,7 @@ test('any trace that can be built is read again as it was', () => {
   )
 })
 
-test('the segments are those after the last event, filled by their blocks', () => {
+test('the written segments are those after the last event, filled by their blocks', () => {
   const builder = new TraceBuilder()
   const base = 2 ** 40
   builder.add(Action.segmentAlloc, base, 2 * MiB, 9, 0)

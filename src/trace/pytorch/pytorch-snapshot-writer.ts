@@ -1,8 +1,8 @@
-// Writes a trace as PyTorch's memory snapshots are written (a pickle of protocol 4), so that the viewers made for those
-// show our own pools too.
+// Writes a trace in the format of PyTorch's memory snapshots (a pickle of protocol 4), so that viewers for snapshots
+// can show our pools.
 
 import { MiB } from '../../base/bytes.js'
-import { SegmentSet } from '../segment-set.js'
+import { ReservedSegments } from '../reserved-segments.js'
 import { Action, type ActionCode, framesOf, NEVER, type Segment, type Trace } from '../trace.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
 import { roundPytorchBytes } from './pytorch-policy.js'
@@ -21,7 +21,10 @@ const NAMES: Readonly<Record<ActionCode, string>> = {
 const MOST_SMALL_SEGMENT_BYTES = 2 * MiB
 const DEFAULT_POOL = new PickleTuple([0, 0])
 
-/** The bytes of a snapshot that holds `trace`; `readSnapshot` makes the same trace of them. */
+/**
+ * The bytes of a PyTorch memory snapshot of `trace`, a pickle of protocol 4. `parseSnapshot` makes the same trace
+ * from them.
+ */
 export function pickleSnapshot(trace: Trace): Buffer {
   const deviceTraces: object[][] = Array.from({ length: trace.device + 1 }, () => [])
   deviceTraces[trace.device] = Array.from({ length: trace.events }, (_, event) => eventEntry(trace, event))
@@ -50,9 +53,9 @@ function eventEntry(trace: Trace, event: number): object {
   }
 }
 
-/** What was obtained from the device after the last event. */
+/** The segments after the last event. */
 function finalSegments(trace: Trace): Segment[] {
-  const set = new SegmentSet(trace.initialSegments)
+  const set = new ReservedSegments(trace.initialSegments)
   for (let event = 0; event < trace.events; event++) {
     set.apply(trace.action[event], trace.address[event], trace.bytes[event], trace.stream[event])
   }
@@ -79,14 +82,17 @@ function segmentEntry(trace: Trace, segment: Segment, held: readonly number[]): 
   }
 }
 
-/** The numbers of the blocks that are in use after the last event, by rising address. */
+/** The numbers of the blocks in use after the last event, by rising address. */
 function heldAtEnd({ blocks }: Trace): number[] {
   const numbers: number[] = []
   for (let i = 0; i < blocks.count; i++) if (blocks.freeCompletedAt[i] === NEVER) numbers.push(i)
   return numbers.sort((a, b) => blocks.address[a] - blocks.address[b])
 }
 
-/** The blocks in use in a segment and the free ones between them. A trace has no granted sizes: they are PyTorch's rounding. */
+/**
+ * The blocks in use in a segment, and the free blocks between them. A trace has no granted sizes, so sizes are
+ * rounded like PyTorch's.
+ */
 function blockEntries({ blocks }: Trace, segment: Segment, held: readonly number[]) {
   const end = segment.address + segment.bytes
   const inside = held.filter(number => blocks.address[number] >= segment.address && blocks.address[number] < end)

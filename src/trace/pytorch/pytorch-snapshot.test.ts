@@ -7,13 +7,13 @@ import { fileURLToPath } from 'node:url'
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
-import { SegmentSet } from '../segment-set.js'
+import { ReservedSegments } from '../reserved-segments.js'
 import { Action, BEFORE, framesOf, NEVER, type Trace } from '../trace.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
 import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
 
-/** One small snapshot, pickled by Python 3.11 at each protocol, in gzip. */
+/** One small snapshot, pickled by Python 3.11 with each protocol, in gzip. */
 const BY_PYTHON: Readonly<Record<number, string>> = {
   2:
     'H4sIAAAAAAACA3VUSVMTQRTuLIR9FXAXRIXBJYC4b4gbVaTg3JfU2GQaesrZ3nQPBWjEk6X8EKs8evboz/Di0d/gydfdIQlFcUmm' +
@@ -60,7 +60,7 @@ const event = (action: string, addr: number, size: number, more: object = {}) =>
   ...more,
 })
 
-/** A snapshot of these events, and of these segments at their end. */
+/** A snapshot of these events, with these segments at their end. */
 function snapshot(events: unknown, segments: unknown = [], more: object = {}): Record<string, unknown> {
   return { segments, device_traces: [events], ...more }
 }
@@ -78,7 +78,7 @@ function refused(read: () => unknown, message: RegExp): void {
   })
 }
 
-/** What is in use after `event`, by address. */
+/** The blocks in use after `event`, by address. */
 function held({ blocks, streams }: Trace, event: number): object[] {
   const used: { address: number; bytes: number; stream: number; pending: boolean }[] = []
   for (let block = 0; block < blocks.count; block++) {
@@ -90,7 +90,7 @@ function held({ blocks, streams }: Trace, event: number): object[] {
   return used.sort((a, b) => a.address - b.address)
 }
 
-// peakLiveMiB in the table of the recordings is PyTorch's allocated_bytes, with its rounding; requested bytes are less.
+// peakLiveMiB in the table of recordings is PyTorch's allocated_bytes, with its rounding; requested bytes are less.
 const RECORDINGS = [
   { name: 'gpt2-train-varlen', events: 68_640, allocations: 22_868, streams: 1, requested: 4894.358, reserved: 6066 },
   {
@@ -108,7 +108,7 @@ const RECORDINGS = [
 ]
 
 for (const { name, events, allocations, streams, requested, reserved } of RECORDINGS) {
-  test(`the recording ${name}`, () => {
+  test(`the recording ${name} has its known figures`, () => {
     const trace = readSnapshot(recording(name))
     assert.equal(trace.events, events)
     assert.equal(trace.skippedEvents, 0)
@@ -125,9 +125,9 @@ for (const { name, events, allocations, streams, requested, reserved } of RECORD
     }
   })
 
-  // What a ring buffer leaves of it: the end of the events, and the segments as they were after the last one.
+  // A recording from a ring buffer: the last events, and the segments after the last one.
   for (const share of [0.3, 0.71]) {
-    test(`the recording ${name} without its first ${share * 100} %`, () => {
+    test(`the recording ${name} without its first ${share * 100} % starts with the right blocks`, () => {
       const whole = readSnapshot(recording(name))
       const cut = Math.floor(whole.events * share)
       const root = readPickle(gunzipSync(readFileSync(recording(name)))) as { device_traces: unknown[][] }
@@ -136,7 +136,7 @@ for (const { name, events, allocations, streams, requested, reserved } of RECORD
       const rest = parse(root)
       assert.equal(rest.events, whole.events - cut)
       assert.deepEqual(held(rest, BEFORE), held(whole, cut - 1))
-      const set = new SegmentSet(whole.initialSegments)
+      const set = new ReservedSegments(whole.initialSegments)
       for (let i = 0; i < cut; i++) set.apply(whole.action[i], whole.address[i], whole.bytes[i], whole.stream[i])
       const plain = (trace: Trace) => (segment: { stream: number }) => ({
         ...segment,
@@ -148,7 +148,7 @@ for (const { name, events, allocations, streams, requested, reserved } of RECORD
 }
 
 for (const protocol of [2, 4, 5]) {
-  test(`a snapshot pickled by Python at protocol ${protocol}`, () => {
+  test(`a snapshot pickled by Python with protocol ${protocol} is read`, () => {
     const bytes = gunzipSync(Buffer.from(BY_PYTHON[protocol], 'base64'))
     const trace = parseSnapshot(bytes, 'small')
     assert.equal(trace.file, 'small')
@@ -173,7 +173,7 @@ for (const protocol of [2, 4, 5]) {
   })
 }
 
-test('files: pickle or JSON, gzip or not, known by their content', t => {
+test('files may be pickle or JSON, with or without gzip, recognised by their content', t => {
   const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
   t.after(() => rmSync(folder, { recursive: true }))
   const value = snapshot([event('alloc', BASE, 8), event('free_requested', BASE, 8)])
@@ -206,7 +206,7 @@ test('files: pickle or JSON, gzip or not, known by their content', t => {
   )
 })
 
-test('brackets and quotes inside the text of JSON are text', () => {
+test('brackets and quotes within JSON text are text', () => {
   const name = `\\"${'['.repeat(2000)}`
   const trace = parseSnapshot(
     Buffer.from(JSON.stringify(snapshot([event('alloc', BASE, 8, { frames: [{ filename: 'f', line: 1, name }] })]))),
@@ -215,7 +215,7 @@ test('brackets and quotes inside the text of JSON are text', () => {
   assert.equal(framesOf(trace, 0)[0].name, name)
 })
 
-test('what is wrong is said with its place', () => {
+test('a bad snapshot is refused with the place', () => {
   const good = event('alloc', BASE, 8)
   const { action: _, ...noAction } = good
   const wrong: [unknown, RegExp][] = [
@@ -268,7 +268,7 @@ test('an event that the file lists twice is refused', () => {
   refused(() => parse(snapshot([good, good])), /device_traces\[0\]\[1\] must be an event/)
 })
 
-test('what is wrong with the segments is said with its place', () => {
+test('bad segments are refused with the place', () => {
   const segment = { device: 0, address: BASE, total_size: 4096, stream: 0, blocks: [] as object[] }
   const block = { size: 512, requested_size: 500, address: BASE, state: 'active_allocated' }
   const wrong: [unknown, RegExp][] = [
@@ -300,7 +300,7 @@ test('what is wrong with the segments is said with its place', () => {
   )
 })
 
-test('several devices: the one with most events, or the one that is asked for', () => {
+test('the device is the one with most events, or the chosen one', () => {
   const devices = [[], [event('alloc', 1, 1)], [event('alloc', 2, 2), event('alloc', 3, 3)], []]
   const segment = (device: number) => ({ device, address: 4096 * device, total_size: 4096, stream: 0, blocks: [] })
   const value = { segments: [segment(1), segment(2)], device_traces: devices }
@@ -328,7 +328,7 @@ test('events of unknown kinds are left out and counted', () => {
   assert.deepEqual([...trace.block], [0, 0])
 })
 
-test('old snapshots: no times, no addresses or requested sizes of blocks', () => {
+test('old snapshots without times, block addresses or requested sizes are read', () => {
   const blocks = [
     { size: 512, state: 'inactive' },
     { size: 1024, state: 'active_allocated' },
@@ -345,19 +345,19 @@ test('old snapshots: no times, no addresses or requested sizes of blocks', () =>
   assert.equal(trace.eventStreams, 1)
 })
 
-test('without segments nothing is known of reserved memory', () => {
+test('without segments, reserved memory is unknown', () => {
   assert.equal(parse({ device_traces: [[event('alloc', BASE, 8)]] }).recordedPeakReservedBytes, null)
   assert.equal(parse(snapshot([event('alloc', BASE, 8)])).recordedPeakReservedBytes, null)
   assert.equal(parse({ device_traces: [[event('segment_alloc', BASE, 8)]] }).recordedPeakReservedBytes, 8)
 })
 
-test('a reused address ends the free that was not reported complete', () => {
+test('a reused address completes a free that the recording left open', () => {
   const trace = parse(snapshot([event('alloc', 1, 1), event('free_requested', 1, 1), event('alloc', 1, 2)]))
   assert.deepEqual([...trace.block], [0, 0, 1])
   assert.deepEqual([...trace.blocks.freeCompletedAt], [2, NEVER])
 })
 
-test('a stack of any depth, and the same stack once', () => {
+test('stacks of any depth are read, and equal stacks are stored once', () => {
   const deep = Array.from({ length: 2500 }, (_, i) => ({ filename: 'deep.py', line: i, name: 'f' }))
   const events = [999, 1000, 1001, 2500].flatMap(depth => [0, 1].map(i => ({ depth, i })))
   const value = snapshot(

@@ -1,21 +1,22 @@
-// Reads PyTorch's memory snapshots: torch.cuda.memory._snapshot() or _dump_snapshot(), as pickle or JSON, packed by gzip or
-// not. snapshot-file.ts gets the bytes, pickle.ts and snapshot-json.ts parse them, snapshot-events.ts and snapshot-state.ts
-// know what a snapshot holds.
+// Reads PyTorch's memory snapshots: torch.cuda.memory._snapshot() or _dump_snapshot(), as pickle or JSON, with or
+// without gzip. snapshot-file.ts reads the bytes, pickle.ts and snapshot-json.ts parse them, and snapshot-events.ts
+// and snapshot-state.ts interpret their contents.
 
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
 import type { Trace } from '../trace.js'
-import { dictionary, list } from './file-data.js'
+import { dictionary, list } from './data-checks.js'
 import { readPickle } from './pickle.js'
 import { SnapshotEvents } from './snapshot-events.js'
 import { readSnapshotFile } from './snapshot-file.js'
 import { readJson } from './snapshot-json.js'
 import { finalState } from './snapshot-state.js'
 
+/** Options of `readSnapshot` and `parseSnapshot`. */
 export interface SnapshotOptions {
-  /** which device's events to take; by default the device that has most */
+  /** the device whose events are read; default the device with the most events */
   readonly device?: number
-  /** called now and then with the share that is done, up to 1 */
+  /** called from time to time with the share that is done, up to 1 */
   readonly onProgress?: (fraction: number) => void
 }
 
@@ -23,9 +24,9 @@ const PICKLE_SHARE = 0.9
 const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() before taking the snapshot'
 
 /**
- * Reads the trace of one device out of a snapshot file. Events of unknown kinds are left out and counted in
- * `skippedEvents`. Throws a FormatError that begins with the path, for a file that cannot be read, is no snapshot, is
- * damaged, or holds no events.
+ * Reads the trace of one device from a snapshot file. Events of unknown kinds are left out, and counted in
+ * `skippedEvents`. Throws FormatError, starting with the path, for a file that cannot be read, is no snapshot, is
+ * damaged, or holds no events. Throws RangeError for a bad `device`.
  */
 export function readSnapshot(path: string, options: SnapshotOptions = {}): Trace {
   try {
@@ -35,7 +36,7 @@ export function readSnapshot(path: string, options: SnapshotOptions = {}): Trace
   }
 }
 
-/** Like `readSnapshot`, of the unpacked bytes; `file` only names the trace. */
+/** Like `readSnapshot`, for bytes without gzip; `file` becomes the name of the trace, and is not read. */
 export function parseSnapshot(bytes: Buffer, file: string, { device, onProgress }: SnapshotOptions = {}): Trace {
   if (device !== undefined && (!Number.isInteger(device) || device < 0)) {
     throw new RangeError(`device must be a device number, 0 or above, not ${describe(device)}`)
@@ -68,7 +69,7 @@ function parse(bytes: Buffer, events: SnapshotEvents, onProgress: (bytesRead: nu
   throw new FormatError(`is ${kind}; a pickle of protocol 2 to 5 or JSON is wanted, packed by gzip or not`)
 }
 
-/** The device with the most events; a tie goes to the lowest. */
+/** The device with the most events; the lowest of several. */
 function busiest(traces: readonly unknown[]): number {
   let best = 0
   traces.forEach((events, device) => {

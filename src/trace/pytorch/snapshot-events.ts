@@ -1,10 +1,10 @@
-// The events of a memory snapshot, folded into a TraceBuilder while the file is read, so that a million of them never exist
-// as objects. What stands for an event in the lists of the snapshot is a number, the complement of its row; for a list of
-// stack frames, the one object of that stack. What is wrong with an event is said when its place in the lists is known.
+// The events of a memory snapshot, added to a TraceBuilder while the file is read, so that a million of them never
+// exist as objects. In the lists of the snapshot, the complement of its row stands for an event, and one object for
+// each different list of stack frames. A bad event is reported when its place in the lists is known.
 
 import { FormatError } from '../../base/errors.js'
 import { Action } from '../trace.js'
-import { isDictionary, isWhole } from './file-data.js'
+import { isDictionary, isWhole } from './data-checks.js'
 import { FrameEntry } from './stack-table.js'
 import { TraceBuilder } from './trace-builder.js'
 
@@ -19,13 +19,13 @@ const ACTIONS: ReadonlyMap<unknown, number> = new Map<string, number>([
   ['oom', Action.outOfMemory],
   ['snapshot', Action.snapshot],
 ])
-/** An action of a name that is not known here, annotate among them. */
+/** An action with an unknown name, such as annotate. */
 const UNKNOWN = 254
 const NOT_TEXT = 255
-/** A longer list comes in several pieces, so its first piece must stay a list. */
+/** A longer list arrives in several parts, so its first part must stay a list. */
 const PICKLE_BATCH = 1000
 
-/** The fields of an event or a stack frame, as found; absent ones are undefined. */
+/** The fields of an event or a stack frame, as read; missing ones are undefined. */
 class RawFields {
   action: unknown
   addr: unknown
@@ -39,7 +39,7 @@ class RawFields {
   name: unknown
 }
 
-/** A list of stack frames that is in the table. */
+/** A list of stack frames that is in the stack table. */
 class FoldedStack {
   constructor(readonly number: number) {}
 }
@@ -47,10 +47,10 @@ class FoldedStack {
 export class SnapshotEvents {
   readonly builder = new TraceBuilder()
   private readonly stacks: FoldedStack[] = []
-  /** lists of a thousand frames or more, which would take too long if many events shared them */
+  /** lists of 1000 frames or more, kept because many events may share one list */
   private readonly long = new Map<readonly unknown[], number>()
 
-  /** For readPickle: an event becomes the complement of its row, a stack frame the table's entry for it. */
+  /** For readPickle: an event becomes the complement of its row, and a stack frame its entry in the table. */
   readonly dictionary = (items: readonly unknown[], from: number, to: number): unknown => {
     const fields = new RawFields()
     for (let i = from; i < to; i += 2) {
@@ -95,7 +95,7 @@ export class SnapshotEvents {
   readonly list = (items: readonly unknown[], from: number, to: number): unknown =>
     items[from] instanceof FrameEntry && to - from < PICKLE_BATCH ? this.folded(items, from, to) : undefined
 
-  /** An event of a JSON snapshot; null for what is none. */
+  /** Adds an event of a JSON snapshot; returns null if `value` is no event. */
   json(value: unknown): number | null {
     if (!isDictionary(value) || value['action'] === undefined) return null
     const { frames } = value
@@ -105,8 +105,8 @@ export class SnapshotEvents {
   }
 
   /**
-   * Keeps the events that `rows` lists and drops the rest and those of unknown kinds, whose number it returns. Throws a
-   * FormatError naming the first that is not as it should be.
+   * Keeps the events in `rows`, and drops all others and those of unknown kinds. Returns how many of `rows` it
+   * dropped. Throws FormatError naming the first bad event.
    */
   select(rows: readonly unknown[], place: string): number {
     const { builder } = this
@@ -148,7 +148,7 @@ export class SnapshotEvents {
     return this.stacks[number]
   }
 
-  /** The number of what was found as the frames of an event, -1 if that is no list of frames. */
+  /** The number of an event's list of frames, -1 if it is no list of frames. */
   private stack(frames: unknown): number {
     if (frames instanceof FoldedStack) return frames.number
     if (frames === undefined || frames === null) return 0

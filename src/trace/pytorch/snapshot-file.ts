@@ -1,17 +1,17 @@
-// The bytes of a snapshot file, unpacked. Files are read in pieces because one read ends at 2 GiB.
+// The bytes of a snapshot file, without gzip. Files are read in pieces because a single read is limited to 2 GiB.
 
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 import { gunzipSync } from 'node:zlib'
 import { formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
 
-/** As large as a Buffer can be. */
+/** The largest Buffer. */
 const MOST_BYTES = 4 * GiB
 const PIECE_BYTES = 64 * MiB
-/** A recorded trace packs 10 : 1, a very regular one 100 : 1; a file made to exhaust memory, 1000 : 1. */
+/** A recorded trace packs 10 : 1, a very regular one 100 : 1, and a malicious file 1000 : 1. */
 const MOST_UNPACKED_PER_BYTE = 256
 
-/** Reads a file, through gzip if that is what it is. Throws a FormatError in one line that does not name the file. */
+/** Reads a file, and unpacks gzip. Throws FormatError with one line that does not name the file. */
 export function readSnapshotFile(path: string): Buffer {
   const bytes = readWhole(path)
   if (bytes.length === 0) throw new FormatError('the file is empty')

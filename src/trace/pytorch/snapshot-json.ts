@@ -1,16 +1,16 @@
 import { FormatError } from '../../base/errors.js'
-import { isDictionary } from './file-data.js'
+import { isDictionary } from './data-checks.js'
 import type { SnapshotEvents } from './snapshot-events.js'
 
 const MOST_CONTAINERS_SMALL = 4096
-/** As in a pickle: a snapshot's dictionaries and lists hold more than this each, a file made to exhaust memory does not. */
+/** A snapshot has at least this many bytes for each container, as in a pickle; a malicious file has fewer. */
 const LEAST_BYTES_A_CONTAINER = 16
 const DEEPEST = 1000
 const [QUOTE, BACKSLASH] = [0x22, 0x5c]
 const OPENING = [0x5b, 0x7b]
 const CLOSING = [0x5d, 0x7d]
 
-/** Parses a JSON snapshot and folds its events too, so that it looks as a pickle does after reading. */
+/** Parses a JSON snapshot and adds its events, with the same result as a pickle. */
 export function readJson(bytes: Buffer, events: SnapshotEvents): unknown {
   checkNesting(bytes)
   let root: unknown
@@ -27,7 +27,7 @@ export function readJson(bytes: Buffer, events: SnapshotEvents): unknown {
   return root
 }
 
-/** JSON.parse takes minutes and gigabytes for a file of nothing but brackets. */
+/** JSON.parse would take minutes and gigabytes for a file of brackets only. */
 function checkNesting(bytes: Buffer): void {
   const most = MOST_CONTAINERS_SMALL + bytes.length / LEAST_BYTES_A_CONTAINER
   let containers = 0

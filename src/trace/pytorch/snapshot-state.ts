@@ -1,10 +1,10 @@
-// What a memory snapshot says was held when it was taken: its `segments`.
+// The `segments` of a memory snapshot: all memory at the time when it was taken.
 
 import { FormatError } from '../../base/errors.js'
-import { dictionary, list, whole } from './file-data.js'
+import { dictionary, list, whole } from './data-checks.js'
 import type { FinalBlock, FinalSegment, FinalState } from './trace-builder.js'
 
-/** The segments and blocks in use of one device. Throws a FormatError naming the first place that is not as it should be. */
+/** The segments and live blocks of one device. Throws FormatError naming the first bad place. */
 export function finalState(value: unknown, device: number): FinalState {
   const segments: FinalSegment[] = []
   const blocks: FinalBlock[] = []
@@ -30,7 +30,7 @@ export function finalState(value: unknown, device: number): FinalState {
   return { segments, blocks }
 }
 
-/** The blocks of a segment that are in use, free ones left out. Snapshots of before 2023 have no block addresses. */
+/** The blocks of a segment that are in use. Snapshots from before 2023 have no block addresses. */
 function finalBlocks(blocks: readonly unknown[], base: number, total: number, segmentPlace: string) {
   const used: Omit<FinalBlock, 'stream'>[] = []
   let cursor = base

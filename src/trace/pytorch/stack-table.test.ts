@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { StackTable } from './stack-table.js'
 
-test('a stack has one number, whatever its length and order', () => {
+test('each stack has one number, by its frames and their order', () => {
   const table = new StackTable()
   const frames = ['a', 'b', 'c'].map(name => table.entry('file.py', 1, name))
   assert.equal(table.entry('file.py', 1, 'a'), frames[0])
@@ -22,7 +22,7 @@ test('a stack has one number, whatever its length and order', () => {
   assert.equal(new Set(table.stacks.map(stack => JSON.stringify(stack))).size, table.stacks.length)
 })
 
-test('what is no stack of this table has no number', () => {
+test('anything but a stack of this table has the number -1', () => {
   const table = new StackTable()
   assert.equal(table.number([table.entry('file.py', 1, 'a'), { frame: {}, number: 0 }]), -1)
   assert.equal(table.stacks.length, 1)

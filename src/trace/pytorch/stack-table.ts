@@ -1,6 +1,6 @@
 import type { Frame } from '../trace.js'
 
-/** One stack frame of a table: what a reader keeps while it collects the frames of a stack. */
+/** One stack frame of a table, for a reader that collects the frames of a stack. */
 export class FrameEntry {
   constructor(
     readonly frame: Frame,
@@ -8,14 +8,14 @@ export class FrameEntry {
   ) {}
 }
 
-/** Call stacks by content: a training step repeats a few thousand of them a million times. */
+/** Call stacks by content: a training run repeats a few thousand stacks a million times. */
 export class StackTable {
   /** number 0 is the empty stack */
   readonly stacks: (readonly Frame[])[] = [[]]
   private readonly entries = new Map<string, FrameEntry>()
   private readonly byHash = new Map<number, number[]>()
 
-  /** The one entry for this frame. */
+  /** The entry for a frame, the same each time. */
   entry(filename: string, line: number, name: string): FrameEntry {
     const key = `${line}\n${name}\n${filename}`
     let entry = this.entries.get(key)
@@ -26,7 +26,9 @@ export class StackTable {
     return entry
   }
 
-  /** The number of the stack `items[from]` to `items[to - 1]`, innermost first; -1 if one of them is no FrameEntry. */
+  /**
+   * The number of the stack `items[from]` to `items[to - 1]`, innermost frame first; -1 if an item is no FrameEntry.
+   */
   number(items: readonly unknown[], from = 0, to = items.length): number {
     if (from === to) return 0
     let hash = 0

@@ -1,13 +1,13 @@
-// Makes a Trace of events that arrive one by one, from a reader of a foreign format or from our own recorder: columns that
-// grow, then one pass that finds out which events speak of the same block. A trace may be the end of a longer recording,
-// so a free may speak of a block that no event allocated: such blocks are counted as there from the beginning.
+// Makes a Trace from events that arrive one by one, from a reader of a foreign format or from the recorder. Events go
+// into columns that grow; one pass at the end finds the block of each event. A trace may be the end of a longer
+// recording. So it may free a block that it did not allocate: such a block counts as live from the start.
 
 import { FormatError } from '../../base/errors.js'
-import { SegmentSet } from '../segment-set.js'
+import { ReservedSegments } from '../reserved-segments.js'
 import { Action, BEFORE, type Blocks, NEVER, type Segment, type Trace } from '../trace.js'
 import { StackTable } from './stack-table.js'
 
-/** What was held at the end of a recording; streams by handle. */
+/** The memory at the end of a recording; streams by handle. */
 export interface FinalState {
   readonly segments: readonly FinalSegment[]
   readonly blocks: readonly FinalBlock[]
@@ -25,7 +25,7 @@ export interface FinalBlock {
   /** as requested */
   readonly bytes: number
   readonly stream: number
-  /** given back by its user, but still in use by a stream */
+  /** freed by the program, but still in use by a stream */
   readonly pending: boolean
 }
 
@@ -33,13 +33,13 @@ export interface TraceOrigin {
   readonly file: string
   readonly device?: number
   readonly skippedEvents?: number
-  /** null if the recording does not say; then the trace is taken to begin with nothing held but the blocks it frees */
+  /** null if the recording does not contain it; the trace then starts with the blocks that it frees */
   readonly final?: FinalState | null
 }
 
 const FIRST_CAPACITY = 1024
 const NO_BLOCK = -1
-/** No block is at this place now. */
+/** No block is at this address now. */
 const GONE = -1
 
 export class TraceBuilder {
@@ -48,12 +48,12 @@ export class TraceBuilder {
   action = new Uint8Array(FIRST_CAPACITY)
   address = new Float64Array(FIRST_CAPACITY)
   bytes = new Float64Array(FIRST_CAPACITY)
-  /** handles */
+  /** stream handles */
   stream = new Float64Array(FIRST_CAPACITY)
   timeUs = new Float64Array(FIRST_CAPACITY)
   stack = new Int32Array(FIRST_CAPACITY)
 
-  /** Appends an event; `stream` is a handle, `stack` a number from `stacks`. Returns the event's number. */
+  /** Appends an event; `stream` is a handle, `stack` a number of `stacks`. Returns the event's number. */
   add(action: number, address: number, bytes: number, stream: number, timeUs: number, stack = 0): number {
     const event = this.events
     if (event === this.action.length) this.grow()
@@ -67,7 +67,7 @@ export class TraceBuilder {
     return event
   }
 
-  /** Copies event `from` over event `to`, for a reader that leaves events out. */
+  /** Copies event `from` over event `to`, for a reader that drops events. */
   move(from: number, to: number): void {
     if (from === to) return
     this.action[to] = this.action[from]
@@ -78,7 +78,7 @@ export class TraceBuilder {
     this.stack[to] = this.stack[from]
   }
 
-  /** The trace of all events so far. Throws a FormatError naming the event that contradicts the ones before it. */
+  /** The trace of all events so far. Throws FormatError naming an event that contradicts earlier ones. */
   build({ file, device = 0, skippedEvents = 0, final = null }: TraceOrigin): Trace {
     const { events } = this
     const streams = new StreamNumbers()
@@ -142,7 +142,7 @@ export class TraceBuilder {
     const untouched = (final?.blocks ?? []).filter(held => !places.has(held.address))
     const initial = orphans.length + untouched.length
     const blocks = emptyBlocks(initial, allocations)
-    /** per place the block that is there now */
+    /** the block that is at each address now */
     const at = new Int32Array(places.size).fill(GONE)
     orphans.forEach((event, number) => {
       this.describeBlock(blocks, number, event, stream[event])
@@ -197,7 +197,7 @@ export class TraceBuilder {
     blocks.freeCompletedAt[number] = event
   }
 
-  /** An address is handed out again: a recording that leaves the completed frees out says so by that. */
+  /** Ends a block whose address is handed out again: a recording without completed frees shows them like this. */
   private endBlock(blocks: WritableBlocks, number: number, event: number): void {
     if (blocks.freeRequestedAt[number] === NEVER)
       throw this.contradiction(event, 'allocates a block that is still live')
@@ -208,10 +208,12 @@ export class TraceBuilder {
     return new FormatError(`event ${event} ${what} (address 0x${this.address[event].toString(16)})`)
   }
 
-  /** What was obtained from the device before the first event: the end of the recording, with every event undone. */
+  /** The segments before the first event: those at the end of the recording, with every event undone. */
   private undoSegments(streams: StreamNumbers, stream: Uint32Array, final: FinalState | null): Segment[] {
     if (final === null) return []
-    const set = new SegmentSet(final.segments.map(segment => ({ ...segment, stream: streams.of(segment.stream) })))
+    const set = new ReservedSegments(
+      final.segments.map(segment => ({ ...segment, stream: streams.of(segment.stream) })),
+    )
     for (let event = this.events - 1; event >= 0; event--) {
       set.undo(this.action[event], this.address[event], this.bytes[event], stream[event])
     }
@@ -247,7 +249,7 @@ export class TraceBuilder {
   }
 }
 
-/** Numbers for stream handles, in the order in which they appear. */
+/** Numbers of stream handles, in the order of their first use. */
 class StreamNumbers {
   readonly handles: number[] = []
   private readonly numbers = new Map<number, number>()

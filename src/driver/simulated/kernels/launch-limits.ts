@@ -1,5 +1,4 @@
-// What a launch may ask of a simulated device: the limits of an H200 (compute capability 9.0), and how many blocks run at
-// the same time on one of its multiprocessors. A simulated kernel has no registers and no static shared memory.
+// Limits of launches and occupancy, as on an H200. A simulated kernel has no registers and no static memory.
 
 import { KiB } from '../../../base/bytes.js'
 import type { LaunchShape } from '../../driver.js'
@@ -7,18 +6,19 @@ import type { LaunchShape } from '../../driver.js'
 export const MOST_GRID = [2 ** 31 - 1, 65_535, 65_535] as const
 export const MOST_BLOCK = [1024, 1024, 64] as const
 export const MOST_THREADS_PER_BLOCK = 1024
-/** what every kernel may have, and what one may that asked for it */
+/** dynamic shared memory that every kernel may use */
 export const SHARED_BYTES_PER_BLOCK = 48 * KiB
+/** dynamic shared memory after cuFuncSetAttribute has raised the limit */
 export const OPTIN_SHARED_BYTES_PER_BLOCK = 227 * KiB
 export const MULTIPROCESSORS = 132
 const THREADS_PER_MULTIPROCESSOR = 2048
 const BLOCKS_PER_MULTIPROCESSOR = 32
 const SHARED_BYTES_PER_MULTIPROCESSOR = 228 * KiB
-/** the system's share of each block */
+/** shared memory that the system reserves in each block */
 const RESERVED_SHARED_BYTES = 1 * KiB
 const WARP = 32
 
-/** What a launch exceeds, or null. */
+/** The limit that a launch exceeds, as text; null if it exceeds none. */
 export function launchExcess(shape: LaunchShape, mostSharedBytes: number): string | null {
   const limits = [
     ['grid', shape.grid, MOST_GRID],
@@ -37,7 +37,7 @@ export function launchExcess(shape: LaunchShape, mostSharedBytes: number): strin
   return null
 }
 
-/** How many blocks of so many threads run on one multiprocessor at the same time. */
+/** The number of blocks with `blockThreads` threads that one multiprocessor runs at the same time. */
 export function blocksPerMultiprocessor(blockThreads: number, sharedBytes: number): number {
   const threads = Math.ceil(blockThreads / WARP) * WARP
   const byThreads = Math.floor(THREADS_PER_MULTIPROCESSOR / threads)

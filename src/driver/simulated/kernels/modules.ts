@@ -1,11 +1,12 @@
-// Loaded modules and the kernels in them: what cuModuleLoadData accepts, and how a launch finds its TypeScript function.
+// Loaded modules and their kernels: checks of images and launches, and the TypeScript function of each kernel.
+// calls/kernel-calls.ts uses them.
 
 import { FUNCTION_ATTRIBUTE, RESULT } from '../../constants.js'
 import type { KernelArguments, LaunchShape } from '../../driver.js'
 import { findSimulatedKernel, LaunchArguments, parsePtxEntries, type SimulatedKernel } from '../../simulated-kernels.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
-import { HandleTable } from '../memory/handle-table.js'
+import { HandleTable } from '../handle-table.js'
 import {
   blocksPerMultiprocessor,
   fitsAtOnce,
@@ -27,16 +28,18 @@ interface LoadedKernel {
   readonly module: Module
   readonly name: string
   readonly kernel: SimulatedKernel
-  /** what a launch may ask for, which cuFuncSetAttribute raises */
+  /** limit of dynamic shared memory for a launch; cuFuncSetAttribute raises it */
   mostSharedBytes: number
 }
 
+/** The modules and kernels of all contexts, by handle. */
 export class Modules {
   private readonly modules = new HandleTable<Module>(0x6000_0000)
   private readonly kernels = new HandleTable<LoadedKernel>(0x7000_0000)
 
   constructor(private readonly interceptor: CallInterceptor) {}
 
+  /** Loads PTX text, and returns the handle of the module. */
   load(context: SimulatedContext, image: string | Uint8Array): number {
     const text = typeof image === 'string' ? image : new TextDecoder().decode(image)
     if (text.startsWith(ELF_MAGIC)) {
@@ -55,7 +58,7 @@ export class Modules {
     this.kernels.removeWhere(kernel => kernel.module === module)
   }
 
-  /** Each call gives a handle of its own; unloading the module ends them all. */
+  /** A new handle of the kernel `name`, valid until the module is unloaded. */
   find(handle: number, name: string): number {
     const module = this.modules.get(handle)
     if (module === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such module')
@@ -73,7 +76,7 @@ export class Modules {
     return this.kernels.add({ module, name, kernel, mostSharedBytes: SHARED_BYTES_PER_BLOCK })
   }
 
-  /** Checks a launch as the driver does at the call, and returns what it will do when its turn comes. */
+  /** Checks a launch as the driver does at the call, and returns the work to be submitted. */
   launch(context: SimulatedContext, handle: number, shape: LaunchShape, args: KernelArguments): () => void {
     const { name, kernel, module, mostSharedBytes } = this.loaded(context, handle)
     const excess = launchExcess(shape, mostSharedBytes)
@@ -89,7 +92,7 @@ export class Modules {
     return () => kernel(launch)
   }
 
-  /** As `launch`, of blocks that must all run at the same time. */
+  /** As `launch`, for a cooperative launch: all blocks must fit on the device at the same time. */
   launchTogether(context: SimulatedContext, handle: number, shape: LaunchShape, args: KernelArguments): () => void {
     const run = this.launch(context, handle, shape, args)
     if (fitsAtOnce(shape)) return run
@@ -99,7 +102,7 @@ export class Modules {
     )
   }
 
-  /** An attribute of a kernel; a simulated one takes no registers and no memory. */
+  /** An attribute of a kernel. A simulated kernel uses no registers and no memory of its own. */
   attribute(context: SimulatedContext, handle: number, attribute: number): number {
     const loaded = this.loaded(context, handle)
     switch (attribute) {
@@ -126,7 +129,7 @@ export class Modules {
     loaded.mostSharedBytes = value
   }
 
-  /** How many blocks run on one multiprocessor at the same time. */
+  /** The number of blocks that one multiprocessor runs at the same time. */
   occupancy(context: SimulatedContext, handle: number, blockThreads: number, sharedBytes: number): number {
     this.loaded(context, handle)
     if (!(blockThreads >= 1 && sharedBytes >= 0)) {
@@ -141,6 +144,7 @@ export class Modules {
     throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such kernel in the current context')
   }
 
+  /** Removes the modules and kernels of a context that ends. */
   removeOf(context: SimulatedContext): void {
     this.modules.removeWhere(module => module.context === context)
     this.kernels.removeWhere(kernel => kernel.module.context === context)

@@ -4,7 +4,7 @@ import { KiB, MiB, TiB } from '../../../base/bytes.js'
 import { Random } from '../../../base/random.js'
 import { AddressSpace, type Region } from './address-space.js'
 
-test('ranges do not overlap, are found by every address inside, and by none outside', () => {
+test('ranges do not overlap, and are found by the addresses inside only', () => {
   const random = new Random(5)
   const space = new AddressSpace()
   const owned = new Set<Region>()
@@ -34,14 +34,14 @@ test('ranges do not overlap, are found by every address inside, and by none outs
   }
 })
 
-test('a freed address comes back at once for a similar size', () => {
+test('a freed address is used again at once for a similar size', () => {
   const space = new AddressSpace()
   const first = space.claim(100 * KiB)!
   space.release(first)
   assert.equal(space.claim(120 * KiB)!.base, first.base)
 })
 
-test('addresses end, and asking for more leaves the rest usable', () => {
+test('addresses can run out, and smaller requests still work', () => {
   const space = new AddressSpace()
   assert.notEqual(space.claim(64 * TiB), null)
   assert.equal(space.claim(80 * TiB), null)

@@ -1,54 +1,52 @@
-// Addresses: who owns which range. One space for all devices, as in CUDA. A range is cut for the next power of two of its
-// size, so that a freed one can serve any later request of that size class; it is given out again at once, the latest
-// first, as real allocators do, so that whoever uses a stale pointer meets another's memory. Ranges are never moved or
-// merged: new ones only come behind the last, which keeps the list sorted, and finding an owner is a binary search.
+// The addresses of one driver: one space for all devices, as in CUDA. Linear memory, reservations, pools and
+// registered host memory claim ranges here. A range has the next power of two of its size, so that a freed range
+// serves any later request of its size class. It is given out again at once, the latest first, so that a stale
+// pointer meets memory of another owner, as with real allocators. Ranges never move or merge, and new ones come last.
+// So the list stays sorted, and a lookup is a binary search.
 
 import { GiB, MiB } from '../../../base/bytes.js'
-import type { SimulatedContext } from '../context.js'
 import type { PhysicalMemory } from '../device.js'
-import type { Access } from './access.js'
+import { type AccessRights, NO_DEVICE } from './access-rights.js'
 import type { DeviceContents } from './contents.js'
-import type { Reservation } from './virtual-memory.js'
+import type { Extent } from './extent.js'
+import type { Reservation } from './reservation.js'
 
-const FIRST_ADDRESS = 40 * GiB + 32 * MiB // looks like a device pointer: 0xa02000000
+const FIRST_ADDRESS = 40 * GiB + 32 * MiB // 0xa02000000, which looks like a device pointer
 const END_ADDRESS = 2 ** 47
 const LEAST_SPAN = 512
 const MOST_ALIGNMENT = 2 * MiB
 
-/** Addresses with one piece of contents behind them. */
-export interface Extent {
-  readonly base: number
-  readonly bytes: number
-  /** whose memory it is; null for host memory that is only registered */
-  readonly memory: PhysicalMemory | null
-  /** null when what was there is gone: the memory of another process that freed it first */
-  readonly contents: DeviceContents | null
-  /** where in the contents the addresses begin */
-  readonly contentsOffset: number
-  readonly access: Readonly<Access>
+/** The context that owns linear memory, which ends with it. */
+export interface RegionOwner {
+  /** the driver's number of the context */
+  readonly handle: number
 }
 
-const NOBODY: Readonly<Access> = { devices: 0 }
-
-/** A range of addresses and what stands behind it: the contents of one allocation, or a reservation's mappings. */
+/** A range of addresses: one allocation with its contents, or a reservation with its mappings. */
 export class Region implements Extent {
-  /** from the base; 0 when nobody owns the range */
+  /** size of the allocation or reservation; 0 if the range is free */
   bytes = 0
   memory: PhysicalMemory | null = null
   contents: DeviceContents | null = null
   contentsOffset = 0
-  access: Readonly<Access> = NOBODY
+  access: Readonly<AccessRights> = NO_DEVICE
   reservation: Reservation | null = null
-  /** the context of a plain allocation, which dies with it */
-  owner: SimulatedContext | null = null
+  /** the context that owns linear memory; null for all other ranges */
+  owner: RegionOwner | null = null
 
   constructor(
     readonly base: number,
+    /** size of the range, a power of two */
     readonly span: number,
   ) {}
 
-  /** Puts contents behind the addresses; `access` is shared with whoever grants it. */
-  hold(memory: PhysicalMemory | null, contents: DeviceContents, access: Readonly<Access>, contentsOffset = 0): void {
+  /** Puts contents behind the addresses. `access` is shared with its granter, who may change it. */
+  hold(
+    memory: PhysicalMemory | null,
+    contents: DeviceContents,
+    access: Readonly<AccessRights>,
+    contentsOffset = 0,
+  ): void {
     this.memory = memory
     this.contents = contents
     this.access = access
@@ -56,13 +54,14 @@ export class Region implements Extent {
   }
 }
 
+/** All ranges, free ones included. */
 export class AddressSpace {
   private readonly bases: number[] = []
   private readonly regions: Region[] = []
   private readonly vacant = new Map<number, Region[]>()
   private end = FIRST_ADDRESS
 
-  /** A range of `bytes`, aligned to `alignment` and to its own size class up to 2 MiB; null when the space is used up. */
+  /** A range of `bytes`, aligned to `alignment`, and to its size class up to 2 MiB. Null if no addresses are left. */
   claim(bytes: number, alignment = 1): Region | null {
     let span = LEAST_SPAN
     while (span < bytes) span *= 2
@@ -82,12 +81,13 @@ export class AddressSpace {
     return region
   }
 
+  /** Frees a range. */
   release(region: Region): void {
     region.bytes = 0
     region.memory = null
     region.contents = null
     region.contentsOffset = 0
-    region.access = NOBODY
+    region.access = NO_DEVICE
     region.reservation = null
     region.owner = null
     const vacant = this.vacant.get(region.span)
@@ -95,7 +95,7 @@ export class AddressSpace {
     else vacant.push(region)
   }
 
-  /** The owned range that `address` lies in. */
+  /** The claimed range that contains `address`. */
   find(address: number): Region | undefined {
     let low = 0
     let high = this.bases.length
@@ -108,8 +108,8 @@ export class AddressSpace {
     return region !== undefined && address < region.base + region.bytes ? region : undefined
   }
 
-  /** The plain allocations of `owner`. */
-  ownedBy(owner: SimulatedContext): Region[] {
+  /** The linear memory of `owner`. */
+  ownedBy(owner: RegionOwner): Region[] {
     return this.regions.filter(region => region.owner === owner)
   }
 }

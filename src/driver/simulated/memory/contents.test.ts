@@ -12,7 +12,7 @@ test('contents agree with plain bytes under random fills, writes and copies', ()
   fc.assert(
     fc.property(fc.integer(), seed => {
       const random = new Random(seed)
-      const array = new Uint8Array(BYTES + 3).subarray(3) // a program's array begins where it likes
+      const array = new Uint8Array(BYTES + 3).subarray(3) // an array that is not aligned
       const pieces: DeviceContents[] = [
         new Contents(BYTES, 0x04030201),
         new Contents(BYTES, 0xdeadbeef),
@@ -53,7 +53,7 @@ test('contents agree with plain bytes under random fills, writes and copies', ()
   )
 })
 
-test('big fills and their copies take no host memory', () => {
+test('large fills and their copies take no host memory', () => {
   const source = new Contents(4 * GiB, 1)
   const target = new Contents(4 * GiB, 0x02000000)
   source.fill(64 * KiB, GiB, 0x07000000)
@@ -62,7 +62,7 @@ test('big fills and their copies take no host memory', () => {
   assert.ok(target.hostBytes <= 64 * KiB)
   const last = new Uint8Array(2)
   target.read(GiB - 2, last)
-  assert.deepEqual([...last], [7, 2]) // the end of what was copied, and what was there before
+  assert.deepEqual([...last], [7, 2]) // the last copied byte, and the byte after it
   target.write(3 * GiB, new Uint8Array([1]))
   target.fill(0, 4 * GiB, 0)
   assert.equal(target.hostBytes, 0)

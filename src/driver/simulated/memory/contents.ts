@@ -1,33 +1,34 @@
-// What a piece of device memory holds, without paying for what nobody wrote. Memory is cut into pages of 64 KiB; a page
-// is either one 32-bit word repeated, or bytes. All pages begin as the same word, so that fresh memory costs nothing,
-// and a fill of a gigabyte costs a table entry a page, or nothing when it covers the whole piece.
+// The bytes of one piece of device memory; device.ts makes it. Only written memory takes host memory. Pages of 64 KiB
+// are either a repeated 32-bit word, or bytes. All pages begin as the same word, so fresh memory costs nothing. A
+// fill of a gigabyte costs a table entry a page, and nothing if it covers the whole piece.
 //
-// The word is repeated from the beginning of the piece: the byte at offset o is byte o % 4 of the word, lowest first.
+// Words repeat from the beginning of the piece: the byte at offset o is byte o % 4 of the word, lowest first.
 
 import { KiB } from '../../../base/bytes.js'
 
 const PAGE_BYTES = 64 * KiB
-/** Up to which bytes are written one by one, instead of out of a whole page. */
+/** Fills up to this size write single bytes; larger ones copy from a page of the word. */
 const FEW_BYTES = 256
 
 type Page = number | Uint8Array
 
-/** What stands behind an address, byte by byte: memory of the simulation's own, or an array of the program's. */
+/** The bytes behind an address: simulated device memory, or a registered array of the program. */
 export interface DeviceContents {
   readonly byteLength: number
-  /** repeats the 32-bit `word` */
+  /** Repeats the 32-bit `word`. */
   fill(offset: number, bytes: number, word: number): void
   write(offset: number, source: Uint8Array): void
   read(offset: number, target: Uint8Array): void
   copyFrom(offset: number, source: DeviceContents, sourceOffset: number, bytes: number): void
-  /** How many of the 32-bit words in a range are not `word`; `offset` and `bytes` are multiples of 4. */
+  /** The number of 32-bit words in a range that are not `word`; `offset` and `bytes` are multiples of 4. */
   countDifferent(offset: number, bytes: number, word: number): number
 }
 
+/** Contents of simulated device memory. */
 export class Contents implements DeviceContents {
   private readonly pages = new Map<number, Page>()
 
-  /** `word` is what all of it holds to begin with. */
+  /** All of it holds `word` at first. */
   constructor(
     readonly byteLength: number,
     private word: number,
@@ -79,7 +80,7 @@ export class Contents implements DeviceContents {
     }
   }
 
-  /** Copies from `source`; runs of one word stay a word, however long they are. */
+  /** Copies from `source`. Pages of one word stay a word, however many they are. */
   copyFrom(offset: number, source: DeviceContents, sourceOffset: number, bytes: number): void {
     if (!(source instanceof Contents)) {
       const copied = new Uint8Array(bytes)
@@ -121,7 +122,7 @@ export class Contents implements DeviceContents {
     return different
   }
 
-  /** how many bytes of host memory the written pages take */
+  /** bytes of host memory that the written pages take */
   get hostBytes(): number {
     let count = 0
     for (const page of this.pages.values()) if (typeof page !== 'number') count++
@@ -141,10 +142,10 @@ export class Contents implements DeviceContents {
   }
 }
 
-/** The page of one word that was asked for last; most reads and fills go over many pages of the same. */
+/** The latest page made by `pageOf`: most reads and fills cover many pages of the same word. */
 let lastPage = { word: 0, bytes: new Uint8Array(PAGE_BYTES) }
 
-/** A page of one word, which is read only. */
+/** A page of one word; callers must not write to it. */
 function pageOf(word: number): Uint8Array {
   if (lastPage.word !== word) {
     lastPage = { word, bytes: new Uint8Array(new Uint32Array(PAGE_BYTES / 4).fill(word).buffer) }
@@ -152,13 +153,13 @@ function pageOf(word: number): Uint8Array {
   return lastPage.bytes
 }
 
-/** Fills `target` with what stands in a page of one word from `offset` on. */
+/** Fills `target` with the bytes of a page of `word` from `offset` on. */
 function repeat(word: number, offset: number, target: Uint8Array): void {
   if (target.length > FEW_BYTES) target.set(pageOf(word).subarray(offset, offset + target.length))
   else for (let i = 0; i < target.length; i++) target[i] = word >>> (((offset + i) & 3) * 8)
 }
 
-/** The word whose repetition, begun `shift` bytes later, gives the same bytes. */
+/** The word that gives the same bytes if its repetition begins `shift` bytes later. */
 function rotateBytes(word: number, shift: number): number {
   return shift === 0 ? word : ((word << (shift * 8)) | (word >>> (32 - shift * 8))) >>> 0
 }

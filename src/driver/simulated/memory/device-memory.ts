@@ -1,16 +1,19 @@
-// Reading and writing device memory by address, as work that runs on one device does: a range may go on over several
-// mappings, and whatever the device must not touch stops the work with an IllegalAddress.
+// Device memory by address, for kernels and copies that run on one device. A range may cover several mappings. An
+// access without permission throws IllegalAddress, which ends the work and its context.
 
 import { IllegalAddress } from '../streams/scheduler.js'
-import type { AddressSpace, Extent } from './address-space.js'
+import type { AddressSpace } from './address-space.js'
 import type { DeviceContents } from './contents.js'
+import type { Extent } from './extent.js'
 
-/** A typed array of numbers, by its constructor. */
+/** The constructor of a typed array of numbers. */
 export interface NumberArrayConstructor<T extends NumberArray> {
   new (count: number): T
+  /** bytes of an element */
   readonly BYTES_PER_ELEMENT: number
 }
 
+/** Typed arrays that kernels load from and store to device memory. */
 export type NumberArray =
   | Int8Array
   | Uint8Array
@@ -21,7 +24,7 @@ export type NumberArray =
   | Float32Array
   | Float64Array
 
-/** A part of a range: where its bytes are, and how many bytes of the range lie before it. */
+/** A part of a range with one piece of contents; `done` bytes of the range lie before it. */
 interface Piece {
   readonly contents: DeviceContents
   readonly offset: number
@@ -29,14 +32,17 @@ interface Piece {
   readonly done: number
 }
 
-/** Device memory as a kernel sees it. An access outside of what the device may touch ends the kernel and the context. */
+/**
+ * Device memory as kernels of one device see it. Addresses and sizes are in bytes. An access to memory that is not
+ * allocated, or without access for the device, throws and so ends the kernel and its context.
+ */
 export class DeviceMemory {
   constructor(
     private readonly space: AddressSpace,
     private readonly device: number,
   ) {}
 
-  /** A copy of `count` elements from `address` on. */
+  /** A copy of `count` elements from `address` on, as a typed array of `kind`. */
   load<T extends NumberArray>(kind: NumberArrayConstructor<T>, address: number, count: number): T {
     const values = new kind(count)
     this.read(address, bytesOf(values))
@@ -48,24 +54,26 @@ export class DeviceMemory {
     this.write(address, bytesOf(values))
   }
 
+  /** Copies bytes from `address` on into `target`. */
   read(address: number, target: Uint8Array): void {
     this.eachPiece(address, target.length, (contents, offset, bytes, done) =>
       contents.read(offset, target.subarray(done, done + bytes)),
     )
   }
 
+  /** Writes the bytes of `source` from `address` on. */
   write(address: number, source: Uint8Array): void {
     this.eachPiece(address, source.length, (contents, offset, bytes, done) =>
       contents.write(offset, source.subarray(done, done + bytes)),
     )
   }
 
-  /** Repeats the 32-bit `word` from `address`, a multiple of 4, over `bytes`; a byte fill passes the byte four times. */
+  /** Repeats the 32-bit `word` over `bytes` from `address` on, a multiple of 4. */
   fill(address: number, bytes: number, word: number): void {
     this.eachPiece(address, bytes, (contents, offset, count) => contents.fill(offset, count, word))
   }
 
-  /** How many of the 32-bit words in a range are not `word`; `address` and `bytes` are multiples of 4. */
+  /** The number of 32-bit words in a range that are not `word`; `address` and `bytes` are multiples of 4. */
   countDifferent(address: number, bytes: number, word: number): number {
     let different = 0
     this.eachPiece(address, bytes, (contents, offset, count) => {
@@ -74,7 +82,9 @@ export class DeviceMemory {
     return different
   }
 
-  /** Copies from `source`, an address that `from` may read: this device's, or another one's whose copy it is too. */
+  /**
+   * Copies `bytes` to `target`. `from` reads the source: this device, or the other device of a copy between devices.
+   */
   copy(target: number, source: number, bytes: number, from: DeviceMemory = this): void {
     const pieces = from.pieces(source, bytes)
     this.pieces(target, bytes)
@@ -93,7 +103,7 @@ export class DeviceMemory {
     for (const piece of this.pieces(address, bytes)) visit(piece.contents, piece.offset, piece.bytes, piece.done)
   }
 
-  // Everything is checked before anything is touched, so that a fault leaves no half of an operation behind.
+  // All pieces are checked before any is written, so that a fault leaves no partial operation.
   private pieces(address: number, bytes: number): Piece[] {
     const pieces: Piece[] = []
     for (let done = 0; done < bytes; ) {
@@ -124,7 +134,7 @@ export class DeviceMemory {
   }
 }
 
-/** The bytes of a view, shared with it. */
+/** The bytes of a view, over the same memory. */
 export function bytesOf(view: ArrayBufferView): Uint8Array {
   return new Uint8Array(view.buffer, view.byteOffset, view.byteLength)
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { hostAddress } from './host-address.js'
 
-test('every buffer has a place of its own, of either kind, and keeps it', () => {
+test('each buffer, shared or not, keeps an address of its own', () => {
   const sizes = [0, 1, 4095, 4096, 4097, 1 << 20]
   const views = sizes
     .flatMap(bytes => [new ArrayBuffer(bytes), new SharedArrayBuffer(bytes)])
@@ -17,7 +17,7 @@ test('every buffer has a place of its own, of either kind, and keeps it', () => 
   }
 })
 
-test('a view lies where it begins in its buffer, and a buffer not where a page begins', () => {
+test('the address of a view includes its offset, and buffers do not begin at a page', () => {
   const whole = new Uint8Array(8192)
   assert.equal(hostAddress(new Float64Array(whole.buffer, 4096, 2)), hostAddress(whole) + 4096)
   assert.notEqual(hostAddress(whole) % 256, 0)

@@ -1,6 +1,8 @@
+// Contents of registered host memory under its device address. host-registry.ts makes them.
+
 import type { DeviceContents } from './contents.js'
 
-/** An array of the program's, as the device reads and writes it under a device address. */
+/** An array of the program that the device reads and writes. */
 export class HostContents implements DeviceContents {
   constructor(private readonly bytes: Uint8Array) {}
 

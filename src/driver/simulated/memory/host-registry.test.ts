@@ -2,14 +2,14 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { KiB } from '../../../base/bytes.js'
 import { RESULT } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
 import { registerSimulatedKernel } from '../../simulated-kernels.js'
-import { openSimulated } from '../opened.suite.js'
+import { openSimulated } from '../opened.fixture.js'
 
 const { CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_VALUE } = RESULT
 const eager = { progress: 'eager' } as const
 
-test('a kernel reads and writes a registered array when its turn comes', () => {
+test('a kernel reads and writes a registered array when it runs', () => {
   registerSimulatedKernel('host_registry_increment', ({ args, memory }) => {
     const values = memory.load(Int32Array, args.pointer(0), 4)
     memory.store(
@@ -31,7 +31,7 @@ test('a kernel reads and writes a registered array when its turn comes', () => {
   assert.deepEqual([...host], [2, 3, 4, 5])
 })
 
-test('a view inside registered memory has the address inside, on every device', () => {
+test('a view of registered memory has its own address, the same on each device', () => {
   const driver = openSimulated({ ...eager, devices: 2 })
   const buffer = new ArrayBuffer(64 * KiB)
   const host = new Uint8Array(buffer, 4096, 8192)
@@ -51,7 +51,7 @@ test('a view inside registered memory has the address inside, on every device', 
   refuses(() => driver.cuMemFree(ptr), 'cuMemFree', CUDA_ERROR_INVALID_VALUE)
 })
 
-test('unregistering under pending work on the device address kills the context', () => {
+test('unregistering memory with pending work on its device address ends the context', () => {
   const driver = openSimulated(eager)
   const host = new Uint8Array(4096)
   driver.cuMemHostRegister(host, 0)

@@ -1,24 +1,26 @@
-// Host memory that was registered (pinned): the device reads and writes it when an operation runs, not at the call. A
-// device pointer to it is made when first asked for, whatever the flags were, as with unified addressing.
+// Registered (pinned) host memory, which operations read and write when they run, not at the call. Its device address
+// is made at the first cuMemHostGetDevicePointer, whatever the flags, as with unified addressing.
+// calls/memory-calls.ts and transfers.ts use it.
 
-import { EVERY_DEVICE } from './access.js'
+import { EVERY_DEVICE } from './access-rights.js'
 import type { AddressSpace, Region } from './address-space.js'
 import { HostContents } from './host-contents.js'
-import { isSameMemory } from './same-memory.js'
+import { isSameMemory } from './shared-buffer-identity.js'
 
 interface Range {
   readonly start: number
   readonly end: number
-  /** the device addresses, once somebody asked for them */
+  /** the device addresses, after the first cuMemHostGetDevicePointer */
   region: Region | null
 }
 
+/** The registered ranges of all buffers. */
 export class HostRegistry {
   private readonly ranges = new Map<ArrayBufferLike, Range[]>()
 
   constructor(private readonly space: AddressSpace) {}
 
-  /** False when part of the memory is registered already. */
+  /** False if part of the memory is registered already. */
   register(host: ArrayBufferView): boolean {
     const start = host.byteOffset
     const end = start + host.byteLength
@@ -29,7 +31,7 @@ export class HostRegistry {
     return true
   }
 
-  /** False when nothing was registered from the beginning of `host` on; its length does not matter, as in CUDA. */
+  /** False if no registered range begins where `host` does. The length of `host` does not matter, as in CUDA. */
   unregister(host: ArrayBufferView): boolean {
     const memory = this.known(host.buffer)
     const ranges = this.ranges.get(memory) ?? []
@@ -46,7 +48,7 @@ export class HostRegistry {
     return this.find(host) !== undefined
   }
 
-  /** The address of registered memory on all devices; null when it is not registered, or no addresses are left. */
+  /** The device address of registered memory; null for other memory, or if no addresses are left. */
   devicePointer(host: ArrayBufferView): number | null {
     const range = this.find(host)
     if (range === undefined) return null
@@ -58,7 +60,7 @@ export class HostRegistry {
     return range.region === null ? null : range.region.base + host.byteOffset - range.start
   }
 
-  /** The same memory by the buffer under which it is registered, where it is. */
+  /** The same memory as a view of the buffer under which it is registered, if it is registered. */
   asRegistered(host: ArrayBufferView): Uint8Array {
     return new Uint8Array(this.known(host.buffer), host.byteOffset, host.byteLength)
   }
@@ -69,7 +71,7 @@ export class HostRegistry {
     return this.ranges.get(this.known(host.buffer))?.find(range => range.start <= start && end <= range.end)
   }
 
-  /** The buffer under which this memory is registered, or the same: in each thread, shared memory has another buffer. */
+  /** The buffer under which this memory is registered, or `buffer`: each thread has its own buffer object. */
   private known(buffer: ArrayBufferLike): ArrayBufferLike {
     if (!(buffer instanceof SharedArrayBuffer) || this.ranges.has(buffer)) return buffer
     for (const other of this.ranges.keys()) {

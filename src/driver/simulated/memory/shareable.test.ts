@@ -12,15 +12,15 @@ import {
   POOL_ATTRIBUTE,
   RESULT,
 } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
+import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedOptions } from '../options.js'
 
 const GRANULE = 2 * MiB
 const POSIX = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_ILLEGAL_ADDRESS } = RESULT
 
-/** An exporter's pool with the importer's pool made of it. */
+/** A pool, and a pool that imports it. */
 function openPools(options: SimulatedOptions = {}) {
   const driver = openSimulated({ progress: 'eager', ...options })
   const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
@@ -45,7 +45,7 @@ function openPools(options: SimulatedOptions = {}) {
   return { driver, stream, pool, descriptor, imported, allocate, importOf, first, used }
 }
 
-test('an imported handle is the same memory, which lives until the last handle and mapping', () => {
+test('an imported handle is the same memory, which lives until its last handle and mapping are gone', () => {
   const driver = openSimulated({ progress: 'eager' })
   const handle = driver.cuMemCreate(GRANULE, 0, POSIX)
   const descriptors = [1, 2].map(() => driver.cuMemExportToShareableHandle(handle, POSIX))
@@ -71,7 +71,7 @@ test('an imported handle is the same memory, which lives until the last handle a
   refuses(late, 'cuMemImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
 })
 
-test('memory is exported only as what it was made for, and imported only as what it is', () => {
+test('memory is exported only as a type it was made for, and imported only as memory', () => {
   const { driver, pool, descriptor } = openPools()
   const [plain, shared] = [driver.cuMemCreate(GRANULE, 0, 0), driver.cuMemCreate(GRANULE, 0, POSIX)]
   const exportMemory = (handle: number, type: number) => () => driver.cuMemExportToShareableHandle(handle, type)
@@ -89,7 +89,7 @@ test('memory is exported only as what it was made for, and imported only as what
   refuses(importPool(descriptor), 'cuMemPoolImportFromShareableHandle', CUDA_ERROR_INVALID_VALUE)
 })
 
-test('a device without descriptors says so', () => {
+test('export as descriptors can be switched off', () => {
   const driver = openSimulated({ posixDescriptors: false })
   refuses(() => driver.cuMemCreate(GRANULE, 0, POSIX), 'cuMemCreate', CUDA_ERROR_NOT_SUPPORTED)
   refuses(() => driver.cuMemCreate(GRANULE, 0, CU_MEM_HANDLE_TYPE_FABRIC), 'cuMemCreate', CUDA_ERROR_NOT_SUPPORTED)
@@ -102,7 +102,7 @@ test('a device without descriptors says so', () => {
   assert.deepEqual(answers, [1, 0, 0])
 })
 
-test("an imported pointer is the same memory elsewhere, and its free is the importer's alone", () => {
+test('an imported pointer is the same memory at a new address, and its free ends only the import', () => {
   const { driver, stream, pool, imported, allocate, importOf, first, used } = openPools()
   const [before, ptr] = [allocate(), allocate()]
   driver.cuMemsetD8Async(before, 1, MiB, stream)
@@ -122,7 +122,7 @@ test("an imported pointer is the same memory elsewhere, and its free is the impo
   assert.equal(first(before), 1)
 })
 
-test('imports are not counted: the same block again is the same address, ended by one free', () => {
+test('imports are not counted: a second import is the same address, and one free ends it', () => {
   const { driver, stream, allocate, importOf } = openPools()
   const ptr = allocate()
   const view = importOf(ptr)
@@ -131,7 +131,7 @@ test('imports are not counted: the same block again is the same address, ended b
   refuses(() => driver.cuMemFreeAsync(view, stream), 'cuMemFreeAsync', CUDA_ERROR_INVALID_VALUE)
 })
 
-test("the importer's pending work has its view until its own free runs", () => {
+test('pending work of the importer keeps its memory until the free of the importer runs', () => {
   const { driver, stream, allocate, importOf, first } = openPools()
   const ptr = allocate()
   const view = importOf(ptr)
@@ -145,7 +145,7 @@ test("the importer's pending work has its view until its own free runs", () => {
   driver.cuCtxSynchronize()
 })
 
-test('an exporter that frees first takes the memory away from the importer', () => {
+test('after the free of the exporter, accesses of the importer are illegal', () => {
   const { driver, stream, allocate, importOf, first } = openPools()
   const ptr = allocate()
   const exported = driver.cuMemPoolExportPointer(ptr)
@@ -161,7 +161,7 @@ test('an exporter that frees first takes the memory away from the importer', () 
   refuses(() => first(view), 'cuMemcpyDtoHAsync', CUDA_ERROR_ILLEGAL_ADDRESS)
 })
 
-test('an imported pool only imports, and only what is live and of its source', () => {
+test('an imported pool only imports live blocks of its source', () => {
   const { driver, stream, pool, imported, allocate, importOf } = openPools()
   const ptr = allocate()
   const call = {
@@ -193,7 +193,7 @@ test('an imported pool only imports, and only what is live and of its source', (
   refuses(late, 'cuMemPoolImportPointer', CUDA_ERROR_INVALID_VALUE)
 })
 
-test('pools that can be shared give nothing back while they exist', () => {
+test('pools that can be exported release no memory before they are destroyed', () => {
   const { driver, stream, pool, imported, allocate } = openPools()
   driver.cuMemFreeAsync(allocate(), stream)
   driver.cuStreamSynchronize(stream)
@@ -204,7 +204,7 @@ test('pools that can be shared give nothing back while they exist', () => {
   assert.equal(driver.usedBytes(), 0)
 })
 
-test('an imported pool that is destroyed keeps its views, and access is its own', () => {
+test('a destroyed imported pool keeps its views, and has its own access rights', () => {
   const { driver, stream, imported, allocate, importOf, first } = openPools({ devices: 2 })
   const ptr = allocate()
   driver.cuMemsetD8Async(ptr, 6, MiB, stream)

@@ -1,7 +1,7 @@
-// Descriptors by which memory and pools go from one process to another. The simulation is one process, so exporter and
-// importer share this table. The numbers are those of no open file, so that closing one as a file fails and closes
-// nothing. A descriptor does not keep its memory alive: that is over when the last handle and mapping are gone, and then
-// the descriptor is of no use.
+// Exported memory and pools, by simulated file descriptors; virtual-memory.ts and pools/ use it. The simulation is
+// one process, so exporter and importer share this table. The numbers belong to no open file, so closing one fails. A
+// descriptor does not keep its memory alive: it becomes invalid when the last handle and mapping of the memory are
+// gone.
 
 import {
   CU_MEM_HANDLE_TYPE_FABRIC,
@@ -13,6 +13,7 @@ import type { CallInterceptor } from '../call-interceptor.js'
 
 const FIRST_DESCRIPTOR = 0x4000_0000
 
+/** The table of exports. */
 export class Shareables {
   private readonly entries = new Map<number, object>()
   private next = FIRST_DESCRIPTOR
@@ -22,7 +23,7 @@ export class Shareables {
     private readonly supported: boolean,
   ) {}
 
-  /** Refuses what memory cannot be made shareable as. */
+  /** Refuses handle types that memory cannot be made for. */
   checkTypes(handleTypes: number): void {
     if (handleTypes === CU_MEM_HANDLE_TYPE_NONE || (handleTypes === POSIX && this.supported)) return
     if ((handleTypes & ~(POSIX | CU_MEM_HANDLE_TYPE_FABRIC)) !== 0) {
@@ -34,7 +35,7 @@ export class Shareables {
     )
   }
 
-  /** A new descriptor each time, as `handleType`, of what was made with `handleTypes`. */
+  /** A new descriptor of type `handleType` for `entry`, which was made with `handleTypes`. */
   export(entry: object, handleTypes: number, handleType: number): number {
     if (handleType !== POSIX || (handleTypes & POSIX) === 0) {
       const fact = `made with the handle types ${handleTypes}, it cannot be exported as ${handleType}`
@@ -44,7 +45,7 @@ export class Shareables {
     return this.next++
   }
 
-  /** What the descriptor stands for, which must be a `kind`. */
+  /** The exported object of a descriptor, which must be a `kind`. */
   import<T>(descriptor: number, handleType: number, kind: new (...args: never[]) => T): T {
     const entry = this.entries.get(descriptor)
     if (handleType === POSIX && entry instanceof kind) return entry
@@ -52,7 +53,7 @@ export class Shareables {
     throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
   }
 
-  /** The memory is gone. */
+  /** Invalidates all descriptors of `entry`. */
   forget(entry: object): void {
     for (const [descriptor, other] of this.entries) if (other === entry) this.entries.delete(descriptor)
   }

@@ -1,4 +1,4 @@
-// Copies and fills: what the driver checks and stages at the call, and what is left to be done in stream order.
+// Copies and fills: checks and staging at the call, work in stream order. Called by calls/memory-calls.ts.
 
 import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
@@ -9,6 +9,7 @@ import type { AddressSpace } from './address-space.js'
 import { bytesOf } from './device-memory.js'
 import type { HostRegistry } from './host-registry.js'
 
+/** Submits copies and fills to streams. */
 export class Transfers {
   constructor(
     private readonly interceptor: CallInterceptor,
@@ -17,7 +18,7 @@ export class Transfers {
     private readonly scheduler: Scheduler,
   ) {}
 
-  /** From the host: registered memory is read when the copy runs, any other is copied aside now. */
+  /** From the host. Registered memory is read when the copy runs; pageable memory is copied aside now. */
   upload(context: SimulatedContext, queue: StreamQueue, target: number, source: ArrayBufferView): void {
     if (!this.checkRange(target, source.byteLength)) return
     const { memory } = context
@@ -29,7 +30,7 @@ export class Transfers {
     }
   }
 
-  /** To the host; the caller waits where the target is not registered. */
+  /** To the host. The caller waits for the copy if the target is not registered. */
   download(context: SimulatedContext, queue: StreamQueue, target: ArrayBufferView, source: number): void {
     if (!this.checkRange(source, target.byteLength)) return
     const { memory } = context
@@ -42,7 +43,7 @@ export class Transfers {
     this.scheduler.submit(queue, () => context.memory.copy(target, source, bytes))
   }
 
-  /** Between two contexts: each side is reached by its own device, so that neither needs access to the other. */
+  /** Between two contexts. Each device accesses its own side, so neither needs access to the other. */
   copyPeer(
     queue: StreamQueue,
     target: number,
@@ -65,7 +66,7 @@ export class Transfers {
     return bytesOf(host)
   }
 
-  /** What the driver sees at the call: whether the range lies in something allocated. False: there is nothing to do. */
+  /** Refuses a range outside of an allocation or reservation, as the driver does at the call. False for no bytes. */
   private checkRange(address: number, bytes: number): boolean {
     this.interceptor.checkSize(bytes, 0)
     if (bytes === 0) return false

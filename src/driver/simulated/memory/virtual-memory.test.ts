@@ -4,8 +4,8 @@ import { GiB, KiB, MiB } from '../../../base/bytes.js'
 import { CudaError, DeviceLostError } from '../../../base/errors.js'
 import { Random } from '../../../base/random.js'
 import { DEVICE_ATTRIBUTE, RESULT } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
+import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 
 const GRANULE = 2 * MiB
@@ -17,7 +17,7 @@ function mapNew(driver: SimulatedDriver, ptr: number, bytes = GRANULE): number {
   return handle
 }
 
-test('memory that must not be touched kills the context when the work runs, and the next call says why', () => {
+test('an illegal access ends the context when the work runs, and the next call says why', () => {
   const cases: [string, RegExp, (driver: SimulatedDriver, base: number) => void][] = [
     ['unmapped', /nothing is mapped/, () => {}],
     ['without access', /without access/, (d, base) => d.cuMemMap(base, GRANULE, d.cuMemCreate(GRANULE, 0, 0))],
@@ -48,7 +48,7 @@ test('memory that must not be touched kills the context when the work runs, and 
   }
 })
 
-test('unmapping is in no order of streams: pending work finds the memory gone', () => {
+test('unmapping is not ordered with streams: pending work finds no memory', () => {
   const driver = openSimulated({ progress: 'eager' })
   const base = driver.cuMemAddressReserve(GRANULE, 0)
   mapNew(driver, base)
@@ -74,7 +74,7 @@ test('access belongs to a device and to one mapping', () => {
   refuses(() => driver.cuMemcpyDtoH(host, base), 'cuMemcpyDtoH', RESULT.CUDA_ERROR_ILLEGAL_ADDRESS)
 })
 
-test('wrong ranges and handles are refused and change nothing', () => {
+test('wrong ranges and handles are refused without an effect', () => {
   const driver = openSimulated()
   const base = driver.cuMemAddressReserve(8 * GRANULE, 0)
   const handle = mapNew(driver, base, 2 * GRANULE)
@@ -100,13 +100,13 @@ test('wrong ranges and handles are refused and change nothing', () => {
   refuses(() => driver.cuMemAddressFree(base, 8 * GRANULE), 'cuMemAddressFree', CUDA_ERROR_INVALID_VALUE)
 })
 
-test('reservations keep the alignment asked for, and cost no memory', () => {
+test('reservations have the requested alignment, and take no memory', () => {
   const driver = openSimulated({ capacityBytes: GiB })
   assert.equal(driver.cuMemAddressReserve(64 * GiB, 512 * MiB) % (512 * MiB), 0)
   assert.equal(driver.cuMemGetInfo().freeBytes, GiB)
 })
 
-test('random mapping of handles to places keeps contents and counts memory', () => {
+test('random mappings keep contents and count memory', () => {
   const granularityBytes = 64 * KiB
   const random = new Random(3)
   const driver = openSimulated({ granularityBytes, progress: 'eager', capacityBytes: 200 * granularityBytes })
@@ -159,7 +159,7 @@ test('random mapping of handles to places keeps contents and counts memory', () 
   driver.cuMemAddressFree(base, places * granularityBytes)
 })
 
-test('a device without virtual memory says so', () => {
+test('virtual memory can be switched off', () => {
   const driver = openSimulated({ virtualMemory: false })
   const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
   assert.equal(driver.cuDeviceGetAttribute(attribute, 0), 0)

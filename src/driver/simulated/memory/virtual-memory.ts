@@ -1,80 +1,20 @@
-// Address reservations, physical handles and the mappings between them. Sizes and addresses are multiples of the
-// granularity. A mapping is entered at each granule that it covers, in blocks of a plain array made when first touched,
-// so that finding, mapping and unmapping cost the same however many mappings there are, and a reservation of many
-// terabytes costs nothing.
+// CUDA's virtual memory management: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their opposites.
+// Sizes and addresses are multiples of the granularity.
 
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import { costOfMappingUs, FIRST_PEER_ACCESS_US } from '../cost-model.js'
 import type { SimulatedDevice } from '../device.js'
-import { type Access, bitOf, type PeerAccess } from './access.js'
-import type { AddressSpace, Extent, Region } from './address-space.js'
-import type { Contents } from './contents.js'
-import { HandleTable } from './handle-table.js'
+import { HandleTable } from '../handle-table.js'
+import { bitOf } from './access-rights.js'
+import type { AddressSpace, Region } from './address-space.js'
+import type { PeerAccess } from './peer-access.js'
+import { Mapping, PhysicalAllocation, Reservation } from './reservation.js'
 import type { Shareables } from './shareable.js'
 
-const BLOCK_GRANULES = 1024
-
-/** Memory made by cuMemCreate; it goes back to the device when all its handles are released and no mapping is left. */
-class Physical {
-  /** handles and mappings */
-  references = 1
-
-  constructor(
-    readonly device: SimulatedDevice,
-    readonly contents: Contents,
-    readonly handleTypes: number,
-  ) {}
-}
-
-class Mapping implements Extent {
-  readonly contentsOffset = 0
-  readonly access: Access = { devices: 0 }
-  readonly memory: SimulatedDevice
-  readonly contents: Contents
-
-  constructor(
-    readonly base: number,
-    readonly bytes: number,
-    readonly physical: Physical,
-  ) {
-    this.memory = physical.device
-    this.contents = physical.contents
-  }
-}
-
-/** Which mapping covers which granule of a reserved range. */
-export class Reservation {
-  mappings = 0
-  private readonly blocks = new Map<number, (Mapping | undefined)[]>()
-
-  constructor(
-    private readonly base: number,
-    private readonly granularityBytes: number,
-  ) {}
-
-  at(address: number): Mapping | undefined {
-    const granule = Math.floor((address - this.base) / this.granularityBytes)
-    return this.blocks.get(Math.floor(granule / BLOCK_GRANULES))?.[granule % BLOCK_GRANULES]
-  }
-
-  set(address: number, bytes: number, mapping: Mapping | undefined): void {
-    const first = (address - this.base) / this.granularityBytes
-    for (let granule = first; granule < first + bytes / this.granularityBytes; granule++) {
-      const index = Math.floor(granule / BLOCK_GRANULES)
-      let block = this.blocks.get(index)
-      if (block === undefined) {
-        block = Array(BLOCK_GRANULES).fill(undefined)
-        this.blocks.set(index, block)
-      }
-      block[granule % BLOCK_GRANULES] = mapping
-    }
-    this.mappings += mapping === undefined ? -1 : 1
-  }
-}
-
+/** Physical memory by handle, and the mappings in reserved ranges. */
 export class VirtualMemory {
-  private readonly handles = new HandleTable<Physical>(0x5000_0000)
+  private readonly handles = new HandleTable<PhysicalAllocation>(0x5000_0000)
 
   constructor(
     private readonly interceptor: CallInterceptor,
@@ -115,7 +55,7 @@ export class VirtualMemory {
     const contents = device.take(bytes)
     if (contents === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY)
     this.interceptor.payFor(bytes)
-    return this.handles.add(new Physical(device, contents, handleTypes))
+    return this.handles.add(new PhysicalAllocation(device, contents, handleTypes))
   }
 
   release(handle: number): void {
@@ -131,7 +71,7 @@ export class VirtualMemory {
   }
 
   import(descriptor: number, handleType: number): number {
-    const physical = this.shareables.import(descriptor, handleType, Physical)
+    const physical = this.shareables.import(descriptor, handleType, PhysicalAllocation)
     physical.references++
     return this.handles.add(physical)
   }
@@ -166,7 +106,7 @@ export class VirtualMemory {
     }
   }
 
-  /** For all of `devices` or for none: one that has no way to some of the memory voids the others. */
+  /** Sets access for all of `devices`, or for none if one of them can never access some of the memory. */
   setAccess(ptr: number, bytes: number, devices: readonly SimulatedDevice[], flags: number): void {
     if (devices.length === 0)
       throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the list of devices is empty')
@@ -175,11 +115,11 @@ export class VirtualMemory {
     }
     const { reservation } = this.rangeOf(ptr, bytes)
     const mappings = this.wholeMappings(reservation, ptr, bytes)
-    for (const { memory } of mappings) for (const device of devices) this.peers.checkWay(device, memory)
+    for (const { memory } of mappings) for (const device of devices) this.peers.checkReachable(device, memory)
     for (const mapping of mappings) {
       for (const device of devices) {
         this.interceptor.pay(costOfMappingUs('cuMemSetAccess', mapping.bytes, mappings.length))
-        if (this.peers.isFirstMeeting(device, mapping.memory)) this.interceptor.pay(FIRST_PEER_ACCESS_US)
+        if (this.peers.isFirstAccess(device, mapping.memory)) this.interceptor.pay(FIRST_PEER_ACCESS_US)
         if (flags === CU_MEM_ACCESS_FLAGS_PROT_NONE) mapping.access.devices &= ~bitOf(device)
         else mapping.access.devices |= bitOf(device)
       }
@@ -215,13 +155,13 @@ export class VirtualMemory {
     }
   }
 
-  private drop(physical: Physical): void {
+  private drop(physical: PhysicalAllocation): void {
     if (--physical.references > 0) return
     physical.device.give(physical.contents.byteLength)
     this.shareables.forget(physical)
   }
 
-  private physical(handle: number): Physical {
+  private physical(handle: number): PhysicalAllocation {
     const physical = this.handles.get(handle)
     if (physical === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no such memory handle')
     return physical

@@ -1,6 +1,6 @@
-// A pool of another process, as the importer has it: nothing is allocated from it and nothing given back; single blocks
-// are imported under addresses of their own. Imports are not counted: the same block again is the same address, and the
-// first free ends it. The exporter must free last: when its free runs first, the importer's next access is illegal.
+// A pool imported from another process. It allocates nothing. Single blocks of the exporter are imported under new
+// addresses. Imports are not counted: a second import of a block returns the same address, and the first free ends
+// it. The exporter must free last: if its free runs first, the next access of the importer is illegal.
 
 import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
@@ -15,7 +15,7 @@ import { type PoolPlace, placeOfDevice } from './pool-properties.js'
 const MAGIC = 0x5eed_ab1e
 const EXPORTED_BYTES = 64
 
-/** The bytes by which an importer finds the allocation at `ptr`; undefined when none of `pool` begins there. */
+/** 64 bytes that name the allocation at `ptr` to an importer; undefined if no allocation of `pool` begins there. */
 export function exportPointer(pool: MemoryPool, ptr: number): Uint8Array<ArrayBuffer> | undefined {
   const serial = pool.exportSerial(ptr)
   if (serial === undefined) return undefined
@@ -24,10 +24,11 @@ export function exportPointer(pool: MemoryPool, ptr: number): Uint8Array<ArrayBu
   return new Uint8Array(words.buffer)
 }
 
+/** The importer's side of an exported pool. */
 export class ImportedPool extends PoolAttributes {
   readonly place: PoolPlace
   private destroyed = false
-  /** by address */
+  /** by address: the imported blocks */
   private readonly views = new Map<number, { serial: number; region: Region }>()
 
   constructor(
@@ -42,6 +43,7 @@ export class ImportedPool extends PoolAttributes {
     source.imports.add(this)
   }
 
+  /** The address of an exported block in this process. */
   importPointer(exported: Uint8Array): number {
     const block = exported.length === EXPORTED_BYTES ? this.find(new Float64Array(exported.slice().buffer)) : undefined
     if (block === undefined) {
@@ -60,7 +62,7 @@ export class ImportedPool extends PoolAttributes {
     return region.base
   }
 
-  /** Frees the importer's view alone, in the order of `stream`; false when none begins at `ptr`. */
+  /** Frees the importer's view only, in the order of `stream`; false if no view begins at `ptr`. */
   release(ptr: number, stream: StreamQueue): boolean {
     const view = this.views.get(ptr)
     if (view === undefined) return false
@@ -76,12 +78,12 @@ export class ImportedPool extends PoolAttributes {
     return this.views.has(ptr)
   }
 
-  /** The exporter has freed the allocation. */
+  /** The exporter has freed the allocation with this serial number. */
   lose(lost: number): void {
     for (const { serial, region } of this.views.values()) if (serial === lost) region.contents = null
   }
 
-  /** Without effect, here and below: an import holds no memory of its own. */
+  /** Does nothing, nor does `synchronized`: an imported pool has no memory of its own. */
   trimTo(_keepBytes: number): void {}
 
   synchronized(): void {}
@@ -91,7 +93,7 @@ export class ImportedPool extends PoolAttributes {
     if (this.gone) this.source.imports.delete(this)
   }
 
-  /** Whether nothing is left of it. */
+  /** Whether the pool is destroyed and has no views left. */
   get gone(): boolean {
     return this.destroyed && this.views.size === 0
   }

@@ -9,8 +9,8 @@ import {
   POOL_ATTRIBUTE,
   RESULT,
 } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
+import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedOptions } from '../options.js'
 
 function openWithStreams(options: SimulatedOptions = {}) {
@@ -24,7 +24,7 @@ function openWithStreams(options: SimulatedOptions = {}) {
   return { driver, a, b, pool, attribute, reserved, keep }
 }
 
-test('a freed block serves its own stream at once, another one only when complete', () => {
+test('a freed block serves its own stream at once, and another stream after the free has completed', () => {
   const { driver, a, b } = openWithStreams()
   const ptr = driver.cuMemAllocAsync(MiB, a)
   const ticket = driver.holdOperation(a)
@@ -37,7 +37,7 @@ test('a freed block serves its own stream at once, another one only when complet
   assert.equal(driver.cuMemAllocAsync(MiB, b), ptr)
 })
 
-test('a stream that waits for the free may have the block before it completes', () => {
+test('a stream that waits for the free gets the block before the free completes', () => {
   const { driver, a, b } = openWithStreams()
   const ptr = driver.cuMemAllocAsync(MiB, a)
   driver.holdOperation(a)
@@ -64,7 +64,7 @@ test('a full device makes a stream wait for the memory of another, before it ref
   assert.equal(driver.usedBytes(), 0)
 })
 
-test('a full device gives back unused chunks before it refuses', () => {
+test('on a full device unused chunks are released before a refusal', () => {
   const { driver, a, keep } = openWithStreams({ capacityBytes: 64 * MiB })
   keep(Infinity)
   const blocks = [1, 2].map(() => driver.cuMemAllocAsync(32 * MiB, a))
@@ -73,7 +73,7 @@ test('a full device gives back unused chunks before it refuses', () => {
   driver.cuMemAllocAsync(64 * MiB, a)
 })
 
-test('memory above the threshold goes back at a synchronisation, whichever', () => {
+test('memory above the threshold is released at any kind of synchronisation', () => {
   const { driver, a, b, keep, reserved } = openWithStreams()
   const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
   const synchronisations = [
@@ -94,7 +94,7 @@ test('memory above the threshold goes back at a synchronisation, whichever', () 
   assert.equal(reserved(), 32 * MiB)
 })
 
-test('a trim keeps at least what it is told, and frees not seen complete', () => {
+test('a trim keeps at least the given bytes, and memory whose free was not seen complete', () => {
   const { driver, a, pool, keep, reserved } = openWithStreams()
   keep(Infinity)
   const blocks = [1, 2, 3].map(() => driver.cuMemAllocAsync(32 * MiB, a))
@@ -108,7 +108,7 @@ test('a trim keeps at least what it is told, and frees not seen complete', () =>
   assert.equal(reserved(), 0)
 })
 
-test('cuMemFree takes memory of the pool too, after waiting; wrong pointers are refused', () => {
+test('cuMemFree frees pool memory after a wait, and refuses wrong pointers', () => {
   const { driver, a, attribute } = openWithStreams()
   const ptr = driver.cuMemAllocAsync(MiB, a)
   driver.holdOperation(a)
@@ -123,7 +123,7 @@ test('cuMemFree takes memory of the pool too, after waiting; wrong pointers are 
   refuses(() => driver.cuMemAllocAsync(0, a), 'cuMemAllocAsync', CUDA_ERROR_INVALID_VALUE)
 })
 
-test('random use: live blocks never overlap, pending memory stays with its stream, and all comes back', () => {
+test('random use: live blocks never overlap, pending memory stays with its stream, and all memory is returned', () => {
   for (let seed = 0; seed < 20; seed++) {
     const random = new Random(seed)
     const { driver, a, b, attribute, keep } = openWithStreams({ seed, progress: 'seeded', capacityBytes: GiB })
@@ -163,7 +163,7 @@ test('random use: live blocks never overlap, pending memory stays with its strea
   }
 })
 
-test('a device without pools says so', () => {
+test('pools can be switched off', () => {
   const driver = openSimulated({ memoryPools: false })
   assert.equal(driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0), 0)
   const { CUDA_ERROR_NOT_SUPPORTED } = RESULT

@@ -1,32 +1,35 @@
-// The driver's own pool, as far as the contract goes: memory is taken from the device, or from the host, in chunks of
-// 32 MiB, or of the request rounded up to that; requests are cut from the smallest fitting free block.
+// A cuMemPool of the driver. It takes memory from the device or the host in chunks of 32 MiB, or of the request
+// rounded up to a multiple of 32 MiB. Requests are cut from the smallest free block that fits.
 //
-// A freed block carries the stream and position of its free. It serves its own stream at once; another stream, as far as
-// the pool's reuse attributes allow, only when the free has completed or that stream waited for it; when the memory is
-// full, a wait is inserted for it. The chunk of a freed block goes back only after a synchronisation has shown the host
-// that the free completed, as the real driver does it, and that of a pool that can be shared not before the pool is
-// destroyed. Pools do not notice use after free inside a chunk, nor does a real one.
+// A freed block carries the stream and position of its free. It serves its own stream at once. It serves another
+// stream, if the pool's reuse attributes allow it, after the free has completed, or if that stream has waited for the
+// free. If the device is full, the pool inserts such a wait. A chunk goes back only after a wait has shown the host
+// that its frees have completed, as with the real driver. A pool that can be exported keeps its chunks until it is
+// destroyed. Like a real pool, it does not detect use after free inside a chunk.
 
-import { MiB } from '../../../base/bytes.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import { costUs } from '../cost-model.js'
 import type { AddressSpace, Region } from '../memory/address-space.js'
 import type { Scheduler } from '../streams/scheduler.js'
 import type { StreamQueue } from '../streams/stream-queue.js'
-import type { ImportedPool } from './imported-pool.js'
 import { PoolAttributes } from './pool-attributes.js'
-import type { PoolPlace } from './pool-properties.js'
+import { CHUNK_BYTES, type PoolPlace } from './pool-properties.js'
 
-/** Pools grow by this, and their limits are multiples of it. */
-export const CHUNK_BYTES = 32 * MiB
 const UNIT_BYTES = 512
 
+/** A pool that imports blocks of this one: pools/imported-pool.ts. */
+export interface PoolImport {
+  /** The exporter has freed the allocation with this serial number. */
+  lose(serial: number): void
+}
+
+/** A block of a chunk, live or free. */
 class Block {
   live = false
-  /** by which importers know the allocation; 0 when it was never exported */
+  /** names the allocation to importers; 0 if it was not exported */
   serial = 0
-  /** the stream whose free the host has not yet seen complete, and the position of that free */
+  /** the stream and position of a free that the host has not seen complete */
   stream: StreamQueue | null = null
   position = 0
   /** neighbours in the chunk */
@@ -40,15 +43,16 @@ class Block {
   ) {}
 }
 
+/** A pool with memory of its own. */
 export class MemoryPool extends PoolAttributes {
-  /** the pools that were made of this one by an import */
-  readonly imports = new Set<ImportedPool>()
+  /** the pools that import this pool */
+  readonly imports = new Set<PoolImport>()
   private destroyed = false
   private exported = 0
   private readonly live = new Map<number, Block>()
-  /** by size, then address */
+  /** free blocks by size, then address */
   private readonly free: Block[] = []
-  /** free blocks whose free the host has not seen complete */
+  /** free blocks with a free that the host has not seen complete */
   private readonly unseen = new Set<Block>()
 
   constructor(
@@ -62,7 +66,7 @@ export class MemoryPool extends PoolAttributes {
     super()
   }
 
-  /** The address, or null when the device or the pool is full. */
+  /** The address; null if the device or the pool is full. */
   allocate(bytes: number, stream: StreamQueue): number | null {
     const size = roundUp(bytes, UNIT_BYTES)
     let block = this.fit(size, stream) ?? this.grow(size)
@@ -81,7 +85,7 @@ export class MemoryPool extends PoolAttributes {
     return block.base
   }
 
-  /** Frees in the order of `stream`; false when no allocation of this pool begins at `ptr`. */
+  /** Frees in the order of `stream`; false if no allocation of this pool begins at `ptr`. */
   release(ptr: number, stream: StreamQueue): boolean {
     const block = this.live.get(ptr)
     if (block === undefined) return false
@@ -99,20 +103,20 @@ export class MemoryPool extends PoolAttributes {
     return this.live.has(ptr)
   }
 
-  /** The number under which importers may have the allocation at `ptr`; undefined when none begins there. */
+  /** The serial number of the allocation at `ptr` for importers; undefined if no allocation begins there. */
   exportSerial(ptr: number): number | undefined {
     const block = this.live.get(ptr)
     if (block !== undefined && block.serial === 0) block.serial = ++this.exported
     return block?.serial
   }
 
-  /** The exported allocation, while it lives. */
+  /** The exported allocation; undefined after its free. */
   findExported(ptr: number, serial: number): Readonly<Block> | undefined {
     const block = this.live.get(ptr)
     return block?.serial === serial ? block : undefined
   }
 
-  /** What is not used goes back now, and the rest as it is freed. */
+  /** Returns unused chunks now, and the other chunks when their blocks are freed. */
   destroy(): void {
     this.destroyed = true
     this.releaseThresholdBytes = 0
@@ -120,19 +124,19 @@ export class MemoryPool extends PoolAttributes {
     this.giveBack(0)
   }
 
-  /** Whether nothing is left of it. */
+  /** Whether the pool is destroyed and has no memory left. */
   get gone(): boolean {
     return this.destroyed && this.reservedBytes === 0
   }
 
-  /** A synchronisation: the host sees which frees have completed, and what exceeds the threshold goes back. */
+  /** The host has waited: it sees completed frees, and chunks above the threshold go back. */
   synchronized(): void {
     if (this.reservedBytes === 0) return
     this.seeCompleted()
     if (this.reservedBytes > this.releaseThresholdBytes) this.giveBack(this.releaseThresholdBytes)
   }
 
-  /** Gives back chunks as long as at least `keepBytes` stay reserved. */
+  /** Returns chunks while at least `keepBytes` stay reserved. */
   trimTo(keepBytes: number): void {
     if (!this.givesBack) return
     for (const block of this.wholeChunks()) {
@@ -144,7 +148,7 @@ export class MemoryPool extends PoolAttributes {
     return this.place.handleTypes === CU_MEM_HANDLE_TYPE_NONE || this.destroyed
   }
 
-  /** A free ends what importers have of the block, when its turn comes. */
+  /** The effect of a free on importers of the block, in stream order. */
   private endOfExport(block: Block): (() => void) | null {
     const { serial } = block
     block.serial = 0
@@ -222,7 +226,7 @@ export class MemoryPool extends PoolAttributes {
     this.insert(rest)
   }
 
-  /** Makes a block free, joined with the free neighbours that wait for the same stream, or for nothing like itself. */
+  /** Makes a block free, merged with free neighbours that wait for the same stream, or for none as the block does. */
   private give(block: Block): void {
     let whole = block
     if (canMerge(whole.previous, whole)) whole = this.merge(whole.previous!, whole)
@@ -230,7 +234,7 @@ export class MemoryPool extends PoolAttributes {
     this.insert(whole)
   }
 
-  /** Joins two neighbours, of which each may or may not be in the list of free blocks; the result is in no list. */
+  /** Merges two neighbours, which may be in the list of free blocks. The result is in no list. */
   private merge(low: Block, high: Block): Block {
     this.removeFromList(low)
     this.removeFromList(high)
@@ -267,7 +271,7 @@ export class MemoryPool extends PoolAttributes {
     if (this.free[index] === block) this.free.splice(index, 1)
   }
 
-  /** where the free blocks that are not smaller begin; equal sizes by address */
+  /** The index in `free` of the first block that is not smaller; equal sizes are ordered by address. */
   private firstOf(bytes: number, base: number): number {
     let low = 0
     let high = this.free.length

@@ -16,9 +16,9 @@ import {
   POOL_ATTRIBUTE,
   RESULT,
 } from '../../constants.js'
+import { refuses } from '../../contract/refuses.fixture.js'
 import type { MemPoolProperties } from '../../driver.js'
-import { refuses } from '../../driver.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedOptions } from '../options.js'
 
 const { CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY } = RESULT
@@ -42,7 +42,7 @@ function open(options: SimulatedOptions = {}) {
   return { driver, create, get, set, stream }
 }
 
-test('a destroyed pool takes no more calls, serves what is out, and is gone with the last free', () => {
+test('a destroyed pool refuses calls, keeps live memory, and is gone after the last free', () => {
   const { driver, create, stream } = open({ capacityBytes: GiB })
   const [a, pool] = [stream(), create()]
   const kept = driver.cuMemAllocFromPoolAsync(MiB, pool, a)
@@ -50,7 +50,7 @@ test('a destroyed pool takes no more calls, serves what is out, and is gone with
   assert.equal(driver.usedBytes(), 96 * MiB)
   driver.cuMemFreeAsync(other, a)
   driver.cuMemPoolDestroy(pool)
-  assert.equal(driver.usedBytes(), 32 * MiB) // the free was complete
+  assert.equal(driver.usedBytes(), 32 * MiB) // the free has completed
   const used = { call: 'cuMemAllocFromPoolAsync', act: () => driver.cuMemAllocFromPoolAsync(1, pool, a) }
   refuses(used.act, used.call, CUDA_ERROR_INVALID_VALUE)
   refuses(() => driver.cuMemPoolTrimTo(pool, 0), 'cuMemPoolTrimTo', CUDA_ERROR_INVALID_VALUE)
@@ -74,7 +74,7 @@ test('a destroyed pool waits for a pending free', () => {
   assert.equal(driver.usedBytes(), 0)
 })
 
-test('the default pool stays, and is current again after the current one is destroyed', () => {
+test('the default pool stays, and is current after the current pool is destroyed', () => {
   const { driver, create } = open({ devices: 2 })
   const [first, second] = [0, 1].map(device => driver.cuDeviceGetDefaultMemPool(device))
   refuses(() => driver.cuMemPoolDestroy(first), 'cuMemPoolDestroy', CUDA_ERROR_INVALID_VALUE)
@@ -83,11 +83,11 @@ test('the default pool stays, and is current again after the current one is dest
   assert.deepEqual([driver.cuDeviceGetMemPool(0), driver.cuDeviceGetMemPool(1)], [pool, second])
   driver.cuMemPoolDestroy(pool)
   assert.equal(driver.cuDeviceGetMemPool(0), first)
-  assert.equal(create(), pool) // the handle comes back, and is not the current pool
+  assert.equal(create(), pool) // the handle is used again, and is not the current pool
   assert.equal(driver.cuDeviceGetMemPool(0), first)
 })
 
-test('only a pool of its own memory becomes the current one of a device', () => {
+test('only a pool in memory of the device can become its current pool', () => {
   const { driver, create } = open({ devices: 2 })
   const others = [
     driver.cuDeviceGetDefaultMemPool(1),
@@ -101,7 +101,7 @@ test('only a pool of its own memory becomes the current one of a device', () => 
   assert.equal(driver.cuDeviceGetMemPool(0), driver.cuDeviceGetDefaultMemPool(0))
 })
 
-test('a limit is rounded up to 32 MiB, holds for what is reserved, and leaves room for what is freed', () => {
+test('a limit is rounded up to 32 MiB, bounds reserved memory, and allows reuse of freed memory', () => {
   const { driver, create, get, set, stream } = open()
   const [a, pool] = [stream(), create({ maxBytes: 33 * MiB })]
   set(pool, 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', Infinity)
@@ -134,13 +134,13 @@ test('each kind of reuse can be forbidden', () => {
       if (allowed === 1) assert.equal(reuse(), ptr)
       else refuses(reuse, 'cuMemAllocFromPoolAsync', CUDA_ERROR_OUT_OF_MEMORY)
       if (allowed === 1) continue
-      driver.cuStreamSynchronize(a) // a free that the host has seen serves everybody
+      driver.cuStreamSynchronize(a) // a free that the host has seen serves all streams
       assert.equal(reuse(), ptr)
     }
   }
 })
 
-test('attributes that are counted are read-only, marks take 0 alone, and there are no others', () => {
+test('counters are read-only, high-water marks accept only 0, and unknown attributes are refused', () => {
   const { driver, create, get, set } = open()
   const pool = create()
   const wrong: [keyof typeof POOL_ATTRIBUTE, number][] = [
@@ -168,7 +168,7 @@ test('attributes that are counted are read-only, marks take 0 alone, and there a
   }
 })
 
-test('properties that make no sense are refused', () => {
+test('wrong properties are refused', () => {
   const { create } = open()
   const POSIX = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
   const wrong: [Partial<MemPoolProperties>, number][] = [
@@ -187,7 +187,7 @@ test('properties that make no sense are refused', () => {
   for (const [properties, code] of wrong) refuses(() => create(properties), 'cuMemPoolCreate', code)
 })
 
-test('what the device does not offer is refused as unsupported', () => {
+test('features that are switched off are refused as unsupported', () => {
   const { CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES } =
     DEVICE_ATTRIBUTE
   const cases: [SimulatedOptions, Partial<MemPoolProperties>][] = [
@@ -213,7 +213,7 @@ test('what the device does not offer is refused as unsupported', () => {
   assert.deepEqual(answers({ memoryPools: false }), [0, 0])
 })
 
-test("pools in the host take nothing of a device; a managed one is everybody's, a pinned one must be given", () => {
+test('pools in host memory take no device memory; pinned ones need cuMemPoolSetAccess, managed ones do not', () => {
   const { driver, create, get } = open({ devices: 2, capacityBytes: MiB, peerAccess: false })
   const access = (pool: number, device: number) => driver.cuMemPoolGetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, device)
   const grant = (pool: number, device: number) =>
@@ -240,7 +240,7 @@ test("pools in the host take nothing of a device; a managed one is everybody's, 
   refuses(() => driver.cuCtxSynchronize(), 'cuCtxSynchronize', RESULT.CUDA_ERROR_ILLEGAL_ADDRESS)
 })
 
-test('access that cannot be taken or given is refused and changes nothing', () => {
+test('access that cannot be given or removed is refused without an effect', () => {
   const { driver, create } = open({ devices: 2 })
   const [DEVICE, HOST, NONE, BOTH] = [
     CU_MEM_LOCATION_TYPE_DEVICE,

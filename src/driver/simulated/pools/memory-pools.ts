@@ -1,5 +1,5 @@
-// All pools of the driver's: the default one of each device, those made, those imported, and those destroyed that still
-// have something out. Each device has one that is current.
+// All cuMemPools of one driver, by handle: default, created and imported pools, and destroyed pools with live
+// allocations. Each device has a current pool. calls/pool-calls.ts uses it.
 
 import {
   CU_MEM_ACCESS_FLAGS_PROT_NONE,
@@ -12,9 +12,10 @@ import {
 import type { MemPoolProperties } from '../../driver.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import { type PhysicalMemory, SimulatedDevice } from '../device.js'
-import { bitOf, type PeerAccess } from '../memory/access.js'
+import { HandleTable } from '../handle-table.js'
+import { bitOf } from '../memory/access-rights.js'
 import type { AddressSpace } from '../memory/address-space.js'
-import { HandleTable } from '../memory/handle-table.js'
+import type { PeerAccess } from '../memory/peer-access.js'
 import type { Shareables } from '../memory/shareable.js'
 import type { Scheduler } from '../streams/scheduler.js'
 import type { StreamQueue } from '../streams/stream-queue.js'
@@ -24,12 +25,14 @@ import { type PoolPlace, type PoolPlaces, placeOfDevice } from './pool-propertie
 
 type Pool = MemoryPool | ImportedPool
 
+/** The pools of all devices. */
 export class MemoryPools {
   private readonly table = new HandleTable<Pool>(0x4000_0000)
-  /** with those that were destroyed and are not gone */
+  /** all pools, with destroyed pools that still have allocations */
   private pools: Pool[] = []
-  /** handles by device */
+  /** by device: the handle of its default pool */
   private readonly defaults: readonly number[]
+  /** by device: the handle of its current pool */
   private readonly current: number[]
   private made = 0
 
@@ -90,17 +93,18 @@ export class MemoryPools {
     return ptr
   }
 
-  /** Frees in the order of `stream`; false when no allocation of any pool begins at `ptr`. */
+  /** Frees in the order of `stream`; false if `ptr` is not the begin of an allocation of a pool. */
   release(ptr: number, stream: StreamQueue): boolean {
     for (const pool of this.pools) if (pool.release(ptr, stream)) return true
     return false
   }
 
-  /** Whose memory the allocation at `ptr` is; undefined when none of any pool begins there. */
+  /** The physical memory of the pool allocation that begins at `ptr`; undefined for other addresses. */
   memoryOf(ptr: number): PhysicalMemory | undefined {
     return this.pools.find(pool => pool.owns(ptr))?.place.memory
   }
 
+  /** The host has waited: pools release memory above their thresholds. */
   synchronized(): void {
     for (const pool of this.pools) pool.synchronized()
     this.forgetGone()
@@ -114,7 +118,7 @@ export class MemoryPools {
     return has ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE
   }
 
-  /** A pool's own device, and the host for memory of its own, cannot be shut out; nor can anybody from managed memory. */
+  /** Cannot remove access of the own device, of the host to host memory, or of any device to managed memory. */
   setAccess(handle: number, locationType: number, locationId: number, flags: number): void {
     const { place } = this.get(handle)
     const grant = flags === CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -128,7 +132,7 @@ export class MemoryPools {
     const device = this.deviceAt(locationType, locationId)
     if (!grant && (place.memory === device || place.managed)) throw this.invalid('this access cannot be taken away')
     if (grant) {
-      this.peers.checkWay(device, place.memory)
+      this.peers.checkReachable(device, place.memory)
       place.access.devices |= bitOf(device)
     } else {
       place.access.devices &= ~bitOf(device)

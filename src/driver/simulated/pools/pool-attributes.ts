@@ -1,12 +1,14 @@
+// Attributes of cuMemPools, base class of created and imported pools.
+
 import { POOL_ATTRIBUTE } from '../../constants.js'
 
-/** The attributes that every pool of the driver's has, its own or an imported one. */
+/** The attributes of a pool. */
 export abstract class PoolAttributes {
-  /** a block freed on one stream may serve another one that waits for the free */
+  /** a freed block may serve a stream that has waited for the free */
   reuseFollowEvents = true
-  /** ... or when the free happens to have completed */
+  /** ... or any stream, if the free has completed */
   reuseOpportunistic = true
-  /** ... or by a wait that the driver inserts */
+  /** ... or any stream, by a wait that the driver inserts */
   reuseInternal = true
   releaseThresholdBytes = 0
   reservedBytes = 0
@@ -14,7 +16,7 @@ export abstract class PoolAttributes {
   private reservedHighBytes = 0
   private usedHighBytes = 0
 
-  /** The value of an attribute, in bytes or 0 and 1; undefined when there is no such attribute. */
+  /** The value of an attribute, in bytes or as 0 or 1; undefined for an unknown attribute. */
   attribute(attribute: number): number | undefined {
     switch (attribute) {
       case POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -39,8 +41,8 @@ export abstract class PoolAttributes {
   }
 
   /**
-   * Sets an attribute; false when it cannot have that value. A high-water mark takes 0 alone, and then the current value;
-   * the current values take none.
+   * Sets an attribute; false if it cannot have the value. A high-water mark accepts only 0, which sets it to the
+   * current value. Current values cannot be set.
    */
   setAttribute(attribute: number, value: number): boolean {
     const isSwitch = value === 0 || value === 1

@@ -1,7 +1,8 @@
-// What cuMemPoolCreate accepts. Pinned memory lies on a device, or in host memory: on any node, where it cannot be shared
-// between processes, or on one. Managed memory takes a location as a preference only, and cannot be shared. Memory in the
-// host is at first reachable from the host alone: cuMemPoolSetAccess gives it to a device; managed memory is everybody's.
+// The checks of cuMemPoolCreate. Pinned memory lies on a device or in host memory, there on one NUMA node or on any;
+// host memory on any node cannot be exported. Managed memory takes its location as a preference only, and cannot be
+// exported. A device has access to host memory after cuMemPoolSetAccess. All devices have access to managed memory.
 
+import { MiB } from '../../../base/bytes.js'
 import {
   CU_MEM_ALLOCATION_TYPE_MANAGED,
   CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -15,36 +16,41 @@ import type { MemPoolProperties } from '../../driver.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { PhysicalMemory, SimulatedDevice } from '../device.js'
 import { NUMA_NODE } from '../device-attributes.js'
-import { type Access, bitOf, EVERY_DEVICE } from '../memory/access.js'
+import { type AccessRights, bitOf, EVERY_DEVICE } from '../memory/access-rights.js'
 import type { Switch } from '../options.js'
-import { CHUNK_BYTES } from './memory-pool.js'
+
+/** Pools grow by this, and their limits are multiples of it. */
+export const CHUNK_BYTES = 32 * MiB
 
 const CU_MEM_LOCATION_TYPE_NONE = 0
 
-/** Where a pool takes its memory, how much of it, and for whom. */
+/** The memory of a pool: its physical memory, limit, access rights and handle types. */
 export interface PoolPlace {
   readonly memory: PhysicalMemory
   readonly managed: boolean
-  readonly access: Access
+  readonly access: AccessRights
   readonly handleTypes: number
+  /** a multiple of CHUNK_BYTES, or `Infinity` */
   readonly maxBytes: number
 }
 
+/** The place of a pool in the memory of `device`, without limit and export. */
 export function placeOfDevice(device: SimulatedDevice): PoolPlace {
   const access = { devices: bitOf(device) }
   return { memory: device, managed: false, access, handleTypes: CU_MEM_HANDLE_TYPE_NONE, maxBytes: Infinity }
 }
 
+/** Finds the place for the properties of a pool. */
 export class PoolPlaces {
   constructor(
     private readonly interceptor: CallInterceptor,
     private readonly devices: readonly SimulatedDevice[],
     private readonly host: PhysicalMemory,
-    /** refuses what the simulated device does not offer */
+    /** refuses the call if the options switch a feature off */
     private readonly requireOption: (option: Switch) => void,
   ) {}
 
-  /** The place that these properties describe, or a refusal. */
+  /** The place that `properties` describe; refuses wrong properties. */
   of(properties: MemPoolProperties): PoolPlace {
     const { allocationType, handleTypes, maxBytes } = properties
     const managed = allocationType === CU_MEM_ALLOCATION_TYPE_MANAGED
@@ -64,7 +70,7 @@ export class PoolPlaces {
     return { ...common, memory: device, access: { devices: bitOf(device) } }
   }
 
-  /** The device of the location, or null for the host. */
+  /** The device of the location; null for the host. */
   private deviceAt({ locationType, locationId }: MemPoolProperties, managed: boolean): SimulatedDevice | null {
     if (managed) this.requireOption('managedMemory')
     if (managed && locationType === CU_MEM_LOCATION_TYPE_NONE) return null

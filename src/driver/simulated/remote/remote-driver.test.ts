@@ -2,8 +2,9 @@ import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import { CudaError, DeviceLostError } from '../../../base/errors.js'
 import { RESULT } from '../../constants.js'
-import { driverSuite, refuses } from '../../driver.suite.js'
-import { OwnerThread } from '../../driver-threads.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
+import { driverSuite } from '../../driver.suite.js'
+import { OwnerThread } from '../../driver-threads.worker.js'
 import { connectDriver } from '../../shared-driver.js'
 import type { SimulatedOptions } from '../options.js'
 import type { RemoteDriver } from './remote-driver.js'
@@ -23,7 +24,7 @@ function openReady(): RemoteDriver {
   return driver
 }
 
-test('what is no call is read there too', () => {
+test('properties are read from the owning thread', () => {
   const driver = openReady()
   assert.equal(driver.simulated, true)
   assert.match(driver.origin, /simulated in memory, seed 1/)
@@ -36,7 +37,7 @@ test('what is no call is read there too', () => {
   assert.equal(driver.usedBytes(), 512)
 })
 
-test('errors arrive as what they are', () => {
+test('errors arrive with their class and fields', () => {
   const driver = openReady()
   assert.throws(
     () => driver.cuMemAlloc(0),
@@ -69,7 +70,7 @@ test('errors arrive as what they are', () => {
   )
 })
 
-test('memory that is not shared is copied from and to, but cannot be registered', () => {
+test('unshared memory is copied from and to, but cannot be registered', () => {
   const driver = openReady()
   const refused = { name: 'TypeError', message: /cuMemHostRegister: host must lie in a SharedArrayBuffer/ }
   assert.throws(() => driver.cuMemHostRegister(new Uint8Array(4096), 0), refused)
@@ -82,7 +83,7 @@ test('memory that is not shared is copied from and to, but cannot be registered'
   assert.deepEqual([back[63], back[64], back[191], back[192]], [0, 0x07070707, 0x07070707, 0])
 })
 
-test('host memory has one address, which no other has', () => {
+test('each host buffer has one address of its own', () => {
   const driver = openReady()
   const [shared, other, plain] = [newShared(8192), newShared(8192), new Uint8Array(8192)]
   const places = [shared, other, plain].map(host => driver.hostAddress(host))

@@ -1,6 +1,6 @@
-// The simulated driver of another thread, as this one calls it: every call goes there and waits for its answer. Shared host
-// memory goes by reference; other host memory is copied there, or back, with its call. So nothing asynchronous can reach
-// that, and it cannot be registered: as with pageable memory, a copy is over when its call returns.
+// The simulated driver of another thread: each call is sent to that thread and waits for its answer. shared-driver.ts
+// opens it. Shared host memory is passed by reference. Other host memory is copied with the call, so no asynchronous
+// copy reaches it: it cannot be registered, and a copy has completed when its call returns, as with pageable memory.
 
 import { randomUUID } from 'node:crypto'
 import type { BroadcastChannel } from 'node:worker_threads'
@@ -18,7 +18,7 @@ import { hostAddress } from '../memory/host-address.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 import type { Answer, Call, Hello } from './call-channel.js'
 
-/** What the simulated driver alone has, and another thread can ask for too. */
+/** Members of SimulatedDriver beside the contract that other threads can call. */
 const FOR_TESTS = [
   'failCall',
   'clearFaults',
@@ -34,35 +34,40 @@ export type RemoteDriver = Driver & Pick<SimulatedDriver, (typeof FOR_TESTS)[num
 
 type Forward = (...args: readonly unknown[]) => unknown
 
-const LOOK_AGAIN_MS = 100
-const SERVE_AGAIN_MS = 1
+/** interval for checks that the owning thread lives */
+const LIVENESS_CHECK_MS = 100
+/** interval for answering calls to this thread's own drivers while it waits */
+const SERVE_INTERVAL_MS = 1
 const WORD_BYTES = 4
 const OWNER_ENDED = 'the thread that opened the simulated driver has ended: keep it while others use the device'
 
-/** `name` is what the driver is served under, `owner` the mark of the thread that serves it. */
+/** Connects to the driver served under `name` by the thread with the mark `owner`. */
 export function openRemote(name: string, owner: string, origin: string): RemoteDriver {
-  const line = new Line(name, owner)
+  const connection = new Connection(name, owner)
   const names: readonly string[] = [...(Object.keys(COST_US) as CallName[]), ...FOR_TESTS]
   const forwards = Object.fromEntries(
-    names.map((member): [string, Forward] => [member, (...args) => line.call({ member, args: args.map(outgoing) })]),
+    names.map((member): [string, Forward] => [
+      member,
+      (...args) => connection.call({ member, args: args.map(outgoing) }),
+    ]),
   )
-  return Object.assign(new RemoteMembers(line, origin), forwards, writersOf(line), {
+  return Object.assign(new RemoteMembers(connection, origin), forwards, writersOf(connection), {
     cuMemHostRegister(host: ArrayBufferView, flags: number): void {
       if (!(host.buffer instanceof SharedArrayBuffer) || host.buffer.byteLength < WORD_BYTES) {
         throw new TypeError(
           'cuMemHostRegister: host must lie in a SharedArrayBuffer of at least 4 bytes: a simulated device reaches no other memory of this thread',
         )
       }
-      line.call({ member: 'cuMemHostRegister', args: [host, flags] })
+      connection.call({ member: 'cuMemHostRegister', args: [host, flags] })
     },
   }) as unknown as RemoteDriver
 }
 
-/** The calls that write to host memory at once, or when it is shared perhaps later. */
-function writersOf(line: Line): Partial<Driver> {
+/** Copies to the host: into memory of this thread with the answer, or into shared memory when the copy runs. */
+function writersOf(connection: Connection): Partial<Driver> {
   const write = (member: CallName, target: ArrayBufferView, args: readonly unknown[]) => {
-    if (target.buffer instanceof SharedArrayBuffer) line.call({ member, args: [target, ...args] })
-    else line.call({ member, args: [null, ...args], targetBytes: target.byteLength }, bytesOf(target))
+    if (target.buffer instanceof SharedArrayBuffer) connection.call({ member, args: [target, ...args] })
+    else connection.call({ member, args: [null, ...args], targetBytes: target.byteLength }, bytesOf(target))
   }
   return {
     cuMemcpyDtoH: (target, source) => write('cuMemcpyDtoH', target, [source]),
@@ -70,7 +75,7 @@ function writersOf(line: Line): Partial<Driver> {
   }
 }
 
-/** An argument as it is sent: a clone of a view would take all of its buffer along. */
+/** An argument as it is sent. Parts of buffers are copied: a clone of a view would include the whole buffer. */
 function outgoing(value: unknown): unknown {
   if (ArrayBuffer.isView(value)) {
     const isWhole = value.byteLength === value.buffer.byteLength
@@ -80,42 +85,44 @@ function outgoing(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, outgoing(inner)]))
 }
 
+/** Members that are not driver functions. */
 class RemoteMembers implements Pick<Driver, 'simulated' | 'origin' | 'calls' | 'hostAddress'> {
   readonly simulated = true
-  private readonly places = new WeakMap<SharedArrayBuffer, number>()
+  /** by buffer: its address in the owning thread */
+  private readonly addresses = new WeakMap<SharedArrayBuffer, number>()
 
   constructor(
-    private readonly line: Line,
+    private readonly connection: Connection,
     readonly origin: string,
   ) {}
 
   get calls(): ReadonlyMap<string, number> {
-    return this.line.call({ member: 'calls', args: [] }) as ReadonlyMap<string, number>
+    return this.connection.call({ member: 'calls', args: [] }) as ReadonlyMap<string, number>
   }
 
   get modelledSeconds(): number {
-    return this.line.call({ member: 'modelledSeconds', args: [] }) as number
+    return this.connection.call({ member: 'modelledSeconds', args: [] }) as number
   }
 
   get clockSeconds(): number {
-    return this.line.call({ member: 'clockSeconds', args: [] }) as number
+    return this.connection.call({ member: 'clockSeconds', args: [] }) as number
   }
 
-  /** The same in every thread for shared memory that is registered. */
+  /** For registered shared memory, the same address in every thread. */
   hostAddress(host: ArrayBufferView): number {
     const { buffer } = host
     if (!(buffer instanceof SharedArrayBuffer)) return hostAddress(host)
-    let place = this.places.get(buffer)
-    if (place === undefined) {
-      place = this.line.call({ member: 'hostAddress', args: [new Uint8Array(buffer)] }) as number
-      this.places.set(buffer, place)
+    let address = this.addresses.get(buffer)
+    if (address === undefined) {
+      address = this.connection.call({ member: 'hostAddress', args: [new Uint8Array(buffer)] }) as number
+      this.addresses.set(buffer, address)
     }
-    return place + host.byteOffset
+    return address + host.byteOffset
   }
 }
 
-/** The way to the other thread. */
-class Line {
+/** The connection to the owning thread. */
+class Connection {
   private readonly answered = new Int32Array(new SharedArrayBuffer(WORD_BYTES))
   private readonly end: BroadcastChannel
   private ended = false
@@ -136,7 +143,7 @@ class Line {
     throw new PoolError(`connectDriver: ${OWNER_ENDED}`)
   }
 
-  /** The result of a call; what the other thread has written for it goes to `target`. */
+  /** The result of a call; bytes that the other thread returns for the host are copied to `target`. */
   call(call: Omit<Call, 'number'>, target?: Uint8Array): unknown {
     checkStack()
     const number = ++this.calls
@@ -152,7 +159,7 @@ class Line {
     return answer.result
   }
 
-  /** What the other thread answers; null when it has ended. */
+  /** The answer of the other thread; null if the thread has ended. */
   private answerTo(number: number): Answer | null {
     for (;;) {
       const answer = take<Answer>(this.end)
@@ -161,14 +168,14 @@ class Line {
     }
   }
 
-  /** Waits for the other thread, however long it is busy, and serves others meanwhile; false when it has ended. */
+  /** Waits for the other thread, and answers calls to this thread meanwhile. False if the other has ended. */
   private wait(): boolean {
-    const patience = servesOthers() ? SERVE_AGAIN_MS : LOOK_AGAIN_MS
+    const intervalMs = servesOthers() ? SERVE_INTERVAL_MS : LIVENESS_CHECK_MS
     let waited = 0
-    while (Atomics.wait(this.answered, 0, 0, patience) === 'timed-out') {
+    while (Atomics.wait(this.answered, 0, 0, intervalMs) === 'timed-out') {
       serveWaiting()
-      waited += patience
-      if (waited % LOOK_AGAIN_MS === 0 && hasEnded(this.owner)) return false
+      waited += intervalMs
+      if (waited % LIVENESS_CHECK_MS === 0 && hasEnded(this.owner)) return false
     }
     Atomics.store(this.answered, 0, 0)
     return true

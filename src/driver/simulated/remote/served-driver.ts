@@ -1,5 +1,5 @@
-// The end of a shared simulated driver in the thread that opened it: answers the calls of other threads, from the event
-// loop, or when the thread serves them while it waits for something itself.
+// Answers calls of other threads to a simulated driver of this thread, from the event loop, or by `serveWaiting`
+// while this thread waits (served-drivers.ts). shared-driver.ts starts it.
 
 import type { BroadcastChannel } from 'node:worker_threads'
 import { listen, openChannel, take } from '../../../threads/broadcast-channel.js'
@@ -7,9 +7,10 @@ import { carry } from '../../../threads/carried-error.js'
 import { hasEnded } from '../../../threads/os-thread.js'
 import { addServed } from '../../served-drivers.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
+import { ThreadState } from '../thread-state.js'
 import { type Answer, type Call, type Hello, wake } from './call-channel.js'
-import { ThreadState } from './thread-state.js'
 
+/** A connected thread. */
 interface Caller {
   readonly end: BroadcastChannel
   readonly mark: string
@@ -17,13 +18,14 @@ interface Caller {
   readonly thread: ThreadState
 }
 
-/** Lets other threads call `driver` from now on, under a name that no other driver of the process has. */
+/** Lets other threads call `driver` from now on. `name` is unique in the process. */
 export function serve(driver: SimulatedDriver, name: string): ServedDriver {
   const serving = new ServedDriver(driver, name)
   addServed(serving)
   return serving
 }
 
+/** A driver, and the threads that are connected to it. */
 export class ServedDriver {
   private readonly reception: BroadcastChannel
   private readonly callers = new Set<Caller>()
@@ -36,19 +38,19 @@ export class ServedDriver {
     listen<Hello>(this.reception, hello => this.admit(hello))
   }
 
-  /** threads that are connected, as far as is known: one that has ended is noticed when the next one comes */
+  /** number of connected threads; ended threads are removed when the next thread connects */
   get callerCount(): number {
     return this.callers.size
   }
 
-  /** Answers all who wait now. */
+  /** Answers all pending calls, and returns their number. */
   drain(): number {
     for (let hello = take<Hello>(this.reception); hello !== undefined; hello = take<Hello>(this.reception)) {
       this.admit(hello)
     }
     let answers = 0
     for (const caller of this.callers) {
-      const call = take<Call>(caller.end) // a caller that waits has sent one
+      const call = take<Call>(caller.end) // a waiting caller has sent one call
       if (call === undefined) continue
       this.answer(caller, call)
       answers++

@@ -1,4 +1,4 @@
-// What only the simulation can show of captures, or what is not known of every real driver: codes, and the order of work.
+// Captures: result codes and orders of work in the simulation, which may differ on a real driver.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -10,10 +10,10 @@ import {
   CU_STREAM_NON_BLOCKING,
   RESULT,
 } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
-import { openSimulated } from '../opened.suite.js'
-import { ThreadState } from '../remote/thread-state.js'
+import { refuses } from '../../contract/refuses.fixture.js'
+import { openSimulated } from '../opened.fixture.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
+import { ThreadState } from '../thread-state.js'
 
 const BYTES = 512
 
@@ -21,7 +21,7 @@ function streams(driver: SimulatedDriver, flags = CU_STREAM_NON_BLOCKING): numbe
   return [0, 0, 0].map(() => driver.cuStreamCreate(flags))
 }
 
-/** `later` waits for what was submitted to `earlier`. */
+/** Makes `later` wait for the work submitted to `earlier`. */
 function join(driver: SimulatedDriver, earlier: number, later: number): number {
   const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
   driver.cuEventRecord(event, earlier)
@@ -29,7 +29,7 @@ function join(driver: SimulatedDriver, earlier: number, later: number): number {
   return event
 }
 
-/** Lets the driver judge a call by what it asks of the capture alone. */
+/** Sets relaxed mode, so that calls are judged only by their effect on the capture. */
 function relax(driver: SimulatedDriver): SimulatedDriver {
   driver.cuThreadExchangeStreamCaptureMode(CU_STREAM_CAPTURE_MODE_RELAXED)
   return driver
@@ -42,7 +42,7 @@ function first(driver: SimulatedDriver, ptr: number): number {
   return host[0]
 }
 
-test('captured work without an edge between it runs in any order, and with one in that', () => {
+test('captured work runs in any order that its edges allow', () => {
   const outcomes = [new Set<number>(), new Set<number>()]
   for (let seed = 0; seed < 20; seed++) {
     for (const ordered of [false, true]) {
@@ -63,7 +63,7 @@ test('captured work without an edge between it runs in any order, and with one i
   assert.deepEqual([...outcomes[1]], [2])
 })
 
-test('launches of one graph come one after the other, on whichever stream, and are work of that stream', () => {
+test('launches of one graph run one after the other on any streams, and are work of their stream', () => {
   const driver = openSimulated({ progress: 'eager' })
   const [a, b] = streams(driver)
   const ptr = driver.cuMemAlloc(BYTES)
@@ -81,7 +81,7 @@ test('launches of one graph come one after the other, on whichever stream, and a
   assert.equal(driver.happensBefore(launched, a), true)
 })
 
-test('happens-before knows captured edges, and that a graph may be launched anywhere', () => {
+test('happensBefore follows captured edges, and assumes a launch on any stream', () => {
   const driver = openSimulated({ progress: 'eager' })
   const [a, b, c] = streams(driver)
   const ptr = driver.cuMemAlloc(BYTES)
@@ -105,7 +105,7 @@ test('happens-before knows captured edges, and that a graph may be launched anyw
   assert.equal(driver.happensBefore(captured, a), false, 'it is a matter of the launches now')
 })
 
-test('each rule has its code, and breaking one invalidates the capture', () => {
+test('each broken rule has its code, and invalidates the capture', () => {
   const spoil: [number, (driver: SimulatedDriver, a: number, b: number, c: number) => void][] = [
     [900, (driver, a) => driver.cuStreamQuery(a)],
     [900, driver => driver.cuCtxSynchronize()],
@@ -140,7 +140,7 @@ test('each rule has its code, and breaking one invalidates the capture', () => {
   }
 })
 
-test('the legacy stream may not be used beside a captured stream that it is ordered with', () => {
+test('the legacy stream is refused beside a captured blocking stream', () => {
   for (const flags of [0, CU_STREAM_NON_BLOCKING]) {
     const driver = openSimulated()
     const [a] = streams(driver, flags)
@@ -152,7 +152,7 @@ test('the legacy stream may not be used beside a captured stream that it is orde
   }
 })
 
-test('a capture ends when any thread destroys the stream that it began on', () => {
+test('a capture ends when any thread destroys its first stream', () => {
   const driver = openSimulated()
   const [a, b] = streams(driver)
   driver.cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_GLOBAL)
@@ -164,7 +164,7 @@ test('a capture ends when any thread destroys the stream that it began on', () =
   })
 })
 
-test('a relaxed capture is broken by no unsafe call, and any by what is no part of it', () => {
+test('unsafe calls do not break a relaxed capture; waits outside of a capture break any capture', () => {
   const driver = openSimulated()
   const [a] = streams(driver)
   driver.cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -180,7 +180,7 @@ test('a relaxed capture is broken by no unsafe call, and any by what is no part 
   refuses(() => driver.cuThreadExchangeStreamCaptureMode(3), 'cuThreadExchangeStreamCaptureMode')
 })
 
-test('a capture is ended by the thread that began it, a relaxed one by any, and the modes of threads are their own', () => {
+test('only the thread that began a capture ends it, or any thread if relaxed; each thread has its own mode', () => {
   const driver = openSimulated()
   const context = driver.cuDevicePrimaryCtxRetain(0)
   const other = new ThreadState()
@@ -194,7 +194,7 @@ test('a capture is ended by the thread that began it, a relaxed one by any, and 
   elsewhere(() => driver.cuStreamEndCapture(relaxed))
   const exchange = () => driver.cuThreadExchangeStreamCaptureMode(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
   assert.equal(elsewhere(exchange), CU_STREAM_CAPTURE_MODE_GLOBAL)
-  elsewhere(() => driver.cuMemAlloc(BYTES)) // minds its own captures only, of which it has none
+  elsewhere(() => driver.cuMemAlloc(BYTES)) // judged by captures of its own thread only; it has no captures
   assert.equal(exchange(), CU_STREAM_CAPTURE_MODE_GLOBAL)
   refuses(() => driver.cuMemAlloc(BYTES), 'cuMemAlloc', RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 })

@@ -1,6 +1,6 @@
-// Streams that record work instead of running it. A capture is a set of nodes, each with those that it comes after; a
-// stream of it remembers the nodes that its next one comes after. Whoever breaks a rule of CUDA's is refused with CUDA's
-// code, and the capture is invalidated: it can only be ended.
+// Captures and graphs: streams that record work instead of running it. A capture is a set of nodes with their
+// dependencies. Each of its streams remembers the dependencies of its next node. A call that breaks one of CUDA's
+// rules is refused with CUDA's code, and invalidates the capture, which can then only be ended. calls/ uses it.
 
 import type { CudaError } from '../../../base/errors.js'
 import {
@@ -12,10 +12,10 @@ import {
 import { CALL, type CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import type { CallName } from '../cost-model.js'
-import { HandleTable } from '../memory/handle-table.js'
+import { HandleTable } from '../handle-table.js'
 import type { CapturedNode, StreamCapture, StreamGroup, StreamQueue } from './stream-queue.js'
 
-/** Refused while a capture is open that this thread may break, unless it runs in relaxed mode. */
+/** Calls that are refused while a capture is open that they may break, unless the thread is in relaxed mode. */
 const UNSAFE: readonly CallName[] = [
   'cuMemAlloc',
   'cuMemAllocManaged',
@@ -37,7 +37,7 @@ const UNSAFE: readonly CallName[] = [
   'cuModuleUnload',
 ]
 
-/** A graph that can be launched, and where its last launch ends: the next one comes after that. */
+/** A graph that can be launched. The next launch comes after the position where the last launch ends. */
 export interface ExecutableGraph {
   readonly context: SimulatedContext
   readonly nodes: readonly CapturedNode[]
@@ -50,6 +50,7 @@ interface Graph {
   readonly nodes: readonly CapturedNode[]
 }
 
+/** The open captures and the graphs of all contexts. */
 export class Captures {
   private readonly open = new Set<StreamCapture>()
   private readonly unsafe = new Uint8Array(Object.keys(CALL).length)
@@ -72,7 +73,7 @@ export class Captures {
     throw this.breakAll(broken, RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 'the call may break a capture')
   }
 
-  /** Refuses work for the legacy stream that would be ordered with a captured one, and for a capture that was invalidated. */
+  /** Refuses new work for an invalidated capture, or for the legacy stream beside a captured blocking stream. */
   checkSubmit(queue: StreamQueue): void {
     if (this.open.size === 0) return
     if (queue.capture?.invalidated === true) {
@@ -81,13 +82,13 @@ export class Captures {
     if (queue.kind === 'legacy') this.checkLegacy(queue.group)
   }
 
-  /** Refuses what no stream can do while it is captured. */
+  /** Refuses an operation `what` that a captured stream cannot do. */
   checkNotCaptured(queue: StreamQueue, what: string): void {
     if (queue.capture === null) return
     throw this.breakAll([queue.capture], RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, `${what} of a captured stream`)
   }
 
-  /** Refuses a wait for a whole context of which a stream is captured. */
+  /** Refuses a wait for a whole context if one of its streams is captured. */
   checkIdle(context: StreamGroup): void {
     const captures = [...this.open].filter(capture => capture.origin.group === context)
     if (captures.length === 0) return
@@ -118,7 +119,7 @@ export class Captures {
     join(queue, capture, [])
   }
 
-  /** Ends the capture that began on `queue`; returns a graph's handle. */
+  /** Ends the capture that began on `queue`; returns the handle of the graph. */
   end(queue: StreamQueue, context: SimulatedContext): number {
     const capture = queue.capture
     if (capture === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_ILLEGAL_STATE, 'the stream is not captured')
@@ -144,14 +145,16 @@ export class Captures {
     return this.graphs.add({ context, nodes: capture.nodes })
   }
 
-  /** A stream is destroyed, by any thread: the capture that began on it ends, one that it has joined is invalid. */
+  /**
+   * A stream is destroyed, by any thread. A capture that began on it ends; a capture that it joined becomes invalid.
+   */
   leave(queue: StreamQueue): void {
     const { capture } = queue
     if (capture?.origin === queue) this.drop(capture)
     else if (capture !== null) capture.invalidated = true
   }
 
-  /** What follows on `queue` comes after the captured nodes `tails`, which makes the stream part of their capture. */
+  /** Later work of `queue` depends on the captured nodes `tails`, so the stream joins their capture. */
   follow(queue: StreamQueue, capture: StreamCapture, tails: readonly CapturedNode[]): void {
     if (capture.ended)
       throw this.interceptor.refuse(RESULT.CUDA_ERROR_CAPTURED_EVENT, 'the capture of the event has ended')
@@ -164,13 +167,13 @@ export class Captures {
       throw this.breakAll([capture, queue.capture], RESULT.CUDA_ERROR_STREAM_CAPTURE_MERGE, 'two captures would merge')
   }
 
-  /** A captured stream cannot wait for work outside of its capture. */
+  /** Refuses a wait of a captured stream for work outside of its capture. */
   refuseIsolated(capture: StreamCapture): never {
     const fact = 'the event was recorded outside of the capture'
     throw this.breakAll([capture], RESULT.CUDA_ERROR_STREAM_CAPTURE_ISOLATION, fact)
   }
 
-  /** Refuses to ask or wait for an event that stands for captured work. */
+  /** Refuses a query of, or a wait for, an event of captured work. */
   refuseCaptured(capture: StreamCapture): never {
     throw this.breakAll([capture], RESULT.CUDA_ERROR_CAPTURED_EVENT, 'the event was recorded in a capture')
   }
@@ -192,6 +195,7 @@ export class Captures {
     if (this.executables.remove(handle) === undefined) this.refuseHandle('executable graph')
   }
 
+  /** Removes the captures and graphs of a context that ends. */
   removeOf(context: SimulatedContext): void {
     for (const capture of this.open) if (capture.origin.group === context) this.drop(capture)
     this.graphs.removeWhere(graph => graph.context === context)
@@ -226,7 +230,7 @@ export class Captures {
   }
 }
 
-/** The nodes that come before some, and these. */
+/** The nodes in `tails`, and all nodes that they depend on. */
 export function ancestorsOf(tails: readonly CapturedNode[]): Set<CapturedNode> {
   const found = new Set<CapturedNode>()
   const left = [...tails]

@@ -4,7 +4,7 @@ import { Random } from '../../../base/random.js'
 import { Scheduler } from './scheduler.js'
 import { StreamGroup, type StreamQueue } from './stream-queue.js'
 
-/** The order in which a random program's operations ran, each checked to come after all that it depends on. */
+/** The order in which the operations of a random program ran; each is checked to come after its dependencies. */
 function runProgram(seed: number, eager: boolean): number[] {
   const random = new Random(seed)
   const scheduler = new Scheduler(eager ? null : new Random(seed + 1))
@@ -14,7 +14,7 @@ function runProgram(seed: number, eager: boolean): number[] {
   for (let i = 0; i < 5; i++) queues.push(group.add(i < 2 ? 'blocking' : 'non-blocking', ids++))
   const ran: number[] = []
   const done = new Set<number>()
-  // what is submitted to a stream next comes after all operations in its set
+  // by stream: the operations that come before its next operation
   const before = new Map<StreamQueue, Set<number>>(queues.map(queue => [queue, new Set()]))
   const tickets: [StreamQueue, number][] = []
   const events: [StreamQueue, number, Set<number>][] = []
@@ -86,7 +86,7 @@ function runProgram(seed: number, eager: boolean): number[] {
   return ran
 }
 
-test('operations run in an order that their dependencies allow, all of them, and the same one for a seed', () => {
+test('all operations run in an order that their dependencies allow, the same for the same seed', () => {
   const sorted = (order: number[]) => order.every((each, i) => i === 0 || order[i - 1] < each)
   let reordered = 0
   for (let seed = 0; seed < 60; seed++) {
@@ -98,7 +98,7 @@ test('operations run in an order that their dependencies allow, all of them, and
   assert.ok(reordered > 50, 'random order was tried')
 })
 
-test('what is ready runs at once when eager, and later when seeded', () => {
+test('ready work runs at once if eager, and later if seeded', () => {
   for (const eager of [true, false]) {
     const scheduler = new Scheduler(eager ? null : new Random(1))
     const { legacy } = new StreamGroup(1, () => 0)
@@ -112,7 +112,7 @@ test('what is ready runs at once when eager, and later when seeded', () => {
   }
 })
 
-test('a failing operation ends the work of its group, and what follows completes without an effect', () => {
+test('a failing operation ends its context, and later work completes without an effect', () => {
   const scheduler = new Scheduler(null)
   const group = new StreamGroup(1, () => 0)
   let ran = false
@@ -125,7 +125,7 @@ test('a failing operation ends the work of its group, and what follows completes
   assert.deepEqual([ran, group.legacy.completed, group.fault?.detail], [false, 2, 'a bug in a kernel'])
 })
 
-test('a million held operations leave nothing behind, and a destroyed stream goes when its work is done', () => {
+test('a million held operations leave no entries, and a destroyed stream is removed after its work', () => {
   const scheduler = new Scheduler(null)
   const group = new StreamGroup(1, () => 0)
   const queue = group.add('non-blocking', 2)

@@ -1,26 +1,28 @@
-// When submitted work runs. Each stream is a queue of positions 1, 2, 3 ... A position holds an operation with an effect
-// (or none, like an event record), a wait for a position of another stream, or a held operation, which completes when
-// it is released or when somebody waits for it. A held operation is no entry at all: it is a position without one, so
-// that holding and releasing are a few additions, however many there are.
+// Runs submitted work. Each stream is a queue of positions 1, 2, 3 ... A position is an operation with an effect, a
+// mark without effect such as an event record, a wait for a position of another stream, or a held operation. A held
+// operation completes when it is released, or when the host waits for it. It has no entry in the queue, so holding
+// and releasing cost a few additions, however many there are.
 //
-// A queue whose first entry may run is ready. 'eager' runs what is ready at once; 'seeded' runs some of it, in random
-// order, at each driver call, and whoever waits runs only what the wait needs: work completes as late as CUDA allows.
-// A queue that waits for another is listed there and looked at again when that one gets on, so nothing is ever scanned.
+// A queue is ready if its first entry may run. 'eager' runs ready work at once. 'seeded' runs some of it at each
+// driver call, in random order, and a wait runs only the work that it needs: work completes as late as CUDA allows. A
+// queue that waits for another queue is in that queue's list of waiters, and is checked again when that queue
+// advances. So no list of all queues is ever scanned.
 
 import type { Random } from '../../../base/random.js'
 import { RESULT } from '../../constants.js'
 import type { CapturedNode, StreamQueue } from './stream-queue.js'
 
-/** An operation touched memory that it must not touch; kills the context of its stream. */
+/** An operation accessed memory without permission, which ends the context of its stream. */
 export class IllegalAddress extends Error {}
 
+/** The ready queues, and the rules that run their work. */
 export class Scheduler {
   private readonly ready: StreamQueue[] = []
 
-  /** without random numbers everything runs as soon as it may */
+  /** null runs all work as soon as it may run */
   constructor(private readonly random: Random | null) {}
 
-  /** Submits an operation, or with `effect` null a mark; returns its position. On a captured stream it is recorded. */
+  /** Submits an operation, or a mark without effect; returns its position. A captured stream records it. */
   submit(queue: StreamQueue, effect: (() => void) | null): number {
     if (queue.capture !== null && effect !== null) {
       const node = { effect, after: queue.tails }
@@ -32,7 +34,7 @@ export class Scheduler {
     return this.append(queue, effect, null, 0)
   }
 
-  /** Submits the operations of a graph, in any order that their dependencies allow; returns the position of the last one. */
+  /** Submits the operations of a graph, in any order that their dependencies allow; returns the last position. */
   submitGraph(queue: StreamQueue, nodes: readonly CapturedNode[]): number {
     const left = new Set(nodes)
     while (left.size > 0) {
@@ -44,17 +46,19 @@ export class Scheduler {
     return this.submit(queue, null)
   }
 
-  /** Lets what follows on `queue` wait for `position` of `other`. */
+  /** Makes later work of `queue` wait for `position` of `other`. */
   wait(queue: StreamQueue, other: StreamQueue, position: number): void {
     this.orderByDefaultStream(queue)
     if (other.completed < position) this.append(queue, null, other, position)
   }
 
+  /** Submits a held operation; returns its position. */
   hold(queue: StreamQueue): number {
     this.orderByDefaultStream(queue)
     return ++queue.submitted
   }
 
+  /** Lets held operations of `queue` up to `position` complete. */
   release(queue: StreamQueue, position: number): void {
     if (position <= queue.released) return
     queue.released = position
@@ -62,32 +66,32 @@ export class Scheduler {
     if (this.random === null) this.runAll()
   }
 
-  /** Lets some time pass. */
+  /** Runs some of the ready work, a random amount; called at each driver call. */
   progress(): void {
     const { ready, random } = this
     while (ready.length > 0 && random !== null && random.below(2) === 1)
       this.runFirst(ready[random.below(ready.length)])
   }
 
-  /** Completes `queue` up to `position`, and what that depends on. */
+  /** Completes `queue` up to `position`, and all work that this depends on. */
   finish(queue: StreamQueue, position: number): void {
     this.complete(queue, position)
     if (this.random === null) this.runAll()
   }
 
-  /** As `finish` of all that was submitted; the legacy stream stands for the streams that it is ordered with, too. */
+  /** Completes all submitted work of `queue`; for the legacy stream, also of the blocking streams. */
   finishStream(queue: StreamQueue): void {
     if (queue.kind === 'legacy') this.orderByDefaultStream(queue)
     this.finish(queue, queue.submitted)
   }
 
-  /** Whether all that was submitted has completed; for the legacy stream as in `finishStream`. */
+  /** Whether all submitted work of `queue` has completed; for the legacy stream, also of the blocking streams. */
   isIdle(queue: StreamQueue): boolean {
     if (queue.kind === 'legacy') this.orderByDefaultStream(queue)
     return queue.completed === queue.submitted
   }
 
-  // The legacy default stream waits for all earlier work of the blocking streams, and they for its.
+  // The legacy stream waits for earlier work of all blocking streams, and they for its work.
   private orderByDefaultStream(queue: StreamQueue): void {
     if (queue.kind === 'non-blocking') return
     const group = queue.group
@@ -115,7 +119,7 @@ export class Scheduler {
     return queue.submitted
   }
 
-  /** Completes released positions before the first entry, and finds out whether that entry may run now. */
+  /** Completes released positions before the first entry, and makes the queue ready or blocked by that entry. */
   private update(queue: StreamQueue): void {
     const before = queue.firstEntry - 1
     const reached = Math.min(before, queue.released)
@@ -167,8 +171,8 @@ export class Scheduler {
     this.update(queue)
   }
 
-  // The recursion is at most as deep as there are streams: what the first entry of a queue waits for was submitted
-  // before it, so it cannot come back to a queue that is already being completed here.
+  // The recursion is at most as deep as there are streams: an entry waits only for work submitted before it, so the
+  // recursion never returns to a queue that it is completing.
   private complete(queue: StreamQueue, position: number): void {
     while (queue.completed < position) {
       const first = queue.firstEntry

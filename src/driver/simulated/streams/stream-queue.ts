@@ -1,58 +1,70 @@
-import type { ThreadState } from '../remote/thread-state.js'
+// The state of streams: queues of submitted work, grouped by context. scheduler.ts runs the work, captures.ts records
+// it.
 
-/** Why a context is dead: the result code that every call gets from now on, and what happened. */
+/** The fault that ended a context: the result code of all later calls, and its cause. */
 export interface Fault {
   readonly code: number
   readonly detail: string
 }
 
-/** 'blocking' streams and the legacy default stream wait for each other; 'non-blocking' ones are on their own. */
+/** 'blocking' streams and the legacy default stream wait for each other; 'non-blocking' streams do not. */
 export type StreamKind = 'legacy' | 'blocking' | 'non-blocking'
 
-/** One operation of a capture. */
+/** A captured operation, and the nodes that it depends on. */
 export interface CapturedNode {
   readonly effect: () => void
   readonly after: readonly CapturedNode[]
 }
 
-/** Work that is recorded instead of run; the rules are in captures.ts. */
+/** The thread that began a capture; captures only ask whether two are the same. */
+export interface CapturingThread {
+  /** CUstreamCaptureMode for the unsafe calls of this thread */
+  readonly captureMode: number
+}
+
+/** A capture in progress; captures.ts has its rules. */
 export interface StreamCapture {
   readonly origin: StreamQueue
   /** CUstreamCaptureMode */
   readonly mode: number
-  /** in the order of their recording */
+  /** in the order of recording */
   readonly nodes: CapturedNode[]
-  /** that began it */
-  readonly thread: ThreadState
+  /** the thread that began the capture */
+  readonly thread: CapturingThread
   readonly streams: Set<StreamQueue>
   invalidated: boolean
   ended: boolean
 }
 
-/** All that was submitted to one stream at some moment, or of a captured stream all that was recorded. */
+/** The work submitted to a stream up to some moment; for a captured stream, the recorded work. */
 export interface WorkPoint {
+  /** @internal */
   readonly queue: StreamQueue
+  /** index of the work in its stream's queue */
   readonly position: number
-  /** counted over all streams */
+  /** counts work points and context-wide waits of the driver */
   readonly moment: number
+  /** @internal */
   readonly capture: StreamCapture | null
+  /** @internal */
   readonly tails: readonly CapturedNode[]
 }
 
 /** The streams of one context. */
 export class StreamGroup {
-  /** alive, or destroyed with work left */
+  /** all streams, with destroyed ones that have work left */
   readonly queues = new Set<StreamQueue>()
-  /** by stream of another context: what those that are gone came after */
+  /** by stream of another context: the position that came before work of streams that are gone */
   private readonly endedAfter = new Map<StreamQueue, number>()
   readonly legacy: StreamQueue
-  /** the per-thread default stream of the first thread that uses its own; each further one gets another */
+  /** the per-thread default stream of the first thread that uses one; further threads get new streams */
   readonly perThread: StreamQueue
   perThreadUsed = false
-  /** whether a blocking stream got work since the legacy stream last waited for them all */
+  /** whether a blocking stream got work since the legacy stream last waited for all of them */
   blockingSubmitted = false
+  /** the fault that ended the context */
   fault: Fault | null = null
-  /** the moment up to which the host has waited for all streams */
+  /** the moment of the latest wait of the host for the whole context */
   synchronizedAt = 0
 
   constructor(
@@ -64,7 +76,7 @@ export class StreamGroup {
     this.perThread = this.add('blocking', nextId())
   }
 
-  /** A destroyed stream has completed its work, of which the host is told when it waits for the context. */
+  /** Removes a destroyed stream that has completed its work. The host sees this at its next wait for the context. */
   remove(queue: StreamQueue): void {
     this.queues.delete(queue)
     for (const [other, position] of queue.after) {
@@ -72,13 +84,14 @@ export class StreamGroup {
     }
   }
 
-  /** The host waits for all streams, and so for what they came after in other contexts. */
+  /** The host has waited for all streams, and so for earlier work in other contexts. */
   observeAll(): void {
     for (const queue of this.queues) queue.observe(queue.submitted, queue.after)
     for (const [other, position] of this.endedAfter) other.observe(position, new Map())
     this.endedAfter.clear()
   }
 
+  /** Adds a stream with a unique id. */
   add(kind: StreamKind, id: number): StreamQueue {
     const queue = new StreamQueue(this, kind, id)
     this.queues.add(queue)
@@ -86,28 +99,28 @@ export class StreamGroup {
   }
 }
 
-/** The work submitted to one stream; the rules are the scheduler's. Entries are a ring, so that nothing is allocated. */
+/** The work submitted to one stream; the scheduler has the rules. Entries are a ring, which allocates nothing. */
 export class StreamQueue {
-  /** the last position given out, and the last one completed */
+  /** the last submitted position, and the last completed position */
   submitted = 0
   completed = 0
   /** held operations up to here may complete */
   released = 0
-  /** entries in the ring: the positions that are not held operations and have not completed */
+  /** entries in the ring: positions that have not completed, except held operations */
   count = 0
   destroyed = false
-  /** queues whose first entry waits for this one; `blocked`: this one is in such a list */
+  /** queues with a first entry that waits for this queue; `blocked` says that this queue is in such a list */
   readonly waiters: StreamQueue[] = []
   blocked = false
-  /** where the scheduler's ready list has this queue, or -1 */
+  /** index of this queue in the scheduler's ready list, or -1 */
   readyIndex = -1
-  /** how much of the legacy stream this one has already waited for */
+  /** the position of the legacy stream that this stream has waited for */
   legacySeen = 0
-  /** up to which position the host was told that all has completed */
+  /** the position up to which the host has seen all work complete */
   seen = 0
-  /** by stream: the position that everything submitted from now on comes after, by events; replaced, never changed */
+  /** by stream: the position that comes before all later work of this stream, by events; replaced, never changed */
   after: ReadonlyMap<StreamQueue, number> = new Map()
-  /** the capture that the stream is part of, and the nodes that its next one comes after */
+  /** the capture that the stream takes part in, and the nodes that its next node depends on */
   capture: StreamCapture | null = null
   tails: readonly CapturedNode[] = []
 
@@ -116,6 +129,7 @@ export class StreamQueue {
   private effects: ((() => void) | null)[] = Array(8).fill(null)
   private others: (StreamQueue | null)[] = Array(8).fill(null)
   private otherPositions = new Float64Array(8)
+  /** by stream: the position that this stream has waited for directly */
   private waited: WeakMap<StreamQueue, number> | null = null
 
   constructor(
@@ -124,12 +138,12 @@ export class StreamQueue {
     readonly id: number,
   ) {}
 
-  /** the position of the first entry; without entries, of the next one to come */
+  /** the position of the first entry; without entries, of the next entry */
   get firstEntry(): number {
     return this.count === 0 ? this.submitted + 1 : this.positions[this.head]
   }
 
-  /** what the first entry waits for */
+  /** the stream that the first entry waits for */
   get firstOther(): StreamQueue | null {
     return this.others[this.head]
   }
@@ -138,6 +152,7 @@ export class StreamQueue {
     return this.otherPositions[this.head]
   }
 
+  /** Appends an entry with an effect, or with a wait for a position of another stream. */
   push(effect: (() => void) | null, other: StreamQueue | null, otherPosition: number): void {
     if (this.count === this.positions.length) this.grow()
     const index = (this.head + this.count++) & (this.positions.length - 1)
@@ -147,7 +162,7 @@ export class StreamQueue {
     this.otherPositions[index] = otherPosition
   }
 
-  /** Takes the first entry out and returns its effect. */
+  /** Removes the first entry, and returns its effect. */
   shift(): (() => void) | null {
     const effect = this.effects[this.head]
     this.effects[this.head] = null
@@ -157,18 +172,18 @@ export class StreamQueue {
     return effect
   }
 
-  /** Remembers that this stream waits for `position` of `other`, for whoever asks how the two are ordered. */
+  /** Remembers that this stream waits for `position` of `other`, for `comesAfter`. */
   noteWait(other: StreamQueue, position: number): void {
     this.waited ??= new WeakMap()
     this.waited.set(other, Math.max(position, this.waited.get(other) ?? 0))
   }
 
-  /** Whether what is submitted from now on comes after `position` of `other`, by an event waited for directly. */
+  /** Whether later work of this stream comes after `position` of `other`, by a direct wait for an event. */
   comesAfter(other: StreamQueue, position: number): boolean {
     return other === this || (this.waited?.get(other) ?? 0) >= position
   }
 
-  /** This stream waits for an event of `other` at `position`, which itself came `after` other work. */
+  /** Notes that this stream waits for an event of `other` at `position`, which comes `after` other work. */
   follow(other: StreamQueue, position: number, after: ReadonlyMap<StreamQueue, number>): void {
     const merged = new Map([...this.after].filter(([queue]) => !queue.destroyed || queue.seen < queue.submitted))
     for (const [queue, reached] of [...after, [other, position] as const]) {
@@ -177,13 +192,13 @@ export class StreamQueue {
     this.after = merged
   }
 
-  /** The host is told that `position`, which came `after` other work, has completed. */
+  /** Notes that the host has seen `position` complete, and so the work that it comes `after`. */
   observe(position: number, after: ReadonlyMap<StreamQueue, number>): void {
     if (position > this.seen) this.seen = position
     for (const [queue, reached] of after) if (reached > queue.seen) queue.seen = reached
   }
 
-  /** No more work comes; what was submitted still completes. */
+  /** Ends the stream; submitted work still completes. */
   destroy(): void {
     this.destroyed = true
     if (this.completed === this.submitted) this.group.remove(this)

@@ -3,8 +3,8 @@ import { test } from 'node:test'
 import { GiB, MiB } from '../../../base/bytes.js'
 import { DeviceLostError } from '../../../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, RESULT } from '../../constants.js'
-import { refuses } from '../../driver.suite.js'
-import { openSimulated } from '../opened.suite.js'
+import { refuses } from '../../contract/refuses.fixture.js'
+import { openSimulated } from '../opened.fixture.js'
 import { SimulatedDriver } from '../simulated-driver.js'
 
 const eager = { progress: 'eager' } as const
@@ -24,7 +24,7 @@ test('a held operation keeps its stream busy until it is released', () => {
   assert.throws(() => driver.holdOperation(12345), RangeError)
 })
 
-test('held operations complete when waited for, and only as far as needed', () => {
+test('a wait completes held operations up to its position, and no further', () => {
   const driver = openSimulated(eager)
   const [a, b] = [0, 0].map(() => driver.cuStreamCreate(CU_STREAM_NON_BLOCKING))
   const event = driver.cuEventCreate(CU_EVENT_DISABLE_TIMING)
@@ -41,7 +41,7 @@ test('held operations complete when waited for, and only as far as needed', () =
   assert.equal(driver.cuStreamQuery(a), true)
 })
 
-test('synchronising the default stream waits for the blocking streams', () => {
+test('synchronising the legacy stream waits for the blocking streams', () => {
   const driver = openSimulated(eager)
   const [blocking, other] = [0, CU_STREAM_NON_BLOCKING].map(flags => driver.cuStreamCreate(flags))
   for (const stream of [blocking, other]) driver.holdOperation(stream)
@@ -54,7 +54,7 @@ test('synchronising the default stream waits for the blocking streams', () => {
   assert.equal(driver.cuStreamQuery(0), false)
 })
 
-test('a held operation on the default stream keeps blocking streams waiting, and no others', () => {
+test('a held operation on the legacy stream delays blocking streams only', () => {
   const driver = openSimulated(eager)
   const blocking = driver.cuStreamCreate(0)
   const other = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
@@ -67,7 +67,7 @@ test('a held operation on the default stream keeps blocking streams waiting, and
   assert.equal(driver.cuStreamQuery(blocking), true)
 })
 
-test('holding and releasing are neither counted nor paid', () => {
+test('holding and releasing are not counted and cost nothing', () => {
   const driver = openSimulated(eager)
   const before = [driver.modelledSeconds, driver.calls.size]
   driver.releaseThrough(0, driver.holdOperation(0))
@@ -109,7 +109,7 @@ test('unregistering memory under a pending copy kills the context', () => {
   assert.throws(() => driver.cuMemAlloc(1), DeviceLostError)
 })
 
-test('handles come back after a destroy, ids do not, and a stale handle is refused', () => {
+test('handles are used again after a destroy, ids are not, and a stale handle is refused', () => {
   const driver = openSimulated()
   const stream = driver.cuStreamCreate(0)
   const id = driver.cuStreamGetId(stream)
@@ -129,7 +129,7 @@ test('handles come back after a destroy, ids do not, and a stale handle is refus
   assert.equal(driver.cuEventCreate(CU_EVENT_DISABLE_TIMING), event)
 })
 
-test('work completes late when seeded: an unordered reader sees old contents for some seeds', () => {
+test('seeded work completes late: an unordered reader sees old contents for some seeds', () => {
   const seen = new Set<number>()
   for (let seed = 0; seed < 40; seed++) {
     const driver = openSimulated({ seed })
@@ -145,7 +145,7 @@ test('work completes late when seeded: an unordered reader sees old contents for
   assert.deepEqual([...seen].sort(), [1, 2])
 })
 
-test('fresh memory is garbage, another one each time, and the same in each run', () => {
+test('fresh memory holds garbage, different each time, and the same in each run', () => {
   const words = [1, 2].map(() => {
     const driver = openSimulated()
     return [1, 2, 3].map(() => {
@@ -196,7 +196,7 @@ test('several devices have memory and contexts of their own', () => {
   const here = driver.cuMemAlloc(1)
   refuses(() => driver.cuMemsetD8Async(here, 0, 1, stream), 'cuMemsetD8Async', RESULT.CUDA_ERROR_INVALID_HANDLE)
   assert.notEqual(driver.cuStreamGetCtx(stream), second)
-  driver.cuMemFree(ptr) // also while another device is current
+  driver.cuMemFree(ptr) // allowed while another device is current
   assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1)], [0, 512])
 })
 
@@ -215,7 +215,7 @@ test('one device orders its work after an event of another', () => {
   assert.equal(driver.cuStreamQuery(b), true)
 })
 
-test('the last release ends the context with its streams and plain memory', () => {
+test('the last release ends the context with its streams and linear memory', () => {
   const driver = openSimulated()
   const stream = driver.cuStreamCreate(0)
   const ptr = driver.cuMemAlloc(MiB)
@@ -237,7 +237,7 @@ test('calls before cuInit and without a context are refused', () => {
   refuses(() => driver.cuCtxSetCurrent(77), 'cuCtxSetCurrent', RESULT.CUDA_ERROR_INVALID_CONTEXT)
 })
 
-test('happensBefore: a wait for one context tells of the work of another one that its streams came after', () => {
+test('happensBefore: a wait for one context covers work of other contexts that its streams have waited for', () => {
   for (const isDestroyed of [false, true]) {
     const driver = openSimulated({ devices: 2, progress: 'eager' })
     const contexts = [0, 1].map(ordinal => driver.cuDevicePrimaryCtxRetain(ordinal))
@@ -249,7 +249,7 @@ test('happensBefore: a wait for one context tells of the work of another one tha
     const point = driver.submitted(peer)
     driver.cuEventRecord(event, peer)
     driver.cuCtxSetCurrent(contexts[0])
-    const after = { ...point, position: point.position + 1 } // the mark itself
+    const after = { ...point, position: point.position + 1 } // the position of the event record
     driver.cuStreamWaitEvent(stream, event)
     if (isDestroyed) driver.cuStreamDestroy(stream)
     assert.equal(driver.happensBefore(after, other), false)
@@ -258,7 +258,7 @@ test('happensBefore: a wait for one context tells of the work of another one tha
   }
 })
 
-test('happensBefore: the same stream, events over several streams, and what the host was told', () => {
+test('happensBefore: the same stream, events over several streams, and work that the host has seen complete', () => {
   for (const progress of ['eager', 'seeded'] as const) {
     const driver = openSimulated({ progress })
     const [a, b, c] = [0, 0, 0].map(() => driver.cuStreamCreate(CU_STREAM_NON_BLOCKING))

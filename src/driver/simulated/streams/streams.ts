@@ -1,25 +1,27 @@
-// Streams and events by their handles. The legacy and the per-thread default stream have fixed handles and are those of
-// the context, and of the thread, that asks.
+// Streams and events by handle. The default streams have fixed handles: the legacy stream belongs to the current
+// context, the per-thread stream to the current context and the calling thread. calls/ looks streams up here.
 
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
-import { HandleTable } from '../memory/handle-table.js'
+import { HandleTable } from '../handle-table.js'
 import type { Captures } from './captures.js'
 import type { CapturedNode, StreamCapture, StreamQueue } from './stream-queue.js'
 
+/** An event, with its latest record. */
 export interface Event {
   readonly context: SimulatedContext
-  /** what was recorded last: a position of a stream; null is never recorded */
+  /** the stream of the latest record and its position there; null if never recorded */
   queue: StreamQueue | null
   position: number
-  /** what the record came after */
+  /** by stream: the position that came before the record */
   after: StreamQueue['after']
-  /** recorded on a captured stream: the capture, and the nodes that the event stands for */
+  /** for a record on a captured stream: the capture, and the latest nodes of the stream */
   capture: StreamCapture | null
   tails: readonly CapturedNode[]
 }
 
+/** The streams and events of all contexts. */
 export class Streams {
   private readonly streams = new HandleTable<StreamQueue>(0x1000_0000)
   private readonly events = new HandleTable<Event>(0x2000_0000)
@@ -30,7 +32,7 @@ export class Streams {
     private readonly captures: Captures,
   ) {}
 
-  /** unique while the driver lives */
+  /** A stream id, unique in this driver. */
   nextId(): number {
     return ++this.made
   }
@@ -40,7 +42,7 @@ export class Streams {
     return this.streams.add(context.add(kind, this.nextId()))
   }
 
-  /** Does not wait; what was submitted still completes. */
+  /** Does not wait; submitted work still completes. */
   destroy(handle: number): void {
     const queue = this.streams.get(handle)
     if (queue === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
@@ -49,7 +51,7 @@ export class Streams {
     queue.destroy()
   }
 
-  /** The stream, to submit work of `context` to. */
+  /** The stream, for new work of `context`; refuses a stream of another context. */
   queueOf(context: SimulatedContext, handle: number): StreamQueue {
     const queue = this.queue(context, handle)
     this.captures.checkSubmit(queue)
@@ -58,7 +60,7 @@ export class Streams {
     throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, fact)
   }
 
-  /** The stream, whichever context it belongs to; the default streams are those of `context`. */
+  /** The stream, of any context. Handles of default streams mean the streams of `context`. */
   queue(context: SimulatedContext, handle: number): StreamQueue {
     const queue = this.find(context, handle)
     if (queue === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'no such stream')
@@ -87,6 +89,7 @@ export class Streams {
     return event
   }
 
+  /** Removes the streams and events of a context that ends. */
   removeOf(context: SimulatedContext): void {
     this.streams.removeWhere(queue => queue.group === context)
     this.events.removeWhere(event => event.context === context)

@@ -5,7 +5,7 @@
 import { type RecordTable, Word } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Capture } from '../../../order/capture.js'
-import type { Clocks } from '../../../order/clocks.js'
+import type { CaptureObserver, Clocks } from '../../../order/clocks.js'
 import type { Stream } from '../../../order/stream.js'
 import type { BlockCache } from '../block-cache.js'
 import type { Deferred, Use } from '../deferred.js'
@@ -20,7 +20,7 @@ interface IdleMemory {
   giveBackAfter(record: number, uses: readonly Use[]): void
 }
 
-export class GraphArenas implements ArenaSource {
+export class GraphArenas implements ArenaSource, CaptureObserver {
   private readonly arenas = new Set<CaptureArena>()
   /** of this device, and of others that streams of use blocks */
   private readonly clocksOfUsers = new Set<Clocks>()
@@ -66,9 +66,14 @@ export class GraphArenas implements ArenaSource {
   /** A stream uses a live block until that is freed: by work that runs, and by what is captured until then. */
   announceUse(record: number, stream: Stream): void {
     this.deferred.announce(record, stream, Infinity)
-    stream.clocks.onCapture.add(this.lendAll)
+    stream.clocks.captureObservers.add(this)
     this.clocksOfUsers.add(stream.clocks)
     if (stream.capture !== null) this.lend(record, stream.capture)
+  }
+
+  /** A stream is captured from now on: its graph may use all blocks that were announced to it. */
+  joined(stream: Stream): void {
+    for (const record of this.deferred.announcedTo(stream)) this.lend(record, stream.capture!)
   }
 
   takeIdle(units: number): number {
@@ -94,7 +99,7 @@ export class GraphArenas implements ArenaSource {
   /** The memory goes away, and no graph that has some of it can be launched any more. */
   lose(): void {
     for (const arena of this.arenas) arena.lost = true
-    for (const clocks of this.clocksOfUsers) clocks.onCapture.delete(this.lendAll)
+    for (const clocks of this.clocksOfUsers) clocks.captureObservers.delete(this)
   }
 
   check(): void {
@@ -108,11 +113,6 @@ export class GraphArenas implements ArenaSource {
     const arena = new CaptureArena(capture, this.records, this.caches, this)
     this.arenas.add(arena)
     return arena
-  }
-
-  /** A stream is captured from now on: its graph may use all blocks that were announced to it. */
-  private readonly lendAll = (stream: Stream): void => {
-    for (const record of this.deferred.announcedTo(stream)) this.lend(record, stream.capture!)
   }
 
   /** A live block is used by captured work. */

@@ -9,7 +9,7 @@ import { Event } from '../../../order/event.js'
 import type { Graph } from '../../../order/graph.js'
 import type { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
-import { GpuDevice } from '../../gpu-device.suite.js'
+import { GpuDevice } from '../../gpu-device.fixture.js'
 
 const gpu = new GpuDevice()
 after(() => gpu.close())

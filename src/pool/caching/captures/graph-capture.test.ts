@@ -10,7 +10,7 @@ import { Event } from '../../../order/event.js'
 import type { Graph } from '../../../order/graph.js'
 import { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
-import { assertConsistent, TestDevice } from '../../pool-fixture.suite.js'
+import { assertConsistent, TestDevice } from '../../pool.fixture.js'
 import { limited } from '../../wrappers/limited.js'
 import type { CachingPool } from '../caching-pool.js'
 import type { PoolOptions } from '../options.js'
@@ -299,7 +299,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       buffer.free()
       assert.equal(idleBytes(device, pool), LIMIT)
       pool.close()
-      assert.equal(device.clocks.onCapture.size, 0)
+      assert.equal(device.clocks.captureObservers.size, 0)
     })
 
     it('a buffer whose use by a graph was announced waits for the launches on all streams also when it is freed after the close', () => {

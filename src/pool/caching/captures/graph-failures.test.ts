@@ -9,7 +9,7 @@ import { Event } from '../../../order/event.js'
 import type { Graph } from '../../../order/graph.js'
 import type { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
-import { TestDevice } from '../../pool-fixture.suite.js'
+import { TestDevice } from '../../pool.fixture.js'
 
 const CAPACITY = 64 * MiB
 

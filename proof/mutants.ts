@@ -1,0 +1,39 @@
+// The rules of stream order, with a mutant for each: a proof that would not notice a broken rule proves nothing. A
+// mutant replaces a method while a program runs; the product has no code for it.
+
+import { GRAPH_MUTANTS } from './graph-mutants.js'
+import { MEMORY_MUTANTS } from './memory-mutants.js'
+import { ORDER_MUTANTS } from './order-mutants.js'
+import type { Kind } from './program.js'
+import { SHARED_MUTANTS } from './shared-mutants.js'
+
+interface Mutant {
+  /** the fault of the broken library */
+  readonly broken: string
+  /** the kind of programs that notice it; by default those of one thread */
+  readonly kind?: Kind
+  /** breaks the rule, and returns a function that restores it */
+  readonly break: () => () => void
+}
+
+export const MUTANTS = {
+  ...ORDER_MUTANTS,
+  ...MEMORY_MUTANTS,
+  ...GRAPH_MUTANTS,
+  ...SHARED_MUTANTS,
+} satisfies Readonly<Record<string, Mutant>>
+
+export type Rule = keyof typeof MUTANTS
+
+export const RULES = Object.keys(MUTANTS) as Rule[]
+
+/** The kind of the programs that notice when a rule is broken. */
+export function kindOf(rule: Rule): Kind {
+  const { kind = 'one-thread' }: Mutant = MUTANTS[rule]
+  return kind
+}
+
+/** Breaks a rule until the returned function is called. */
+export function breakRule(rule: Rule): () => void {
+  return MUTANTS[rule].break()
+}

@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { NoDeviceError } from '../base/errors.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { inspectDevice } from './inspect-device.js'
+
+describe('inspectDevice', () => {
+  test('the least driver of each feature follows from the table of functions', () => {
+    const { features } = inspectDevice('simulated', '1.2.3')
+    assert.deepEqual(
+      features.map(({ name, leastDriver, supported }) => [name, leastDriver, supported]),
+      [
+        ['devices and streams', '11.0', true],
+        ['memory and copies', '6.5', true],
+        ['kernels from PTX', '4.0', true],
+        ['cooperative launches', '9.0', true],
+        ['memory for kernels', '10.0', true],
+        ['virtual memory', '10.2', true],
+        ['pinned memory', '6.5', true],
+        ['managed memory', '6.0', true],
+        ["the driver's pools", '11.2', true],
+        ['host NUMA pools', '11.2', true],
+        ['sharing', '10.2', true],
+        ['peer access', '4.0', false],
+        ['graphs', '11.4', true],
+        ['adopted streams', '12.0', true],
+      ],
+    )
+  })
+
+  test('a feature that does not work has its reason', () => {
+    const driver = new SimulatedDriver({
+      virtualMemory: false,
+      memoryPools: false,
+      managedMemory: false,
+      hostPools: false,
+      posixDescriptors: false,
+      peerAccess: false,
+      devices: 2,
+    })
+    driver.failCall({ call: 'cuStreamGetId', code: 500 })
+    const { features, devices, device, version } = inspectDevice(driver, '1.2.3')
+    assert.deepEqual([version, devices.length, device.granularityBytes], ['1.2.3', 2, null])
+    const missing = features.filter(feature => !feature.supported)
+    assert.deepEqual(
+      missing.map(({ name }) => name),
+      [
+        'virtual memory',
+        'managed memory',
+        "the driver's pools",
+        'host NUMA pools',
+        'sharing',
+        'peer access',
+        'adopted streams',
+      ],
+    )
+    const obstacles = Object.fromEntries(missing.map(({ name, obstacle }) => [name, obstacle!]))
+    assert.match(obstacles['virtual memory'], /does not offer it/)
+    assert.match(obstacles['managed memory'], /does not offer it/)
+    for (const name of ["the driver's pools", 'host NUMA pools', 'sharing']) {
+      assert.match(obstacles[name], /CUDA_ERROR_NOT_SUPPORTED/)
+    }
+    assert.match(obstacles['peer access'], /no other device can be reached/)
+    assert.match(obstacles['adopted streams'], /CUDA_ERROR_NOT_FOUND/)
+  })
+
+  test("an inspection leaves the device's memory as it was", () => {
+    const driver = new SimulatedDriver()
+    const { device } = inspectDevice(driver, '1.2.3')
+    assert.equal(device.freeBytes, device.totalBytes)
+  })
+
+  test("'auto' gives the reason for no GPU and goes on without, while a number throws", () => {
+    const insists = () => inspectDevice(0, '1.2.3')
+    try {
+      assert.equal(insists().device.simulated, false)
+      assert.equal(inspectDevice('auto', '1.2.3').noGpu, null)
+    } catch (error) {
+      assert.ok(error instanceof NoDeviceError)
+      const { device, noGpu } = inspectDevice('auto', '1.2.3')
+      assert.deepEqual([device.simulated, noGpu], [true, error.message])
+    }
+  })
+})

@@ -1,0 +1,100 @@
+// Finds out which features work by using each once: some platforms refuse what attributes and versions promise.
+
+import { CudaError, NoDeviceError, NoLibraryError } from '../base/errors.js'
+import type { Device } from '../device/device.js'
+import { type DeviceChoice, openDevice } from '../device/open.js'
+import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
+import type { Driver } from '../driver/driver.js'
+import { DRIVER_TABLE } from '../driver/native/table.js'
+import { openNvrtc } from '../libraries/nvrtc.js'
+import type { DeviceReport, FeatureReport } from '../report/device-text.js'
+import { FEATURES, type Feature } from './features.js'
+
+/**
+ * Opens the chosen device and reports on it and on all devices. For 'auto' without a GPU, `noGpu` is the reason.
+ * `version` is the version of this package.
+ */
+export function inspectDevice(choice: DeviceChoice, version: string): DeviceReport {
+  let noGpu: string | null = null
+  let device: Device
+  try {
+    device = openDevice(choice === 'auto' ? 0 : choice)
+  } catch (error) {
+    if (choice !== 'auto' || !(error instanceof NoDeviceError)) throw error
+    noGpu = error.message
+    device = openDevice('simulated')
+  }
+  try {
+    const { driver, name, simulated, ordinal, context } = device
+    const features = FEATURES.map(feature => report(feature, device))
+    const hasVirtual = features.some(feature => feature.name === 'virtual memory' && feature.supported)
+    return {
+      version,
+      node: process.version,
+      noGpu,
+      driver: { origin: driver.origin, simulated, version: versionText(driver.cuDriverGetVersion()) },
+      nvrtc: nvrtcFor(driver),
+      devices: devicesOf(driver),
+      device: {
+        ordinal,
+        name,
+        simulated,
+        ...device.memoryInfo(),
+        granularityBytes: hasVirtual ? driver.cuMemGetAllocationGranularity(context.device) : null,
+      },
+      features,
+    }
+  } finally {
+    device.close()
+  }
+}
+
+function report({ name, functions, since = '0', without, use }: Feature, device: Device): FeatureReport {
+  const leastDriver = functions.map(each => DRIVER_TABLE[each][2]).reduce(later, since)
+  const obstacle = obstacleOf(() => use(device))
+  return { name, leastDriver, supported: obstacle === null, obstacle, without }
+}
+
+function obstacleOf(use: () => string | null | undefined): string | null {
+  try {
+    return use() ?? null
+  } catch (error) {
+    if (error instanceof CudaError) return error.message
+    throw error
+  }
+}
+
+function nvrtcFor(driver: Driver): DeviceReport['nvrtc'] {
+  try {
+    const { path, version } = openNvrtc(driver.cuDriverGetVersion())
+    return { path, version }
+  } catch (error) {
+    if (error instanceof NoLibraryError) return { obstacle: error.message }
+    throw error
+  }
+}
+
+function devicesOf(driver: Driver): DeviceReport['devices'] {
+  return Array.from({ length: driver.cuDeviceGetCount() }, (_, ordinal) => {
+    const device = driver.cuDeviceGet(ordinal)
+    const [major, minor] = [
+      DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+      DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    ].map(attribute => driver.cuDeviceGetAttribute(attribute, device))
+    return {
+      ordinal,
+      name: driver.cuDeviceGetName(device),
+      computeCapability: `${major}.${minor}`,
+      totalBytes: driver.cuDeviceTotalMem(device),
+    }
+  })
+}
+
+/** `12040` → `12.4` */
+function versionText(version: number): string {
+  return `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`
+}
+
+function later(a: string, b: string): string {
+  return a.localeCompare(b, 'en', { numeric: true }) >= 0 ? a : b
+}

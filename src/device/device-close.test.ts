@@ -1,0 +1,276 @@
+// A device closes all that it made, also when the driver refuses or the device is lost.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { GiB, KiB, MiB } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { withFallback } from '../pool/wrappers/fallback.js'
+import { PATH, PTX } from './device.fixture.js'
+import type { Device } from './device.js'
+import { openDevice, openDevices } from './open.js'
+
+describe('closing a device', () => {
+  it('close ends pools and streams, gives all memory back, and can be repeated', () => {
+    const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+    const device = openDevice(driver)
+    const stream = device.createStream()
+    const adopted = device.adoptStream(driver.cuStreamCreate(1))
+    const cachingPools = [device.createPool(), device.createPool({ backing: 'segments' })]
+    const pools = [...cachingPools, ...fixedPools(device), device.createPlainPool()]
+    const buffers = pools.map(pool => pool.allocate(3 * MiB, stream))
+    const growable = device.createGrowableBuffer({ bytes: 3 * MiB, stream })
+    driver.holdOperation(stream.handle)
+    for (const buffer of [...buffers, growable]) buffer.fill(1)
+    device.close()
+    device.close()
+    assert.equal(driver.usedBytes(), 0)
+    assert.deepEqual([stream.closed, adopted.closed, device.defaultStream.closed], [true, true, true])
+    assert.equal(growable.freed, true)
+    for (const [index, buffer] of buffers.entries()) {
+      assert.equal(buffer.freed, true)
+      buffer[Symbol.dispose]()
+      assert.throws(() => pools[index].allocate(1), PoolError)
+    }
+    assertRefusesAll(device)
+    openDevice(driver).close() // the driver can be opened again
+  })
+
+  it('a device forgets pools that are closed', () => {
+    using device = openDevice('simulated')
+    const { pools } = device as unknown as { pools: Set<unknown> }
+    for (let round = 0; round < 10; round++) {
+      for (const pool of [device.createPool(), device.createPlainPool(), device.defaultDriverPool()]) pool.close()
+      const growable = device.createGrowableBuffer({ bytes: 1 })
+      growable.free()
+      growable.settleSync()
+    }
+    assert.ok(pools.size <= 4, `${pools.size} of 30`)
+  })
+
+  it('events and modules that outlive the device can be closed, and otherwise throw', () => {
+    const device = openDevice('simulated')
+    const event = device.createEvent()
+    event.record(device.defaultStream)
+    const module = device.loadModule(PTX)
+    device.close()
+    const refused = { name: 'PoolError', message: /the device is closed/ }
+    assert.throws(() => event.query(), refused)
+    assert.throws(() => module.kernel('device_test_increment'), refused)
+    event.close()
+    module.close()
+  })
+
+  it("a second close, or the device's, destroys an object that the driver refused to destroy", () => {
+    const makers = [
+      ['cuStreamDestroy', (device: Device) => device.createStream()],
+      ['cuEventDestroy', (device: Device) => device.createEvent()],
+      ['cuModuleUnload', (device: Device) => device.loadModule(PTX)],
+      ['cuGraphExecDestroy', (device: Device) => device.capture(device.createStream(), () => {})],
+    ] as const
+    for (const [call, make] of makers) {
+      for (const again of [true, false]) {
+        const driver = new SimulatedDriver()
+        const device = openDevice(driver)
+        const part = make(device)
+        driver.failCall({ call, code: 999 })
+        assert.throws(() => part.close(), { name: 'CudaError' })
+        const refused = driver.calls.get(call)!
+        if (again) part.close()
+        else device.close()
+        assert.ok(driver.calls.get(call)! > refused, call)
+        const destroyed = driver.calls.get(call)!
+        part.close()
+        assert.equal(driver.calls.get(call), destroyed, call)
+        device.close()
+      }
+    }
+  })
+
+  it("the device's close destroys a captured graph that the driver refused to destroy", () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const stream = device.createStream()
+    driver.failCall({ call: 'cuGraphDestroy', code: 999 })
+    device.capture(stream, () => {}).close()
+    assert.equal(driver.calls.get('cuGraphDestroy'), 1)
+    device.close()
+    assert.equal(driver.calls.get('cuGraphDestroy'), 2)
+  })
+
+  it('the next close finishes a close that the driver refused, at whichever call', () => {
+    let refused = 0
+    for (let done = false; !done; refused++) {
+      const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+      const device = openDevice(driver)
+      const stream = device.createStream()
+      device.adoptStream(driver.cuStreamCreate(1))
+      const callingPools = [device.createPlainPool(), device.defaultDriverPool(), device.createDriverPool()]
+      for (const pool of [device.createPool(), ...fixedPools(device), ...callingPools]) {
+        pool.allocate(3 * MiB, stream).fill(1)
+      }
+      device.createGrowableBuffer({ bytes: 3 * MiB, stream }).fill(1)
+      const before = callsOf(driver)
+      driver.failCall({ call: '*', nth: refused + 1, code: 999 })
+      try {
+        device.close() // some refusals do not throw
+        done = callsOf(driver) - before <= refused
+      } catch (error) {
+        assert.equal((error as Error).name, 'CudaError')
+        device.close()
+      }
+      assert.equal(driver.usedBytes(), 0)
+      assertRefusesAll(device)
+    }
+    assert.ok(refused > 20, `${refused} calls`)
+  })
+
+  it('a device closes after its pools were closed, and during reads', { timeout: 5000 }, async () => {
+    const device = openDevice('simulated')
+    const pool = device.createPool()
+    const buffer = pool.allocate(100 * KiB)
+    buffer.fill(3)
+    const reading = buffer.read()
+    pool.close()
+    device.close()
+    assert.equal((await reading)[99_999], 3)
+    const { calls } = device.driver
+    assert.equal(calls.get('cuMemHostUnregister'), calls.get('cuMemHostRegister'))
+  })
+
+  it('the simulated device shares buffers and pools within a process, and closes opened ones first', async () => {
+    const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+    const device = openDevice(driver)
+    const buffer = device.createInterprocessBuffer(3 * MiB)
+    buffer.fill(1)
+    const [other] = await Promise.all([device.importBuffer(PATH), buffer.exportTo(PATH)])
+    assert.equal((await other.read())[3 * MiB - 1], 1)
+    const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor', maxPoolBytes: 64 * MiB })
+    const [imported] = await Promise.all([device.importPool(PATH), pool.exportTo(PATH)])
+    const block = imported.importBuffer(pool.exportPointer(pool.allocate(1 * MiB)))
+    block.fill(2)
+    assert.throws(() => pool.close(), { name: 'PoolError', message: /have this pool open/ })
+    assert.deepEqual([pool.access(device), imported.access(device)], ['readWrite', 'readWrite'])
+    device.close()
+    assert.deepEqual([buffer.freed, other.freed, block.freed, driver.usedBytes()], [true, true, true, 0])
+    await assert.rejects(device.importBuffer(PATH), { name: 'PoolError', message: /device is closed/ })
+    await assert.rejects(device.importPool(PATH), { name: 'PoolError', message: /device is closed/ })
+  })
+
+  it('a device that closes during an open has nothing open', async () => {
+    const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+    using owner = openDevice(driver)
+    for (const what of ['buffer', 'pool'] as const) {
+      const device = openDevice(driver)
+      const opening = what === 'buffer' ? device.importBuffer(PATH) : device.importPool(PATH)
+      const refused = assert.rejects(opening, { name: 'PoolError', message: /closed/ })
+      device.close()
+      const pool = owner.createDriverPool({ handleTypes: 'posixFileDescriptor' })
+      await (what === 'buffer' ? owner.createInterprocessBuffer(1) : pool).exportTo(PATH)
+      await refused
+      pool.close()
+    }
+  })
+
+  it('each call on a lost device throws with the cause, and close does not throw', () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const stream = device.createStream()
+    const pools = [device.createPool(), ...fixedPools(device), device.createPlainPool()]
+    const buffers = pools.map(pool => pool.allocate(4, stream))
+    driver.failCall({ call: 'cuMemsetD8Async', code: 700 })
+    assert.throws(() => buffers[0].fill(0), { name: 'CudaError', code: 700 })
+    assert.throws(() => buffers[0].fill(0), { name: 'DeviceLostError', message: /cuMemsetD8Async failed.*new process/ })
+    assert.throws(() => device.synchronize(), { name: 'DeviceLostError' })
+    device.close()
+    device.close()
+    assert.deepEqual([buffers[0].freed, device.context.released], [true, true])
+    assert.throws(() => device.createStream(), { name: 'PoolError', message: /device is closed/ })
+  })
+
+  it('a fault found by close is thrown there, and the next close does not throw', () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const buffer = device.createPool().allocate(4)
+    driver.failCall({ call: 'cuCtxSynchronize', code: 700 })
+    assert.throws(() => device.close(), { name: 'CudaError', call: 'cuCtxSynchronize' })
+    device.close()
+    assert.deepEqual([buffer.freed, device.context.released], [true, true])
+  })
+  it('close also closes the streams of a fallback on another device', () => {
+    const driver = new SimulatedDriver({ devices: 2, capacityBytes: 64 * MiB })
+    for (const order of [
+      [0, 1],
+      [1, 0],
+    ]) {
+      const devices = openDevices(driver)
+      const [first, second] = devices
+      const pool = withFallback(first.createPool({ maxPoolBytes: 4 * MiB }), second.createPool())
+      pool.allocate(8 * MiB, first.createStream()).free()
+      assert.equal(pool.allocate(8 * MiB).device, 1)
+      for (const index of order) devices[index].close()
+      assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1)], [0, 0])
+      for (const kind of ['Stream', 'Event']) {
+        assert.equal(driver.calls.get(`cu${kind}Create`), driver.calls.get(`cu${kind}Destroy`), kind)
+      }
+    }
+  })
+})
+
+describe('shared pools of a device', () => {
+  it('a shared block pool that is refused its first memory leaves no pool server behind', () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    driver.failCall({ call: 'cuMemAlloc', code: 999 })
+    assert.throws(() => device.createBlockPool({ blockBytes: 64 * KiB, count: 4, shared: true }), { name: 'CudaError' })
+    device.close() // throws while a pool server has the device attached
+    assert.equal(driver.usedBytes(), 0)
+  })
+
+  it('host pools are closed with the device, and their arrays stay readable', () => {
+    const device = openDevice('simulated')
+    const pool = device.createHostPool({ maxPoolBytes: 32 * MiB, shared: true })
+    const held = pool.allocateArray(Float64Array, 1000)
+    const { elements } = held
+    const target = device.createPool().allocateArray(Float64Array, 1000)
+    elements.fill(1.5)
+    held.copyTo(target)
+    device.close()
+    assert.deepEqual([pool.closed, held.freed, elements[999]], [true, true, 1.5])
+    assert.throws(() => pool.allocate(1), { name: 'PoolError', message: /pool is closed/ })
+    const { calls } = device.driver
+    assert.equal(calls.get('cuMemHostUnregister'), calls.get('cuMemHostRegister'))
+  })
+})
+
+/** Pools with memory allocated in advance. */
+function fixedPools(device: Device) {
+  return [
+    device.createArenaPool({ bytes: 4 * MiB }),
+    device.createArenaPool({ bytes: 1 * MiB, maxBytes: 4 * MiB }),
+    device.createBlockPool({ blockBytes: 3 * MiB, count: 2, maxCount: 4 }),
+  ]
+}
+
+function assertRefusesAll(device: Device): void {
+  const uses: readonly (() => unknown)[] = [
+    () => device.createStream(),
+    () => device.adoptStream(0),
+    () => device.createEvent(),
+    () => device.createPool(),
+    () => device.createArenaPool({ bytes: 1 }),
+    () => device.createBlockPool({ blockBytes: 1, count: 1 }),
+    () => device.createPlainPool(),
+    () => device.createHostPool(),
+    () => device.poolFor(device.defaultStream),
+    () => device.createGrowableBuffer({ bytes: 1 }),
+    () => device.loadModule(PTX),
+    () => device.synchronize(),
+    () => device.memoryInfo(),
+  ]
+  for (const use of uses) assert.throws(use, { name: 'PoolError', message: /device is closed/ }, `${use}`)
+}
+
+function callsOf(driver: SimulatedDriver): number {
+  return [...driver.calls.values()].reduce((sum, count) => sum + count, 0)
+}

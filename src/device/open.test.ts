@@ -1,0 +1,108 @@
+// The device that each choice opens.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { GiB } from '../base/bytes.js'
+import { NoDeviceError } from '../base/errors.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './open.js'
+
+/** Whether this machine has a GPU, which decides the outcome of some choices. */
+function hasGpu(): boolean {
+  try {
+    openDevice(0).close()
+    return true
+  } catch (error) {
+    if (error instanceof NoDeviceError) return false
+    throw error
+  }
+}
+
+describe('opening a device', () => {
+  it("'simulated' opens without a GPU", () => {
+    using device = openDevice('simulated')
+    assert.deepEqual([device.simulated, device.ordinal, device.totalBytes], [true, 0, 140 * GiB])
+    assert.match(device.name, /simulated/)
+    assert.deepEqual(device.memoryInfo(), { freeBytes: 140 * GiB, totalBytes: 140 * GiB })
+  })
+
+  it("without a GPU, a number throws with a remedy, and 'auto' opens the simulated device", () => {
+    if (hasGpu()) {
+      for (const choice of [undefined, 0, 'auto'] as const) {
+        using device = openDevice(choice)
+        assert.equal(device.simulated, false)
+      }
+      return
+    }
+    for (const choice of [undefined, 0, 1]) {
+      assert.throws(() => openDevice(choice), { name: 'NoDeviceError', message: /openDevice\('simulated'\)/ })
+    }
+    using device = openDevice('auto')
+    assert.equal(device.simulated, true)
+  })
+
+  it('a number beyond the GPUs throws NoDeviceError', () => {
+    assert.throws(() => openDevice(9999), { name: 'NoDeviceError' })
+    assert.throws(() => openDevice(1e20), { name: 'NoDeviceError' })
+  })
+
+  it('a custom driver can have several devices', () => {
+    const driver = new SimulatedDriver({ devices: 3, capacityBytes: 1 * GiB })
+    using first = openDevice(driver)
+    using third = openDevice(driver, 2)
+    assert.deepEqual([first.ordinal, third.ordinal, third.driver], [0, 2, driver])
+    assert.throws(() => openDevice(driver, 3), {
+      name: 'NoDeviceError',
+      message: /device 3 does not exist: the driver finds 3/,
+    })
+    for (const ordinal of [-1, 0.5, Number.NaN]) {
+      assert.throws(() => openDevice(driver, ordinal), { name: 'RangeError' }, `ordinal ${ordinal}`)
+    }
+  })
+
+  it('a driver without devices is a NoDeviceError, and any other failure a CudaError', () => {
+    const none = new SimulatedDriver({ faults: [{ call: 'cuInit', code: 100 }] })
+    assert.throws(() => openDevice(none), { name: 'NoDeviceError', message: /finds no GPU.*openDevice\('simulated'\)/ })
+    for (const call of ['cuInit', 'cuDeviceGetCount', 'cuDeviceGet', 'cuDevicePrimaryCtxRetain'] as const) {
+      const broken = new SimulatedDriver({ faults: [{ call, code: 999 }] })
+      assert.throws(() => openDevice(broken), { name: 'CudaError', call })
+    }
+  })
+
+  it('openDevices opens all devices on one driver', () => {
+    const driver = new SimulatedDriver({ devices: 3 })
+    const devices = openDevices(driver)
+    assert.deepEqual(
+      devices.map(device => [device.ordinal, device.driver === driver]),
+      [0, 1, 2].map(ordinal => [ordinal, true]),
+    )
+    for (const device of devices) device.close()
+    assert.deepEqual([openDevices('simulated').length, openDevices('auto').length >= 1], [2, true])
+    if (!hasGpu()) assert.throws(() => openDevices(), { name: 'NoDeviceError' })
+    for (const choice of [0, 'gpu', null, true]) {
+      assert.throws(() => openDevices(choice as 'auto'), { name: 'RangeError', message: /openDevices: choose 'auto'/ })
+    }
+  })
+
+  it('openDevices opens all devices or none', () => {
+    for (let nth = 1; nth <= 3; nth++) {
+      const driver = new SimulatedDriver({ devices: 3, faults: [{ call: 'cuDevicePrimaryCtxRetain', nth, code: 999 }] })
+      assert.throws(() => openDevices(driver), { name: 'CudaError', call: 'cuDevicePrimaryCtxRetain' })
+      assert.equal(driver.calls.get('cuDevicePrimaryCtxRelease') ?? 0, nth - 1)
+    }
+  })
+
+  it('a bad choice is refused', () => {
+    for (const choice of [-1, 0.5, Number.NaN, Infinity, 'gpu', '0', '', null, true, 1n, {}, []]) {
+      assert.throws(() => openDevice(choice as DeviceChoice), { name: 'RangeError', message: /openDevice: choose/ })
+      assert.throws(() => openDevices(choice as 'auto'), { name: 'RangeError', message: /openDevices: choose/ })
+    }
+  })
+
+  it('parseDeviceChoice reads the choices of the command line', () => {
+    assert.deepEqual(['auto', 'simulated', '0', '12'].map(parseDeviceChoice), ['auto', 'simulated', 0, 12])
+    for (const text of ['', 'gpu', '-1', '1.5', ' 0', '0x1', 'Simulated']) {
+      assert.throws(() => parseDeviceChoice(text), { name: 'RangeError', message: /write auto, simulated or a number/ })
+    }
+  })
+})

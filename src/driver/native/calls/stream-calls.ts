@@ -1,0 +1,63 @@
+// Streams and events of libcuda.
+
+import { exact, uint } from '../../../libraries/arguments.js'
+import { MemoryCalls } from './memory-calls.js'
+
+export class StreamCalls extends MemoryCalls {
+  cuStreamCreate(flags: number): number {
+    this.check('cuStreamCreate', this.live.cuStreamCreate(this.buffer.first, uint(flags, 'flags')))
+    return this.buffer.exact()
+  }
+
+  cuStreamDestroy(stream: number): void {
+    this.check('cuStreamDestroy', this.live.cuStreamDestroy(exact(stream, 'stream')))
+  }
+
+  cuStreamSynchronize(stream: number): void {
+    this.check('cuStreamSynchronize', this.live.cuStreamSynchronize(exact(stream, 'stream')))
+  }
+
+  cuStreamQuery(stream: number): boolean {
+    return this.answer('cuStreamQuery', this.live.cuStreamQuery(exact(stream, 'stream')))
+  }
+
+  cuStreamWaitEvent(stream: number, event: number): void {
+    this.check('cuStreamWaitEvent', this.live.cuStreamWaitEvent(exact(stream, 'stream'), exact(event, 'event'), 0))
+  }
+
+  cuStreamGetCtx(stream: number): number {
+    this.check('cuStreamGetCtx', this.live.cuStreamGetCtx(exact(stream, 'stream'), this.buffer.first))
+    return this.buffer.exact()
+  }
+
+  cuStreamGetId(stream: number): number {
+    this.check('cuStreamGetId', this.live.cuStreamGetId(exact(stream, 'stream'), this.buffer.first))
+    return this.buffer.exact()
+  }
+
+  cuStreamGetFlags(stream: number): number {
+    this.check('cuStreamGetFlags', this.live.cuStreamGetFlags(exact(stream, 'stream'), this.buffer.first))
+    return this.buffer.int()
+  }
+
+  cuEventCreate(flags: number): number {
+    this.check('cuEventCreate', this.live.cuEventCreate(this.buffer.first, uint(flags, 'flags')))
+    return this.buffer.exact()
+  }
+
+  cuEventDestroy(event: number): void {
+    this.check('cuEventDestroy', this.live.cuEventDestroy(exact(event, 'event')))
+  }
+
+  cuEventRecord(event: number, stream: number): void {
+    this.check('cuEventRecord', this.live.cuEventRecord(exact(event, 'event'), exact(stream, 'stream')))
+  }
+
+  cuEventQuery(event: number): boolean {
+    return this.answer('cuEventQuery', this.live.cuEventQuery(exact(event, 'event')))
+  }
+
+  cuEventSynchronize(event: number): void {
+    this.check('cuEventSynchronize', this.live.cuEventSynchronize(exact(event, 'event')))
+  }
+}

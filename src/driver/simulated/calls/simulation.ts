@@ -1,0 +1,153 @@
+// The parts of one simulated driver, and the checks with which every call begins. Each file beside this one adds one
+// chapter of the driver contract: its class extends the class of the chapter before. The order is device-, memory-,
+// stream-, graph-, pool-, virtual-memory-, kernel-calls; SimulatedDriver extends the last. A function checks, asks
+// its part, and submits work.
+
+import { TiB } from '../../../base/bytes.js'
+import { Random } from '../../../base/random.js'
+import { RESULT } from '../../constants.js'
+import { CallInterceptor } from '../call-interceptor.js'
+import { Contexts, type SimulatedContext } from '../context.js'
+import { PhysicalMemory, SimulatedDevice } from '../device.js'
+import { Modules } from '../kernels/modules.js'
+import { AddressSpace } from '../memory/address-space.js'
+import { HostRegistry } from '../memory/host-registry.js'
+import { LinearMemory } from '../memory/linear-memory.js'
+import { PeerAccess } from '../memory/peer-access.js'
+import { Shareables } from '../memory/shareable.js'
+import { Transfers } from '../memory/transfers.js'
+import { VirtualMemory } from '../memory/virtual-memory.js'
+import { completeOptions, type SimulatedOptions, type Switch } from '../options.js'
+import { MemoryPools } from '../pools/memory-pools.js'
+import { PoolPlaces } from '../pools/pool-properties.js'
+import { Captures } from '../streams/captures.js'
+import { Scheduler } from '../streams/scheduler.js'
+import type { StreamGroup, StreamQueue } from '../streams/stream-queue.js'
+import { Streams } from '../streams/streams.js'
+
+/** host memory for managed memory and for pools in host memory */
+const HOST_BYTES = 2 * TiB
+
+/** Devices, host memory, streams and work of one simulated machine. */
+export class Simulation {
+  /** for people: the simulation and its seed */
+  readonly origin: string
+  protected readonly options: Required<SimulatedOptions>
+  protected readonly interceptor = new CallInterceptor()
+  protected readonly scheduler: Scheduler
+  protected readonly space = new AddressSpace()
+  protected readonly hosts = new HostRegistry(this.space)
+  protected readonly transfers: Transfers
+  protected readonly modules = new Modules(this.interceptor)
+  protected readonly peers: PeerAccess
+  protected readonly virtual: VirtualMemory
+  protected readonly devices: readonly SimulatedDevice[]
+  protected readonly host: PhysicalMemory
+  protected readonly linear: LinearMemory
+  protected readonly pools: MemoryPools
+  protected readonly captures = new Captures(this.interceptor)
+  protected readonly streams = new Streams(this.interceptor, this.captures)
+  protected readonly contexts = new Contexts(this.space, () => this.streams.nextId())
+  /** whether cuInit was called */
+  protected initialised = false
+  /** the number of the last WorkPoint or context-wide wait, to tell which came first */
+  protected moments = 0
+
+  constructor(options: SimulatedOptions = {}) {
+    this.options = completeOptions(options)
+    const { interceptor, space } = this
+    const { devices, capacityBytes, granularityBytes, progress, seed, faults } = this.options
+    const shareables = new Shareables(interceptor, this.options.posixDescriptors)
+    this.origin = `simulated in memory, seed ${seed}`
+    this.scheduler = new Scheduler(progress === 'seeded' ? new Random(seed) : null)
+    this.transfers = new Transfers(interceptor, space, this.hosts, this.scheduler)
+    this.peers = new PeerAccess(interceptor, this.options.peerAccess)
+    this.virtual = new VirtualMemory(interceptor, space, granularityBytes, this.peers, shareables)
+    this.devices = Array.from({ length: devices }, (_, i) => new SimulatedDevice(i, capacityBytes, seed))
+    this.host = new PhysicalMemory('the host', HOST_BYTES, seed)
+    this.linear = new LinearMemory(interceptor, space, this.host)
+    const places = new PoolPlaces(interceptor, this.devices, this.host, option => this.requireOption(option))
+    this.pools = new MemoryPools(interceptor, space, this.scheduler, this.devices, places, this.peers, shareables)
+    for (const fault of faults) interceptor.rules.add(fault)
+  }
+
+  /** Begins a call that works without a context. */
+  protected begin(call: number): void {
+    this.interceptor.enter(call)
+    if (!this.initialised) throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_INITIALIZED, 'call cuInit first')
+  }
+
+  /** Begins a call that needs no context. If there is one, pending work may progress, and its fault is reported. */
+  protected enterAnywhere(call: number): void {
+    this.begin(call)
+    const { current } = this.interceptor.thread
+    if (current === null) return
+    this.interceptor.stickyErrors.guard(current.handle)
+    this.scheduler.progress()
+    this.checkFault(current)
+    this.captures.guard(call)
+  }
+
+  /** Begins a call on the driver's pools. */
+  protected enterPools(call: number): void {
+    this.enterAnywhere(call)
+    this.requireOption('memoryPools')
+  }
+
+  /** Begins a call that needs a current context, and returns the context. */
+  protected enter(call: number): SimulatedContext {
+    this.enterAnywhere(call)
+    const { current } = this.interceptor.thread
+    if (current === null)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'make a context current first')
+    return current
+  }
+
+  /** Begins a call that works in the legacy stream. */
+  protected enterLegacy(call: number): SimulatedContext {
+    const context = this.enter(call)
+    this.captures.checkSubmit(context.legacy)
+    return context
+  }
+
+  /** The stream, for work that this simulation cannot capture; refuses a captured stream. */
+  protected uncaptured(context: SimulatedContext, stream: number): StreamQueue {
+    const queue = this.streams.queueOf(context, stream)
+    this.captures.checkNotCaptured(queue, 'graph memory or a graph within a graph')
+    return queue
+  }
+
+  /** Refuses the call if work has killed the context. */
+  protected checkFault({ fault, handle }: StreamGroup): void {
+    if (fault !== null) throw this.interceptor.refuse(fault.code, fault.detail, handle)
+  }
+
+  /** Completes all submitted work of the context. */
+  protected finishAll(context: SimulatedContext): void {
+    for (const queue of [...context.queues]) this.scheduler.finish(queue, queue.submitted)
+  }
+
+  /** After a wait of the host: reports a fault, and lets pools release memory whose frees have completed. */
+  protected synchronized(context: StreamGroup): void {
+    this.checkFault(context)
+    this.pools.synchronized()
+  }
+
+  protected device(number: number): SimulatedDevice {
+    const device = this.devices[number]
+    if (device === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_DEVICE, `no device ${number}`)
+    return device
+  }
+
+  protected context(handle: number): SimulatedContext {
+    const context = this.contexts.get(handle)
+    if (context === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'no such context')
+    return context
+  }
+
+  /** Refuses the call if the options switch its feature off. */
+  protected requireOption(option: Switch): void {
+    if (!this.options[option])
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_SUPPORTED, `the option ${option} is false`)
+  }
+}

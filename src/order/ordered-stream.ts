@@ -1,0 +1,43 @@
+import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
+import type { Context } from '../driver/context.js'
+
+/**
+ * The part of `Stream` that clocks, captures and graphs use. `Stream` imports those, so they refer to this interface
+ * instead of the class.
+ */
+export interface OrderedStream {
+  readonly context: Context
+  /** notes that the stream was made to wait for work of another device */
+  readonly clocks: { notePeerWait(): void }
+  /** the driver's handle */
+  readonly handle: number
+  /** made by this library and destroyed by `close`; false for an adopted stream */
+  readonly owned: boolean
+  /** index into the clocks, -1 while the stream is closed or captured */
+  readonly slot: number
+  /** the latest slot, while `slot` is -1 */
+  readonly lastSlot: number
+  readonly closed: boolean
+  /** of the legacy default stream: the capture that any work for it would break */
+  blockedBy: object | null
+  /**
+   * Calls the driver for the stream, which no other thread ends or captures meanwhile. Throws PoolError where one
+   * already has.
+   */
+  submit<R>(call: string, work: (handle: number) => R): R
+  /** Throws PoolError, in the name of `call`, if the stream is closed or captured. */
+  checkOpen(call: string): void
+  /** Throws PoolError, in the name of `call`, if the stream takes no work; a captured stream does. */
+  checkUsable(call: string): void
+  /** Takes the stream out of its slot until `resume`. */
+  suspend(): void
+  /** Ends `suspend`; a stream that was not suspended stays as it is. */
+  resume(): void
+  close(): void
+}
+
+/** The name of a stream in messages, by its handle; null stands for a closed stream. */
+export function streamName(handle: number | null): string {
+  if (handle === null) return 'a closed stream'
+  return handle <= CU_STREAM_LEGACY_DEFAULT ? 'the default stream' : `stream 0x${handle.toString(16)}`
+}

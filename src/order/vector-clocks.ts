@@ -1,0 +1,77 @@
+// Vector clocks over the streams of a device, as arithmetic.
+//
+// A stream's clock ticks at each mark: an event recorded on the stream, or a call that waits for the stream. A free
+// stamps its block with the first mark that will cover the free, `marked + 1`. Another stream may use the block once
+// that mark is known to come before the stream's next work (`known`), or the host has seen it complete.
+//
+// A mark has a vector time: for each stream, the latest mark that is complete once this mark is. A wait for a mark
+// teaches the waiter the whole vector time, so order is passed on from stream to stream. Two rules keep this sound.
+// The clock ticks, and the vector time is taken, before the driver is called for a mark. The waiter writes down the
+// vector time after the driver was called. A mistake in timing then costs a reuse and never data.
+
+/** Streams that one device can have open at a time. */
+export const MOST_STREAMS = 64
+
+/**
+ * A vector timestamp of a mark: for each stream slot, its latest mark that is complete once this mark is. Missing
+ * entries are 0. A plain array takes half the time of a Float64Array to make.
+ */
+export type VectorTime = readonly number[]
+
+/**
+ * Knows which marks come before the next work of each stream. A device has such clocks for work that runs, each
+ * capture for its own work.
+ */
+export class VectorClocks {
+  constructor(
+    /** by stream slot: marks placed so far */
+    readonly marked: Float64Array = new Float64Array(MOST_STREAMS),
+    /**
+     * at `later * MOST_STREAMS + earlier`: the latest mark of slot `earlier` that comes before the next work of slot
+     * `later`
+     */
+    readonly known: Float64Array = new Float64Array(MOST_STREAMS * MOST_STREAMS),
+    private readonly limit: Int32Array = new Int32Array(1),
+  ) {}
+
+  /** All slots that were ever used are below this. */
+  get slotLimit(): number {
+    return this.limit[0]
+  }
+
+  /** A slot is in use. */
+  meet(slot: number): void {
+    if (slot >= this.limit[0]) this.limit[0] = slot + 1
+  }
+
+  /**
+   * Advances the clock for a mark, and returns the mark's vector time. The driver is called for the mark after this.
+   */
+  tick(slot: number): VectorTime {
+    this.marked[slot]++
+    return this.vectorTimeOf(slot)
+  }
+
+  /** The stream of slot `later` has been made to wait for a mark of this vector time. */
+  follow(later: number, vectorTime: VectorTime): void {
+    const { known } = this
+    const row = later * MOST_STREAMS
+    for (let slot = 0; slot < vectorTime.length; slot++) {
+      if (vectorTime[slot] > known[row + slot]) known[row + slot] = vectorTime[slot]
+    }
+  }
+
+  /** The vector time of a slot's latest mark, as a copy. */
+  vectorTimeOf(slot: number): number[] {
+    const vectorTime = firstOf(this.known, this.slotLimit, slot * MOST_STREAMS)
+    vectorTime[slot] = this.marked[slot]
+    return vectorTime
+  }
+}
+
+/** `length` stamps from index `start` on. */
+export function firstOf(stamps: Float64Array, length: number, start = 0): number[] {
+  const first = new Array<number>(length)
+  for (let index = 0; index < length; index++) first[index] = stamps[start + index]
+  return first
+}

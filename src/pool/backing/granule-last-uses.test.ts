@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { RecordTable, Word } from '../../heap/records.js'
+import { GranuleLastUses, SEVERAL } from './granule-last-uses.js'
+
+const GRANULE_UNITS = 100
+
+describe('last uses of granules', () => {
+  it('a block becomes the last use of every granule that it covers', () => {
+    const { free, all } = setUp()
+    free(50, 400, 1, 5)
+    assert.deepEqual(all(), ['1@5', '1@5', '1@5', '1@5', '1@5', '0@0'])
+    free(200, 200, 2, 3)
+    assert.deepEqual(all(), ['1@5', '1@5', '2@3', '2@3', '1@5', '0@0'])
+  })
+
+  it('on a granule with two blocks of one stream the later use counts', () => {
+    const { free, all } = setUp()
+    free(0, 150, 1, 5)
+    free(150, 20, 1, 4)
+    assert.deepEqual(all().slice(0, 3), ['1@5', '1@5', '0@0'])
+    free(170, 50, 1, 8)
+    assert.deepEqual(all().slice(0, 3), ['1@5', '1@8', '1@8'])
+  })
+
+  it('a granule with blocks of several streams has no single use, until its uses complete or one block covers it', () => {
+    const { free, all, seen } = setUp()
+    free(0, 350, 1, 5)
+    free(350, 100, 2, 7)
+    assert.deepEqual(all().slice(2, 5), ['1@5', `${SEVERAL}@5`, '2@7'])
+    seen[0] = 5
+    free(210, 10, 2, 8)
+    assert.deepEqual(all().slice(2, 5), ['2@8', `${SEVERAL}@5`, '2@7'])
+    free(300, 100, 2, 9)
+    assert.deepEqual(all().slice(2, 5), ['2@8', '2@9', '2@7'])
+  })
+})
+
+function setUp() {
+  const records = new RecordTable()
+  const seen = new Float64Array(2)
+  const uses = new GranuleLastUses(6, GRANULE_UNITS, seen, null)
+  const record = records.acquire()
+  return {
+    seen,
+    free(start: number, units: number, key: number, stamp: number) {
+      records.words[(record << 4) | Word.offset] = start
+      records.words[(record << 4) | Word.units] = units
+      uses.noteFree(records, record, key, stamp)
+    },
+    /** key and stamp of each granule */
+    all: () => Array.from(uses.keys, (key, granule) => `${key}@${uses.stamps[granule]}`),
+  }
+}

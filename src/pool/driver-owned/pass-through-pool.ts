@@ -1,0 +1,214 @@
+// The base of the pools that make one driver call for each buffer: a fallback for other pools, and a baseline to
+// compare with.
+
+import { checkByteCount, formatBytes } from '../../base/bytes.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import type { Context } from '../../driver/context.js'
+import { Double, RecordTable, Stride, Word } from '../../heap/records.js'
+import type { Clocks } from '../../order/clocks.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
+import { checkUser } from '../access.js'
+import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import { DeviceBuffer } from '../buffer.js'
+import { checkAlignment } from '../caching/alignment.js'
+import { Pool, type PoolStats } from '../pool.js'
+import { RecordAllocation, type RecordPool } from '../record-allocation.js'
+
+/** The float64 of a record with the device address; the caching pool keeps a stamp there. */
+const ADDRESS = 4
+/**
+ * The driver's own alignment. For more the allocation is larger, and Word.offset is the buffer's distance from its
+ * start.
+ */
+const DRIVER_ALIGNMENT = 256
+
+/** Shared by all pools that pass allocations on to the driver: records of addresses, checks and counters. */
+export abstract class PassThroughPool extends Pool implements RecordPool, Disposable {
+  /** the device that the memory belongs to */
+  readonly context: Context
+  private readonly records = new RecordTable()
+  private liveBytes = 0
+  private peakLiveBytes = 0
+  private allocations = 0
+  private frees = 0
+  /** true after `close` */
+  closed = false
+
+  constructor(
+    protected readonly clocks: Clocks,
+    /** the stream used when a call names none */
+    readonly defaultStream: Stream,
+  ) {
+    super()
+    this.context = clocks.context
+  }
+
+  /** The driver's allocation of `bytes`. */
+  protected abstract obtain(bytes: number, stream: Stream): number
+  /** The driver's free of an allocation. */
+  protected abstract giveBack(ptr: number, stream: Stream): void
+
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer {
+    const buffer = this.tryAllocate(bytes, stream, alignment)
+    if (buffer !== null) return buffer
+    throw this.outOfMemory(bytes)
+  }
+
+  protected outOfMemory(bytes: number): OutOfMemoryError {
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    return new OutOfMemoryError(
+      `no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; free memory, here or in other programs`,
+      {
+        requestedBytes: bytes,
+        liveBytes: this.liveBytes,
+        pendingBytes: 0,
+        reservedBytes: this.liveBytes,
+        largestFreeBytes: freeBytes,
+        limitBytes: totalBytes,
+        deviceFreeBytes: freeBytes,
+      },
+    )
+  }
+
+  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer | null {
+    checkByteCount(bytes, 'bytes')
+    this.checkOpen('allocate')
+    this.checkStream('allocate', stream)
+    checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
+    const wholeBytes = bytes + Math.max(0, alignment - DRIVER_ALIGNMENT)
+    if (!Number.isSafeInteger(wholeBytes)) return null
+    let ptr: number
+    try {
+      ptr = this.obtain(wholeBytes, stream)
+    } catch (error) {
+      if (isOutOfMemory(error)) return null
+      throw error
+    }
+    return this.adopt(ptr, Math.ceil(ptr / alignment) * alignment - ptr, bytes, stream)
+  }
+
+  /** A buffer of `bytes` at `offset` from the start of the driver's allocation at `ptr`. */
+  protected adopt(ptr: number, offset: number, bytes: number, stream: Stream): DeviceBuffer {
+    const record = this.records.acquire()
+    const tag = this.records.revive(record)
+    this.records.doubles[record * Stride.doubles + ADDRESS] = ptr + offset
+    this.records.words[record * Stride.words + Word.offset] = offset
+    this.records.doubles[record * Stride.doubles + Double.requested] = bytes
+    this.liveBytes += bytes
+    this.peakLiveBytes = Math.max(this.peakLiveBytes, this.liveBytes)
+    this.allocations++
+    return new DeviceBuffer(new RecordAllocation(this, record, stream), tag)
+  }
+
+  // V8 inlines `release` into a loop that frees buffers of several kinds of pool, until an inlining budget is spent.
+  // The cached path of a caching pool needs that budget, so this method is as small as possible.
+  release(buffer: DeviceBuffer, stream?: Stream): void {
+    this.takeBack(buffer, stream)
+  }
+
+  protected takeBack(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+    this.checkLive(buffer.record, buffer.tag, 'free')
+    checkIsStream('free', stream)
+    if (stream.clocks !== this.clocks) {
+      checkUser('free', stream, this)
+      this.recordUse(buffer.record, buffer.tag, stream)
+      this.takeBack(buffer)
+      return
+    }
+    stream.checkUncaptured('free')
+    // Nothing orders the work of a closed stream before the default stream, so the host waits for it.
+    if (stream.closed) this.clocks.catchUp(...stream.covering, true)
+    this.drop(buffer.record, stream.closed ? this.defaultStream : stream)
+  }
+
+  /** Counters, in constant time. Reserved bytes are the live bytes, because the pool keeps no memory. */
+  stats(): PoolStats {
+    return {
+      liveBytes: this.liveBytes,
+      peakLiveBytes: this.peakLiveBytes,
+      requestedBytes: this.liveBytes,
+      reservedBytes: this.liveBytes,
+      peakReservedBytes: this.peakLiveBytes,
+      cachedBytes: 0,
+      pendingBytes: 0,
+      largestFreeBytes: 0,
+      limitBytes: Infinity,
+      liveBuffers: this.allocations - this.frees,
+      allocations: this.allocations,
+      frees: this.frees,
+      cacheMisses: this.allocations,
+      growths: this.allocations,
+      insertedWaits: 0,
+    }
+  }
+
+  /** Waits for pending work, and frees all live buffers. A second close does nothing. */
+  close(): void {
+    if (this.closed && this.allocations === this.frees) return
+    this.clocks.finishWork()
+    this.closed = true
+    this.context.giveBack(() => {
+      for (let record = this.records.first; record < this.records.used; record++) {
+        if (this.records.isLive(record)) this.drop(record, this.defaultStream)
+      }
+    })
+  }
+
+  /** The same as `close()`. */
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  /** For buffers: the address of a live record. Throws PoolError for a stale one. */
+  addressOf(record: number, tag: number, call: string): number {
+    this.checkLive(record, tag, call)
+    return this.records.doubles[record * Stride.doubles + ADDRESS]
+  }
+
+  /** For buffers: the requested bytes of a live record. Throws PoolError for a stale one. */
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    this.checkLive(record, tag, call)
+    return this.records.doubles[record * Stride.doubles + Double.requested]
+  }
+
+  /** For buffers: whether the handle with this tag is live. */
+  isLive(record: number, tag: number): boolean {
+    return this.records.words[record * Stride.words + Word.tag] === tag
+  }
+
+  /** Only this device's work can use the memory, unless a subclass says otherwise. */
+  reachableFrom(context: Context): boolean {
+    return context.sharesDevice(this.context)
+  }
+
+  /** Makes the free of this buffer come after the work of `stream`, too. */
+  abstract recordUse(record: number, tag: number, stream: Stream): void
+
+  /** Bytes from the start of the driver's allocation to the buffer. */
+  protected offsetOf(record: number): number {
+    return this.records.words[record * Stride.words + Word.offset]
+  }
+
+  private drop(record: number, stream: Stream): void {
+    const start = this.records.doubles[record * Stride.doubles + ADDRESS]
+    this.giveBack(start - this.offsetOf(record), stream)
+    this.liveBytes -= this.records.doubles[record * Stride.doubles + Double.requested]
+    this.frees++
+    this.records.release(record)
+  }
+
+  protected checkLive(record: number, tag: number, call: string): void {
+    if (!this.isLive(record, tag)) throw new PoolError(`${call}: the buffer was already freed, or its pool closed`)
+  }
+
+  /** Throws PoolError, naming `call`, if the pool is closed. */
+  protected checkOpen(call: string): void {
+    if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
+  }
+
+  /** Refuses a stream of another device, or a closed stream. */
+  protected checkStream(call: string, stream: Stream): void {
+    checkStreamOf(call, stream, this.clocks)
+    stream.checkOpen(call)
+  }
+}

@@ -1,0 +1,69 @@
+// V8 inlines the cached path as `docs/v8.md` says. The tests read the optimizing compiler's own trace of a child process, so they
+// need neither a GPU nor a clock.
+
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { describe, it } from 'node:test'
+
+const INDEX = JSON.stringify(new URL('../index.js', import.meta.url).href)
+
+/** Names of the functions that V8 inlined into `loop` of a program, each once. */
+function inlinedInto(program: string): string[] {
+  const source = `
+    const { openDevice } = await import(${INDEX})
+    const device = openDevice('simulated')
+    const stream = device.createStream()
+    ${program}
+  `
+  // V8 compiles on the main thread only, so that the trace is whole when the process ends.
+  const flags = ['--trace-turbo-inlining', '--no-concurrent-recompilation', '--input-type=module']
+  const { stdout, stderr, status } = spawnSync(process.execPath, [...flags, '-e', source], { encoding: 'utf8' })
+  assert.equal(status, 0, stderr)
+  const inlined = stdout.matchAll(
+    /^Inlining \S+ \{\S+ <SharedFunctionInfo (\S+)>\} into \S+ \{\S+ <SharedFunctionInfo loop>\}/gm,
+  )
+  return [...new Set([...inlined].map(match => match[1]))].sort()
+}
+
+const pairs = (pool: string, rounds: number) => `
+  const pool = ${pool}
+  function loop(count) {
+    for (let step = 0; step < count; step++) pool.allocate(4096, stream).free()
+  }
+  for (let round = 0; round < 40; round++) loop(${rounds})
+`
+/** Pools that free through `freeSlowly`, used before the loop that matters. */
+const OTHERS = `
+  for (const slow of [device.createPlainPool(), device.createDriverPool()]) {
+    for (let step = 0; step < 3000; step++) slow.allocate(4096, stream).free()
+  }
+`
+
+describe('V8 inlines', () => {
+  const cached = ['DeviceBuffer', 'allocate', 'free', 'handOut', 'put', 'release', 'stackFor', 'take']
+  it('every function of a cached allocation and free into their loop', () => {
+    assert.deepEqual(inlinedInto(pairs('device.createPool()', 10_000)), cached)
+  })
+
+  it('the same where slow pools were used before', () => {
+    const inlined = inlinedInto(OTHERS + pairs('device.createPool()', 10_000))
+    assert.deepEqual(
+      inlined.filter(name => name !== 'freeSlowly'),
+      cached,
+    )
+  })
+
+  it('every function of a block pool’s allocation and free into their loop', () => {
+    const blocks = inlinedInto(pairs('device.createBlockPool({ blockBytes: 4096, count: 100 })', 10_000))
+    for (const name of ['DeviceBuffer', 'allocate', 'free', 'release'])
+      assert.ok(blocks.includes(name), `${name} of ${blocks}`)
+  })
+
+  it('no release of a slow pool into a loop that frees', () => {
+    for (const pool of ['device.createPlainPool()', 'device.createDriverPool()']) {
+      const inlined = inlinedInto(pairs(pool, 1000))
+      assert.ok(inlined.includes('free'), `the loop was compiled: ${inlined}`)
+      assert.ok(!inlined.includes('release'), `${pool}: ${inlined}`)
+    }
+  })
+})

@@ -1,0 +1,26 @@
+// Checks of data from a file; errors name the place in the file.
+
+import { FormatError } from '../../base/errors.js'
+
+export function isDictionary(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value)
+}
+
+export function dictionary(value: unknown, place: string): Record<string, unknown> {
+  if (!isDictionary(value)) throw new FormatError(`${place} must be a dictionary`)
+  return value
+}
+
+export function list(value: unknown, place: string): readonly unknown[] {
+  if (!Array.isArray(value)) throw new FormatError(`${place} must be a list`)
+  return value
+}
+
+export function whole(value: unknown, place: string, what: string): number {
+  if (!isWhole(value)) throw new FormatError(`${place} must be ${what}`)
+  return value
+}
+
+export function isWhole(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0
+}

@@ -1,0 +1,163 @@
+// Replays of traces made by hand: the calls of a pass to its pool, and the uses that it models.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../base/bytes.js'
+import { POOL_ATTRIBUTE } from '../driver/constants.js'
+import { Context } from '../driver/context.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { Module } from '../kernel/module.js'
+import { Clocks } from '../order/clocks.js'
+import { Stream } from '../order/stream.js'
+import { CachingPool } from '../pool/caching/caching-pool.js'
+import { parsePoolOptions } from '../pool/caching/options.js'
+import { DriverPool } from '../pool/driver-owned/driver-pool.js'
+import { PlainPool } from '../pool/driver-owned/plain-pool.js'
+import { TraceBuilder } from './pytorch/trace-builder.js'
+import { replay } from './replay.js'
+import type { ReplayDevice } from './replay-device.js'
+import { ReplayPass } from './replay-pass.js'
+import { Action, type Trace } from './trace.js'
+
+function newDriver(capacityBytes = 1024 * MiB): SimulatedDriver {
+  return new SimulatedDriver({ progress: 'eager', capacityBytes })
+}
+
+function openDevice(driver = newDriver()): ReplayDevice {
+  driver.cuInit()
+  const capacityBytes = driver.cuDeviceTotalMem(0)
+  const context = Context.open(driver, 0)
+  const clocks = new Clocks(context)
+  const stream = new Stream(clocks, 0, false)
+  return {
+    driver,
+    name: 'test',
+    simulated: true,
+    createStream: () => new Stream(clocks, driver.cuStreamCreate(1), true),
+    createPool: options => new CachingPool(clocks, stream, parsePoolOptions(options, capacityBytes)),
+    createPlainPool: () => new PlainPool(clocks, stream),
+    defaultDriverPool: () => new DriverPool(clocks, stream),
+    loadModule: ptx => new Module(context, stream, ptx),
+    synchronize: () => driver.cuCtxSynchronize(),
+    close: () => context.release(),
+  }
+}
+
+type Line = readonly [action: number, block: number, bytes: number, stream?: number]
+
+/** Events one microsecond apart; blocks by number, far apart. */
+function traceOf(lines: readonly Line[]): Trace {
+  const builder = new TraceBuilder()
+  lines.forEach(([action, block, bytes, stream = 0], timeUs) => {
+    builder.add(action, (block + 1) * 2 ** 32, bytes, stream, timeUs)
+  })
+  return builder.build({ file: 'by hand' })
+}
+
+const range = (count: number) => Array.from({ length: count }, (_, index) => index)
+const { alloc, freeRequested, freeCompleted } = Action
+
+/** Pending bytes of a caching pool after each event. */
+function pendingOf(trace: Trace): number[] {
+  const device = openDevice()
+  const pool = device.createPool({})
+  const pending: number[] = []
+  const event = () => {
+    pool.processDeferred()
+    pending.push(pool.stats().pendingBytes / MiB)
+  }
+  new ReplayPass(trace, device, pool, 0).run(1, { event })
+  return pending
+}
+
+describe('a pass', () => {
+  it('a block is in use on another stream until its free completes', () => {
+    const trace = traceOf([
+      [alloc, 0, 256 * MiB],
+      [alloc, 1, 256 * MiB],
+      [freeRequested, 0, 256 * MiB],
+      [freeRequested, 1, 256 * MiB],
+      [freeCompleted, 1, 256 * MiB],
+      [freeCompleted, 0, 256 * MiB],
+    ])
+    assert.deepEqual(pendingOf(trace), [0, 0, 256, 256, 256, 0])
+  })
+
+  it('a recording without completed frees models no use on other streams', () => {
+    const lines: Line[] = range(3).flatMap(() => [
+      [alloc, 0, 256 * MiB],
+      [alloc, 1, 256 * MiB],
+      [freeRequested, 0, 256 * MiB],
+      [freeRequested, 1, 256 * MiB],
+    ])
+    assert.deepEqual(new Set(pendingOf(traceOf(lines))), new Set([0]))
+  })
+
+  it('more blocks can be in use on other streams than a device has streams, some of them for longer', () => {
+    const blocks = range(200)
+    const trace = traceOf([
+      ...blocks.map((block): Line => [alloc, block, 1 * MiB]),
+      ...blocks.map((block): Line => [freeRequested, block, 1 * MiB]),
+      ...blocks.map((block): Line => [freeCompleted, block, 1 * MiB]),
+    ])
+    const pending = pendingOf(trace)
+    assert.equal(pending[399], 200)
+    assert.ok(pending[500] <= 200 - 101 + 4 && pending[500] >= 200 - 101, `${pending[500]} after half`)
+    assert.equal(pending[599], 0)
+  })
+
+  it('the pool describes a refused request, with its recorded size and stream', () => {
+    const device = openDevice(newDriver(64 * MiB))
+    const pool = device.createPool({})
+    const trace = traceOf([
+      [alloc, 0, 100 * MiB, 7],
+      [alloc, 1, 64 * MiB, 8],
+      [alloc, 2, 0, 7],
+    ])
+    const { failures, firstFailure } = new ReplayPass(trace, device, pool, 8).run(1)
+    assert.equal(failures, 2)
+    assert.deepEqual([firstFailure?.event, firstFailure?.bytes, firstFailure?.stream], [0, 100 * MiB, 7])
+    assert.match(firstFailure!.message, /no room for 100 MiB/)
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+})
+
+describe('a replay', () => {
+  it('a recording with more streams than a device has is refused', async () => {
+    const trace = traceOf(range(63).map((stream): Line => [alloc, stream, 1, stream]))
+    await assert.rejects(
+      replay(trace, () => openDevice(), { policies: ['cuda-mempool'] }),
+      {
+        name: 'RangeError',
+        message: /by hand has 63 streams; a replay can have 62/,
+      },
+    )
+    const fewer = traceOf(range(62).map((stream): Line => [alloc, stream, 1, stream]))
+    const { runs } = await replay(fewer, () => openDevice(), { policies: ['cuda-mempool'], latency: false })
+    assert.equal(runs[0].failures, 0)
+  })
+  it("the driver's default pool stays as it was, also when the driver fails", async () => {
+    const driver = newDriver()
+    const replayed = (bytes: number) => {
+      const trace = traceOf([
+        [alloc, 0, bytes],
+        [freeRequested, 0, bytes],
+        [freeCompleted, 0, bytes],
+        [alloc, 1, 1 * MiB],
+      ])
+      return replay(trace, () => openDevice(driver), { policies: ['driver-pool'], latency: false })
+    }
+    const threshold = POOL_ATTRIBUTE.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    driver.cuInit()
+    const pool = driver.cuDeviceGetDefaultMemPool(0)
+    driver.cuMemPoolSetAttribute(pool, threshold, 512 * MiB)
+    for (const mebibytes of [128, 32]) {
+      const { runs } = await replayed(mebibytes * MiB)
+      assert.equal(runs[0].peakReservedBytes, mebibytes * MiB, 'each pass begins with nothing')
+      assert.equal(driver.cuMemPoolGetAttribute(pool, threshold), 512 * MiB)
+    }
+    driver.failCall({ call: 'cuMemAllocFromPoolAsync', nth: 2, code: 999 })
+    await assert.rejects(replayed(1), { name: 'CudaError' })
+    assert.equal(driver.cuMemPoolGetAttribute(pool, threshold), 512 * MiB)
+  })
+})

@@ -1,0 +1,159 @@
+// One pass of a trace through a pool: every allocation and free in the recorded order, on streams that stand for the
+// recorded streams, with modelled work. Observers measure.
+
+import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from '../pool/buffer.js'
+import type { Pool } from '../pool/pool.js'
+import { type Lag, ModelledWork } from './modelled-work.js'
+import type { SimulatedDriver } from './replay-device.js'
+import { type ReplayDevice, simulatedDriverOf } from './replay-device.js'
+import type { ReplayFailure } from './replay-result.js'
+import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from './trace.js'
+
+/** Called after each allocation and before each free; every function is optional. */
+export interface ReplayPassObserver {
+  allocated?(block: number, buffer: DeviceBuffer): void
+  freeing?(block: number, buffer: DeviceBuffer): void
+  /** after each event of the trace */
+  event?(event: number): void
+}
+
+/** How the pass allocates and frees; by default with the pool's own methods. */
+export interface ReplayPassCalls {
+  allocate(bytes: number, stream: Stream): DeviceBuffer | null
+  free(buffer: DeviceBuffer): void
+}
+
+/** The duration of a pass, and its failed allocations. */
+export interface ReplayPassResult {
+  readonly seconds: number
+  readonly failures: number
+  readonly firstFailure: ReplayFailure | null
+}
+
+export class ReplayPass {
+  private readonly streams: readonly Stream[]
+  private readonly driver: SimulatedDriver | null
+  private readonly work: ModelledWork | null
+  private readonly buffers: (DeviceBuffer | null)[]
+  private readonly saysCompleted: boolean
+  private failures = 0
+  private firstFailure: ReplayFailure | null = null
+
+  constructor(
+    private readonly trace: Trace,
+    device: ReplayDevice,
+    private readonly pool: Pool,
+    lag: Lag,
+  ) {
+    this.streams = trace.streams.map(() => device.createStream())
+    this.driver = simulatedDriverOf(device)
+    this.work =
+      this.driver === null ? null : new ModelledWork(this.driver, this.streams, lag, () => device.createStream())
+    this.saysCompleted = trace.action.includes(Action.freeCompleted)
+    this.buffers = new Array<DeviceBuffer | null>(trace.blocks.count).fill(null)
+  }
+
+  /** Goes through the trace `repeat` times; live buffers are freed at the end of each time. */
+  run(
+    repeat: number,
+    observer: ReplayPassObserver = {},
+    calls: ReplayPassCalls = callsOf(this.pool),
+  ): ReplayPassResult {
+    const start = performance.now()
+    for (let round = 0; round < repeat; round++) this.round(observer, calls)
+    return {
+      seconds: (performance.now() - start) / 1000,
+      failures: this.failures,
+      firstFailure: this.firstFailure,
+    }
+  }
+
+  private round(observer: ReplayPassObserver, calls: ReplayPassCalls): void {
+    const { trace, streams, work, buffers, driver } = this
+    const { action, block, stream, blocks, timeUs } = trace
+    for (let index = 0; index < blocks.initial; index++) {
+      if (blocks.freeRequestedAt[index] !== BEFORE) this.allocate(-1, index, observer, calls)
+    }
+    for (let event = 0; event < trace.events; event++) {
+      const index = block[event]
+      if (event > 0) driver?.passTime(Math.max(0, timeUs[event] - timeUs[event - 1]) / 1e6)
+      if (action[event] === Action.alloc) {
+        work?.tick(stream[event])
+        this.allocate(event, index, observer, calls)
+        work?.submit(stream[event])
+      } else if (action[event] === Action.freeRequested) {
+        work?.tick(stream[event])
+        const buffer = buffers[index]
+        if (buffer !== null) {
+          observer.freeing?.(index, buffer)
+          if (work !== null && this.completesLater(index, event)) buffer.recordUse(work.beginUse(index))
+          calls.free(buffer)
+          buffers[index] = null
+        }
+      } else if (action[event] === Action.freeCompleted) {
+        work?.tick(stream[event])
+        work?.endUse(index)
+      }
+      observer.event?.(event)
+    }
+    for (let index = 0; index < blocks.count; index++) {
+      const buffer = buffers[index]
+      if (buffer !== null) {
+        observer.freeing?.(index, buffer)
+        buffer.free()
+        buffers[index] = null
+      }
+      work?.endUse(index)
+    }
+    if (streams.length > 1 || work === null) for (const each of streams) each.synchronize()
+  }
+
+  /**
+   * Whether a block is in use on another stream after its free, until the free completes. Recordings without
+   * completed frees do not tell.
+   */
+  private completesLater(index: number, freeRequestedAt: number): boolean {
+    const completedAt = this.trace.blocks.freeCompletedAt[index]
+    if (completedAt === NEVER) return this.saysCompleted
+    return completedAt > freeRequestedAt + 1 && this.trace.action[completedAt] === Action.freeCompleted
+  }
+
+  private allocate(event: number, index: number, observer: ReplayPassObserver, calls: ReplayPassCalls): void {
+    const { trace, streams } = this
+    // PyTorch gave a request of 0 bytes a block of the least size.
+    const bytes = Math.max(1, trace.blocks.bytes[index])
+    const stream = streams[trace.blocks.stream[index]]
+    const buffer = calls.allocate(bytes, stream)
+    this.buffers[index] = buffer
+    if (buffer !== null) {
+      observer.allocated?.(index, buffer)
+      return
+    }
+    this.failures++
+    this.firstFailure ??= {
+      event,
+      bytes,
+      stream: trace.streams[trace.blocks.stream[index]],
+      message: failureMessage(this.pool, bytes, stream),
+      frames: event === -1 ? [] : framesOf(trace, event).map(frameText),
+    }
+  }
+}
+
+export function callsOf(pool: Pool): ReplayPassCalls {
+  return {
+    allocate: (bytes, stream) => pool.tryAllocate(bytes, stream),
+    free: buffer => buffer.free(),
+  }
+}
+
+/** The pool's own message about a request that it has just refused. */
+function failureMessage(pool: Pool, bytes: number, stream: Stream): string {
+  try {
+    pool.allocate(bytes, stream).free()
+    return 'refused, though a moment later there was room'
+  } catch (error) {
+    return (error as Error).message
+  }
+}

@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { ReservedSegments } from './reserved-segments.js'
+import { Action } from './trace.js'
+
+const { segmentAlloc, segmentFree, segmentMap, segmentUnmap } = Action
+
+test('plain segments are added and removed whole, also side by side', () => {
+  const set = new ReservedSegments()
+  set.apply(segmentAlloc, 200, 100, 1)
+  set.apply(segmentAlloc, 100, 100, 1)
+  const both = [
+    { address: 100, bytes: 100, stream: 1, expandable: false },
+    { address: 200, bytes: 100, stream: 1, expandable: false },
+  ]
+  assert.deepEqual(set.list(), both)
+  set.apply(segmentFree, 300, 100, 1)
+  set.apply(Action.alloc, 100, 100, 1)
+  assert.deepEqual(set.list(), both)
+  set.apply(segmentFree, 100, 100, 1)
+  assert.deepEqual(set.list(), [both[1]])
+})
+
+test('mapped ranges of a stream join, and an unmap cuts them', () => {
+  const set = new ReservedSegments()
+  set.apply(segmentMap, 0, 10, 1)
+  set.apply(segmentMap, 20, 10, 1)
+  set.apply(segmentMap, 30, 10, 2)
+  set.apply(segmentMap, 10, 10, 1)
+  const joined = { address: 0, bytes: 30, stream: 1, expandable: true }
+  const other = { address: 30, bytes: 10, stream: 2, expandable: true }
+  assert.deepEqual(set.list(), [joined, other])
+  set.apply(segmentUnmap, 5, 10, 1)
+  assert.deepEqual(set.list(), [{ ...joined, bytes: 5 }, { ...joined, address: 15, bytes: 15 }, other])
+})
+
+test('undoing all events backwards leads back to the start', () => {
+  fc.assert(
+    fc.property(fc.array(fc.record({ page: fc.nat(9), stream: fc.nat(1), plain: fc.boolean() })), steps => {
+      const set = new ReservedSegments([{ address: 5000, bytes: 100, stream: 0, expandable: true }])
+      const before = set.list()
+      const mapped = new Map<number, number>()
+      const events = steps.map(({ page, stream, plain }): [number, number, number, number] => {
+        const address = plain ? page * 10 : 1000 + page * 10
+        const owner = mapped.get(address)
+        if (owner === undefined) mapped.set(address, stream)
+        else mapped.delete(address)
+        const action = owner === undefined ? (plain ? segmentAlloc : segmentMap) : plain ? segmentFree : segmentUnmap
+        return [action, address, 10, owner ?? stream]
+      })
+      for (const event of events) set.apply(...event)
+      assert.equal(
+        set.list().reduce((sum, { bytes }) => sum + bytes, 0),
+        100 + 10 * mapped.size,
+      )
+      for (const event of events.reverse()) set.undo(...event)
+      assert.deepEqual(set.list(), before)
+    }),
+  )
+})

@@ -1,0 +1,62 @@
+// A thread that attaches a device of another one, for device-threads.fixture.ts, and does there what it is told.
+
+import { parentPort, workerData } from 'node:worker_threads'
+import { Random } from '../src/base/random.js'
+import { attachDevice } from '../src/device/attach.js'
+import type { Device, SharedDevice } from '../src/device/device.js'
+import type { SharedEvent } from '../src/order/event.js'
+import type { SharedStream } from '../src/order/stream.js'
+
+export const tasks = {
+  /** Ticks the clock of a slot `times` times. */
+  tick({ clocks }: Device, slot: number, times: number): void {
+    for (let count = 0; count < times; count++) clocks.tick(slot)
+  },
+
+  /** Opens `count` streams, and for ever replaces them, marks those of others and waits for them. */
+  churn(device: Device, count: number, seed: number): void {
+    const random = new Random(seed)
+    const { clocks } = device
+    const streams = Array.from({ length: count }, () => device.createStream())
+    parentPort!.postMessage(null)
+    for (;;) {
+      const index = random.below(count)
+      const other = random.below(clocks.slotLimit)
+      const dice = random.below(8)
+      if (dice < 2) {
+        streams[index].close()
+        streams[index] = device.createStream()
+      } else if (dice < 4) clocks.mark(other)
+      else if (dice < 6) clocks.order(streams[index].slot, other, clocks.marked[other], dice === 4)
+      else if (dice < 7) clocks.waitFor(other, clocks.marked[other])
+      else clocks.poll(other)
+    }
+  },
+
+  /** Uses a stream and an event of another thread; returns a stream of its own that waits for both. */
+  use(device: Device, shared: SharedStream, event: SharedEvent): { waiting: SharedStream; isSame: boolean } {
+    const stream = device.adoptStream(shared)
+    const own = device.createStream()
+    device.adoptEvent(event).delay(own)
+    device.clocks.order(own.slot, stream.slot, device.clocks.marked[stream.slot] + 1, false)
+    return { waiting: own.share(), isSame: device.adoptStream(shared) === stream }
+  },
+
+  close(device: Device): void {
+    device.close()
+  },
+}
+
+if (workerData?.attaches) {
+  const {
+    device: shared,
+    task,
+    args,
+  } = workerData as { device: SharedDevice; task: keyof typeof tasks; args: unknown[] }
+  const device = attachDevice(shared)
+  const run = tasks[task] as (device: Device, ...args: unknown[]) => unknown
+  parentPort!.postMessage(run(device, ...args))
+  parentPort!.on('message', next =>
+    parentPort!.postMessage((tasks[next as 'close'] as (device: Device) => void)(device)),
+  )
+}

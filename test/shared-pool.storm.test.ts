@@ -1,0 +1,146 @@
+// Threads that take and free each other's buffers of one pool, lend each other streams, are cut short in the middle of calls
+// and are terminated at random moments. A longer run: npm run storm, with STORM_SEED set for another one.
+
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { after, test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { Worker } from 'node:worker_threads'
+import { MiB } from '../src/base/bytes.js'
+import { Random } from '../src/base/random.js'
+import type { Device } from '../src/device/device.js'
+import { openDevice } from '../src/device/open.js'
+import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import type { SharedPool } from '../src/pool/shared/shared-pool.js'
+import { newStorm, POOL_BYTES, Progress, type Storm } from './storm.worker.js'
+
+const SEED = Number(process.env['STORM_SEED'] ?? 1)
+const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 12)
+const THREADS = 4
+
+interface Ended {
+  /** the pool's number of the thread */
+  readonly number: number
+  readonly threadId: number
+}
+
+class StormThread {
+  private static readonly all = new Set<Worker>()
+  /** what a thread has thrown, in a list of one or none */
+  static readonly errors: unknown[] = []
+  readonly number: Promise<number>
+  private readonly thread: Worker
+  private readonly threadId: number
+
+  constructor(storm: Storm, seed: number) {
+    const url = new URL('./storm.worker.js', import.meta.url)
+    this.thread = new Worker(url, { workerData: { storm, seed } })
+    this.threadId = this.thread.threadId
+    StormThread.all.add(this.thread)
+    this.thread.on('error', error => StormThread.errors.push(error))
+    this.number = once(this.thread, 'message').then(([number]) => number as number)
+  }
+
+  async terminate(): Promise<Ended> {
+    const { threadId } = this
+    const number = await this.number
+    StormThread.all.delete(this.thread)
+    await this.thread.terminate()
+    return { number, threadId }
+  }
+
+  /** How many buffers it holds when it was told to stop. */
+  async held(): Promise<number> {
+    const [held] = await once(this.thread, 'message')
+    return held
+  }
+
+  static async terminateAll(): Promise<void> {
+    await Promise.all([...StormThread.all].map(thread => thread.terminate()))
+  }
+}
+after(() => StormThread.terminateAll())
+
+/** Takes what a dead thread held off the map and gives it back. Returns how many buffers that were. */
+async function inherit(pool: SharedPool, storm: Storm, { number, threadId }: Ended): Promise<number> {
+  // The number of a thread that held nothing may be another one's already.
+  for (;;) {
+    const known = pool.threads().find(({ thread }) => thread === number)
+    if (known?.threadId !== threadId) return 0
+    if (!known.alive) break
+    await setImmediate() // the system has not forgotten it yet
+  }
+  for (const { thread, ptr, byteLength } of pool.live()) {
+    if (thread !== number) continue
+    const start = (ptr - storm.base) / 256
+    storm.map.fill(0, start, start + Math.ceil(byteLength / 256))
+  }
+  return pool.reclaim(number).buffers
+}
+
+test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async () => {
+  const random = new Random(SEED)
+  const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
+  const device: Device = openDevice(driver)
+  const gate = device.createStream()
+  const pool = device.createPool({ shared: true, maxPoolBytes: POOL_BYTES })
+  const first = pool.allocate(256)
+  const storm = newStorm(pool.share(), first.ptr, gate.share())
+  first.free()
+  const { progress } = storm
+  const running = Array.from({ length: THREADS }, () => new StormThread(storm, random.next()))
+  let found = 0
+  for (let count = 0; count < TERMINATIONS; ) {
+    const steps = Atomics.load(progress, Progress.steps)
+    const held = driver.holdOperation(gate.handle)
+    while (Atomics.load(progress, Progress.steps) < steps + 50) {
+      const { liveBuffers, liveBytes, frees } = pool.stats()
+      if (StormThread.errors.length > 0) throw StormThread.errors[0]
+      assert.ok(liveBuffers >= 0 && frees >= 0, `${liveBuffers} live, ${frees} freed`)
+      assert.ok(liveBytes >= 0 && liveBytes <= POOL_BYTES, `${liveBytes} bytes live`)
+      await setImmediate()
+    }
+    for (let turns = random.below(30); turns > 0; turns--) await setImmediate()
+    driver.releaseThrough(gate.handle, held)
+    const victims = running.splice(0, 1 + random.below(2))
+    for (const victim of victims) await victim.number
+    const ended = await Promise.all(victims.map(victim => victim.terminate()))
+    for (const dead of ended) found += await inherit(pool, storm, dead)
+    for (const _ of victims) running.push(new StormThread(storm, random.next()))
+    count += victims.length
+  }
+  const survivors = running.splice(0, THREADS / 2)
+  const others = await Promise.all(survivors.map(thread => thread.number))
+  for (const dead of await Promise.all(running.map(thread => thread.terminate()))) {
+    found += await inherit(pool, storm, dead)
+  }
+  const held = survivors.map(thread => thread.held())
+  Atomics.store(progress, Progress.stop, 1)
+  const counts = await Promise.all(held)
+  pool.check()
+  const threads = pool.threads()
+  for (const [index, number] of others.entries()) {
+    const known = threads.find(({ thread }) => thread === number)
+    assert.equal(known?.liveBuffers, counts[index], 'what a survivor holds is what the pool says')
+  }
+  for (const dead of await Promise.all(survivors.map(thread => thread.terminate()))) {
+    found += await inherit(pool, storm, dead)
+  }
+  // What is left was on the board, or on its way there when a thread died.
+  const strays = pool.live().filter(({ thread }) => thread !== 0)
+  assert.equal(strays.length, 0, `left: ${JSON.stringify(strays)} beside ${JSON.stringify(pool.threads())}`)
+  assert.equal(pool.stats().liveBuffers, pool.reclaim(0).buffers)
+
+  pool.processDeferred()
+  pool.check()
+  const whole = pool.allocate(POOL_BYTES)
+  whole.free()
+  pool.trimTo(0)
+  assert.equal(pool.stats().reservedBytes, 0)
+  assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  device.close()
+  assert.ok(
+    found > 0 && progress[Progress.adopted] > 0 && progress[Progress.cuts] > 0,
+    `${found} held by the dead, ${progress[Progress.adopted]} adopted, ${progress[Progress.cuts]} cut short`,
+  )
+})
