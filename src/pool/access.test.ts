@@ -21,7 +21,7 @@ const PTX = `
 .address_size 64
 .visible .entry access_test_touch(.param .u64 target, .param .u32 bytes) { ret; }`
 
-/** Every granule is touched, and the last byte. */
+/** Offsets in every granule, and of the last byte. */
 const placesIn = (bytes: number) =>
   [...Array(Math.ceil(bytes / MiB)).keys()].map(index => index * MiB).concat(bytes - 1)
 
@@ -33,7 +33,7 @@ function setUp(poolOptions: PoolOptions = {}, options: SimulatedOptions = {}) {
   const [home, peer] = twoDevices(options)
   const pool = home.createPool({ maxPoolBytes: '100%', ...poolOptions })
   const kernel = new Module(peer.context, peer.defaultStream, PTX).kernel('access_test_touch')
-  /** Writes 1 here and there into a buffer, in a kernel of the other device, and waits for it. */
+  /** Writes 1 at those offsets of a buffer, in a kernel of the other device, and waits for the kernel. */
   const touch = (buffer: DeviceBuffer) => {
     kernel.launch({ grid: 1, block: 1 }, buffer, buffer.byteLength)
     peer.context.finishWork()
@@ -41,7 +41,7 @@ function setUp(poolOptions: PoolOptions = {}, options: SimulatedOptions = {}) {
   return { home, peer, pool, driver: home.driver, kernel, touch }
 }
 
-/** Whether a kernel of the other device reaches a buffer; false when it is refused before the driver hears of it. */
+/** Whether a kernel of the other device reaches a buffer; false if the launch throws before any driver call. */
 function reaches({ touch, driver }: ReturnType<typeof setUp>, buffer: DeviceBuffer): boolean {
   buffer.fill(0)
   buffer.stream.synchronize()
@@ -59,7 +59,7 @@ function reaches({ touch, driver }: ReturnType<typeof setUp>, buffer: DeviceBuff
 
 describe('access to a pool', () => {
   for (const backing of ['virtual', 'segments'] as const) {
-    it(`lets another device use what is there and what comes, ${backing}`, () => {
+    it(`lets another device use present and future memory, ${backing}`, () => {
       const opened = setUp({ backing })
       const { pool, peer } = opened
       const before = [100, 3 * MiB].map(bytes => pool.allocate(bytes))
@@ -73,7 +73,7 @@ describe('access to a pool', () => {
     })
   }
 
-  it('covers granules that moved', () => {
+  it('includes granules that moved', () => {
     const opened = setUp({ backing: 'virtual' })
     const { pool, peer, home } = opened
     pool.setAccess(peer, 'readWrite')
@@ -87,7 +87,7 @@ describe('access to a pool', () => {
     assertConsistent(pool)
   })
 
-  it('costs one call a newly mapped range, for all devices, and one a range when it is given', () => {
+  it('costs one call for each newly mapped range, and one for each range when it is given', () => {
     const { pool, home, peer } = setUp({ backing: 'virtual' }, { devices: 3 })
     const third = new TestDevice(home.driver, 2)
     const calls = () => home.calls('cuMemSetAccess')
@@ -123,7 +123,7 @@ describe('access to a pool', () => {
     assert.equal(home.context.released, false)
   })
 
-  it('of plain allocations is that of their device, and stays', () => {
+  it('to plain allocations is the access to their device, and stays', () => {
     for (const open of [
       (device: TestDevice): Pool => device.createPool({ backing: 'segments' }),
       (device: TestDevice): Pool => device.createPlainPool(),
@@ -145,7 +145,7 @@ describe('access to a pool', () => {
     }
   })
 
-  it('of plain allocations follows enablePeerAccess; that of virtual memory does not', () => {
+  it('to plain allocations follows enablePeerAccess; access to virtual memory does not', () => {
     const opened = setUp({ backing: 'virtual' })
     const { home, peer, pool } = opened
     const segments = home.createPool({ backing: 'segments' })
@@ -154,7 +154,7 @@ describe('access to a pool', () => {
     assert.equal(reaches(opened, pool.allocate(100)), false)
   })
 
-  it('of managed memory every device has', () => {
+  it('to managed memory belongs to every device', () => {
     const opened = setUp({ backing: 'managed' })
     const { pool, peer } = opened
     const buffer = pool.allocate(100)
@@ -163,7 +163,7 @@ describe('access to a pool', () => {
     assert.throws(() => pool.setAccess(peer, 'none'), { name: 'PoolError', message: /managed.*every device/ })
   })
 
-  it('of a driver pool is what the driver says, whoever changed it', () => {
+  it('to a driver pool is read from the driver', () => {
     const opened = setUp()
     const { peer, home, driver } = opened
     const pool = home.createDriverPool({})
@@ -191,7 +191,7 @@ describe('access to a pool', () => {
     for (const buffer of [wrapped.allocate(8 * MiB), wrapped.allocate(8 * MiB)]) assert.ok(reaches(opened, buffer))
   })
 
-  it('ends with the device that had it, and is given anew', () => {
+  it('ends when its device is closed, and can be given again', () => {
     const opened = setUp({ backing: 'virtual' })
     const { pool, peer, driver } = opened
     const buffer = pool.allocate(100)
@@ -205,8 +205,8 @@ describe('access to a pool', () => {
   })
 })
 
-describe('access that cannot be', () => {
-  it('refuses what is no location, no access and no device of this driver, and changes nothing', () => {
+describe('an impossible change of access', () => {
+  it('throws for a bad location, access or device, and changes nothing', () => {
     const opened = setUp()
     const { pool, home, peer } = opened
     for (const location of [undefined, null, 1, 'gpu', {}, { context: 5 }]) {
@@ -229,7 +229,7 @@ describe('access that cannot be', () => {
     assert.throws(() => pool.setAccess(peer, 'readWrite'), { name: 'PoolError', message: /pool is closed/ })
   })
 
-  it('says which devices have no way to each other', () => {
+  it('names devices that cannot reach each other', () => {
     for (const backing of ['virtual', 'segments'] as const) {
       const { pool, peer, home } = setUp({ backing }, { peerAccess: false })
       pool.allocate(100)
@@ -239,7 +239,7 @@ describe('access that cannot be', () => {
     }
   })
 
-  it('an arena that grows opens what it maps later, too, and closes all of it', () => {
+  it('a growing arena opens later memory too, and closes all of it', () => {
     const opened = setUp()
     const pool = opened.home.createArenaPool({ bytes: 1 * MiB, maxBytes: 64 * MiB })
     const early = pool.allocate(100)
@@ -254,7 +254,7 @@ describe('access that cannot be', () => {
     pool.close()
   })
 
-  it('a growable buffer is opened with what it grows by, also while it is empty', () => {
+  it('a growable buffer opens later memory too, even from an empty buffer', () => {
     const opened = setUp()
     const buffer = opened.home.createGrowableBuffer({ bytes: 0, capacityBytes: 64 * MiB })
     buffer.setAccess(opened.peer, 'readWrite')
@@ -272,7 +272,7 @@ describe('access that cannot be', () => {
     assert.throws(() => buffer.setAccess(opened.peer, 'readWrite'), { name: 'PoolError', message: /freed/ })
   })
 
-  it('of a list, a bad entry is named and does not void the others', () => {
+  it('names a bad entry of a list, and makes the other changes', () => {
     const opened = setUp({ backing: 'virtual' }, { devices: 3 })
     const { pool, peer, home } = opened
     const third = new TestDevice(home.driver, 2)
@@ -307,7 +307,7 @@ describe('access that cannot be', () => {
     )
   })
 
-  it('each call that fails leaves the pool as it was, or access closed, and can be repeated', () => {
+  it('a failing call leaves the pool as it was, or without access, and can be repeated', () => {
     for (const backing of ['virtual', 'segments'] as const) {
       for (const access of ['readWrite', 'none'] as const) {
         for (const onwards of [false, true]) {
@@ -338,7 +338,7 @@ describe('access that cannot be', () => {
     }
   })
 
-  it('what was opened before a call failed is closed again', () => {
+  it('closes memory that was opened before a call failed', () => {
     const { pool, peer, driver } = setUp({ backing: 'virtual' })
     const [small, large] = [pool.allocate(100), pool.allocate(4 * MiB)]
     driver.failCall({ call: 'cuMemSetAccess', nth: 2, code: 999 })
@@ -348,7 +348,7 @@ describe('access that cannot be', () => {
     assert.throws(() => peer.context.activate().cuCtxSynchronize(), { name: 'CudaError', code: 700 })
   })
 
-  it('a growth that fails between mapping and access loses nothing', () => {
+  it('a growth that fails between mapping and access loses no memory', () => {
     const opened = setUp({ backing: 'virtual' })
     const { pool, peer, driver } = opened
     pool.setAccess(peer, 'readWrite')
@@ -359,7 +359,7 @@ describe('access that cannot be', () => {
   })
 })
 
-describe('closing a pool that others have access to', () => {
+describe('closing a pool that other devices have access to', () => {
   const pools = {
     'virtual memory': device => device.createPool({ backing: 'virtual' }),
     segments: device => device.createPool({ backing: 'segments' }),
@@ -386,7 +386,7 @@ describe('closing a pool that others have access to', () => {
     })
   }
 
-  it('does not mind one that is lost', () => {
+  it('ignores a lost device', () => {
     const { pool, peer, home } = setUp({ backing: 'virtual' })
     pool.setAccess(peer, 'readWrite')
     pool.allocate(100)

@@ -25,7 +25,7 @@ function floats(count: number): DeviceArray<Float32Array<ArrayBuffer>> {
 }
 
 describe('device array', () => {
-  it('carries every type of element there and back', async () => {
+  it('writes and reads every type of element', async () => {
     const pool = new TestDevice().createPool()
     for (const type of TYPES) {
       const bytes = new Uint8Array(type.BYTES_PER_ELEMENT * 5).map((_, index) => (index * 37) & 63)
@@ -57,7 +57,7 @@ describe('device array', () => {
     assert.deepEqual([...array.readSync()], [8, 7, 8, 1, 2, 9])
   })
 
-  it('subarray counts as Array does, and sees the same memory', () => {
+  it('subarray counts as Array.slice does, and views the same memory', () => {
     const array = floats(10)
     array.write(Float32Array.from({ length: 10 }, (_, index) => index))
     const model = [...Array(10).keys()]
@@ -77,14 +77,14 @@ describe('device array', () => {
     assert.deepEqual([...view.readSync()], [0, 0, 5, -1])
   })
 
-  it('a view reads nothing beside itself, and is read without blocking too', async () => {
+  it('a view reads its own elements only, with and without blocking', async () => {
     const array = floats(4)
     array.write(new Float32Array([1, 2, 3, 4]))
     assert.deepEqual([...(await array.subarray(1, 3).read())], [2, 3])
     assert.deepEqual([...(await array.subarray(4).read())], [])
   })
 
-  it('refuses elements of another type, and what does not fit', () => {
+  it('refuses elements of another type, and too many elements', () => {
     const array = floats(4)
     for (const source of [new Float64Array(1), new Uint8Array(4), [1], undefined, new ArrayBuffer(4)]) {
       const wrong = source as unknown as Float32Array<ArrayBuffer>
@@ -100,7 +100,7 @@ describe('device array', () => {
     assert.throws(() => array.copyFrom(array.buffer as unknown as typeof array), TypeError)
   })
 
-  it('a view cannot free; the array can, and then no view works', async () => {
+  it('a view cannot free; once the array is freed, no view works', async () => {
     const array = floats(4)
     const view = array.subarray(1)
     assert.throws(() => view.free(), { name: 'PoolError', message: /view/ })
@@ -114,7 +114,7 @@ describe('device array', () => {
     array[Symbol.dispose]()
   })
 
-  it('names its stream, and frees on another', () => {
+  it('has the stream of its buffer, and frees on another', () => {
     const device = new TestDevice()
     const pool = device.createPool()
     const [a, b] = [device.createStream(), device.createStream()]

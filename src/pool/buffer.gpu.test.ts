@@ -1,5 +1,5 @@
-// Copies between the host and a real GPU: in stream order, complete, and without blocking Node where that is promised.
-// Without a GPU it fails.
+// Copies between the host and a real GPU: in stream order, complete, and without blocking Node where the contract
+// says so. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { randomFillSync } from 'node:crypto'
@@ -24,7 +24,7 @@ function calls(name: string): number {
 }
 
 describe('copies on a GPU', () => {
-  it('everything that was written is read, whatever the size and the way', async () => {
+  it('reads all written bytes, for all sizes and methods', async () => {
     for (const bytes of SIZES) {
       using buffer = pool.allocate(bytes)
       const contents = randomBytes(bytes)
@@ -37,7 +37,7 @@ describe('copies on a GPU', () => {
     }
   })
 
-  it('parts go where they belong', async () => {
+  it('copies parts to their offsets', async () => {
     using buffer = pool.allocate(1 * MiB)
     const contents = Buffer.alloc(1 * MiB, 7)
     buffer.fill(7)
@@ -53,7 +53,7 @@ describe('copies on a GPU', () => {
     assert.equal((await buffer.read(5, 0)).length, 0)
   })
 
-  it('the source of a write may be changed at once, also while the stream is busy', () => {
+  it('the source of a write may change after the call, even while the stream is busy', () => {
     using stream = gpu.createStream()
     for (const bytes of [16, 64 * KiB, 4 * MiB]) {
       using buffer = pool.allocate(bytes, stream)
@@ -86,7 +86,7 @@ describe('copies on a GPU', () => {
     }
   })
 
-  it('many reads at a time do not get in each other’s way', async () => {
+  it('many reads at a time return their own contents', async () => {
     const streams = [gpu.createStream(), gpu.createStream(), gpu.createStream()]
     const sizes = Array.from({ length: 24 }, (_, index) => [100, 64 * KiB, 200 * KiB, 3 * MiB][index % 4])
     const buffers = sizes.map((bytes, index) => pool.allocate(bytes, streams[index % 3]))
@@ -108,7 +108,7 @@ describe('copies on a GPU', () => {
     for (const stream of streams) stream.close()
   })
 
-  it('registers host memory once for reads of one size, and does not keep what is very large', async () => {
+  it('registers host memory once for reads of one size, and keeps no very large memory', async () => {
     using small = pool.allocate(100)
     using large = pool.allocate(3 * MiB)
     using veryLarge = pool.allocate(65 * MiB)
@@ -132,7 +132,7 @@ describe('copies on a GPU', () => {
     assert.deepEqual([calls('cuMemHostRegister'), calls('cuMemHostUnregister')], [before + 1, unregistered + 1])
   })
 
-  it('what writeSync wrote is there for every stream', () => {
+  it('every stream sees the data of writeSync', () => {
     using own = gpu.createStream()
     using other = gpu.createStream()
     for (const bytes of [256, 64 * KiB, 32 * MiB]) {
@@ -189,7 +189,7 @@ describe('copies on a GPU', () => {
     assert.ok(copied.subarray(0, MiB / 4).every(word => word === 3))
   })
 
-  it('typed arrays and their parts', async () => {
+  it('copies typed arrays and their parts', async () => {
     using stream = gpu.createStream()
     using doubles = pool.allocateArray(Float64Array, 1000, stream)
     const values = Float64Array.from({ length: 1000 }, (_, index) => Math.sqrt(index))

@@ -1,4 +1,4 @@
-// What is in a buffer: copies, fills and reads, in the order of its stream.
+// The contents of a buffer: copies, fills and reads, in the order of its stream.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -19,13 +19,13 @@ function rising(count: number, first = 0): Uint8Array<ArrayBuffer> {
   return Uint8Array.from({ length: count }, (_, index) => first + index)
 }
 
-/** What is in the buffer when everything submitted to it has run. */
+/** The contents of the buffer when all work submitted to it has run. */
 function contents(buffer: DeviceBuffer): number[] {
   return [...buffer.readSync()]
 }
 
 describe('buffer contents', () => {
-  it('write, then read back: whole, parts, and every kind of source', async () => {
+  it('reads back written data: whole, parts, and every kind of source', async () => {
     const { pool, a } = setUp()
     const buffer = pool.allocate(16, a)
     buffer.write(rising(16))
@@ -43,7 +43,7 @@ describe('buffer contents', () => {
     assert.equal(new Float64Array(buffer.readSync(8, 8).buffer)[0], 1.5)
   })
 
-  it('nothing is written by a copy of nothing, at the very end too', async () => {
+  it('a copy of 0 bytes writes nothing, even at the very end', async () => {
     const { pool, a } = setUp()
     const buffer = pool.allocate(8, a)
     buffer.fill(7)
@@ -57,7 +57,7 @@ describe('buffer contents', () => {
     assert.deepEqual(contents(buffer), Array(8).fill(7))
   })
 
-  it('fill: all, a part, and every byte value', () => {
+  it('fills all, a part, and with every byte value', () => {
     const { pool, a } = setUp()
     const buffer = pool.allocate(10, a)
     buffer.fill(255)
@@ -69,7 +69,7 @@ describe('buffer contents', () => {
     }
   })
 
-  it('copyFrom: all, a part, and within one buffer', () => {
+  it('copyFrom copies all, a part, and within one buffer', () => {
     const { pool, a } = setUp()
     const [source, target] = [pool.allocate(8, a), pool.allocate(12, a)]
     source.write(rising(8))
@@ -82,7 +82,7 @@ describe('buffer contents', () => {
     assert.deepEqual(contents(source), [0, 1, 2, 3, 0, 1, 6, 7])
   })
 
-  it('ranges outside the buffer are refused, naming call and range, and nothing is done', async () => {
+  it('refuses ranges outside the buffer by call and range, and copies nothing', async () => {
     const { pool, a } = setUp()
     const [buffer, other] = [pool.allocate(100, a), pool.allocate(50, a)]
     buffer.fill(1)
@@ -151,7 +151,7 @@ describe('buffer contents', () => {
     assert.deepEqual(contents(buffer), [0, 1, 2, 3])
   })
 
-  it('a read sees the contents as of the call, whatever is submitted to the stream afterwards', async () => {
+  it('a read returns the contents as of the call, before later work of the stream', async () => {
     for (let seed = 1; seed <= 20; seed++) {
       const { pool, a } = setUp({ progress: 'seeded', seed })
       const buffer = pool.allocate(1000, a)
@@ -188,7 +188,7 @@ describe('buffer contents', () => {
     assert.deepEqual([...(await reading)], [6, 6, 6, 6])
   })
 
-  it('results of reads are of their own, and many may be under way', async () => {
+  it('many reads at a time return arrays of their own', async () => {
     const { pool, a, b } = setUp({ progress: 'seeded' })
     const buffers = Array.from({ length: 20 }, (_, index) => pool.allocate(50 * KiB, index % 2 === 0 ? a : b))
     for (const [index, buffer] of buffers.entries()) buffer.fill(index)
@@ -201,7 +201,7 @@ describe('buffer contents', () => {
     for (const [index, buffer] of buffers.entries()) assert.equal((await buffer.read())[9], index)
   })
 
-  it('reads above what is kept for the next one work, and leave nothing registered behind', async () => {
+  it('very large reads work, and leave no host memory registered', async () => {
     const { device, pool, a } = setUp()
     const buffer = pool.allocate(33 * MiB, a)
     buffer.fill(1, 33 * MiB - 1)
@@ -212,7 +212,7 @@ describe('buffer contents', () => {
     assert.equal(count('cuMemHostUnregister'), 1)
   })
 
-  it('a read goes on to its end when stream and device are closed meanwhile', { timeout: 5000 }, async () => {
+  it('a read completes when stream and device are closed meanwhile', { timeout: 5000 }, async () => {
     const { device, pool, a } = setUp()
     const [first, second] = [pool.allocate(4, a), pool.allocate(4, a)]
     device.hold(a)
@@ -227,13 +227,13 @@ describe('buffer contents', () => {
     )
   })
 
-  it('the Sync forms have happened when they return, for every stream', () => {
+  it('the Sync methods are complete for every stream when they return', () => {
     for (let seed = 1; seed <= 30; seed++) {
       const { pool, a, b } = setUp({ progress: 'seeded', seed })
       const [source, target] = [pool.allocate(1000, a), pool.allocate(1000, b)]
       source.fill(1)
       source.writeSync(new Uint8Array(1000).fill(2))
-      target.copyFrom(source) // in stream b, which nothing orders after stream a
+      target.copyFrom(source) // in stream b, which has no order with stream a
       assert.deepEqual(new Set(target.readSync()), new Set([2]), `writeSync, seed ${seed}`)
       source.fill(3)
       target.fill(4)

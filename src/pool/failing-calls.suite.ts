@@ -1,6 +1,6 @@
-// Every driver call of a workload fails in turn, once or from then on, and several at random. Whatever the pool was doing,
-// nothing may be lost: it stays consistent, what is held stays held with its contents, all of it can be had again, and a
-// close that is refused can be repeated, after which the device has all of its memory back.
+// Every driver call of a workload fails in turn, once or from then on, and several fail at random. The pool must stay
+// consistent, and held buffers must keep their contents. Afterwards all memory can be allocated again. A refused
+// close can be repeated, and gives the device all of its memory back.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -15,13 +15,13 @@ const CAPACITY = 64 * 2 ** 20
 const RANDOM_RUNS = 100
 const RANDOM_REFUSALS = 6
 
-/** What a workload holds, and how often it was refused. */
+/** The buffers that a workload holds, and how often the driver refused a call. */
 export class Attempts {
   refusals = 0
   private held: { buffer: DeviceBuffer; stamp: number }[] = []
   private stamps = 0
 
-  /** Runs a step, which the driver may refuse. */
+  /** Runs a step in which the driver may refuse a call. */
   try(step: () => void): void {
     try {
       step()
@@ -47,7 +47,7 @@ export class Attempts {
     return this.held.map(({ buffer }) => buffer)
   }
 
-  /** Reads past the buffers' own streams: one of them may be closed. */
+  /** Reads the buffers without their own streams, one of which may be closed. */
   assertIntact(device: TestDevice): void {
     const driver = device.context.activate()
     const last = new Uint8Array(1)
@@ -62,9 +62,9 @@ export class Attempts {
 
 interface Subject<P> {
   open(device: TestDevice): P
-  /** Does all that the pool can do; `attempts` takes what is refused. */
+  /** Calls everything that the pool offers; `attempts` counts refusals. */
   use(pool: P, attempts: Attempts, device: TestDevice, other: Stream): void
-  /** Everything is freed: asserts that all of it can be had again. */
+  /** After all frees: asserts that all memory can be allocated again. */
   takeAll(pool: P): void
 }
 
@@ -135,7 +135,7 @@ export function failingCallsSuite<P extends Pool & { check(): void; close(): unk
       }
     })
 
-    it('a close that is refused can be repeated', () => {
+    it('a refused close can be repeated', () => {
       let reached = true
       for (let nth = 1; reached; nth++) {
         for (const onwards of [false, true]) {
@@ -152,7 +152,7 @@ export function failingCallsSuite<P extends Pool & { check(): void; close(): unk
       }
     })
 
-    it('a pool that cannot be made leaves nothing behind', () => {
+    it('a pool that cannot be made leaks nothing', () => {
       const whole = new TestDevice({ capacityBytes: CAPACITY })
       const before = callsOf(whole)
       open(whole)

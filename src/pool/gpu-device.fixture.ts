@@ -1,6 +1,6 @@
-// A GPU put together from the layers below, with kernels that tell whether memory is what it should be: one writes a
-// stamp into every word of a buffer, the other counts the words that are not that stamp. Both run in stream order, so
-// that what is judged is what a kernel at that place would have seen.
+// A GPU built from the layers below, with two kernels that check memory. One writes a stamp into every word of a
+// buffer, the other counts words that differ from the stamp. Both run in stream order, so that they see the memory as
+// a user's kernel would.
 
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { StagingBuffers } from '../driver/staging-buffers.js'
@@ -73,7 +73,7 @@ const COUNTERS = 16 * 1024
 const BLOCK = 256
 const MOST_BLOCKS = 512
 
-/** GPU 0 where no other is named, in the shape that a replay wants, too. */
+/** GPU 0, or the one named. A replay can use it too. */
 export class GpuDevice extends TestGpu {
   readonly simulated = false
   readonly name: string
@@ -155,7 +155,7 @@ export class GpuDevice extends TestGpu {
     this.compared.push(`of ${words} words at 0x${buffer.ptr.toString(16)} were not ${stamp}`)
   }
 
-  /** Waits for all work; what the comparisons since the last call found, one line for each that found anything. */
+  /** Waits for all work. Returns a line for each comparison since the last call that found a difference. */
   damages(): string[] {
     this.synchronize()
     const counts = new Uint32Array(Math.max(1, this.compared.length))

@@ -1,4 +1,5 @@
-// What the tests of growable buffers share: a buffer on a small simulated device, and what may not change when it refuses.
+// The fixture of tests of growable buffers: a buffer on a small simulated device, and the state that a refused call
+// must not change.
 
 import assert from 'node:assert/strict'
 import { MiB } from '../base/bytes.js'
@@ -23,7 +24,7 @@ export function callsDuring(device: TestDevice, work: () => void): Record<string
   return Object.fromEntries(made.filter(([, count]) => count > 0))
 }
 
-/** Everything that a refused call must leave alone. */
+/** The state that a refused call must not change. */
 function stateOf(device: TestDevice, buffer: GrowableBuffer) {
   buffer.check()
   const { ptr, byteLength, mappedBytes, capacityBytes } = buffer

@@ -1,5 +1,5 @@
-// Two GPUs, each with a driver object of its own, as openDevice(0) and openDevice(1) give: what one does with memory of the
-// other is judged by kernels. Without a GPU it fails; with one it is skipped, saying so.
+// Two GPUs, each with a driver object of its own, as openDevice(0) and openDevice(1) return. Kernels check the memory
+// that one GPU uses of the other. Fails without a GPU, and is skipped with one.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
@@ -87,7 +87,7 @@ describe('two GPUs', { skip }, () => {
     })
   })
 
-  it('memory that a stream of the other one uses is given to nobody before that is done', () => {
+  it('reuses memory only after the work of the other GPU on it', () => {
     using stream = allocation.createStream()
     using peerStream = peer.createStream()
     const pool = allocation.createPool()
@@ -111,7 +111,7 @@ describe('two GPUs', { skip }, () => {
     assertConsistent(pool)
   })
 
-  it('reach a pool that was opened to them: what is there, what comes, and what moves', () => {
+  it('reach present, future and moved memory of a pool that was opened to them', () => {
     using stream = peer.createStream()
     const pool = allocation.createPool({ maxPoolBytes: 64 * MiB, backing: 'virtual' })
     const early = pool.allocate(8 * MiB)
@@ -164,7 +164,7 @@ describe('two GPUs', { skip }, () => {
         const buffer = pool.allocate(4 * random.logUniform(256, 8 * MiB), stream)
         allocation.stamp(buffer, step)
         held.push({ buffer, stamp: step })
-        // The lending device goes on with memory of the same pool.
+        // The lending device continues with memory of the same pool.
         const own = lender.allocate(4 * random.logUniform(256, 8 * MiB), theirs)
         peer.stamp(own, step)
         peer.compare(own, step)

@@ -1,5 +1,5 @@
-// A small simulated device put together from the layers below, for the tests of this folder. Work runs as soon as its
-// dependencies allow, so that a test holds back exactly what it wants to be pending.
+// A small simulated device built from the layers below, for the tests of this folder. Work runs as soon as its
+// dependencies allow, so that a test holds back exactly the work that must be pending.
 
 import assert from 'node:assert/strict'
 import { MiB } from '../base/bytes.js'
@@ -35,12 +35,12 @@ import { SharedPool } from './shared/shared-pool.js'
 import { type SharedPoolState, type SharedRoom, SharedState } from './shared/shared-state.js'
 import { UnlockedDriver } from './shared/unlocked-driver.js'
 
-/** The pool that a buffer's memory comes from, whichever wrappers stand in between. */
+/** The pool that a buffer's memory comes from, behind all wrappers. */
 export function sourceOf({ allocation }: DeviceBuffer): unknown {
   return allocation.pool
 }
 
-/** A simulated device of 64 MiB, or as the options say; or one more of a driver that has several. */
+/** A simulated device of 64 MiB, or with other options, or a further device of a driver that has several. */
 export class TestDevice {
   readonly driver: SimulatedDriver
   readonly context: Context
@@ -70,10 +70,10 @@ export class TestDevice {
     return makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes)
   }
 
-  /** A pool that threads share, whose pool server is in this one: it answers while others wait. */
+  /** A pool that threads share. Its pool server runs in this thread, and answers while a request waits. */
   createSharedPool(
     options: PoolOptions = {},
-    /** less than it would have */
+    /** a smaller layout than the default */
     less: Partial<SharedRoom> = {},
   ): { pool: SharedPool; server: PoolServer; attach: (meanwhile?: () => void) => SharedPool } {
     const whole = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
@@ -84,7 +84,7 @@ export class TestDevice {
     return { pool: front(true), server, attach: meanwhile => front(false, meanwhile) }
   }
 
-  /** The same of blocks. */
+  /** The same for a block pool. */
   createSharedBlocks(options: BlockOptions): { pool: SharedBlockPool; attach: () => SharedBlockPool } {
     const state = newSharedBlocks(this.clocks, options, null)
     const server = this.serverOf(state)
@@ -178,14 +178,14 @@ export class TestDevice {
     return GrowableBuffer.create(this.clocks, this.defaultStream, options)
   }
 
-  /** Lets nothing that is submitted to `stream` from now on run, until the returned function is called or the host waits. */
+  /** Holds back work submitted to `stream` from now on, until the returned function is called or the host waits. */
   hold(stream: Stream): () => void {
     const driver = this.context.activate() as SimulatedDriver
     const ticket = driver.holdOperation(stream.handle)
     return () => driver.releaseThrough(stream.handle, ticket)
   }
 
-  /** How often a driver function was called so far, on whichever device. */
+  /** How often a driver function was called so far, on all devices. */
   calls(name: string): number {
     return this.driver.calls.get(name) ?? 0
   }
@@ -195,14 +195,14 @@ export class TestDevice {
   }
 }
 
-/** A round of a pool server, and what it would poll for is waited for: held work goes on where the host waits. */
+/** A round of a pool server. Instead of polling, the host waits for the marks, so that held work continues. */
 export function serve(server: PoolServer): void {
   server.serve()
   for (const { marks } of server['waitingRequests']['requests'].values()) {
     try {
       for (const { slot, stamp } of marks) server['clocks'].waitFor(slot, stamp)
     } catch (error) {
-      if (!(error instanceof CudaError)) throw error // such a wait is not the pool server's; its next round asks the driver
+      if (!(error instanceof CudaError)) throw error // ignores a refused wait: the next round asks again
     }
   }
 }
@@ -214,8 +214,8 @@ export function twoDevices(options: SimulatedOptions = {}): [TestDevice, TestDev
 }
 
 /**
- * The pool's own check, and its counters computed once more from the outside: what is live, kept, pending and free adds
- * up to what is reserved, but for `spareBytes` that a failed or smaller growth left unmapped.
+ * The pool's own check, and a check of its counters: live, cached, pending and free bytes add up to the reserved
+ * bytes, except `spareBytes` that a failed or smaller growth left unmapped.
  */
 export function assertConsistent(pool: CachingPool, spareBytes = 0): void {
   pool.check()
@@ -260,7 +260,7 @@ export function assertConsistent(pool: CachingPool, spareBytes = 0): void {
   assert.equal(heldBytes, requested)
 }
 
-/** Runs a step that may fail with a CudaError, and with nothing else; returns whether it did. */
+/** Runs a step that may throw a CudaError; returns whether it did. Other errors are thrown on. */
 export function throwsCudaError(step: () => void): boolean {
   try {
     step()

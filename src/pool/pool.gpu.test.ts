@@ -1,5 +1,5 @@
-// The pools on a real GPU: what is in memory survives growth, moves and trims, work that is pending is waited for where
-// it must be, and running out leaves a pool that works on. Without a GPU it fails.
+// The pools on a real GPU: contents survive growth, moves and trims; pools wait for pending work where they must; a
+// pool that ran out of memory keeps working. Fails without a GPU.
 
 import assert from 'node:assert/strict'
 import { randomFillSync } from 'node:crypto'
@@ -20,7 +20,7 @@ after(() => gpu.close())
 /** A buffer with contents that it should keep. */
 interface Held {
   readonly buffer: DeviceBuffer
-  /** asserts its contents, or leaves that to `gpu.damages()` */
+  /** asserts its contents, or lets `gpu.damages()` report them */
   check(): void
 }
 
@@ -43,7 +43,7 @@ function assertIntact(held: Iterable<Held>): void {
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`a caching pool of ${backing} memory on a GPU`, () => {
-    it('what is in memory survives growth', () => {
+    it('contents survive growth', () => {
       using pool = gpu.createPool({ backing, maxPoolBytes: 1 * GiB })
       const random = new Random(1)
       const held: Held[] = []
@@ -70,7 +70,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertIntact(held)
     })
 
-    it('trimTo gives back what is idle, and keeps what is live or has work pending', () => {
+    it('trimTo gives back idle memory, and keeps live and pending memory', () => {
       using pool = gpu.createPool({ backing, maxPoolBytes: 256 * MiB })
       using stream = gpu.createStream()
       const held = Array.from({ length: 8 }, (_, index) => occupy(pool.allocate(16 * MiB, stream), 3 * index))
@@ -106,11 +106,11 @@ for (const backing of ['virtual', 'segments'] as const) {
       freed.free()
       assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 8 * MiB })
       assert.equal(gpu.driver.cuStreamQuery(stream.handle), true)
-      gpu.synchronize() // throws if a kernel met memory that was gone
+      gpu.synchronize() // throws if a kernel used unmapped memory
       assert.throws(() => kept.ptr, { name: 'PoolError', message: /pool is closed/ })
     })
 
-    it('running out carries its numbers, and the pool works on', () => {
+    it('running out throws an error with figures, and the pool keeps working', () => {
       using pool = gpu.createPool({ backing, maxPoolBytes: 64 * MiB })
       const held = Array.from({ length: 15 }, (_, index) => occupy(pool.allocate(4 * MiB), index))
       assert.throws(
@@ -134,7 +134,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       pool.check()
     })
 
-    it('leaves alone what is to stay free on the device', () => {
+    it('leaves leaveFreeBytes free on the device', () => {
       using pool = gpu.createPool({ backing, leaveFreeBytes: gpu.totalBytes })
       assert.equal(pool.tryAllocate(1), null)
       assert.equal(pool.stats().reservedBytes, 0)
@@ -154,7 +154,7 @@ for (const backing of ['virtual', 'segments'] as const) {
   })
 }
 
-describe('memory that moves on a GPU', () => {
+describe('moving memory on a GPU', () => {
   const LIMIT = 256 * MiB
   const BLOCK = 4 * MiB
 
@@ -168,7 +168,7 @@ describe('memory that moves on a GPU', () => {
     return { pool, held, backing }
   }
 
-  it('it moves to where a larger block needs it, again and again, and nothing that is live notices', () => {
+  it('moves to larger blocks again and again, and keeps live contents', () => {
     const streams = [gpu.createStream(), gpu.createStream(), gpu.createStream()]
     const { pool, held, backing } = full(streams)
     const random = new Random(2)
@@ -192,16 +192,16 @@ describe('memory that moves on a GPU', () => {
     for (const stream of streams) stream.close()
   })
 
-  it('idle memory moves beside kernels that run, without waiting for them', () => {
+  it('idle memory moves while kernels run, without waiting for them', () => {
     using busy = gpu.createStream()
     using other = gpu.createStream()
     const { pool, held, backing } = full([busy, other])
     const freed = held.filter((_, index) => index % 2 === 1)
     const kept = held.filter((_, index) => index % 2 === 0)
     for (const { buffer } of freed) buffer.free()
-    pool.processDeferred() // marks the streams behind the last use of what was freed
+    pool.processDeferred() // marks the streams behind the last use of the freed blocks
     gpu.synchronize()
-    pool.processDeferred() // and sees that it is over
+    pool.processDeferred() // notices that the use is complete
     const release = gpu.hold(busy)
     for (const { buffer } of kept) gpu.stamp(buffer, 5, busy)
     const large = occupy(pool.allocate(freed.length * BLOCK, other), 6)
@@ -214,7 +214,7 @@ describe('memory that moves on a GPU', () => {
     pool.close()
   })
 
-  it('memory with work pending moves only after that', () => {
+  it('memory with pending work moves only after the work', () => {
     using busy = gpu.createStream()
     using other = gpu.createStream()
     const { pool, held } = full([busy])
@@ -236,7 +236,7 @@ describe('memory that moves on a GPU', () => {
   })
 })
 
-describe('pools that pass on to the driver', () => {
+describe('pools of driver allocations', () => {
   const kinds: readonly (readonly [name: string, open: () => PassThroughPool])[] = [
     ['plain', () => gpu.createPlainPool()],
     ['driver', () => gpu.defaultDriverPool()],
@@ -269,7 +269,7 @@ describe('pools that pass on to the driver', () => {
       assert.equal(pool.stats().liveBuffers, 4)
     })
 
-    it(`${name}: running out is null or an error with numbers, and closing frees what is held`, () => {
+    it(`${name}: running out returns null or throws an error with figures, and close frees all buffers`, () => {
       const pool = open()
       const held = pool.allocate(1 * MiB)
       assert.equal(pool.tryAllocate(400 * GiB), null)

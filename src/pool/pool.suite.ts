@@ -1,4 +1,4 @@
-// What every pool and every wrapper must do, whatever its memory comes from.
+// The contract of every pool and every wrapper.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -9,13 +9,13 @@ import type { DeviceBuffer } from './buffer.js'
 import { TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
 
-/** A pool that can hold at least 16 MiB, on a device of its own, and what belongs to it. */
+/** A pool that can hold at least 16 MiB, on a device of its own. */
 export interface PoolUnderTest {
   readonly device: TestDevice
   readonly pool: Pool
-  /** asserts whatever the pool can assert about itself */
+  /** the pool's own assertions */
   check(): void
-  /** closes the pool, or what stands behind the wrapper */
+  /** closes the pool, or the pool behind the wrapper */
   close(): void
 }
 
@@ -36,7 +36,7 @@ const BAD_ALIGNMENTS: readonly unknown[] = [0, -256, 3, 1.5, 768, Number.NaN, Nu
 /** Runs the shared tests; `open` is called once for each of them. */
 export function poolSuite(name: string, open: () => PoolUnderTest): void {
   describe(`pool contract: ${name}`, () => {
-    it('refuses what is no size, naming the argument, and changes nothing', () => {
+    it('refuses a bad size by name, and changes nothing', () => {
       const { pool, check } = open()
       const before = pool.stats()
       for (const [bytes, kind] of BAD_SIZES) {
@@ -48,7 +48,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
-    it('refuses what is no alignment it can give, and changes nothing', () => {
+    it('refuses a bad alignment, and changes nothing', () => {
       const { pool, check } = open()
       pool.allocate(1 * MiB).free()
       const { liveBuffers, liveBytes, allocations } = pool.stats()
@@ -61,14 +61,14 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
-    it('gives 256-byte alignment whichever smaller one is asked for', () => {
+    it('aligns to at least 256 bytes', () => {
       const { pool } = open()
       for (let alignment = 1; alignment <= 256; alignment *= 2) {
         assert.equal(pool.allocate(100, undefined, alignment).ptr % 256, 0)
       }
     })
 
-    it('1 PiB is out of memory, with a readable size, and the pool works on', () => {
+    it('1 PiB throws OutOfMemoryError with a readable size, and the pool keeps working', () => {
       const { pool, check } = open()
       assert.throws(
         () => pool.allocate(2 ** 50),
@@ -88,7 +88,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
-    it('out of memory carries its numbers', () => {
+    it('OutOfMemoryError has its figures', () => {
       const { pool, check } = open()
       pool.allocate(3 * MiB)
       const { liveBytes } = pool.stats()
@@ -108,7 +108,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
-    it('knows what was asked for', () => {
+    it('knows the requested bytes', () => {
       const { pool } = open()
       for (const bytes of [1, 255, 256, 257, 100_000, 1 * MiB - 1, 1 * MiB, 2 * MiB + 1]) {
         using buffer = pool.allocate(bytes)
@@ -158,7 +158,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       assert.equal(held.freed, true)
     })
 
-    it('what is no buffer or no stream is refused by name', () => {
+    it('refuses values that are no buffer or stream by name', () => {
       const { pool, check } = open()
       using array = pool.allocateArray(Float32Array, 4)
       for (const bad of [array, 5, null, undefined, {}]) {
@@ -176,7 +176,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
-    it('a closed pool refuses everything, and closes again', () => {
+    it('a closed pool refuses all calls but close', () => {
       const { pool, device, close } = open()
       const [held, other] = [pool.allocate(1 * KiB), pool.allocate(1 * KiB)]
       close()
@@ -187,7 +187,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       assert.equal(device.freeBytes(), device.totalBytes)
     })
 
-    it('refuses a closed stream, but takes back what was allocated on it', () => {
+    it('refuses a closed stream, but frees buffers that were allocated on it', () => {
       const { pool, device, check } = open()
       const stream = device.createStream()
       const buffer = pool.allocate(1 * KiB, stream)
@@ -204,7 +204,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
-    it('refuses streams of another device, and what is no stream', () => {
+    it('refuses streams of another device, and values that are no stream', () => {
       const { pool, device, check } = open()
       const elsewhere = new TestDevice().createStream()
       const buffer = pool.allocate(1 * KiB)
@@ -239,7 +239,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
-    it('frees on a stream of the caller, which comes after that of the allocation', () => {
+    it('frees on a named stream that comes after the stream of the allocation', () => {
       const { pool, device, check } = open()
       const stream = device.createStream()
       const first = pool.allocate(1 * KiB)
@@ -255,7 +255,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
-    it('arrays: the count times the size must be exact, and the type a typed array', () => {
+    it('allocateArray throws if count times size is inexact, or the type is no typed array', () => {
       const { pool, check } = open()
       const before = pool.stats()
       for (const count of [0, -1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 53, 2 ** 51, '4', undefined]) {
@@ -275,7 +275,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
-    it('buffers held at one time never overlap, keep their contents, and are counted', () => {
+    it('buffers held at the same time never overlap, keep their contents, and are counted', () => {
       const { pool, device, check } = open()
       const streams = [device.defaultStream, device.createStream(), device.createStream()]
       const random = new Random(7)
@@ -298,7 +298,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
         if (step % 10 === 0) check()
       }
       assertDisjoint(held.map(({ buffer }) => buffer))
-      for (const stream of streams) stream.synchronize() // what a pool that is not stream-ordered asks for
+      for (const stream of streams) stream.synchronize() // required by pools that are not stream-ordered
       for (const { buffer } of held) buffer.free()
       assert.equal(pool.stats().liveBytes, 0)
       check()

@@ -9,7 +9,7 @@ const TURNS = 500
 
 for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
   describe(`a biased lock whose threads make ${isFenced ? 'barriers' : 'none'}`, () => {
-    it('lets nobody in while it is shut', () => {
+    it('lets no thread in while it is shut', () => {
       const { biasedLock } = newBiasedLock(new SharedArrayBuffer(LOCK_BYTES), isFenced)
       assert.ok(biasedLock.enter())
       biasedLock.leave()
@@ -19,7 +19,7 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
       assert.deepEqual([biasedLock.isShut, biasedLock.enter()], [false, true])
     })
 
-    it('is shut again from the start when the barrier fails', { skip: isFenced && 'there is no barrier' }, () => {
+    it('shuts again from the start when the barrier fails', { skip: isFenced && 'there is no barrier' }, () => {
       const { biasedLock } = newBiasedLock(new SharedArrayBuffer(LOCK_BYTES), isFenced)
       biasedLock['barrier'] = () => {
         throw new Error('no barrier')
@@ -29,7 +29,7 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
       assert.ok(biasedLock.enter())
     })
 
-    it('is waited for, but not for ever', () => {
+    it('waits for a thread inside, but not forever', () => {
       const buffer = new SharedArrayBuffer(LOCK_BYTES)
       const { biasedLock } = newBiasedLock(buffer, isFenced)
       const { biasedLock: other, registry, thread } = newBiasedLock(buffer, isFenced)
@@ -40,12 +40,12 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
       assert.deepEqual([biasedLock.isOut(thread), other.enter()], [true, false])
       biasedLock.open()
       assert.ok(other.enter())
-      registry.bury(thread) // and nobody waits for the dead
+      registry.bury(thread) // `shut` does not wait for dead threads
       biasedLock.shut()
       assert.equal(biasedLock.isOut(thread), true)
     })
 
-    it('is shut by one or used by the other, never both', async () => {
+    it('is never shut and in use at the same time', async () => {
       const buffer = new SharedArrayBuffer(LOCK_BYTES)
       const { biasedLock, words } = newBiasedLock(buffer, isFenced)
       const thread = new Worker(new URL('./biased-lock.worker.js', import.meta.url), {
@@ -56,7 +56,7 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
       for (let turn = 0; turn < TURNS; turn++) {
         biasedLock.shut()
         if (!biasedLock.isOut(number)) {
-          biasedLock.open() // it was stopped inside for long, where others need the cores
+          biasedLock.open() // the thread was stopped inside for long, since other processes need the cores
           continue
         }
         const before = words[At.inside]
@@ -66,10 +66,10 @@ for (const isFenced of openProcessBarrier() === null ? [true] : [true, false]) {
         words[At.server] = 0
         biasedLock.open()
         seen = words[At.entered]
-        while (Atomics.load(words, At.entered) === seen); // it goes in again
+        while (Atomics.load(words, At.entered) === seen); // until the thread enters again
       }
       await thread.terminate()
-      biasedLock.shut() // nobody waits for a thread that has died inside
+      biasedLock.shut() // `shut` does not wait for a thread that died inside
       assert.equal(words[At.broken], 0)
     })
   })

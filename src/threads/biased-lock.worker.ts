@@ -1,4 +1,4 @@
-// A thread that goes in and out of its biased lock; see biased lock.test.ts.
+// A thread that enters and leaves its biased lock again and again; see biased-lock.test.ts.
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { Region } from '../base/region.js'
@@ -16,7 +16,7 @@ export const enum At {
   count,
 }
 
-/** A biased lock with one thread more, in `buffer`. */
+/** A biased lock in `buffer`, with one more thread in its registry. */
 export function newBiasedLock(buffer: SharedArrayBuffer | null, isFenced: boolean) {
   const region = new Region(buffer)
   const registry = new ThreadRegistry(region.int32(REGISTRY_WORDS), 0)

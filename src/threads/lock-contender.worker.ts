@@ -1,13 +1,13 @@
-// A thread that takes a lock over and over, and may be terminated at any moment; see robust-lock.fixture.ts.
+// A thread that takes a lock again and again, and may be terminated at any moment; see robust-lock.fixture.ts.
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { RobustLock } from './robust-lock.js'
 import { ThreadRegistry } from './thread-registry.js'
 
-/** Where in the shared words what lies; the registry comes last. */
+/** The layout of the shared words; the registry comes last. */
 export const enum At {
   lock,
-  /** two numbers that are equal whenever the lock is free and its last holder lived */
+  /** two numbers that are equal whenever the lock is free and its last owner lived */
   left,
   right,
   /** sections that were taken over from a dead thread, and promises that were seen broken */
@@ -20,7 +20,7 @@ export const enum At {
   registry,
 }
 
-/** One section under the lock, with the repair that a takeover asks for. */
+/** One section under the lock, with a repair after a takeover. */
 export function section(words: Int32Array, lock: RobustLock): void {
   if (lock.acquire() !== 0) {
     words[At.right] = words[At.left]

@@ -11,7 +11,7 @@ import { hasEnded, isOver, markOfThread, sharingObstacle } from './os-thread.js'
 
 const skip = markOfThread() === '' && 'this system does not tell which threads have ended'
 
-test('a thread has ended when it is gone, or its number is another thread of now', { skip }, async () => {
+test('a thread has ended when it is gone, or another thread has its number', { skip }, async () => {
   const mine = markOfThread()
   assert.equal(hasEnded(mine), false)
   const [thread, start] = mine.split(' ').map(Number)
@@ -29,7 +29,7 @@ test('a thread has ended when it is gone, or its number is another thread of now
   assert.equal(hasEnded(other), true)
 })
 
-test('a terminated thread has ended though a pending file operation keeps it with the system', { skip }, async () => {
+test('a terminated thread has ended though a pending file operation keeps it in the system', { skip }, async () => {
   const directory = mkdtempSync(join(tmpdir(), 'os-thread-'))
   const fifo = join(directory, 'fifo')
   execFileSync('mkfifo', [fifo])
@@ -57,6 +57,6 @@ test('other runtimes than Node are refused by name', () => {
   assert.match(sharingObstacle({ node: '22.0.0', deno: '2.1.0' })!, /needs Node, not Deno/)
 })
 
-test('where the system tells nothing, no thread has ended', () => {
+test('no thread has ended if the system does not tell', () => {
   assert.equal(hasEnded(''), false)
 })

@@ -19,7 +19,7 @@ test('each thread gets the answer to its own request', () => {
   assert.deepEqual(channel.ask(2, 'two', meanwhile), ['two', 2])
 })
 
-test('a late answer is taken for the request that was cut short', () => {
+test('the late answer goes to the request that was cut short', () => {
   const channel = newChannel()
   assert.throws(() => channel.ask(1, 4, cutShort), RangeError)
   assert.deepEqual([channel.isLate(1), channel.isLate(2)], [true, false])
@@ -39,7 +39,7 @@ test('the request of a thread that has ended is not answered', () => {
   assert.deepEqual([channel.answer(double), channel.isLate(1)], [0, false])
 })
 
-test('every thread is told why no request is answered any more', () => {
+test('every thread throws the reason why no request is answered any more', () => {
   const channel = newChannel()
   assert.equal(channel.failure, null)
   channel.fail(new TypeError('no more'))
@@ -48,7 +48,7 @@ test('every thread is told why no request is answered any more', () => {
   }
 })
 
-test('a request that is kept holds up no other one, and is answered later', () => {
+test('a kept request delays no other request, and is answered later', () => {
   const channel = newChannel()
   const keep = () => channel.answer(() => LATER)
   const answer = () => {
@@ -63,7 +63,7 @@ test('a request that is kept holds up no other one, and is answered later', () =
   assert.equal(channel.ask(1, 4, meanwhile), 'in the end')
 })
 
-test('a request that was kept for a thread that has ended is forgotten', () => {
+test('a kept request of an ended thread is dropped', () => {
   const channel = newChannel()
   assert.throws(() => channel.ask(1, 4, cutShort), RangeError)
   assert.equal(

@@ -47,7 +47,7 @@ export class RequestChannel {
   /**
    * Asks as thread `me` and sleeps until the answer is there. `meanwhile` runs at once, and after each millisecond
    * with `slept` set. An error that it returns ends the wait if there is no answer yet. Throws the error of
-   * answering, or the one given to `fail`.
+   * answering, or the error given to `fail`.
    */
   ask(me: number, question: unknown, meanwhile: (slept: boolean) => Error | null): unknown {
     const { words } = this

@@ -6,7 +6,7 @@ import { At, section } from './lock-contender.worker.js'
 import { contend, lockOf, newWords } from './robust-lock.fixture.js'
 import { MOST_WORKERS, ThreadRegistry } from './thread-registry.js'
 
-test('numbers are given away, once each, until they are forgotten', () => {
+test('each number belongs to one thread until it is forgotten', () => {
   const registry = new ThreadRegistry(newWords(), At.registry)
   const numbers = Array.from({ length: MOST_WORKERS + 1 }, () => registry.enter())
   assert.deepEqual(
@@ -22,7 +22,7 @@ test('numbers are given away, once each, until they are forgotten', () => {
   assert.equal(registry.enter(), 7)
 })
 
-test('a lock is free, held, and taken over from the dead', () => {
+test('a lock is taken when free, waited for when held, and taken over from a dead thread', () => {
   const words = newWords()
   const [a, b] = [lockOf(words), lockOf(words)]
   assert.equal(a.lock.owner, 0)
@@ -40,7 +40,7 @@ test('a lock is free, held, and taken over from the dead', () => {
   assert.equal(c.lock.acquire(), 0, 'after which all is well')
 })
 
-test('a thread that finds itself as the holder was cut short, and takes the lock over', () => {
+test('a thread takes over its own lock after a call was cut short', () => {
   const { lock, worker } = lockOf(newWords())
   lock.acquire()
   assert.equal(lock.acquire(), worker)
@@ -48,7 +48,7 @@ test('a thread that finds itself as the holder was cut short, and takes the lock
   assert.equal(lock.acquire(), 0)
 })
 
-test('a lock that was released after a failure says so to the next holder, once', () => {
+test('a lock released after a failure reports the failure to the next owner, once', () => {
   const words = newWords()
   const [a, b] = [lockOf(words), lockOf(words)]
   a.lock.acquire()
@@ -59,7 +59,7 @@ test('a lock that was released after a failure says so to the next holder, once'
   assert.equal(a.lock.acquire(), 0)
 })
 
-test('a lock is not taken from a living thread that has the number of a dead holder', () => {
+test('a lock is not taken from a living thread with the number of a dead owner', () => {
   const words = newWords()
   const [holder, waiter, other] = [lockOf(words), lockOf(words), lockOf(words)]
   holder.lock.acquire()
@@ -86,13 +86,13 @@ test('a lock is not taken from a living thread that has the number of a dead hol
   assert.equal(waiter.lock.owner, waiter.worker)
 })
 
-test('looking finds threads that have ended, and a number that another thread of the system has by now', async () => {
+test('look finds ended threads, also when the system has reused their number', async () => {
   const words = newWords()
   const { registry, worker } = lockOf(words)
   const { thread, worker: other } = await contend(words, true)
   assert.deepEqual([registry.look(worker), registry.look(other), registry.lookAtAll()], [false, false, []])
   await thread.terminate()
-  while (!registry.look(other)); // the system may take a moment to forget it
+  while (!registry.look(other)); // the system may need a moment to drop the thread
   assert.deepEqual([registry.isDead(other), registry.bury(other), registry.lookAtAll()], [true, false, [other]])
   registry.forget(other)
   assert.deepEqual([registry.look(other), registry.lookAtAll()], [false, []])
@@ -101,7 +101,7 @@ test('looking finds threads that have ended, and a number that another thread of
   assert.equal(registry.look(worker), true)
 })
 
-test('a lock that a terminated thread holds is found while the main thread blocks', async () => {
+test('the lock of a terminated thread is taken over while the main thread blocks', async () => {
   const words = newWords()
   const { lock, registry, worker } = lockOf(words)
   const { thread, worker: holder } = await contend(words, true)
@@ -111,7 +111,7 @@ test('a lock that a terminated thread holds is found while the main thread block
   assert.deepEqual([lock.owner, registry.isDead(holder)], [worker, true])
 })
 
-test('a thread that waits is woken, and takes over when the holder dies without a word', async () => {
+test('a waiter is woken by a release, and takes over from a terminated owner', async () => {
   const words = newWords()
   const { lock, registry, worker } = lockOf(words)
   lock.acquire()

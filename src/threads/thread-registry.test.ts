@@ -5,14 +5,14 @@ import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from './thread-registry.
 
 const newWords = () => new Int32Array(new SharedArrayBuffer(REGISTRY_WORDS * 4))
 
-test('a thread is known by its number and by when it started', () => {
+test('a thread is identified by its number and its start time', () => {
   const words = newWords()
   const worker = new ThreadRegistry(words, 0).enter()
   assert.equal(words[worker] & (2 ** 22 - 1), threadNumber())
   assert.equal(words[MOST_WORKERS + worker], threadStart(threadNumber()))
 })
 
-test('what is found out about a thread does not bury the next one of its number, even where the system calls both the same', t => {
+test('a finding about a thread does not bury the next thread of its number, even with the same system number', t => {
   const registry = new ThreadRegistry(newWords(), 0)
   const worker = registry.enter()
   const { load } = Atomics
@@ -21,7 +21,7 @@ test('what is found out about a thread does not bury the next one of its number,
       t.mock.restoreAll()
       registry.forget(worker)
       assert.equal(registry.enter(), worker)
-      return -1 // when the thread before began
+      return -1 // the start time of the earlier thread
     }
     return load(words, index)
   })
@@ -29,7 +29,7 @@ test('what is found out about a thread does not bury the next one of its number,
   assert.equal(registry.isAlive(worker), true)
 })
 
-test('the number of a dead thread that another one has taken over is not given away', () => {
+test('the number of a dead thread is not given away after another thread has taken it over', () => {
   const registry = new ThreadRegistry(newWords(), 0)
   while (registry.enter() !== 0);
   registry.bury(7)
@@ -38,7 +38,7 @@ test('the number of a dead thread that another one has taken over is not given a
   assert.equal(registry.isAlive(7), true)
 })
 
-test('a name is of one thread, a number of one after another', () => {
+test('threads of one number have different names', () => {
   const registry = new ThreadRegistry(newWords(), 0)
   const names = [1, 2, 3].map(() => {
     const worker = registry.enter()
@@ -50,7 +50,7 @@ test('a name is of one thread, a number of one after another', () => {
   assert.equal(new Set(names).size, 3)
 })
 
-test('where all numbers are taken, that of a dead thread can be taken over, once', () => {
+test('the number of a dead thread can be taken over once when all are taken', () => {
   const registry = new ThreadRegistry(newWords(), 0)
   while (registry.enter() !== 0);
   assert.equal(registry.takeOver(), 0)

@@ -18,7 +18,7 @@ function begin(start: ThreadStart, then: string): Worker {
   return new Worker(code, { eval: true, workerData: { buffer: start.buffer, url } })
 }
 
-test('a thread that has started is waited for without an event loop', async () => {
+test('await waits for a new thread without an event loop', async () => {
   const start = new ThreadStart()
   const worker = begin(start, 'start.succeed()')
   let looks = 0
@@ -27,7 +27,7 @@ test('a thread that has started is waited for without an event loop', async () =
   await once(worker, 'exit')
 })
 
-test('a thread that ended while it started is noticed', async () => {
+test('await notices a thread that ended while it started', async () => {
   const start = new ThreadStart()
   const worker = begin(start, 'process.exit()')
   assert.throws(() => start.await('createPool', () => {}), {
@@ -37,13 +37,13 @@ test('a thread that ended while it started is noticed', async () => {
   await once(worker, 'exit')
 })
 
-test('a thread that did not begin in time is not wanted any more', () => {
+test('a thread that begins too late learns that it is unwanted', () => {
   const start = new ThreadStart()
   assert.throws(() => start.await('createPool', () => {}, 1), PoolError)
   assert.equal(new ThreadStart(start.buffer).begin(), false)
 })
 
-test('a thread says why it failed', () => {
+test('await throws the error of the new thread', () => {
   const start = new ThreadStart()
   const there = new ThreadStart(start.buffer)
   assert.equal(there.begin(), true)

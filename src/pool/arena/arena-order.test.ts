@@ -1,5 +1,5 @@
-// What waits for what when an arena is reset or rewound. Work is held back on streams of an eager simulated device, so
-// that each test says exactly what is pending.
+// The order of streams when an arena is reset or rewound. The streams belong to an eager simulated device, which
+// holds work back on request, so that each test chooses the pending work.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -21,7 +21,7 @@ function callsOf(device: TestDevice, work: () => void): string[] {
 }
 
 describe('arena: stream order', () => {
-  it('one stream alone asks the driver for nothing', () => {
+  it('one stream alone makes no driver call', () => {
     const { device, arena, a } = setUp()
     const calls = callsOf(device, () => {
       for (let round = 0; round < 3; round++) {
@@ -36,7 +36,7 @@ describe('arena: stream order', () => {
     assert.deepEqual(calls, [])
   })
 
-  it('the resetting stream waits for the others that used the arena', () => {
+  it('the resetting stream waits for all streams that used the arena', () => {
     const uses: readonly ((world: ReturnType<typeof setUp>) => void)[] = [
       ({ arena, b }) => arena.allocate(1000, b),
       ({ arena, a, b }) => arena.allocate(1000, a).recordUse(b),
@@ -57,7 +57,7 @@ describe('arena: stream order', () => {
     }
   })
 
-  it('the first allocation of all counts as a use, also on the default stream', () => {
+  it('the very first allocation counts as a use, on the default stream too', () => {
     const { device, arena, a } = setUp()
     arena.allocate(1000)
     const release = device.hold(device.defaultStream)
@@ -67,7 +67,7 @@ describe('arena: stream order', () => {
     assert.equal(a.query(), true)
   })
 
-  it('a stream that allocates after a reset waits for it, once', () => {
+  it('a stream that allocates after a reset waits for the reset, once', () => {
     const { device, arena, a, b } = setUp()
     arena.allocate(1000, a)
     const release = device.hold(a)
@@ -86,7 +86,7 @@ describe('arena: stream order', () => {
     assert.equal(b.query(), true)
   })
 
-  it('and does not when that point is known complete', () => {
+  it('a stream does not wait for a reset that is known complete', () => {
     const { device, arena, a, b } = setUp()
     arena.allocate(1000, a)
     arena.reset(a)
@@ -97,7 +97,7 @@ describe('arena: stream order', () => {
     )
   })
 
-  it('a rewind waits for the streams of earlier epochs, too, because buffers below the mark are still theirs', () => {
+  it('a rewind waits for streams of earlier epochs, which still own buffers below the mark', () => {
     const { device, arena, a, b } = setUp()
     const below = arena.allocate(1000, b)
     const mark = arena.mark()
@@ -111,7 +111,7 @@ describe('arena: stream order', () => {
     assert.equal(a.query(), false)
   })
 
-  it('work of a closed stream is waited for on the device, not on the host', () => {
+  it('the device waits for the work of a closed stream, and the host does not', () => {
     const { device, arena, a, b } = setUp()
     const buffer = arena.allocate(1000, b)
     device.hold(b)
@@ -125,7 +125,7 @@ describe('arena: stream order', () => {
     assert.equal(a.query(), true)
   })
 
-  it('work of a closed stream that a buffer was freed on is waited for', () => {
+  it('a reset waits for a closed stream that a buffer was freed on', () => {
     const { device, arena, a, b } = setUp()
     const buffer = arena.allocate(1000, a)
     device.hold(b)
@@ -135,7 +135,7 @@ describe('arena: stream order', () => {
     assert.equal(a.query(), false)
   })
 
-  it('the point of a reset is known after its stream was closed', () => {
+  it('a stream waits for a reset whose stream was closed', () => {
     const { device, arena, a, b } = setUp()
     arena.allocate(1000, a)
     device.hold(a)
@@ -145,7 +145,7 @@ describe('arena: stream order', () => {
     assert.equal(b.query(), false)
   })
 
-  it('without a stream a reset is on the only one that used the arena, or else on the default stream', () => {
+  it('a reset without a stream uses the only stream of the arena, or else the default stream', () => {
     const { device, arena, a, b } = setUp()
     device.hold(a)
     arena.allocate(1000, a)
@@ -157,7 +157,7 @@ describe('arena: stream order', () => {
     assert.equal(device.defaultStream.query(), false)
   })
 
-  it('a refused wait leaves everything as it was', () => {
+  it('a refused wait changes nothing', () => {
     const { device, arena, a, b } = setUp()
     const mark = arena.mark()
     const held = [arena.allocate(1000, a), arena.allocate(1000, b)]

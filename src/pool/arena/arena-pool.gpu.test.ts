@@ -1,5 +1,5 @@
-// Arenas on a real GPU: growing does not move what is there, and no stream meets memory that another one still works on,
-// across resets and rewinds. Judged by kernels that stamp and compare in stream order. Without a GPU it fails.
+// Arenas on a real GPU: growth does not move memory, and no stream gets memory that another stream still works on,
+// across resets and rewinds. Kernels stamp and compare the memory in stream order. Fails without a GPU.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen the random programs; the names of the tests say the seed.
 
@@ -26,7 +26,7 @@ const KINDS: readonly (readonly [name: string, options: ArenaOptions])[] = [
 ]
 
 describe('an arena on a GPU', () => {
-  it('grows without moving, and what is there keeps its contents', () => {
+  it('grows without moving, and keeps all contents', () => {
     using arena = gpu.createArenaPool({ bytes: 1 * MiB, maxBytes: 1 * GiB })
     const held: DeviceBuffer[] = []
     for (let index = 0; index < 40; index++) {
@@ -63,7 +63,7 @@ describe('an arena on a GPU', () => {
     }
   })
 
-  it('running out is an error with numbers, and falls back to plain memory', () => {
+  it('running out throws an error with figures, and falls back to plain memory', () => {
     using arena = gpu.createArenaPool({ bytes: 32 * MiB })
     using plain = gpu.createPlainPool()
     assert.throws(() => arena.allocate(40e6), { name: 'OutOfMemoryError', message: /the arena has 32 MiB in all/ })
@@ -74,14 +74,14 @@ describe('an arena on a GPU', () => {
     assert.deepEqual([gpu.damages(), pool.fallbacks], [[], 1])
   })
 
-  it('no arena larger than the device', () => {
+  it('refuses an arena larger than the device', () => {
     const expected = { name: 'OutOfMemoryError', message: /createArenaPool: no room/ }
     assert.throws(() => gpu.createArenaPool({ bytes: 500 * GiB }), expected)
     assert.throws(() => gpu.createArenaPool({ bytes: 500 * GiB, maxBytes: 510 * GiB }), expected)
   })
 
   for (const [name, options] of KINDS) {
-    it(`${name}: a reset waits for the streams that used it, and those for the reset, on the device only`, () => {
+    it(`${name}: a reset and the streams of the arena wait for each other, on the device only`, () => {
       using a = gpu.createStream()
       using b = gpu.createStream()
       using arena = gpu.createArenaPool(options)
@@ -112,7 +112,7 @@ describe('an arena on a GPU', () => {
       gpu.spin(stream, 20)
       gpu.stamp(buffer, 1)
       assert.deepEqual(arena.close(), { lostBuffers: 1, lostBytes: 2 * MiB })
-      gpu.synchronize() // throws if a kernel met memory that was gone
+      gpu.synchronize() // throws if a kernel used unmapped memory
     }
   })
 })

@@ -14,7 +14,7 @@ function setUp(options: ArenaOptions = { bytes: 4 * MiB }) {
 }
 
 describe('arena: memory', () => {
-  it('hands out what follows, and nothing advances without room', () => {
+  it('hands out memory in a row, and does not advance without room', () => {
     const { arena } = setUp()
     const [first, second, third] = [1000, 1, 257].map(bytes => arena.allocate(bytes))
     assert.deepEqual([second.ptr - first.ptr, third.ptr - second.ptr], [1024, 256])
@@ -31,7 +31,7 @@ describe('arena: memory', () => {
     arena.check()
   })
 
-  it('running out says what is left and what helps', () => {
+  it('running out names the memory left and a remedy', () => {
     const { arena } = setUp({ bytes: 32 * MiB })
     assert.throws(() => arena.allocate(40e6), {
       name: 'OutOfMemoryError',
@@ -51,7 +51,7 @@ describe('arena: memory', () => {
     )
   })
 
-  it('falls back to the driver for what does not fit', () => {
+  it('falls back to the driver for a size that does not fit', () => {
     const { device, arena } = setUp()
     const plain = device.createPlainPool()
     const pool = withFallback(arena, plain)
@@ -60,7 +60,7 @@ describe('arena: memory', () => {
     assert.deepEqual([large.allocation.pool, small.allocation.pool, pool.fallbacks], [plain, arena, 1])
   })
 
-  it('alignment, also where the arena does not begin at a multiple of it', () => {
+  it('gives alignments larger than that of its first address', () => {
     const { device } = setUp()
     for (const bytes of [3 * MiB + 1, 5 * MiB]) {
       const arena = device.createArenaPool({ bytes })
@@ -77,7 +77,7 @@ describe('arena: memory', () => {
     assert.equal(arena.availableBytes, 5 * MiB)
   })
 
-  it('without a stream a buffer is of the default stream, whichever came last', () => {
+  it('a buffer without a stream belongs to the default stream', () => {
     const { device, arena } = setUp()
     const a = device.createStream()
     const { defaultStream } = device
@@ -127,7 +127,7 @@ describe('arena: memory', () => {
     arena.check()
   })
 
-  it('rewinding to a mark keeps what is below, with its contents, and drops what is above', () => {
+  it('rewinding to a mark keeps the buffers below, with their contents, and drops those above', () => {
     const { arena } = setUp()
     const below = arena.allocate(1000)
     below.fill(7)
@@ -149,7 +149,7 @@ describe('arena: memory', () => {
     arena.check()
   })
 
-  it('a mark that no longer holds is refused, and nothing changes', () => {
+  it('an outdated mark is refused, and nothing changes', () => {
     const { device, arena, a } = setUp()
     const other = device.createArenaPool({ bytes: 1 * MiB })
     const bottom = arena.mark()
@@ -185,7 +185,7 @@ describe('arena: memory', () => {
     assert.equal(arena.availableBytes, 0)
   })
 
-  it('options that cannot be are refused by name', () => {
+  it('bad options are refused by name', () => {
     const { device } = setUp()
     const bad: readonly [unknown, string, RegExp][] = [
       [undefined, 'TypeError', /options must be an object/],
@@ -207,7 +207,7 @@ describe('arena: memory', () => {
     }
   })
 
-  it('a device without room for it refuses it with numbers', () => {
+  it('a device without room throws an error with figures', () => {
     const { device } = setUp()
     for (const options of [{ bytes: 1 * GiB }, { bytes: 1 * GiB, maxBytes: 2 * GiB }]) {
       assert.throws(
@@ -225,7 +225,7 @@ describe('arena: memory', () => {
 })
 
 describe('arena: growth', () => {
-  it('takes memory as it is needed, without moving', () => {
+  it('takes memory when it is needed, without moving', () => {
     const { device, arena } = setUp({ bytes: 1 * MiB, maxBytes: 20 * MiB })
     const { reservedBytes } = arena.stats()
     assert.equal(reservedBytes, 2 * MiB, 'whole granules')
@@ -249,7 +249,7 @@ describe('arena: growth', () => {
     assert.equal(device.freeBytes(), 64 * MiB)
   })
 
-  it('never beyond maxBytes, also where that is no whole number of granules', () => {
+  it('never grows beyond maxBytes, even between two granules', () => {
     const { arena } = setUp({ bytes: 1, maxBytes: 3 * MiB })
     assert.equal(arena.availableBytes, 3 * MiB)
     assert.equal(arena.tryAllocate(3 * MiB + 1), null)
@@ -259,7 +259,7 @@ describe('arena: growth', () => {
     arena.check()
   })
 
-  it('running out while the device is full says so, and goes on when it is not', () => {
+  it('names a full device, and works again when the device has room', () => {
     const { device, arena } = setUp({ bytes: 2 * MiB, maxBytes: 40 * MiB })
     const taken = device.context.activate().cuMemAlloc(60 * MiB)
     const held = arena.allocate(1 * MiB)
@@ -274,7 +274,7 @@ describe('arena: growth', () => {
     arena.check()
   })
 
-  it('needs virtual memory, and says what to do without', () => {
+  it('needs virtual memory, and names an alternative', () => {
     const expected = { name: 'PoolError', message: /maxBytes needs virtual memory.*leave maxBytes out/ }
     const without = new TestDevice({ virtualMemory: false })
     assert.throws(() => without.createArenaPool({ bytes: 1 * MiB, maxBytes: 2 * MiB }), expected)
@@ -286,7 +286,7 @@ describe('arena: growth', () => {
 })
 
 describe('arena: close', () => {
-  it('waits for pending work and reports what was held', () => {
+  it('waits for pending work and reports lost buffers', () => {
     for (const options of [{ bytes: 4 * MiB }, { bytes: 1 * MiB, maxBytes: 4 * MiB }]) {
       const { device, arena, a } = setUp(options)
       const held = [arena.allocate(1000, a), arena.allocate(3 * MiB, a)]

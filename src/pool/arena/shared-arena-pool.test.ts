@@ -1,4 +1,4 @@
-// Arenas that threads share, with all fronts in one thread; in threads of their own: shared-kinds.test.ts.
+// Arenas that threads share. One thread plays all of them; with real threads: test/shared-kinds.test.ts.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -29,7 +29,7 @@ function setUp(bytes = 4 * MiB) {
 }
 
 describe('an arena that threads share', () => {
-  it('hands out its memory in a row, to whichever thread, and no more than there is', () => {
+  it('hands out its memory in a row to all threads, up to its size', () => {
     const { device, pool, other } = setUp()
     const first = pool.allocate(1000)
     const second = other.allocate(300)
@@ -61,14 +61,15 @@ describe('an arena that threads share', () => {
     assert.equal(a.query(), false)
   })
 
-  it('counts no more than there was, and never less than none, while others come and go', () => {
+  it('counts no more than was live, and never below 0, while other threads work', () => {
     const { pool, other } = setUp()
     const state = pool['state']
     const add = state['sum'].bind(state)
     const first = other.allocate(1000)
     let adds = 0
     state['sum'] = (...of) => {
-      // Between any two sums one buffer is allocated there, handed over and freed here: at most two are live at a time.
+      // Between any two sums, one buffer is allocated there, transferred and freed here: at most two are live at a
+      // time.
       if (++adds < 12) pool.adopt(other.allocate(5000).transfer()).free()
       return add(...of)
     }
@@ -83,12 +84,12 @@ describe('an arena that threads share', () => {
     assert.ok(!first.freed || other.closed)
   })
 
-  it('a buffer that is adopted after a reset, or freed, does not change what is counted', () => {
+  it('a buffer adopted or freed after a reset does not change the counters', () => {
     const { pool, other } = setUp()
     const { owners } = pool['state']
     const sent = other.allocate(1000).transfer()
     const compareExchange = Atomics.compareExchange
-    // The reset comes between the look at the epoch and the taking over.
+    // The reset comes between the read of the epoch and the claim.
     Atomics.compareExchange = ((words: Int32Array, ...rest: [number, number, number]) => {
       if (words.byteOffset === owners.byteOffset && words.buffer === owners.buffer) {
         Atomics.compareExchange = compareExchange
@@ -106,7 +107,7 @@ describe('an arena that threads share', () => {
     assert.equal(other.stats().liveBuffers, 1)
   })
 
-  it('a reset by one makes the buffers of all stale', () => {
+  it('a reset by one thread makes the buffers of all threads stale', () => {
     const { pool, other } = setUp()
     const mine = pool.allocate(1000)
     const theirs = other.allocate(1000)
@@ -124,7 +125,7 @@ describe('an arena that threads share', () => {
     assert.equal(mine.freed, true, 'also when its memory is in use again')
   })
 
-  it('the resetting stream waits for the others that used it, and who allocates afterwards for that', () => {
+  it('the resetting stream waits for all users, and later users wait for the reset', () => {
     const uses: readonly ((world: ReturnType<typeof setUp>) => void)[] = [
       ({ other, b }) => other.allocate(1000, b),
       ({ other, a, b }) => other.allocate(1000, a).recordUse(b),
@@ -148,7 +149,7 @@ describe('an arena that threads share', () => {
     }
   })
 
-  it('a reset comes after an earlier one whose stream got no memory', () => {
+  it('a reset waits for an earlier reset whose stream got no memory', () => {
     const { device, pool, other, a, b, c } = setUp()
     pool.allocate(1, a)
     const release = device.hold(a)
@@ -159,10 +160,10 @@ describe('an arena that threads share', () => {
     assert.equal(c.query(), true)
   })
 
-  it('order goes on when epochs have gone round, also for streams that did nothing meanwhile', () => {
+  it('streams stay ordered when epochs wrap around, idle streams too', () => {
     const { device, pool, other, a, b, c } = setUp()
     const { bump } = (pool as unknown as { state: { bump: { words: Int32Array } } }).state
-    /** As many resets more, of which those at multiples of 2^20 are made. */
+    /** Advances the epoch by that many resets, and performs those at multiples of 2^20. */
     const pass = (resets: number) => {
       for (let left = resets; left > 0; ) {
         const step = Math.min(left, 2 ** 20 - (bump.words[1] & (2 ** 20 - 1)))
@@ -189,7 +190,7 @@ describe('an arena that threads share', () => {
     }
   })
 
-  it('without a stream, the reset is on the only one that used it', () => {
+  it('a reset without a stream uses the only stream of the arena', () => {
     const { device, pool, other, a, b } = setUp()
     pool.allocate(1, a)
     device.hold(a)
@@ -199,7 +200,7 @@ describe('an arena that threads share', () => {
     assert.deepEqual([b.query(), pool.stats().insertedWaits], [false, 1])
   })
 
-  it('a reset that the driver refuses has not happened', () => {
+  it('a refused reset changes nothing', () => {
     const { device, pool, other, a, b } = setUp()
     const buffer = other.allocate(1000, b)
     const { availableBytes } = pool
@@ -212,7 +213,7 @@ describe('an arena that threads share', () => {
     assert.equal(buffer.freed, true)
   })
 
-  it('buffers go from one thread to another, with their stream, and only once', () => {
+  it('buffers move between threads with their stream, once', () => {
     const { pool, other, a } = setUp()
     const buffer = pool.allocate(100, a)
     const { ptr } = buffer
@@ -238,7 +239,7 @@ describe('an arena that threads share', () => {
     assert.deepEqual([pool.stats().liveBuffers, pool.stats().requestedBytes, pool.stats().frees], [0, 0, 1])
   })
 
-  it('is closed by its maker alone, when nobody else uses it', () => {
+  it('is closed by its maker, and only when no other thread uses it', () => {
     const { device, pool, other } = setUp()
     assert.throws(() => pool.close(), { name: 'PoolError', message: /close: the pool is in use by 1 other threads/ })
     pool.allocate(1)
@@ -250,7 +251,7 @@ describe('an arena that threads share', () => {
     assert.throws(() => pool.share(), { name: 'PoolError', message: /share: the pool is closed/ })
   })
 
-  it('a thread holds nothing of what an earlier one with its number held', () => {
+  it('a thread holds no buffers of an earlier thread of its number', () => {
     const { pool, attach, other, a, b } = setUp()
     other.allocate(1000, a)
     assert.deepEqual(other.close(), { lostBuffers: 1, lostBytes: 1000 })
@@ -263,7 +264,7 @@ describe('an arena that threads share', () => {
     assert.equal(pool.stats().liveBuffers, 0)
   })
 
-  it('a thread goes on counting the waits of an earlier one with its number', () => {
+  it('a thread continues the wait counter of an earlier thread of its number', () => {
     const { device, pool, attach, other, a, b } = setUp()
     const wait = (front: typeof pool) => {
       device.hold(a)
@@ -278,7 +279,7 @@ describe('an arena that threads share', () => {
     assert.ok(pool.stats().insertedWaits > insertedWaits)
   })
 
-  it('has room again for a thread when others have died', () => {
+  it('has a number for a new thread once another has died', () => {
     const { pool, attach, other } = setUp()
     const { registry } = (other as unknown as { state: { registry: { bury(thread: number): boolean } } }).state
     const fronts = Array.from({ length: 62 }, () => attach())
@@ -288,7 +289,7 @@ describe('an arena that threads share', () => {
     assert.throws(() => pool.close(), { name: 'PoolError', message: /by 2 other threads/ })
   })
 
-  it('refuses what cannot be, and leaves nothing behind', () => {
+  it('refuses bad options, and leaks no memory', () => {
     const device = new TestDevice()
     for (const [options, name, message] of [
       [{ bytes: 0, ...SHARED }, 'RangeError', /bytes/],

@@ -1,5 +1,5 @@
-// Block pools on a real GPU: blocks do not overlap, and none is handed out while another stream still works on it. Judged
-// by kernels that stamp and compare in stream order. Without a GPU it fails.
+// Block pools on a real GPU: blocks do not overlap, and no block is handed out while another stream still works on
+// it. Kernels stamp and compare the memory in stream order. Fails without a GPU.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen the random programs; the names of the tests say the seed.
 
@@ -36,12 +36,12 @@ describe('a block pool on a GPU', () => {
     }
   })
 
-  it('no pool larger than the device', () => {
+  it('refuses a pool larger than the device', () => {
     const expected = { name: 'OutOfMemoryError', message: /createBlockPool: no room/ }
     assert.throws(() => gpu.createBlockPool({ blockBytes: 1 * GiB, count: 500 }), expected)
   })
 
-  it('a block is its stream’s again at once, another stream’s only after its work', () => {
+  it('reuses a block at once on its stream, on other streams only after its work', () => {
     using a = gpu.createStream()
     using b = gpu.createStream()
     using pool = gpu.createBlockPool({ blockBytes: 1 * MiB, count: 1, maxCount: 2 })
@@ -74,7 +74,7 @@ describe('a block pool on a GPU', () => {
     gpu.stamp(freed, 1)
     freed.free()
     assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 2 * MiB })
-    gpu.synchronize() // throws if a kernel met memory that was gone
+    gpu.synchronize() // throws if a kernel used unmapped memory
   })
 })
 

@@ -17,7 +17,7 @@ function setUp(count = 4, maxCount = count) {
   return { device, pool, a: device.createStream(), b: device.createStream(), c: device.createStream() }
 }
 
-/** Takes blocks until there are none; the addresses. */
+/** Takes all blocks; returns their addresses. */
 function takeAll(pool: ReturnType<typeof setUp>['pool'], stream?: Parameters<typeof pool.allocate>[1]): DeviceBuffer[] {
   const all: DeviceBuffer[] = []
   for (let one = pool.tryAllocate(BLOCK, stream); one !== null; one = pool.tryAllocate(BLOCK, stream)) all.push(one)
@@ -25,7 +25,7 @@ function takeAll(pool: ReturnType<typeof setUp>['pool'], stream?: Parameters<typ
 }
 
 describe('block pool: blocks', () => {
-  it('a hundred blocks, ten taken and given back', () => {
+  it('counts ten of a hundred blocks as taken and given back', () => {
     const { pool } = setUp(100)
     assert.equal(pool.available, 100)
     const taken = Array.from({ length: 10 }, () => pool.allocate(BLOCK))
@@ -54,7 +54,7 @@ describe('block pool: blocks', () => {
     pool.check()
   })
 
-  it('a request smaller than a block is remembered as it was', () => {
+  it('remembers the size of a request smaller than a block', () => {
     const { pool } = setUp(2, 4)
     const [small, whole] = [pool.allocate(1), pool.allocate(BLOCK)]
     assert.deepEqual([small.byteLength, whole.byteLength, pool.stats().requestedBytes], [1, BLOCK, 1 + BLOCK])
@@ -66,7 +66,7 @@ describe('block pool: blocks', () => {
     pool.check()
   })
 
-  it('a size that is no multiple of 256 is rounded up, and blocks are as aligned as their size', () => {
+  it('rounds sizes up to 256, and aligns blocks by their size', () => {
     const { device } = setUp()
     for (const [blockBytes, rounded, alignment] of [
       [1, 256, 256],
@@ -83,7 +83,7 @@ describe('block pool: blocks', () => {
     }
   })
 
-  it('blocks are aligned, and nothing is lost, where the driver aligns no better than it promises', () => {
+  it('aligns blocks without loss when the driver aligns to 256 only', () => {
     const { device } = setUp()
     const { driver } = device
     const [allocate, free] = [driver.cuMemAlloc.bind(driver), driver.cuMemFree.bind(driver)]
@@ -103,7 +103,7 @@ describe('block pool: blocks', () => {
     assert.equal(device.freeBytes(), before)
   })
 
-  it('running out says why, and falls back', () => {
+  it('running out names the reason, and falls back', () => {
     const { device, pool } = setUp(2)
     assert.throws(() => pool.allocate(BLOCK + 1), {
       name: 'OutOfMemoryError',
@@ -125,7 +125,7 @@ describe('block pool: blocks', () => {
     assert.equal(withFallback(pool, plain).allocate(1 * MiB).allocation.pool, plain)
   })
 
-  it('grows by whole slabs, the last of which may be smaller', () => {
+  it('grows by whole slabs; the last may be smaller', () => {
     const { device, pool } = setUp(4, 10)
     const held = [pool.allocate(BLOCK)]
     held[0].fill(9)
@@ -143,7 +143,7 @@ describe('block pool: blocks', () => {
     assert.equal(device.freeBytes(), 64 * MiB)
   })
 
-  it('a full device does not let it grow, and is told of', () => {
+  it('names a full device when it cannot grow', () => {
     const { device, pool } = setUp(2, 4)
     const taken = device.context.activate().cuMemAlloc(device.freeBytes())
     assert.equal(takeAll(pool).length, 2)
@@ -153,7 +153,7 @@ describe('block pool: blocks', () => {
     pool.check()
   })
 
-  it('options that cannot be are refused by name, and so is more than the device has', () => {
+  it('refuses bad options by name, and more memory than the device has', () => {
     const { device } = setUp()
     const bad: readonly [unknown, string, RegExp][] = [
       [null, 'TypeError', /options must be an object/],
@@ -178,7 +178,7 @@ describe('block pool: blocks', () => {
     })
   })
 
-  it('double and foreign frees are caught, however often the block was in use since', () => {
+  it('catches double and foreign frees after any number of reuses', () => {
     const { device, pool } = setUp(1)
     const other = device.createBlockPool({ blockBytes: BLOCK, count: 1 })
     const stale: DeviceBuffer[] = []
@@ -194,7 +194,7 @@ describe('block pool: blocks', () => {
     pool.check()
   })
 
-  it('a block goes on when the generations of its record are spent', () => {
+  it('reuses a block after its last generation', () => {
     const { pool } = setUp(1)
     const first = pool.allocate(BLOCK)
     const { ptr } = first
@@ -214,7 +214,7 @@ describe('block pool: blocks', () => {
 })
 
 describe('block pool: stream order', () => {
-  it('a freed block is its stream’s again at once, with nothing asked of the driver', () => {
+  it('reuses a freed block at once on its stream, without a driver call', () => {
     const { device, pool, a } = setUp(1)
     device.hold(a)
     const calls = JSON.stringify([...device.driver.calls])
@@ -223,7 +223,7 @@ describe('block pool: stream order', () => {
     assert.equal(pool.stats().cacheMisses, 0)
   })
 
-  it('another stream has it when its work is known complete', () => {
+  it('reuses a freed block on another stream once its work is known complete', () => {
     const { device, pool, a, b } = setUp(2)
     const release = device.hold(a)
     const [first, second] = takeAll(pool, a)
@@ -240,7 +240,7 @@ describe('block pool: stream order', () => {
     pool.check()
   })
 
-  it('on a miss it looks what has completed, then grows, then waits', () => {
+  it('on a miss looks for completed work, then grows, then waits', () => {
     const { device, pool, a, b } = setUp(1, 2)
     pool.allocate(BLOCK, a).free()
     const first = pool.allocate(BLOCK, b)
@@ -257,7 +257,7 @@ describe('block pool: stream order', () => {
     pool.check()
   })
 
-  it('a block used elsewhere waits for that work, also for its own stream', () => {
+  it('a block used on another stream waits for that work, even for its own stream', () => {
     const { device, pool, a, b, c } = setUp(2)
     const [used, other] = takeAll(pool, a)
     const { ptr } = used
@@ -278,7 +278,7 @@ describe('block pool: stream order', () => {
     pool.check()
   })
 
-  it('waits for shared blocks when nothing else is left', () => {
+  it('waits for shared blocks when no other block is left', () => {
     const { device, pool, a, b } = setUp(1)
     const used = pool.allocate(BLOCK, a)
     used.recordUse(b)
@@ -289,7 +289,7 @@ describe('block pool: stream order', () => {
     pool.check()
   })
 
-  it('freed on another stream, it is that stream’s', () => {
+  it('a block freed on another stream belongs to that stream', () => {
     const { device, pool, a, b } = setUp(1)
     device.hold(b)
     const buffer = pool.allocate(BLOCK, a)
@@ -301,7 +301,7 @@ describe('block pool: stream order', () => {
     pool.check()
   })
 
-  it('blocks of a closed stream come back when its work is done', () => {
+  it('reuses blocks of a closed stream when its work is done', () => {
     for (const freedBefore of [true, false]) {
       const { device, pool, a, b } = setUp(1)
       const buffer = pool.allocate(BLOCK, a)
@@ -317,7 +317,7 @@ describe('block pool: stream order', () => {
     }
   })
 
-  it('a stream that takes over the slot of a closed one has its blocks when they are free', () => {
+  it('a new stream in the slot of a closed stream gets its blocks when they are free', () => {
     const { device, pool } = setUp(2)
     for (let round = 0; round < 3 * MOST_STREAMS; round++) {
       const stream = device.createStream()
@@ -333,7 +333,7 @@ describe('block pool: stream order', () => {
 })
 
 describe('block pool: close', () => {
-  it('waits for pending work and reports what was held', () => {
+  it('waits for pending work and reports lost buffers', () => {
     const { device, pool, a } = setUp(4, 8)
     const held = [100, BLOCK].map(bytes => pool.allocate(bytes, a))
     pool.allocate(BLOCK, a).free()

@@ -4,7 +4,7 @@ import { Shadowed, server, takeNewest } from './block-rings.fixture.js'
 import { BlockRings } from './block-rings.js'
 import type { FixedBlock } from './fixed-block.js'
 
-test('lowest first, then what was freed last, for its own key', () => {
+test('hands out the lowest block first, then the block that its key freed last', () => {
   const world = new Shadowed()
   world.add(4)
   for (let block = 0; block < 4; block++) world.take(1)
@@ -25,7 +25,7 @@ test('lowest first, then what was freed last, for its own key', () => {
   world.finish()
 })
 
-test('a handle of an earlier use or of a freed block matches nothing', () => {
+test('handles of an earlier use or of a freed block never match', () => {
   const blocks = new BlockRings(server)
   blocks.total = 1
   const ring = blocks.ringOf(1)
@@ -45,7 +45,7 @@ test('a handle of an earlier use or of a freed block matches nothing', () => {
   assert.equal(block.isLive(0, again), false)
 })
 
-test('a block whose generations are spent goes on as another object', () => {
+test('a block after its last generation continues as another object', () => {
   for (const left of [0, 1, 3]) {
     const world = new Shadowed()
     world.add(2)
@@ -71,7 +71,7 @@ test('a block whose generations are spent goes on as another object', () => {
   }
 })
 
-test('every sequence of six operations over three blocks and two keys', () => {
+test('agrees with the model in every sequence of six operations over three blocks and two keys', () => {
   const FIXED = 4
   let sequences = 0
   const play = (choices: readonly number[]): number => {

@@ -1,4 +1,5 @@
-// Block pools that threads share, with all fronts and the pool server in one thread; in threads of their own: shared-kinds.test.ts.
+// Block pools that threads share. One thread plays all of them and the pool server; with real threads:
+// test/shared-kinds.test.ts.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -24,7 +25,7 @@ poolSuite('limited block pool shared by threads', () => {
 })
 
 describe('a block pool that threads share', () => {
-  it('hands out so many blocks and no more, to whichever thread', () => {
+  it('hands out maxCount blocks to all threads together', () => {
     const device = new TestDevice()
     const { pool, attach } = device.createSharedBlocks({ blockBytes: 300 * KiB, count: 3, maxCount: 8, ...SHARED })
     assert.deepEqual([pool.blockBytes, pool.count, pool.available], [304 * KiB, 3, 3])
@@ -65,13 +66,13 @@ describe('a block pool that threads share', () => {
     const second = other.allocate(1, two)
     assert.notEqual(second.ptr, ptr)
     assert.ok(device.clocks.completed[one.slot] < device.clocks.marked[one.slot] + 1)
-    const third = other.allocate(1, two) // waits on the host, which lets the stream go on
+    const third = other.allocate(1, two) // waits on the host, so that the held stream continues
     assert.equal(third.ptr, ptr)
     assert.equal(third.readSync(0, 1)[0], 1)
     pool.check()
   })
 
-  it('aligns every block as its size allows, also where the driver does not', () => {
+  it('aligns every block by its size when the driver does not', () => {
     const device = new TestDevice()
     device.context.activate().cuMemAlloc(256)
     const { pool } = device.createSharedBlocks({ blockBytes: 128 * KiB, count: 2, maxCount: 4, ...SHARED })
@@ -81,7 +82,7 @@ describe('a block pool that threads share', () => {
     pool.check()
   })
 
-  it('buffers go from one thread to another, and only once', () => {
+  it('buffers move between threads, once', () => {
     const { pool, attach } = new TestDevice().createSharedBlocks({ blockBytes: 1 * KiB, count: 2, ...SHARED })
     const other = attach()
     const buffer = pool.allocate(100)
@@ -96,7 +97,7 @@ describe('a block pool that threads share', () => {
     pool.check()
   })
 
-  it('gives idle slabs back when told to, and obtains them again', () => {
+  it('gives idle slabs back by trimTo, and obtains them again', () => {
     const device = new TestDevice()
     const { pool } = device.createSharedBlocks({ blockBytes: 1 * MiB, count: 4, maxCount: 6, ...SHARED })
     const held = Array.from({ length: 6 }, () => pool.allocate(1))
@@ -110,7 +111,7 @@ describe('a block pool that threads share', () => {
     pool.check()
   })
 
-  it('refuses what cannot be, and leaves nothing behind', () => {
+  it('refuses bad options, and leaks no memory', () => {
     const device = new TestDevice()
     const make = (options: object) => device.createSharedBlocks(options as never)
     for (const [options, name, message] of [

@@ -41,7 +41,7 @@ describe('a pool that threads share, by address', () => {
     const addresses = pool['addresses']
     const rangeAt = addresses['rangeAt'].bind(addresses)
     let looks = 0
-    // As where the first record of the range changes between the two loads that look for it.
+    // As if the first record of the range changed between the two loads of the lookup.
     addresses['rangeAt'] = address => (looks++ === 0 ? -1 : rangeAt(address))
     pool.deallocate(ptr)
     assert.equal(looks, 2)

@@ -8,7 +8,7 @@ import type { Stream } from '../../order/stream.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { TransferredBuffer } from '../transferred-buffer.js'
 
-/** What all kinds of shared pools have. */
+/** The methods of all kinds of shared pools. */
 interface Front {
   allocate(bytes: number, stream?: Stream): { transfer(): TransferredBuffer }
   adopt(transferred: TransferredBuffer): { free(): void }
@@ -25,13 +25,13 @@ const kinds: Record<string, (device: TestDevice) => { pool: Front; attach: () =>
 }
 
 for (const [kind, create] of Object.entries(kinds)) {
-  describe(`many buffers adopted at once: ${kind}`, () => {
+  describe(`adoptAll: ${kind}`, () => {
     const fronts = (device = new TestDevice()) => {
       const { pool, attach } = create(device)
       return { pool, other: attach() }
     }
 
-    it('are the other thread’s, in their order', () => {
+    it('adopts the buffers of another thread in the order of the list', () => {
       const { pool, other } = fronts()
       const sizes = [100, 2000, 300]
       const adopted = other.adoptAll(structuredClone(sizes.map(bytes => pool.allocate(bytes).transfer())))
@@ -47,7 +47,7 @@ for (const [kind, create] of Object.entries(kinds)) {
       assert.deepEqual(other.adoptAll([]), [])
     })
 
-    it('are all of them or none', () => {
+    it('adopts all of a list or none', () => {
       const { pool, other } = fronts()
       const sent = [1, 2, 3].map(bytes => pool.allocate(bytes).transfer())
       const gone = pool.allocate(4).transfer()
@@ -71,9 +71,9 @@ for (const [kind, create] of Object.entries(kinds)) {
       assert.throws(() => other.adoptAll([]), { name: 'PoolError', message: /closed/ })
     })
 
-    if (kind === 'host') return // its buffers are of no stream
+    if (kind === 'host') return // host buffers have no stream
 
-    it('are of the streams that they were allocated on', () => {
+    it('keeps the streams that the buffers were allocated on', () => {
       const device = new TestDevice()
       const { pool, other } = fronts(device)
       const stream = device.createStream()
@@ -86,7 +86,7 @@ for (const [kind, create] of Object.entries(kinds)) {
       for (const buffer of adopted) buffer.free()
     })
 
-    it('are the default stream’s where their stream is closed, whichever stream has its slot then', () => {
+    it('gives buffers of closed streams to the default stream', () => {
       const device = new TestDevice()
       const { pool, other } = fronts(device)
       const stream = device.createStream()
@@ -106,7 +106,7 @@ for (const [kind, create] of Object.entries(kinds)) {
       assert.equal(pool.stats().liveBuffers, 0)
     })
 
-    it('are none where the driver refuses to wait for a closed stream', () => {
+    it('adopts none when the driver refuses to wait for a closed stream', () => {
       const device = new TestDevice()
       const { pool, other } = fronts(device)
       const stream = device.createStream()

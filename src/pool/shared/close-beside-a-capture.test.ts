@@ -1,5 +1,5 @@
-// A pool is closed while some stream is captured: the wait for all work would break the capture, so that the close is refused
-// before anything is done. The captures are of this thread, of another one, and of another library.
+// A pool is closed while a stream is captured. The wait for all work would break the capture, so `close` throws
+// before it changes anything. The captures are of this thread, of another thread, and of another library.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -35,7 +35,7 @@ const KINDS: Record<string, (device: TestDevice) => AnyPool> = {
 }
 
 interface SomeCapture {
-  /** what the refusal says */
+  /** the message of the refusal */
   readonly says: RegExp
   end(): void
 }
@@ -86,7 +86,7 @@ for (const [kind, create] of Object.entries(KINDS)) {
     }
 
     for (const [whose, begin] of Object.entries(CAPTURES)) {
-      it(`${whose}, a trim leaves the capture whole`, () => {
+      it(`${whose}, a trim leaves the capture valid`, () => {
         const device = new TestDevice()
         const pool = create(device)
         pool.allocate(1000).free()

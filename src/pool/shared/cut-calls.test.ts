@@ -6,7 +6,7 @@ import { runInNewContext } from 'node:vm'
 import { MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool.fixture.js'
 
-/** Stops a call that does not end, without any `finally` of it, once it has come so far. */
+/** Stops an endless call once `isSoFar` holds, without running its `finally` blocks. */
 function cutShort(call: () => unknown, isSoFar: () => boolean): void {
   while (!isSoFar()) {
     assert.throws(() => runInNewContext('call()', { call }, { timeout: 5 }), { code: 'ERR_SCRIPT_EXECUTION_TIMEOUT' })
@@ -14,7 +14,7 @@ function cutShort(call: () => unknown, isSoFar: () => boolean): void {
 }
 
 describe('a pool that threads share, after a cut call', () => {
-  it('is repaired by its own thread or another one after a call was cut short in a change', () => {
+  it('is repaired by any thread after a call was cut short in a change', () => {
     const { pool, attach } = new TestDevice().createSharedPool({ maxPoolBytes: 32 * MiB })
     const other = attach()
     pool.allocate(1000).free()
@@ -45,7 +45,7 @@ describe('a pool that threads share, after a cut call', () => {
     pool.check()
     assert.equal(pool['state'].repairs, 1)
     cutShort(hold, () => lock.owner === thread)
-    pool.processDeferred() // of the pool server, which needs the lock
+    pool.processDeferred() // done by the pool server, which needs the lock
     pool.check()
   })
 

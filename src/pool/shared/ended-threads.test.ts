@@ -49,7 +49,7 @@ describe('a pool that threads share, after a thread has ended', () => {
     const look = registry.look.bind(registry)
     registry.look = thread => {
       if (thread !== other.thread) return look(thread)
-      registry.bury(thread) // the other one sees it just after this look
+      registry.bury(thread) // another thread notices the death just after this look
       return false
     }
     const listed = pool.threads().find(({ thread }) => thread === other.thread)
@@ -58,11 +58,11 @@ describe('a pool that threads share, after a thread has ended', () => {
 
   it('gives a reclaimed thread no more blocks', () => {
     const { pool, server, attach } = new TestDevice().createSharedPool()
-    server['sweptAt'] = Infinity // no sweep sees it first
+    server['sweptAt'] = Infinity // no sweep notices the death first
     const { channel, registry, thread } = attach()['state']
     const place = (channel['words'].length / (MOST_WORKERS + 1)) * thread
     channel['write'](place, { ask: 'allocate', units: 4, alignUnits: 1, slot: 0 })
-    channel['words'][place] = 1 // it has asked, and dies
+    channel['words'][place] = 1 // the thread has asked, and dies
     registry.bury(thread)
     pool.reclaim(thread)
     assert.deepEqual([pool.stats().liveBuffers, pool.live()], [0, []])
@@ -136,7 +136,7 @@ describe('a pool that threads share, after a thread has ended', () => {
     const other = attach()
     const held = Array.from({ length: 12 }, () => other.allocate(2 * MiB))
     for (const buffer of held) buffer.free()
-    other['state'].caches.biasedLock.enter() // it was stopped there: its places are left alone while it lives
+    other['state'].caches.biasedLock.enter() // stopped inside: its blocks are left alone while it lives
     server['sweptAt'] = Infinity
     const { registry } = server['state']
     registry.lookAtAll = () => {
@@ -168,7 +168,7 @@ describe('a pool that threads share, after a thread has ended', () => {
     const buffer = other.allocate(3 * MiB)
     const { lock, caches, registry, thread } = other['state']
     lock.acquire()
-    caches.handBack(buffer.record) // and it dies, with the block still taken
+    caches.handBack(buffer.record) // the thread dies before the heap has the block
     registry.bury(thread)
     pool.check()
   })

@@ -12,7 +12,7 @@ import { makeCachingPool } from '../debug/make-caching-pool.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 
-/** A pool that is made by the thread of these clocks, with that thread's default stream. */
+/** A pool made by the thread of these clocks, with the default stream of that thread. */
 type MakePool = (clocks: Clocks, defaultStream: Stream, device: TestDevice) => Pool
 
 const POOLS: Record<string, MakePool> = {

@@ -1,5 +1,5 @@
-// The per-thread default stream with what threads share. Its handle means another stream in each thread, so that a mark which
-// another thread places by it would say nothing of its work.
+// The per-thread default stream with pools that threads share. Its handle means another stream in each thread, so a
+// mark that another thread records by the handle does not cover its work.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -24,7 +24,7 @@ const POOLS = {
 
 for (const [name, makePool] of Object.entries(POOLS)) {
   describe(`${name} that threads share`, () => {
-    it('refuses the per-thread default stream, and goes on', () => {
+    it('refuses the per-thread default stream, and keeps working', () => {
       const device = new TestDevice()
       const pool = makePool(device)
       const perThread = new Stream(device.clocks, CU_STREAM_PER_THREAD, false)
@@ -45,7 +45,7 @@ for (const [name, makePool] of Object.entries(POOLS)) {
 }
 
 describe('the per-thread default stream', () => {
-  it('is refused, too, where a thread caches a block for the stream that had its slot before', () => {
+  it('is refused though the thread caches a block for an earlier stream of its slot', () => {
     const device = new TestDevice()
     const { pool } = device.createSharedPool()
     const before = device.createStream()
@@ -57,7 +57,7 @@ describe('the per-thread default stream', () => {
     assert.throws(() => pool.allocate(1000, perThread), REFUSED)
   })
 
-  it('has no mark to come that would cover a use of a buffer of the stream that had its slot before', () => {
+  it('does not cover the uses of an earlier stream of its slot', () => {
     const device = new TestDevice()
     const { pool } = device.createSharedPool({ maxPoolBytes: 2 * MiB })
     const [before, other] = [device.createStream(), device.createStream()]
@@ -80,7 +80,7 @@ describe('the per-thread default stream', () => {
     pool.check()
   })
 
-  it('serves pools of its thread', () => {
+  it('works with pools of its thread', () => {
     const device = new TestDevice()
     const perThread = new Stream(device.clocks, CU_STREAM_PER_THREAD, false)
     const pool = device.createPool()

@@ -5,7 +5,7 @@ import { MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool.fixture.js'
 import { PoolServerGroup } from './pool-server-group.js'
 
-test('a pool that cannot be served any more does not end the others of its thread', () => {
+test('a pool server that fails leaves the others of its thread running', () => {
   const device = new TestDevice()
   const [lost, other] = [device.createSharedPool(), device.createSharedPool()]
   let failures = 0
@@ -24,7 +24,7 @@ test('a pool that cannot be served any more does not end the others of its threa
   assert.equal(servers.count, 0)
 })
 
-test('an hour of three idle pools costs few wake-ups, and none where only their maker has them', () => {
+test('three idle pools cost few wake-ups in an hour, and none when only their maker uses them', () => {
   const device = new TestDevice()
   const pools = [0, 1, 2].map(() => device.createSharedPool())
   const servers = new PoolServerGroup(() => {})

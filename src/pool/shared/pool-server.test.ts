@@ -11,7 +11,7 @@ import { CLOSED, Figure, type SharedState } from './shared-state.js'
 describe('a pool that threads share, and its pool server', () => {
   it('refuses to be made when the pool server cannot map memory', () => {
     const device = new TestDevice()
-    device.driver.failCall({ call: 'cuMemSetAccess', nth: 2, code: 999, onwards: true }) // the first is its maker's
+    device.driver.failCall({ call: 'cuMemSetAccess', nth: 2, code: 999, onwards: true }) // the first call is the maker's
     assert.throws(() => device.createSharedPool(), { name: 'PoolError', message: /'virtual' is not possible here/ })
     device.driver.clearFaults()
     device.createSharedPool().pool.allocate(1000).free()
@@ -112,7 +112,7 @@ describe('a pool that threads share, and its pool server', () => {
     const growing = [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]
     assert.deepEqual(naps(9), growing)
     assert.equal(looks, 1, 'the blocks are looked at once')
-    other.allocate(1 * MiB).free() // which asks
+    other.allocate(1 * MiB).free() // makes a request
     now += 50
     assert.deepEqual(naps(9), growing)
     assert.equal(looks, 2)

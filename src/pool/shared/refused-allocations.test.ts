@@ -1,4 +1,4 @@
-// An allocation that is refused for its arguments has not happened: no kind of pool counts it.
+// No kind of pool counts an allocation that is refused for its arguments.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -49,7 +49,7 @@ for (const [kind, create] of Object.entries({ ...OWN, ...SHARED })) {
         ...[3, 0, 2 ** 40].map(alignment => [1000, stream, alignment] as [number, Stream, number]),
         ...streams.map(one => [1000, one] as [number, Stream]),
       ]
-      pool.allocate(1000, stream).free() // is at hand for the next one
+      pool.allocate(1000, stream).free() // cached for the next allocation
       const before = pool.stats()
       for (const args of bad) {
         for (const call of ['allocate', 'tryAllocate'] as const) {

@@ -10,7 +10,7 @@ const BATCHES = 128
 /** Blocks that a queue has room for. */
 const ROOM = BATCHES * BATCH
 
-/** A pool with a thread that allocates, and another one that frees. */
+/** A pool with one thread that allocates, and one that frees. */
 function twoThreads() {
   const { pool, server, attach } = new TestDevice().createSharedPool()
   const [producer, consumer] = [attach(), attach()]
@@ -52,14 +52,14 @@ function runUntil(count: number, arrays: [owner: object, name: string][], work: 
   }
 }
 
-describe('a queue', () => {
-  it('gives blocks back to the thread that allocated them, however many threads free them and stop', () => {
+describe('a queue of remote frees', () => {
+  it('returns blocks to the thread that allocated them when many threads free them and end', () => {
     const { pool, producer, attach, remoteFrees } = twoThreads()
     const consumers = Array.from({ length: 5 }, attach)
     const held = Array.from({ length: 100 }, () => producer.allocate(1000))
     for (let round = 0; round < 300; round++) {
       const before = pool.stats()
-      // The first two free little, and so leave batches half full behind.
+      // The first two threads free few blocks, and so leave half full batches behind.
       const free = (buffer: DeviceBuffer, index: number) =>
         consumers[round === 3 ? index % 2 : 2 + (index % 3)].adopt(buffer.transfer()).free()
       held.forEach(free)
@@ -72,7 +72,7 @@ describe('a queue', () => {
     pool.check()
   })
 
-  it('gives what it has no room for to the heap', () => {
+  it('sends blocks to the heap when it is full', () => {
     const { pool, producer, consumer, remoteFrees } = twoThreads()
     send(producer, consumer, ROOM + 5)
     assert.equal(remoteFrees.all().size, ROOM)
@@ -86,7 +86,7 @@ describe('a queue', () => {
     pool.check()
   })
 
-  it('is emptied into the heap by its thread when nothing in it fits', () => {
+  it('is emptied into the heap by its thread when the stacks have no room', () => {
     const { pool, producer, consumer, remoteFrees } = twoThreads()
     send(producer, consumer, 2 * KEPT)
     producer.allocate(5000).free()
@@ -95,7 +95,7 @@ describe('a queue', () => {
     pool.check()
   })
 
-  it('of a thread that has died gets nothing more, also when nobody has cleared up behind that yet', () => {
+  it('gets no blocks once its thread has died, even before the cleanup', () => {
     const { pool, server, producer, consumer, remoteFrees } = twoThreads()
     const adopted = consumer.adopt(producer.allocate(5000).transfer())
     send(producer, consumer, 3)
@@ -107,7 +107,7 @@ describe('a queue', () => {
     pool.check()
   })
 
-  it('is left alone while its thread was stopped inside its biased lock', () => {
+  it('is left alone while its thread is stopped inside its biased lock', () => {
     const { pool, producer, consumer, remoteFrees } = twoThreads()
     send(producer, consumer, 3)
     producer['state'].caches.biasedLock.enter()
@@ -118,7 +118,7 @@ describe('a queue', () => {
     assert.deepEqual([remoteFrees.all().size, pool.stats().reservedBytes], [0, 0])
   })
 
-  it('serves the next thread that has its number', () => {
+  it('passes to the next thread of its number', () => {
     const { pool, producer, consumer, attach, remoteFrees } = twoThreads()
     send(producer, consumer, 2 * ROOM)
     const { thread } = producer['state']
@@ -135,7 +135,7 @@ describe('a queue', () => {
     pool.check()
   })
 
-  it('has room again for what threads began to send before they left or died', () => {
+  it('has room again after its senders left or died', () => {
     const { server, producer, attach, remoteFrees } = twoThreads()
     for (let round = 0; round < 2 * BATCHES; round++) {
       const consumer = attach()
@@ -148,7 +148,7 @@ describe('a queue', () => {
   })
 
   for (const begun of [2 ** 31 - 2, -(2 ** 31) + 2, -2]) {
-    it(`goes on where its counter wraps around, at ${begun}`, () => {
+    it(`works when its counter wraps around, at ${begun}`, () => {
       const { pool, attach, remoteFrees } = twoThreads()
       remoteFrees['begun'].fill(begun)
       const [producer, consumer] = [attach(), attach()]
@@ -162,13 +162,13 @@ describe('a queue', () => {
 
   const skip = process.arch !== 'x64' && 'stores are plain on x64 only'
   for (const dies of ['frees', 'allocates'] as const) {
-    it(`loses nothing when a thread that ${dies} for another one dies between two stores`, { skip }, () => {
+    it(`loses no block when a thread that ${dies} dies between two stores`, { skip }, () => {
       for (let count = 0, died = true; died; count++) {
         const { pool, server, producer, consumer, remoteFrees } = twoThreads()
         const adopted = Array.from({ length: BATCH }, () => producer.allocate(1000)).map(buffer =>
           consumer.adopt(buffer.transfer()),
         )
-        adopted.pop()!.free() // has begun a batch
+        adopted.pop()!.free() // begins a batch
         if (dies === 'frees') {
           const own = consumer['state'].caches.remoteFrees
           const free = () => {

@@ -18,7 +18,9 @@ const BATCH_SHIFT = 4
  * others are entries.
  */
 export const BATCH_WORDS = 1 << BATCH_SHIFT
-/** Batches of one thread, a power of two. More than the number of threads, since each thread may leave one half full. */
+/**
+ * Batches of one thread, a power of two. More than the number of threads, since each thread may leave one half full.
+ */
 const BATCHES = 128
 const QUEUE_WORDS = BATCHES * BATCH_WORDS
 /** Bit of a batch's first word: no thread puts blocks into it any more. */
@@ -164,7 +166,9 @@ export class RemoteFrees {
     return records
   }
 
-  /** Whether the block of an entry is on its way. Otherwise its thread was stopped after it had taken the block out. */
+  /**
+   * Whether the block of an entry is on its way. Otherwise its thread was stopped after it had taken the block out.
+   */
   isSent(record: number): boolean {
     return phaseOf(loadAcquire(this.ownerWords, (record << 4) | Word.owner)) === Phase.sent
   }

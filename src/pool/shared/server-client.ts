@@ -1,5 +1,5 @@
-// How a thread asks the pool server. A call that asks can be cut short before it has the answer. The next call of the thread takes
-// that answer first, and undoes what it granted.
+// How a thread asks the pool server. A call that asks can be cut short before it has the answer. The next call of the
+// thread takes that answer first, and undoes what it granted.
 
 import { checkStack } from '../../base/stack.js'
 import type { Clocks } from '../../order/clocks.js'
@@ -50,7 +50,10 @@ export class ServerClient {
     if (record !== 0) this.heaps.giveBack(record, slot, this.clocks.coveringSoon(slot))
   }
 
-  /** Whether the pool server has ended, by itself or with the thread that made the pool. Then no memory is given back any more. */
+  /**
+   * Whether the pool server has ended, by itself or with the thread that made the pool. Then no memory is given back
+   * any more.
+   */
   get isLost(): boolean {
     const { figures, registry, channel } = this.state
     const server = figures[Figure.server]

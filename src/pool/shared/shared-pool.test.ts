@@ -1,5 +1,5 @@
-// What a shared pool promises, in one thread that plays several, so that the test chooses each step. With threads of their own:
-// test/shared-pool-threads.test.ts.
+// The promises of a shared pool, in one thread that plays several, so that the test chooses each step. With threads
+// of their own: test/shared-pool-threads.test.ts.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -88,7 +88,7 @@ describe('a pool that threads share', () => {
   })
 
   for (const bytes of [4096, 100 * 1024]) {
-    it(`serves bursts of 64 blocks of ${bytes} bytes from what a thread caches`, () => {
+    it(`serves bursts of 64 blocks of ${bytes} bytes from the thread cache`, () => {
       const { pool } = new TestDevice().createSharedPool({ maxPoolBytes: 128 * MiB })
       const burst = () => {
         const held = Array.from({ length: 64 }, () => pool.allocate(bytes))
@@ -112,7 +112,7 @@ describe('a pool that threads share', () => {
     buffer.free()
     device.clocks.mark(first.slot)
     first.synchronize()
-    const again = pool.allocate(1000, second) // out of what the thread caches for the first stream
+    const again = pool.allocate(1000, second) // a block that the thread caches for the first stream
     assert.equal(again.ptr, ptr)
     again.free()
     pool.check()
@@ -159,7 +159,7 @@ describe('a pool that threads share', () => {
     pool.check()
     held.pop()!.free()
     device.clocks.synchronize()
-    held.push(pool.allocate(7 * MiB)) // in the place of the idle one
+    held.push(pool.allocate(7 * MiB)) // replaces the idle driver allocation
     for (const buffer of held) buffer.free()
     pool.check()
     pool.trimTo(0)
@@ -181,7 +181,7 @@ describe('a pool that threads share', () => {
     ]
     for (const deed of deeds) {
       let looks = 0
-      // Cached blocks, which the pool server takes away in the middle of a look.
+      // Cached blocks, which the pool server takes away during a sum.
       for (const buffer of Array.from({ length: 8 }, () => other.allocate(1000))) buffer.free()
       records.isLive = record => {
         if (++looks === 3) {

@@ -232,7 +232,9 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     }
   }
 
-  /** Sends a freed block to the thread that has the page of its record; false for this thread's blocks and large ones. */
+  /**
+   * Sends a freed block to the thread that has the page of its record; false for this thread's blocks and large ones.
+   */
   private returns(block: Block | AdoptedBlock, slot: number, stamp: number): boolean {
     const { words, state } = this
     const { record } = block

@@ -1,4 +1,5 @@
-// Statistics and lists of a shared pool, over all of its threads. Nothing stops them meanwhile: each block is counted as it is found.
+// Statistics and lists of a shared pool, over all of its threads. Nothing stops them meanwhile: each block is counted
+// as it is found.
 
 import { NOBODY, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, Word } from '../../heap/records.js'

@@ -229,8 +229,8 @@ export class SharedState {
   }
 
   /**
-   * Under the lock: makes a block that a heap has just handed out live, and a thread's. Returns its record, perhaps
-   * another one.
+   * Under the lock: makes a block that a heap has just handed out live, and a thread's. Returns its record, which may
+   * be another.
    */
   handOver(handed: number, thread: number): number {
     const { words } = this.records

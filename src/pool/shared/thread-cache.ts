@@ -48,8 +48,7 @@ export interface CacheLimits {
 }
 
 /**
- * Limits from shares of what the pool may reserve: one cached block, and all blocks that a thread caches for a
- * stream.
+ * Limits from shares of the pool's limit: for one cached block, and for all blocks that a thread caches for a stream.
  */
 export function cacheLimits({ limitBytes }: PoolConfig, blockShare: number, streamShare: number): CacheLimits {
   const units = Math.min(limitBytes / UNIT_BYTES, MAX_UNITS)

@@ -1,4 +1,4 @@
-// Requests to a pool server that wait for the GPU, with all fronts and the pool server in one thread.
+// Requests to a pool server that wait for the GPU. One thread plays all threads and the pool server.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -6,8 +6,8 @@ import { MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool.fixture.js'
 
 /**
- * A pool of 32 MiB whose only memory, 24 MiB, waits for a held stream. Fronts made by `attach` leave that held while they wait;
- * the one of `waiting` does `once` in its first wait.
+ * A pool of 32 MiB whose only memory, 24 MiB, waits for a held stream. Pools made by `attach` leave the stream held
+ * while they wait; the pool of `waiting` does `once` in its first wait.
  */
 function busyPool() {
   const device = new TestDevice()
@@ -31,7 +31,7 @@ function busyPool() {
 }
 
 describe('a request that waits for the GPU', () => {
-  it('holds up no other thread', () => {
+  it('does not delay other threads', () => {
     const { device, pool, polling, waiting, free, release, ptr } = busyPool()
     const other = polling()
     const small = other.allocate(1 * MiB, free)
@@ -51,21 +51,21 @@ describe('a request that waits for the GPU', () => {
     pool.check()
   })
 
-  it('keeps the room that it needs from requests that came later, and no more', () => {
+  it('keeps later requests from the memory that it needs, and from no other', () => {
     const { pool, polling, waiting, free, release } = busyPool()
     const other = polling()
     const late = waiting(release)
     const answers: unknown[] = []
     const first = waiting(() => {
       answers.push(other.allocate(4 * MiB, free).byteLength)
-      answers.push(late.tryAllocate(2 * MiB, free)) // which lets the stream go on
+      answers.push(late.tryAllocate(2 * MiB, free)) // lets the stream continue
     })
     assert.equal(first.allocate(28 * MiB, free).byteLength, 28 * MiB)
     assert.deepEqual(answers, [4 * MiB, null])
     pool.check()
   })
 
-  it('is dropped when its thread has died, and nothing is lost', () => {
+  it('is dropped when its thread has died, and loses no block', () => {
     const { pool, server, polling, free, waiting, release } = busyPool()
     const died = new Error('terminated')
     const dead = waiting(() => {
@@ -84,7 +84,7 @@ describe('a request that waits for the GPU', () => {
     assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
   })
 
-  it('is told what the driver refuses meanwhile', () => {
+  it('throws the errors of the driver meanwhile', () => {
     const { device, pool, waiting, free, release, ptr } = busyPool()
     const first = waiting(() => device.driver.failCall({ call: 'cuEventQuery', code: 999 }))
     assert.throws(() => first.allocate(24 * MiB, free), { name: 'CudaError', message: /cuEventQuery/ })
@@ -93,7 +93,7 @@ describe('a request that waits for the GPU', () => {
     pool.check()
   })
 
-  it('waits in the driver where the pool is deterministic', () => {
+  it('waits in the driver if the pool is deterministic', () => {
     const device = new TestDevice()
     const options = { maxPoolBytes: 32 * MiB, crossStreamReuse: 'ordered', deterministic: true } as const
     const { pool } = device.createSharedPool(options)
