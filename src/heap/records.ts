@@ -170,6 +170,66 @@ export class RecordTable {
     return (this.words[record * Stride.words + Word.tag] & STATE_MASK) as State
   }
 
+  // Everything that is not hot reads records by these methods; hot files index `words` and `doubles` themselves.
+
+  /** The block's first unit within its range. */
+  offsetOf(record: number): number {
+    return this.words[(record << 4) | Word.offset]
+  }
+
+  /** The block's size. */
+  unitsOf(record: number): number {
+    return this.words[(record << 4) | Word.units]
+  }
+
+  /** The block before this one in address order; 0 at the start of a range. */
+  previousOf(record: number): number {
+    return this.words[(record << 4) | Word.previous]
+  }
+
+  /** The block after this one in address order; 0 at the end of a range. */
+  nextOf(record: number): number {
+    return this.words[(record << 4) | Word.next]
+  }
+
+  /** The index of the range that the block lies in. */
+  rangeOf(record: number): number {
+    return this.words[(record << 4) | Word.range]
+  }
+
+  /** See `Word.key`. */
+  keyOf(record: number): number {
+    return this.words[(record << 4) | Word.key]
+  }
+
+  setKey(record: number, key: number): void {
+    this.words[(record << 4) | Word.key] = key
+  }
+
+  /** The stamp that goes with the key. */
+  stampOf(record: number): number {
+    return this.doubles[(record << 3) | Double.stamp]
+  }
+
+  /** See `Word.sizeClass`. */
+  sizeClassOf(record: number): number {
+    return this.words[(record << 4) | Word.sizeClass]
+  }
+
+  setSizeClass(record: number, sizeClass: number): void {
+    this.words[(record << 4) | Word.sizeClass] = sizeClass
+  }
+
+  /** See owner-word.ts. */
+  ownerWord(record: number): number {
+    return this.words[(record << 4) | Word.owner]
+  }
+
+  /** Bytes that the user asked for. */
+  requestedBytesOf(record: number): number {
+    return this.doubles[(record << 3) | Double.requested]
+  }
+
   /** Whether a record describes a block that is handed out, shared or not. */
   isLive(record: number): boolean {
     return (this.state(record) & ~1) === State.live
