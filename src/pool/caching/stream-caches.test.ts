@@ -203,7 +203,7 @@ describe('stream caches', () => {
       const before = cache.cachedUnits(SLOT)
       const room = (units: number) => {
         const [first, end] = units < 4096 ? [0, classOf(4096)] : [classOf(4096), CLASSES]
-        const places = cache.takeRoom(SLOT, units, first, end).map(record => chain.indexOf(record))
+        const places = cache.eviction.takeRoom(SLOT, units, first, end).map(record => chain.indexOf(record))
         return places.sort((a, b) => a - b)
       }
       const take = (units: number) => cache.takeAny(SLOT, units)?.units ?? 0

@@ -10,6 +10,8 @@ import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-cla
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { Block, type BlockOwner, Share, Stack } from './block.js'
 import type { BlockCache } from './block-cache.js'
+import { Eviction } from './eviction.js'
+import { LivePeak, UNWATCHED } from './live-peak.js'
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
 const enum Shift {
@@ -36,20 +38,7 @@ export function classUnits(units: number): number {
 
 const LARGE_CLASS = classOf(Limit.large)
 
-/**
- * If a stream caches at least so many full stacks of blocks, a miss evicts only the few that make room for it. With fewer cached, all of
- * them go back to the heap, so that they can merge.
- */
-const MANY_STACKS = 16
-/** How many of them are looked at for the best place, at least; as many as it takes to find one, since to grow costs more. */
-const LOOKS = 24
-/** As a shift, how much of what is asked for a place may have too much for the search to end there. */
-const NEARLY_EXACT = 5
-const NO_RECORDS: readonly number[] = []
 const { clz32 } = Math
-
-/** Of a share whose peak does not count: no stream caches less. A small integer, as every other value of the field. */
-const UNWATCHED = -(2 ** 30)
 
 /** Of what is under every stack: more than was ever live, and than a block has. */
 const BOTTOM_UNITS = MAX_UNITS
@@ -66,12 +55,12 @@ export class StreamCaches implements BlockCache {
   handedBlocks = 0
   /** bytes of those beyond what was asked for, now or last */
   slackBytes = 0
-  /** most units that were live at a time */
-  peakUnits = 0
+  readonly eviction: Eviction
   /** by record: the block, once it was handed out */
   private readonly blocks: (Block | undefined)[] = []
   /** by stream slot */
   private readonly shares: readonly Share[]
+  private readonly peak: LivePeak
   /** by stream slot and class; those not in use are one that is always empty */
   private readonly stacks: Stack[]
   private readonly emptyStack: Stack
@@ -91,6 +80,8 @@ export class StreamCaches implements BlockCache {
   ) {
     const watched = countsLive ? 0 : UNWATCHED
     this.shares = Array.from({ length: MOST_STREAMS }, (_, slot) => new Share(slot, watched))
+    this.peak = new LivePeak(this.shares)
+    this.eviction = new Eviction(records, this)
     this.bottom = new Block(pool, 0)
     this.bottom.units = BOTTOM_UNITS
     this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched))
@@ -105,6 +96,11 @@ export class StreamCaches implements BlockCache {
   /** A stream slot that has blocks from now on. */
   meet(slot: number): void {
     if (slot >= this.slotLimit) this.slotLimit = slot + 1
+  }
+
+  /** What one stream caches. */
+  shareOf(slot: number): Share {
+    return this.shares[slot]
   }
 
   /** The block of a record that was handed out, and not handed back. */
@@ -195,7 +191,7 @@ export class StreamCaches implements BlockCache {
     if (block === null) return null
     const { share } = block.stack!
     share.cached -= block.units
-    if (share.cached < share.watched) this.notePeak()
+    if (share.cached < share.watched) this.peak.note(this.liveUnits, this.slotLimit)
     return block
   }
 
@@ -247,7 +243,7 @@ export class StreamCaches implements BlockCache {
     this.handedBlocks++
     const share = this.shares[slot]
     share.watched += block.units
-    if (share.cached < share.watched) this.notePeak()
+    if (share.cached < share.watched) this.peak.note(this.liveUnits, this.slotLimit)
   }
 
   /** The block that a record describes, live or about to be cached for a stream, with the tag of the record; nothing is counted. */
@@ -334,18 +330,14 @@ export class StreamCaches implements BlockCache {
     }
   }
 
-  /** Sets the peak to what is live. */
-  resetPeak(): void {
-    this.peakUnits = this.liveUnits
-    this.notePeak()
+  /** The most units that were live at a time. */
+  get peakUnits(): number {
+    return this.peak.units
   }
 
-  /** Looks whether more is live than ever, and shares out among the streams by how much that may rise unseen. */
-  notePeak(): void {
-    const live = this.liveUnits
-    if (live > this.peakUnits) this.peakUnits = live
-    const part = Math.floor((this.peakUnits - live) / this.slotLimit)
-    for (let slot = 0; slot < this.slotLimit; slot++) this.shares[slot].watched = this.shares[slot].cached - part
+  /** Sets the peak to what is live. */
+  resetPeak(): void {
+    this.peak.reset(this.liveUnits, this.slotLimit)
   }
 
   get isEmpty(): boolean {
@@ -384,7 +376,7 @@ export class StreamCaches implements BlockCache {
       if (block.units !== units || other === slot || !isSafe(block, other, slot, known, seen)) continue
       this.pop(giver)
       giver.share.cached -= units
-      if (giver.share.cached < giver.share.watched) this.notePeak()
+      if (giver.share.cached < giver.share.watched) this.peak.note(this.liveUnits, this.slotLimit)
       this.assign(block, slot)
       block.stack!.giver = giver
       return block
@@ -397,57 +389,18 @@ export class StreamCaches implements BlockCache {
     const stack = this.stacks[(slot << Shift.stream) | classOf(units)]
     for (let block = stack.top; block !== this.bottom; block = block.below!) {
       if (block.units < units || block.mark >= stamp) continue
-      this.remove(stack, block)
-      this.shares[slot].cached -= block.units
-      this.handBack(block.record)
+      this.takeOut(block)
       return block.record
     }
     return 0
   }
 
-  /** See BlockCache. Of the runs looked at, around larger blocks first, the one that is the least too long is taken. */
-  takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
-    const many = this.cachesMany(slot, first, end)
-    if (first < LARGE_CLASS) this.shares[slot].manySmall = many
-    else this.shares[slot].manyLarge = many
-    if (!many) return NO_RECORDS
-    const row = slot << Shift.stream
-    let sizeClass = Math.min(classOf(units) + 1, end - 1)
-    while (sizeClass < end - 1 && this.stacks[row | sizeClass].top === this.bottom) sizeClass++
-    let best = this.bottom
-    let bestUnits = Infinity
-    const goodUnits = units + (units >>> NEARLY_EXACT)
-    for (let looks = 0; sizeClass >= first; sizeClass--) {
-      if (best !== this.bottom && (looks >= LOOKS || bestUnits <= goodUnits)) break
-      for (let block = this.stacks[row | sizeClass].top; block !== this.bottom; block = block.below!, looks++) {
-        if (block.units >= bestUnits) continue
-        const run = this.run(block, units, null)
-        if (run < units || run >= bestUnits) continue
-        best = block
-        bestUnits = run
-      }
-    }
-    if (best === this.bottom) return NO_RECORDS
-    const taken: number[] = []
-    this.run(best, units, taken)
-    for (const record of taken) {
-      const block = this.blockOf(record)
-      this.remove(block.stack!, block)
-      this.shares[slot].cached -= block.units
-      this.handBack(record)
-    }
-    return taken
-  }
-
-  /** See BlockCache. */
-  cachesMany(slot: number, first: number, end: number): boolean {
-    if (this.shares[slot].stacks.length < MANY_STACKS) return false
-    const row = slot << Shift.stream
-    const many = MANY_STACKS * this.placesOf(first)
-    let height = 0
-    for (let sizeClass = first; sizeClass < end && height < many; sizeClass++)
-      height += this.stacks[row | sizeClass].top.height
-    return height >= many
+  /** Takes a cached block out of its stack, to go back to its heap. */
+  takeOut(block: Block): void {
+    const stack = block.stack!
+    this.remove(stack, block)
+    stack.share.cached -= block.units
+    this.handBack(block.record)
   }
 
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
@@ -501,40 +454,6 @@ export class StreamCaches implements BlockCache {
     return found === null ? this.popNext(index, units) : this.remove(stack, found)
   }
 
-  /** The units of a cached block and its neighbours, as far as they are cached or free for the stream and needed for `units`. */
-  private run(block: Block, units: number, cached: number[] | null): number {
-    const { words } = this.records
-    const base = block.record << 4
-    if (cached !== null) cached.push(block.record)
-    const after = this.extend(block.units, words[base | Word.next], Word.next, units, block.stack!.share, cached)
-    return this.extend(after, words[base | Word.previous], Word.previous, units, block.stack!.share, cached)
-  }
-
-  /** What becomes of a run of `length` in one direction; cached blocks are added to `cached`. */
-  private extend(
-    length: number,
-    record: number,
-    direction: Word.next | Word.previous,
-    units: number,
-    share: Share,
-    cached: number[] | null,
-  ): number {
-    const { words } = this.records
-    for (; length < units && record !== 0; record = words[(record << 4) | direction]) {
-      const base = record << 4
-      const state = this.records.state(record)
-      if (state === State.live) {
-        const block = this.blocks[record]!
-        if (block.state !== State.cached || block.stack!.share !== share) return length
-        if (cached !== null) cached.push(record)
-      } else if (state !== State.free || (words[base | Word.key] !== 0 && words[base | Word.key] !== share.slot + 1)) {
-        return length
-      }
-      length += words[base | Word.units]
-    }
-    return length
-  }
-
   /** The block on top of the next class, or of the two after that where room is short; null for none. */
   private popNext(index: number, units: number): Block | null {
     const block = this.pop(this.stacks[index + 1])
@@ -577,7 +496,8 @@ export class StreamCaches implements BlockCache {
     return stack
   }
 
-  private placesOf(sizeClass: number): number {
+  /** most blocks in a stack of a class */
+  placesOf(sizeClass: number): number {
     if (sizeClass === FULL_CLASS) return 0
     return sizeClass < LARGE_CLASS ? this.smallPlaces : this.largePlaces
   }

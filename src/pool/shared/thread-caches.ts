@@ -27,7 +27,6 @@ const enum Total {
 }
 
 export class ThreadCaches implements BlockCache {
-  readonly isEmpty = false // threads cache blocks at any time
   /** blocks on their way back to the threads on whose pages their records are */
   readonly remoteFrees: RemoteFrees
   /** held shut while blocks are taken away from threads */
@@ -192,14 +191,6 @@ export class ThreadCaches implements BlockCache {
       if (fits && this.takeAway(record)) return record
     }
     return 0
-  }
-
-  cachesMany(): boolean {
-    return false // none are given back before there is no new memory, and then all
-  }
-
-  takeRoom(): number[] {
-    return []
   }
 
   drain(slot: number, first: number, end: number): number[] {
