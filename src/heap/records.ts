@@ -136,19 +136,19 @@ export class RecordTable {
     const list = Count.firstUnused + this.owner
     const record = counts[list]
     if (record === 0) return this.mostOwner === 0 ? this.extend() : this.takePage()
-    counts[list] = this.words[record * Stride.words + Word.next]
+    counts[list] = this.words[(record << 4) | Word.next]
     counts[Count.recycled]--
     return record
   }
 
   /** Takes a record back; every handle to it is stale from now on. A record whose generations are spent is never used again. */
   release(record: number): void {
-    const base = record * Stride.words
-    const generation = this.words[base + Word.tag] >> 3
-    this.words[base + Word.tag] = generation * GENERATION + State.unused
+    const base = record << 4
+    const generation = this.words[base | Word.tag] >> 3
+    this.words[base | Word.tag] = generation * GENERATION + State.unused
     if (generation === LAST_GENERATION) return
     const list = Count.firstUnused + this.ownerOf(record)
-    this.words[base + Word.next] = this.counts[list]
+    this.words[base | Word.next] = this.counts[list]
     this.counts[list] = record
     this.counts[Count.recycled]++
   }
@@ -167,7 +167,7 @@ export class RecordTable {
   }
 
   state(record: number): State {
-    return (this.words[record * Stride.words + Word.tag] & STATE_MASK) as State
+    return (this.words[(record << 4) | Word.tag] & STATE_MASK) as State
   }
 
   // Everything that is not hot reads records by these methods; hot files index `words` and `doubles` themselves.
@@ -190,6 +190,16 @@ export class RecordTable {
   /** The block after this one in address order; 0 at the end of a range. */
   nextOf(record: number): number {
     return this.words[(record << 4) | Word.next]
+  }
+
+  /** The block before this one in its bin, or in the list of holes; 0 for the first. */
+  binPreviousOf(record: number): number {
+    return this.words[(record << 4) | Word.binPrevious]
+  }
+
+  /** The block after this one in its bin, or in the list of holes; 0 for the last. */
+  binNextOf(record: number): number {
+    return this.words[(record << 4) | Word.binNext]
   }
 
   /** The index of the range that the block lies in. */
@@ -248,7 +258,7 @@ export class RecordTable {
 
   /** A new state within the same generation. */
   setState(record: number, state: State): void {
-    const tag = record * Stride.words + Word.tag
+    const tag = (record << 4) | Word.tag
     this.words[tag] = (this.words[tag] & ~STATE_MASK) | state
   }
 
@@ -257,7 +267,7 @@ export class RecordTable {
    * of this record are spent the result is 0, and the block must move to another record.
    */
   revive(record: number): number {
-    const index = record * Stride.words + Word.tag
+    const index = (record << 4) | Word.tag
     const tag = (this.words[index] | STATE_MASK) + 1 + State.live
     if (tag > LAST_GENERATION * GENERATION + STATE_MASK || tag < 0) return 0
     this.words[index] = tag
@@ -268,7 +278,7 @@ export class RecordTable {
   get inUse(): number {
     let retired = 0
     for (let record = this.first; record < this.used; record++) {
-      const tag = this.words[record * Stride.words + Word.tag]
+      const tag = this.words[(record << 4) | Word.tag]
       if (tag >> 3 === LAST_GENERATION && (tag & STATE_MASK) === State.unused) retired++
     }
     return this.used - this.first - this.counts[Count.recycled] - retired
@@ -295,7 +305,7 @@ export class RecordTable {
       const other = counts.findIndex((record, index) => index >= Count.firstUnused && record !== 0)
       assert(other !== -1, 'a table has room for one record more')
       const record = counts[other]
-      counts[other] = this.words[record * Stride.words + Word.next]
+      counts[other] = this.words[(record << 4) | Word.next]
       counts[Count.recycled]--
       return record
     }

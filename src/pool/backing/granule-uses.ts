@@ -2,7 +2,8 @@
 // granules look as young as the youngest.
 
 import { Region } from '../../base/region.js'
-import { type RecordTable, Stride, Word } from '../../heap/records.js'
+import { slotOfKey } from '../../heap/key.js'
+import type { RecordTable } from '../../heap/records.js'
 
 /** As a key: blocks of several streams lay on the granule, so only the heap's own dependencies tell when it is idle. */
 export const SEVERAL = 255
@@ -27,10 +28,10 @@ export class GranuleUses {
   }
 
   /** A block is about to go back to its heap, to be used again after `stamp` of `key`. */
-  noteFree({ words }: RecordTable, record: number, key: number, stamp: number): void {
+  noteFree(records: RecordTable, record: number, key: number, stamp: number): void {
     const { keys, stamps, granuleUnits } = this
-    const start = words[record * Stride.words + Word.offset]
-    const end = start + words[record * Stride.words + Word.units]
+    const start = records.offsetOf(record)
+    const end = start + records.unitsOf(record)
     // The first and the last granule that the block lies on may have other blocks, too; of the others it was the last use.
     const covered = Math.ceil(start / granuleUnits)
     const last = Math.floor(end / granuleUnits)
@@ -54,6 +55,6 @@ export class GranuleUses {
   /** Whether the host has seen the last use complete. */
   isSettled(granule: number): boolean {
     const key = this.keys[granule]
-    return key === 0 || (key !== SEVERAL && this.seen[key - 1] >= this.stamps[granule])
+    return key === 0 || (key !== SEVERAL && this.seen[slotOfKey(key)] >= this.stamps[granule])
   }
 }

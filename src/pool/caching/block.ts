@@ -129,6 +129,16 @@ export class Block implements Allocation {
   }
 }
 
+/** The last mark of a stream before a free with this stamp. A later mark covers the free. */
+export function markBefore(stamp: number): number {
+  return stamp - 1
+}
+
+/** The stamp of a free after this mark: the number of the next mark, which covers the free. */
+export function stampAfter(mark: number): number {
+  return mark + 1
+}
+
 /** Bytes of a block that are not asked for: a small integer for V8 where it can be, whatever V8 takes `bytes` for. */
 export function slackOf({ units }: Block, bytes: number): number {
   return units * UNIT_BYTES - (bytes < 2 ** 30 ? bytes | 0 : bytes)

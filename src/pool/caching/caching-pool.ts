@@ -8,7 +8,7 @@ import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { isFullStack } from '../../base/stack.js'
 import { type Context, unreachable } from '../../driver/context.js'
-import { LAST_GENERATION, RecordTable, State, Stride, Word } from '../../heap/records.js'
+import { LAST_GENERATION, RecordTable, State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { Capture } from '../../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
@@ -20,7 +20,7 @@ import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
-import { type Block, type BlockOwner, slackOf } from './block.js'
+import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
 import { blockUnits } from './block-units.js'
 import { CentralHeap } from './central-heap.js'
 import type { PoolConfig } from './options.js'
@@ -276,7 +276,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     this.central.check()
     const units = { live: 0, requested: 0, cached: 0, buffers: 0, cachedBlocks: 0 }
     for (let record = this.records.first; record < this.records.used; record++) {
-      const size = this.records.words[record * Stride.words + Word.units]
+      const size = this.records.unitsOf(record)
       if (this.caches.isLive(record)) {
         const block = this.caches.blockOf(record)
         assert(block.units === size, 'a live block has the size of its record')
@@ -289,10 +289,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
       for (const block of this.caches.entries(slot)) {
         assert(block.state === State.cached, 'a block in a slot is cached')
-        assert(
-          this.records.words[block.record * Stride.words + Word.units] === block.units,
-          'a slot knows the size of its block',
-        )
+        assert(this.records.unitsOf(block.record) === block.units, 'a slot knows the size of its block')
         assert(block.slot === slot, 'a cached block is of the stream that caches it')
         assert(block.height === block.below!.height + 1, 'a cached block knows how high it lies')
         units.cached += block.units
@@ -353,11 +350,8 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
   }
 
   addressOfRecord(record: number): number {
-    const base = record * Stride.words
-    return (
-      this.central.backing.bases[this.records.words[base + Word.range]] +
-      this.records.words[base + Word.offset] * UNIT_BYTES
-    )
+    const { records } = this
+    return this.central.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES
   }
 
   /** A free on a named or closed stream, of a block that other streams use, whose record is spent, or that the cache has no place for. */
@@ -393,7 +387,7 @@ export class CachingPool extends Pool implements BlockOwner, Disposable {
     else if (isShared && !this.central.forgetUses(record, slot, stamp)) this.central.defer(record, slot, stamp)
     else if (tag <= Tag.last && isOpen && this.caches.put(block)) {
       block.state = State.cached
-      block.mark = stamp - 1
+      block.mark = markBefore(stamp)
     } else this.central.free(record, slot, stamp)
   }
 

@@ -9,7 +9,8 @@
 
 import { blocksOf, findAdmitted, findAdmittedRun, startIn } from '../../heap/cross-key.js'
 import type { Admission } from '../../heap/free-run.js'
-import { Double, type RecordTable, Word } from '../../heap/records.js'
+import { keyOfSlot, slotOfKey } from '../../heap/key.js'
+import type { RecordTable } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Backing } from '../backing/backing.js'
@@ -46,12 +47,12 @@ export class CrossStreamReuse {
     const row = slot * MOST_STREAMS
     admission[0] = Infinity
     // Of a stream that had no block then, which the loop leaves out: another thread may bring its first while the driver is called.
-    admission[this.looked + 1] = 0
+    admission[keyOfSlot(this.looked)] = 0
     this.looked = slot
     for (let other = 0; other < slotLimit; other++) {
-      admission[other + 1] = Math.max(known[row + other], seen[other])
+      admission[keyOfSlot(other)] = Math.max(known[row + other], seen[other])
     }
-    admission[slot + 1] = Infinity
+    admission[keyOfSlot(slot)] = Infinity
     return admission
   }
 
@@ -64,7 +65,7 @@ export class CrossStreamReuse {
   takeCached(units: number, slot: number): number {
     for (let other = 0; other < this.caches.slotLimit; other++) {
       if (other === slot || this.caches.cachedUnits(other) === 0) continue
-      const record = this.caches.takeOlder(other, units, this.admission[other + 1])
+      const record = this.caches.takeOlder(other, units, this.admission[keyOfSlot(other)])
       if (record !== 0) return record
     }
     return 0
@@ -84,19 +85,18 @@ export class CrossStreamReuse {
 
   /** Makes the stream of a slot wait for what it takes to use some block, or some neighbouring blocks; 0 where there are none. */
   takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    const { words, doubles } = this.records
     const block = findAdmitted(heap, units, alignUnits, ALL)
     if (block === 0) return this.takeRunByWaiting(heap, units, alignUnits, slot)
-    const key = words[(block << 4) | Word.key]
-    const stamp = doubles[(block << 3) | Double.stamp]
+    const key = this.records.keyOf(block)
+    const stamp = this.records.stampOf(block)
     // First of all out of the heap, where another thread might take it while the driver is called.
     const record = heap.carve(block, startIn(heap, block, alignUnits), units)
     this.records.claim(record)
     if (key === 0) return record
     try {
-      this.waitFor(slot, key - 1, stamp)
+      this.waitFor(slot, slotOfKey(key), stamp)
     } catch (error) {
-      this.giveBack(record, [{ clocks: this.clocks, slot: key - 1, stamp }])
+      this.giveBack(record, [{ clocks: this.clocks, slot: slotOfKey(key), stamp }])
       throw error
     }
     return record
@@ -142,11 +142,11 @@ export class CrossStreamReuse {
   /** What free blocks wait for. */
   private usesOf(blocks: readonly number[]): Use[] {
     const { clocks } = this
-    const { words, doubles } = this.records
+    const { records } = this
     const uses: Use[] = []
     for (const record of blocks) {
-      const key = words[(record << 4) | Word.key]
-      if (key !== 0) uses.push({ clocks, slot: key - 1, stamp: doubles[(record << 3) | Double.stamp] })
+      const key = records.keyOf(record)
+      if (key !== 0) uses.push({ clocks, slot: slotOfKey(key), stamp: records.stampOf(record) })
     }
     return uses
   }

@@ -1,3 +1,4 @@
+import { keyOfSlot } from '../../heap/key.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 
@@ -139,8 +140,10 @@ export class Deferred {
       ({ bytes, slot, stamp, uses }) =>
         bytes >= leastBytes &&
         bytes < endBytes &&
-        stamp <= settled[slot + 1] &&
-        uses.every(use => this.isSeen(use) || (use.clocks === this.clocks && use.stamp <= settled[use.slot + 1])),
+        stamp <= settled[keyOfSlot(slot)] &&
+        uses.every(
+          use => this.isSeen(use) || (use.clocks === this.clocks && use.stamp <= settled[keyOfSlot(use.slot)]),
+        ),
     )
   }
 

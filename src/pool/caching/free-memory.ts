@@ -1,7 +1,8 @@
 // The two heaps of a pool, and what their free blocks wait for: numbers only, so that several threads can share them.
 
 import type { Region } from '../../base/region.js'
-import { type RecordTable, Word } from '../../heap/records.js'
+import { keyOfSlot } from '../../heap/key.js'
+import type { RecordTable } from '../../heap/records.js'
 import { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classFloorUnits } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
@@ -62,7 +63,7 @@ export class FreeMemory implements Heaps {
 
   /** The heap that a block lies in, which where room was short is not that of its size. */
   heapOf(record: number): SegregatedFit {
-    return this.small.firstRecords.has(this.records.words[(record << 4) | Word.range]) ? this.small : this.large
+    return this.small.firstRecords.has(this.records.rangeOf(record)) ? this.small : this.large
   }
 
   /** Gives a block back to its heap, to be used again after `stamp` of the stream slot, without asking the driver for anything; returns the heap. */
@@ -71,9 +72,9 @@ export class FreeMemory implements Heaps {
     // What is seen may go back: of two threads that learn of a stream, the one that knows less may write last.
     const settled = stamp <= this.seen[slot] || stamp <= this.settled[slot]
     if (!settled) this.await(slot, stamp)
-    const key = settled ? 0 : slot + 1
+    const key = settled ? 0 : keyOfSlot(slot)
     if (this.uses.length > 0) {
-      this.uses[this.records.words[(record << 4) | Word.range]].noteFree(this.records, record, key, stamp)
+      this.uses[this.records.rangeOf(record)].noteFree(this.records, record, key, stamp)
     }
     heap.free(record, key, settled ? 0 : stamp)
     if (heap === this.large) this.unmarked[0]++
@@ -90,7 +91,8 @@ export class FreeMemory implements Heaps {
   settle(slot: number): number {
     const stamp = this.seen[slot]
     if (this.awaited[slot] === 0 || stamp === this.settled[slot]) return 0
-    const settled = this.small.settle(slot + 1, stamp) + this.large.settle(slot + 1, stamp)
+    const key = keyOfSlot(slot)
+    const settled = this.small.settle(key, stamp) + this.large.settle(key, stamp)
     this.settled[slot] = stamp
     return settled
   }

@@ -1,4 +1,5 @@
-import { State, Stride, Word } from '../../heap/records.js'
+import { slotOfKey } from '../../heap/key.js'
+import { State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolStats } from '../pool.js'
 import type { CachingPool } from './caching-pool.js'
@@ -36,13 +37,12 @@ export interface PoolSnapshot {
 }
 
 export function snapshotOf(pool: CachingPool): PoolSnapshot {
-  const { words } = pool.records
+  const { records } = pool
   const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
   let largestFreeBytes = 0
   const blocksOf = (first: number, base: number, captured: boolean): SnapshotBlock[] => {
     const blocks: SnapshotBlock[] = []
-    for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
-      const at = record * Stride.words
+    for (let record = first; record !== 0; record = records.nextOf(record)) {
       const state = pool.caches.state(record)
       const inside = state === State.captured ? pool.central.arenas.heapIn(record) : undefined
       if (inside !== undefined) {
@@ -50,14 +50,14 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
         continue
       }
       const key = pool.caches.key(record)
-      const bytes = words[at + Word.units] * UNIT_BYTES
+      const bytes = records.unitsOf(record) * UNIT_BYTES
       if (state === State.free && !captured) largestFreeBytes = Math.max(largestFreeBytes, bytes)
       blocks.push({
-        ptr: base + words[at + Word.offset] * UNIT_BYTES,
+        ptr: base + records.offsetOf(record) * UNIT_BYTES,
         bytes,
         state: state === State.free && captured ? 'captured' : STATE_NAMES[state],
         requestedBytes: pool.caches.isLive(record) ? pool.caches.blockOf(record).requestedBytes : null,
-        stream: key === 0 || state === State.absent ? null : streamOf(key - 1),
+        stream: key === 0 || state === State.absent ? null : streamOf(slotOfKey(key)),
       })
     }
     return blocks

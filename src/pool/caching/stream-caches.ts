@@ -5,10 +5,11 @@
 // the size that it freed last.
 
 import { assert } from '../../base/assert.js'
+import { keyOfSlot } from '../../heap/key.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { Block, type BlockOwner, Share, Stack } from './block.js'
+import { Block, type BlockOwner, Share, Stack, stampAfter } from './block.js'
 import type { BlockCache } from './block-cache.js'
 import { Eviction } from './eviction.js'
 import { LivePeak, UNWATCHED } from './live-peak.js'
@@ -121,8 +122,8 @@ export class StreamCaches implements BlockCache {
 
   /** Of any block of the pool: of one that is handed out that of its stream, of another one as in the record. */
   key(record: number): number {
-    if (this.records.state(record) === State.live) return this.blockOf(record).slot + 1
-    return this.records.words[(record << 4) | Word.key]
+    if (this.records.state(record) === State.live) return keyOfSlot(this.blockOf(record).slot)
+    return this.records.keyOf(record)
   }
 
   /** Where a block for `units` would be on top: the stack of the class of `classUnits`, worked out at once (see heap/size-classes.ts). */
@@ -281,8 +282,8 @@ export class StreamCaches implements BlockCache {
     block.state = State.unused
     const { words } = this.records
     words[(record << 4) | Word.tag] = block.tag | State.live
-    words[(record << 4) | Word.key] = block.slot + 1
-    this.records.doubles[(record << 3) | Double.stamp] = block.mark + 1
+    words[(record << 4) | Word.key] = keyOfSlot(block.slot)
+    this.records.doubles[(record << 3) | Double.stamp] = stampAfter(block.mark)
   }
 
   /** Units that are live now. */

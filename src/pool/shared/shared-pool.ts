@@ -12,6 +12,7 @@ import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkStack } from '../../base/stack.js'
 import { type Context, unreachable } from '../../driver/context.js'
+import { slotOfKey } from '../../heap/key.js'
 import { NOBODY, ownerWordOf, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
@@ -492,16 +493,15 @@ export class SharedPool<D = unknown> extends Pool implements BlockOwner, Adopted
   /** Every buffer that some thread holds, or that is on its way to one, in no particular order. */
   live(): (LiveBlock & { readonly thread: number })[] {
     const { records } = this.state
-    const { words, doubles } = this
     const blocks: (LiveBlock & { readonly thread: number })[] = []
     for (let record = records.first; record < records.used; record++) {
-      const ownerWord = words[(record << 4) | Word.owner]
+      const ownerWord = records.ownerWord(record)
       if (!records.isLive(record) || phaseOf(ownerWord) !== Phase.live) continue
       blocks.push({
         ptr: this.addressOfRecord(record),
-        byteLength: doubles[(record << 3) | Double.requested],
-        blockBytes: words[(record << 4) | Word.units] * UNIT_BYTES,
-        stream: this.handleOf(words[(record << 4) | Word.key] - 1),
+        byteLength: records.requestedBytesOf(record),
+        blockBytes: records.unitsOf(record) * UNIT_BYTES,
+        stream: this.handleOf(slotOfKey(records.keyOf(record))),
         thread: workerOf(ownerWord) === NOBODY ? NOBODY : this.state.registry.nameOf(workerOf(ownerWord)),
       })
     }

@@ -7,7 +7,8 @@
 
 import { findAdmitted, startIn } from '../../../heap/cross-key.js'
 import type { Admission } from '../../../heap/free-run.js'
-import { type RecordTable, State, Word } from '../../../heap/records.js'
+import { keyOfSlot } from '../../../heap/key.js'
+import { type RecordTable, State } from '../../../heap/records.js'
 import { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Capture } from '../../../order/capture.js'
 import { MOST_STREAMS } from '../../../order/clocks.js'
@@ -81,9 +82,8 @@ export class CaptureArena implements Holding {
       if (part === null) return 0
       record = this.take(part.heap, units, alignUnits, slot)
     }
-    const { words } = this.records
-    words[(record << 4) | Word.key] = slot + 1
-    words[(record << 4) | Word.sizeClass] = FULL_CLASS
+    this.records.setKey(record, keyOfSlot(slot))
+    this.records.setSizeClass(record, FULL_CLASS)
     this.caches.meet(slot)
     this.caches.handOut(slot, record)
     return record
@@ -97,7 +97,7 @@ export class CaptureArena implements Holding {
   /** A block of this arena is freed on a stream of its capture; with `uses` elsewhere it is not used again. */
   freeCaptured(record: number, slot: number, uses: readonly Use[]): void {
     if (uses.length > 0) this.free(record, uses)
-    else this.giveToHeap(record, slot + 1, this.capture.marked[slot] + 1)
+    else this.giveToHeap(record, keyOfSlot(slot), this.capture.marked[slot] + 1)
   }
 
   /** A block of this arena is freed where work runs that is not captured. */
@@ -143,13 +143,13 @@ export class CaptureArena implements Holding {
   private look(slot: number): void {
     const { admission } = this
     const row = slot * MOST_STREAMS
-    for (let other = 0; other < MOST_STREAMS; other++) admission[other + 1] = this.capture.known[row + other]
+    for (let other = 0; other < MOST_STREAMS; other++) admission[keyOfSlot(other)] = this.capture.known[row + other]
     admission[0] = Infinity
-    admission[slot + 1] = Infinity
+    admission[keyOfSlot(slot)] = Infinity
   }
 
   private take(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    let record = heap.allocate(units, alignUnits, slot + 1)
+    let record = heap.allocate(units, alignUnits, keyOfSlot(slot))
     if (record === 0) {
       const block = findAdmitted(heap, units, alignUnits, this.admission)
       if (block === 0) return 0
@@ -165,11 +165,11 @@ export class CaptureArena implements Holding {
     let record = this.source.takeIdle(wanted)
     if (record === 0 && wanted > units) record = this.source.takeIdle(units)
     if (record === 0) return null
-    const { words } = this.records
-    const [range, start, size] = [Word.range, Word.offset, Word.units].map(word => words[(record << 4) | word])
-    this.records.setState(record, State.captured)
-    const heap = new SegregatedFit(this.records)
-    heap.addRange(range, start, size, 'free')
+    const { records } = this
+    const size = records.unitsOf(record)
+    records.setState(record, State.captured)
+    const heap = new SegregatedFit(records)
+    heap.addRange(records.rangeOf(record), records.offsetOf(record), size, 'free')
     this.units += size
     const part = { record, heap }
     this.parts.push(part)

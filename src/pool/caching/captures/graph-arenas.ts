@@ -2,7 +2,7 @@
 // captured work. Such a block, once freed, goes from one graph that uses it to the next, then back to where it came from:
 // another graph's arena or the pool.
 
-import { type RecordTable, Word } from '../../../heap/records.js'
+import type { RecordTable } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Capture } from '../../../order/capture.js'
 import type { Clocks } from '../../../order/clocks.js'
@@ -60,7 +60,7 @@ export class GraphArenas implements ArenaSource {
 
   /** Whether a live block is of the arena of a graph. */
   isOfArena(record: number): boolean {
-    return this.records.words[(record << 4) | Word.sizeClass] === FULL_CLASS
+    return this.records.sizeClassOf(record) === FULL_CLASS
   }
 
   /** A stream uses a live block until that is freed: by work that runs, and by what is captured until then. */
