@@ -1,5 +1,5 @@
-// The key of a free block names the stream that used it last: the stream's slot + 1. Key 0 means that the block waits for no
-// work. Hot code writes the same sums inline.
+// The key of a free block names the stream that used it last: the stream's slot + 1. Key 0 means that the block waits
+// for no work. Hot code writes the same sums inline.
 
 export function keyOfSlot(slot: number): number {
   return slot + 1

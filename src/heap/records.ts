@@ -1,11 +1,12 @@
 import { assert } from '../base/assert.js'
 import type { Region } from '../base/region.js'
 
-// One record of 64 bytes describes one block of a range: sixteen int32 words, of which two pairs are read as float64.
-// Records are recycled; the generation in the tag grows with each use, so that a handle of an earlier use never matches.
+// One record of 64 bytes describes one block of a range: sixteen int32 words. Two pairs of words are read as float64.
+// Records are recycled; the generation in the tag grows with each use, so that a handle of an earlier use never
+// matches.
 
-// Positions and states are const enums because the compiler writes them out as numbers: an imported constant costs a load
-// at each use, and these are used everywhere on the hot path.
+// Positions and states are const enums, which the compiler writes out as numbers. An imported constant would cost a
+// load at each use, and the hot path uses these everywhere.
 
 /** Words and float64s of a record. */
 export const enum Stride {
@@ -23,23 +24,24 @@ export const enum Word {
   previous = 3,
   next = 4,
   /**
-   * neighbours in the bin (free blocks) or in the list of holes (absent ones), 0 at the ends; of a block on its way between
-   * threads the first is the generation of its stream
+   * neighbours in the bin (free blocks) or in the list of holes (absent ones), 0 at the ends. For a block on its way
+   * between threads `binPrevious` is the generation of its stream
    */
   binPrevious = 5,
   binNext = 6,
   /**
-   * of a free block: the slot + 1 of the stream whose work must complete first, 0 for none; blocks of equal keys are ordered among
-   * themselves. Of a live block of a shared pool: its stream's slot + 1. Of a live block of one thread: unused, see pool/caching/block.ts
+   * see key.ts. Free block: the key of the stream that must finish first, 0 for none; work on blocks of equal keys is
+   * ordered. Live block of a shared pool: the key of its stream. Live block of a single-thread pool: unused, see
+   * pool/caching/block.ts
    */
   key = 7,
   /** index of the range that the block lies in */
   range = 12,
-  /** class of the block's size, of a live or cached block */
+  /** class of a live or cached block's size */
   sizeClass = 13,
-  /** of a block that several threads share: who has it and how, see owner-word.ts */
+  /** in a pool that threads share: the block's owner and phase, see owner-word.ts */
   owner = 14,
-  /** written by a thread that is about to change the record, so that its line is on its way from another core; read by nobody */
+  /** written by a thread that is about to change the record, to fetch its line from another core early; never read */
   touched = 15,
 }
 
@@ -52,19 +54,19 @@ export const enum Double {
 }
 
 export const enum State {
-  /** not describing any block */
+  /** describes no block */
   unused = 0,
   /** address space without memory behind it */
   absent = 1,
   free = 2,
-  /** freed, and kept as it is in a stream caches */
+  /** freed, and kept whole for its stream */
   cached = 3,
   live = 4,
-  /** live, and used by other streams than its own */
+  /** live, with announced uses on other streams */
   shared = live | 1,
-  /** freed, and waiting for work on other streams */
+  /** freed, and waits for work on other streams */
   deferred = 6,
-  /** in the hands of a captured graph: freed and kept for it, or divided into blocks of its own */
+  /** belongs to a captured graph: freed and kept for it, or divided into blocks of its own */
   captured = 7,
 }
 
@@ -78,7 +80,7 @@ const MOST_RECORDS = 2 ** 27
 const PAGE_SHIFT = 6
 const PAGE_RECORDS = 1 << PAGE_SHIFT
 
-/** What a table keeps about itself. */
+/** The counts of a table. */
 const enum Count {
   /** indices ever used */
   used,
@@ -91,8 +93,9 @@ const enum Count {
 /**
  * The table of records. `words` and `doubles` are two views of one buffer and change when the table grows.
  *
- * Among threads each page of records is one thread's, which its blocks are moved to: what a thread writes then lies on pages of its own,
- * and on few. Processors fetch lines of memory beside those that are asked for.
+ * In a table that threads share, each page of records belongs to one thread, and a thread's blocks move to its pages.
+ * So each thread writes to few pages, all its own. That matters because processors also fetch the neighbours of a
+ * line of memory.
  */
 export class RecordTable {
   words!: Int32Array
@@ -105,7 +108,10 @@ export class RecordTable {
   /** by page: the thread that it belongs to; empty for a table of one thread */
   private readonly owners: Int32Array
 
-  /** In `region`, which whoever made it has cleared, the table has `capacity` records for threads up to `mostOwner`; without one it grows. */
+  /**
+   * In `region`, which must be cleared, the table has `capacity` records for threads up to `mostOwner`; without a
+   * region it grows.
+   */
   constructor(
     region: Region | null = null,
     private readonly capacity = MOST_RECORDS,
@@ -130,7 +136,9 @@ export class RecordTable {
     return this.capacity - (this.used - this.first) + this.counts[Count.recycled]
   }
 
-  /** A record in state `unused`, its words as they were left except for the tag. Grows the table when there is none. */
+  /**
+   * A record in state `unused`; its other words are left from its last use. Grows the table if no record is unused.
+   */
   acquire(): number {
     const { counts } = this
     const list = Count.firstUnused + this.owner
@@ -141,7 +149,10 @@ export class RecordTable {
     return record
   }
 
-  /** Takes a record back; every handle to it is stale from now on. A record whose generations are spent is never used again. */
+  /**
+   * Takes a record back; every handle to it is stale from now on. A record with no generation left is never used
+   * again.
+   */
   release(record: number): void {
     const base = record << 4
     const generation = this.words[base | Word.tag] >> 3
@@ -158,7 +169,7 @@ export class RecordTable {
     return this.mostOwner === 0 ? 0 : this.owners[record >> PAGE_SHIFT]
   }
 
-  /** Every record but those that `describes` names is unused from now on, whatever was so before. */
+  /** Makes every record unused that `describes` does not accept. */
   retain(describes: (record: number) => boolean): void {
     this.counts.fill(0, Count.recycled)
     for (let record = this.used - 1; record >= this.first; record--) {
@@ -250,7 +261,7 @@ export class RecordTable {
     return this.words[(record << 4) | Word.tag] >> 3 === LAST_GENERATION
   }
 
-  /** A block that a heap has just handed out is live from now on, and nobody's among several threads. */
+  /** Makes a block live that a heap has just handed out. No thread owns it yet. */
   claim(record: number): void {
     this.words[(record << 4) | Word.owner] = 0
     this.setState(record, State.live)
@@ -263,8 +274,8 @@ export class RecordTable {
   }
 
   /**
-   * The state `live` in a new generation; the returned tag is what a handle keeps and compares. When the generations
-   * of this record are spent the result is 0, and the block must move to another record.
+   * Sets the state `live` in a new generation and returns the tag, which a handle keeps and compares. Returns 0 if
+   * the record has no generation left; the block must then move to another record.
    */
   revive(record: number): number {
     const index = (record << 4) | Word.tag
@@ -274,7 +285,7 @@ export class RecordTable {
     return tag
   }
 
-  /** How many records describe a block now. */
+  /** The number of records that describe a block. */
   get inUse(): number {
     let retired = 0
     for (let record = this.first; record < this.used; record++) {
@@ -296,7 +307,7 @@ export class RecordTable {
     return record
   }
 
-  /** A record of a page that nobody has had; where there is none, of another thread's. */
+  /** A record of a page without an owner, or of another thread's page if all pages have one. */
   private takePage(): number {
     const { counts } = this
     const start = this.used

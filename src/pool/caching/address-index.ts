@@ -1,6 +1,6 @@
-// Which live block begins at an address: a page table over the units of each range. Small blocks have an entry for each
-// unit, pages of which are made as they are needed; large ones have one for each mebibyte, since they are no smaller. An
-// entry may be out of date and is compared with its record, so that nothing needs to be cleared at a free.
+// Finds the live block that begins at an address, by a page table over the units of each range. Small blocks have an
+// entry for each unit, in pages that are made on demand. Large blocks have an entry for each mebibyte, their least
+// size. A free clears no entry: a lookup compares the entry with its record.
 
 import type { RecordTable } from '../../heap/records.js'
 import { SMALL_UNITS } from '../backing/backing.js'
@@ -15,11 +15,11 @@ export class AddressIndex {
 
   constructor(
     private readonly records: RecordTable,
-    /** knows which records describe a live block */
+    /** tells which records describe a live block */
     private readonly blocks: { isLive(record: number): boolean },
   ) {}
 
-  /** A block has come to be where its record says. */
+  /** Enters a block at the address that its record gives. */
   note(record: number): void {
     const { records } = this
     const unit = records.offsetOf(record)

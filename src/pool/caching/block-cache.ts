@@ -1,6 +1,7 @@
 /**
- * The cache of blocks in front of a pool's heaps, as the code behind it sees it. It keeps blocks that were freed on a stream whole
- * for that stream. Two classes implement it: `StreamCaches` for one thread, and `ThreadCaches` for several.
+ * The cache of blocks in front of a pool's heaps, as the code behind it sees it. It keeps blocks that were freed on a
+ * stream whole for that stream. Two classes implement it: `StreamCaches` for one thread, and `ThreadCaches` for
+ * several.
  */
 export interface BlockCache {
   /** stream slots that have or had blocks are below this */
@@ -23,9 +24,12 @@ export interface BlockCache {
   handBack(record: number): void
   /** Units cached for one stream. */
   cachedUnits(slot: number): number
-  /** Takes out the smallest block of a class above `sizeClass` and below `end`; 0 if none is cached. */
+  /** Takes out the smallest block of a class above `sizeClass` and below `end`, or returns 0. */
   takeLarger(slot: number, sizeClass: number, end: number): number
-  /** Takes out a block for another stream: of at least `units`, in their class, with a stamp up to `stamp`; 0 if none is cached. */
+  /**
+   * Takes out a block for another stream: of at least `units`, in their class, with a stamp up to `stamp`; or returns
+   * 0.
+   */
   takeOlder(slot: number, units: number, stamp: number): number
   /** Takes out all cached blocks of a stream in the classes from `first` to before `end`; returns them. */
   drain(slot: number, first: number, end: number): number[]
@@ -36,8 +40,8 @@ export interface CacheEviction {
   /** Whether a stream caches too many blocks to lose all of them to a single request. */
   cachesMany(slot: number, first: number, end: number): boolean
   /**
-   * Takes out one block with room for `units`, or a few that make room with their free neighbours once they are in their heap. Returns
-   * them; returns none if the stream does not cache many, or if no place is long enough.
+   * Takes out one block with room for `units`, or a few that make room with their free neighbours once they are in
+   * their heap. Returns them; returns none if the stream does not cache many, or if no place is long enough.
    */
   takeRoom(slot: number, units: number, first: number, end: number): readonly number[]
 }

@@ -1,5 +1,5 @@
-// The central heap behind the stream caches: two heaps, the memory under them, and when a freed block may be used again.
-// slow-path/slow-path.ts lists the steps for a request that the heaps cannot serve.
+// The central heap behind the stream caches: two heaps, the memory under them, and when a freed block may be used
+// again. slow-path/slow-path.ts lists the steps for a request that the heaps cannot serve.
 
 import { CudaError, DeviceLostError, type StreamMemory } from '../../base/errors.js'
 import { HOLES_ONLY } from '../../heap/free-run.js'
@@ -30,7 +30,9 @@ export class CentralHeap {
   readonly large: SegregatedFit
   readonly backing: Backing
   readonly deferred: Deferred
-  /** by stream slot: the latest stamp that the host has seen complete; a deterministic pool counts only its own waits */
+  /**
+   * by stream slot: the latest stamp that the host has seen complete; a deterministic pool counts only its own waits
+   */
   readonly seen: Float64Array
   /** the memory of captures and their graphs */
   readonly arenas: GraphArenas
@@ -68,7 +70,10 @@ export class CentralHeap {
     this.slowPath = new SlowPath(this.steps, config)
   }
 
-  /** A taken block for a stream, without a state but with its key and class in its record; 0 when no step of the slow path helps. */
+  /**
+   * A taken block for a stream, without a state but with its key and class in its record; 0 when no step of the slow
+   * path helps.
+   */
   allocate(units: number, alignUnits: number, slot: number): number {
     const heap = this.memory.heapFor(units)
     const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
@@ -82,7 +87,10 @@ export class CentralHeap {
     return this.handOut(record === 0 ? yield* this.slowPath.take({ heap, units, alignUnits, slot }) : record, slot)
   }
 
-  /** Whether a waiting request could be served once all work is complete, even if another request takes `lessUnits` of new memory. */
+  /**
+   * Whether a waiting request could be served once all work is complete, even if another request takes `lessUnits` of
+   * new memory.
+   */
   couldServe({ units, alignUnits, slot }: Omit<Miss, 'heap'>, lessUnits: number): boolean {
     const heap = this.memory.heapFor(units)
     const { stepBytes } = this.backing
@@ -117,7 +125,8 @@ export class CentralHeap {
       this.placeMarks()
       if (aboveThreshold) this.processDeferred()
     } catch (error) {
-      // The block is free. A driver that refuses an event will say so again to the next call that needs it to succeed.
+      // The block is free. A driver that refuses an event will say so again to the next call that needs it to
+      // succeed.
       if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
     }
   }
@@ -151,7 +160,10 @@ export class CentralHeap {
     return this.slowPath.takeIndependent({ heap: this.large, units, alignUnits: 1 })
   }
 
-  /** Whether all announced uses of a live block, about to be freed on `slot`, come before `stamp` of that slot; if so, forgets them. */
+  /**
+   * Whether all announced uses of a live block, about to be freed on `slot`, come before `stamp` of that slot; if so,
+   * forgets them.
+   */
   forgetUses(record: number, slot: number, stamp: number): boolean {
     return !this.arenas.isCaptured(record) && this.deferred.forgetCompleted(record, slot, stamp)
   }
@@ -271,7 +283,10 @@ export class CentralHeap {
   }
 }
 
-/** By stream slot: the latest stamp that the host has seen complete. A deterministic pool counts only the waits of its own. */
+/**
+ * By stream slot: the latest stamp that the host has seen complete. A deterministic pool counts only the waits of its
+ * own.
+ */
 export function seenBy(clocks: Clocks, config: Pick<PoolConfig, 'deterministic'>): Float64Array {
   return config.deterministic ? clocks.waited : clocks.completed
 }

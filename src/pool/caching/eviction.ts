@@ -1,5 +1,5 @@
-// When a stream caches many blocks and a request needs room, a few adjacent cached blocks go back to the heap. A best-fit search chooses
-// them.
+// When a stream caches many blocks and a request needs room, a few adjacent cached blocks go back to the heap. A
+// best-fit search chooses them.
 
 import { keyOfSlot } from '../../heap/key.js'
 import { type RecordTable, State } from '../../heap/records.js'
@@ -9,8 +9,8 @@ import type { Block, Share, Stack } from './block.js'
 import type { CacheEviction } from './block-cache.js'
 
 /**
- * If a stream caches at least this many full stacks of blocks, a miss evicts only the few that make room for it. With fewer cached, all
- * of them go back to the heap, so that they can merge.
+ * If a stream caches at least this many full stacks of blocks, a miss evicts only the few that make room for it. With
+ * fewer cached, all of them go back to the heap, so that they can merge.
  */
 const MANY_STACKS = 16
 /** The search looks at this many blocks at least, and at more until it finds a place: to grow costs more. */
@@ -78,8 +78,8 @@ export class Eviction implements CacheEviction {
   }
 
   /**
-   * The length of the run around a cached block, in units. Neighbours count until `units` are reached, if the same stream caches them, or
-   * if they are free for it. Adds the cached blocks of the run to `cached`.
+   * The length of the run around a cached block, in units. Neighbours count until `units` are reached, if the same
+   * stream caches them, or if they are free for it. Adds the cached blocks of the run to `cached`.
    */
   private runAround(block: Block, units: number, cached: number[] | null): number {
     const { records } = this
@@ -112,7 +112,10 @@ export class Eviction implements CacheEviction {
   }
 }
 
-/** The stacks of a heap's classes in which to look: from the smallest class above that of `units` that has blocks, downwards. */
+/**
+ * The stacks of a heap's classes in which to look: from the smallest class above that of `units` that has blocks,
+ * downwards.
+ */
 function stacksFrom({ stacks }: Share, units: number, first: number, end: number): Stack[] {
   const ofHeap = stacks.filter(({ sizeClass }) => sizeClass >= first && sizeClass < end)
   const larger = ofHeap.findIndex(({ sizeClass, top }) => sizeClass > classOf(units) && top.height > 0)

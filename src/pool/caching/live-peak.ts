@@ -1,12 +1,16 @@
-// The most units that were ever live, exactly, although the cached path counts only what each stream caches. Live is what the heaps have
-// handed out and what no stream caches. So each stream gets an allowance: as long as it caches at least `Share.watched` units, no
-// more can be live than at the peak. The cached path compares with that number, and calls `note` when a stream falls below it.
+// The most units that were ever live, exactly, although the cached path counts only what each stream caches. Live is
+// what the heaps have handed out and what no stream caches. So each stream gets an allowance: as long as it caches at
+// least `Share.watched` units, no more can be live than at the peak. The cached path compares with that number, and
+// calls `note` when a stream falls below it.
 //
 // Handed-out units and bytes of slack stay in stream-caches.ts, because `setSlack` belongs to the cached path.
 
 import type { Share } from './block.js'
 
-/** `Share.watched` of a cache that does not count: below whatever a stream caches, and a small integer as all its values. */
+/**
+ * `Share.watched` of a cache that does not count: below whatever a stream caches, and a small integer as all its
+ * values.
+ */
 export const UNWATCHED = -(2 ** 30)
 
 export class LivePeak {
@@ -18,7 +22,10 @@ export class LivePeak {
     private readonly shares: readonly Share[],
   ) {}
 
-  /** Raises the peak to `live` units if it is lower. Divides the rest among the streams: their caches may shrink by that much unseen. */
+  /**
+   * Raises the peak to `live` units if it is lower. Divides the rest among the streams: their caches may shrink by
+   * that much unseen.
+   */
   note(live: number, slotLimit: number): void {
     if (live > this.units) this.units = live
     const part = Math.floor((this.units - live) / slotLimit)

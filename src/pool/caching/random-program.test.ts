@@ -1,7 +1,7 @@
-// Random programs over several streams, judged twice: every grant by a shadow of the order of work, and all memory by its
-// contents. Each buffer is filled with a stamp of its own in stream order, and kernels in stream order compare. Held
-// operations keep work pending for long; streams come and go with work unfinished. A program runs in phases, ends with
-// everything freed, and with the whole capacity in one piece.
+// Random programs over several streams, judged twice: every grant by a shadow of the order of work, and all memory by
+// its contents. Each buffer is filled with a stamp of its own in stream order, and kernels in stream order compare.
+// Held operations keep work pending for long; streams come and go with work unfinished. A program runs in phases,
+// ends with everything freed, and with the whole capacity in one piece.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 
@@ -35,7 +35,7 @@ const PTX = `
 .address_size 64
 .visible .entry compare_stamp(.param .u64 words, .param .u64 count, .param .u32 stamp) { ret; }`
 
-/** What kernels found that was not as it should be, with the seed that runs. */
+/** Wrong contents that kernels found, with the seed of the program. */
 const corruptions: string[] = []
 
 registerSimulatedKernel('compare_stamp', ({ args, memory }) => {
@@ -85,7 +85,7 @@ class Program {
   readonly shadow: ShadowOrder
   private readonly compare: Kernel
   private readonly streams: Stream[]
-  /** recorded now and then, and waited for at other times by anybody */
+  /** recorded now and then, and waited for later by any stream */
   private readonly events: Event[]
   private readonly held: Held[] = []
   private holds: { stream: Stream; release: () => void }[] = []
@@ -281,7 +281,7 @@ class Program {
     event.close()
   }
 
-  /** What `stream` did with the buffer comes before what `later` does now, or the pool is told. */
+  /** Orders the work of `stream` on the buffer before the next work of `later`, or announces it to the pool. */
   private orderOrAnnounce(held: Held, stream: Stream, later: Stream): void {
     if (later.closed) this.announce(held, stream)
     else this.order(stream, later)

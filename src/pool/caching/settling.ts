@@ -1,4 +1,5 @@
-// When freed blocks stop depending on work: marks on the streams, the driver's answers, and the blocks that both set free.
+// When freed blocks stop depending on work: marks on the streams, the driver's answers, and the blocks that both set
+// free.
 
 import type { Clocks } from '../../order/clocks.js'
 import type { BlockCache } from './block-cache.js'
@@ -6,8 +7,8 @@ import type { Deferred } from './deferred.js'
 import type { FreeMemory } from './free-memory.js'
 
 /**
- * Large blocks given back to the heap between two marks. Marks tell the age of idle memory's last use, so that a miss can move
- * the memory; small blocks hardly ever leave a granule idle.
+ * Large blocks given back to the heap between two marks. Marks tell the age of idle memory's last use, so that a miss
+ * can move the memory; small blocks hardly ever leave a granule idle.
  */
 const LARGE_FREES_PER_MARK = 32
 

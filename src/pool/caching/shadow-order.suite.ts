@@ -1,6 +1,7 @@
-// A second opinion on when memory may be used again: the simulated driver knows the order of all that was submitted, the
-// waits that the pool inserts included, and what it has told the host. For every freed span the work that used it is
-// remembered, and each grant is judged: that work has merely run by now, without anybody knowing, is no excuse.
+// A second opinion on when memory may be used again. The simulated driver knows the order of all submitted work,
+// including the waits that the pool inserts, and its own answers to the host. The shadow remembers the work that used
+// each freed span, and judges each grant of that memory. The grant is unsafe even if the work has run by now, unless
+// the pool could know that.
 
 import type { WorkPoint } from '../../driver/simulated/streams/stream-queue.js'
 import type { Stream } from '../../order/stream.js'
@@ -18,7 +19,7 @@ interface Freed extends Span {
   readonly uses: readonly Use[]
 }
 
-/** A stream was given memory that work of another one uses which nothing puts before. */
+/** A stream was given memory that unordered work of another stream uses. */
 export class UnsafeGrant extends Error {
   override name = 'UnsafeGrant'
 }

@@ -18,15 +18,18 @@ const STATE_NAMES = {
 export interface SnapshotBlock {
   readonly ptr: number
   readonly bytes: number
-  /** `absent` is address space without memory, `pending` is freed but still used on another stream, `captured` is kept for a graph */
+  /**
+   * `absent`: address space without memory; `pending`: freed but still used on another stream; `captured`: kept for a
+   * graph
+   */
   readonly state: (typeof STATE_NAMES)[State]
-  /** bytes asked for, of a live block */
+  /** bytes that the user asked for; null unless the block is live */
   readonly requestedBytes: number | null
-  /** the handle of the stream that a block belongs to: a live or cached block's own, a free one's that it waits for */
+  /** the handle of a live or cached block's stream, or of the stream that a free block waits for; null for none */
   readonly stream: number | null
 }
 
-/** A pool at one moment, as plain JSON; `version` changes when the shape does. */
+/** The state of a pool as plain JSON; `version` changes with the shape. */
 export interface PoolSnapshot {
   readonly version: 1
   readonly backing: string

@@ -24,7 +24,7 @@ const PTX = `
 .address_size 64
 .visible .entry compare_stamp(.param .u64 words, .param .u64 count, .param .u32 stamp) { ret; }`
 
-/** What kernels found that was not as it should be. */
+/** Wrong contents that kernels found. */
 const corruptions: string[] = []
 
 registerSimulatedKernel('compare_stamp', ({ args, memory }) => {
@@ -40,7 +40,7 @@ export interface Held {
   readonly buffer: DeviceBuffer
   readonly bytes: number
   readonly uses: Use[]
-  /** streams that used it and that the pool has not been told of: what gives the memory back has to come after these */
+  /** streams with uses that were not announced to the pool: the free must come after them */
   readonly silent: Set<Stream>
   stamp: number
 }
@@ -82,11 +82,11 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
 
   /** Steps beside the common ones. */
   protected abstract ownSteps(): Readonly<Record<string, () => void>>
-  /** What to ask for next. */
+  /** The next request. */
   protected abstract request(): { bytes: number; alignment?: number }
-  /** A request got nothing: asserts that there was nothing. */
+  /** A request failed: asserts that no memory was left for it. */
   protected abstract ranOut(bytes: number, alignment: number): void
-  /** All is given back: asserts that everything can be had again. */
+  /** All buffers are freed: asserts that all memory can be allocated again. */
   protected abstract finish(): void
 
   run(steps: number, phases: readonly Weights[]): void {
@@ -118,7 +118,10 @@ export abstract class StreamProgram<P extends Pool & { check(): void; close(): C
     return this.streams[this.random.below(this.streams.length)]
   }
 
-  /** What was done with these buffers comes before what `stream` does next, or the pool is told of it, as always without a stream. */
+  /**
+   * Orders the work on these buffers before the next work of `stream`, or announces it to the pool; without a stream
+   * it announces all.
+   */
   protected settleUses(all: readonly Held[], stream: Stream | undefined): void {
     for (const held of all) for (const user of [...held.silent]) this.orderOrAnnounce(held, user, stream)
   }

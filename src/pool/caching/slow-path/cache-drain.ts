@@ -14,7 +14,10 @@ export class CacheDrain {
     private readonly memory: FreeMemory,
   ) {}
 
-  /** Gives back the smallest small block larger than `units` that the stream caches; false if it caches none that large. */
+  /**
+   * Gives back the smallest small block larger than `units` that the stream caches; false if it caches none that
+   * large.
+   */
   breakLarger(units: number, slot: number): boolean {
     const record = this.caches.takeLarger(slot, classOf(units), SMALL_CLASSES)
     if (record === 0) return false
@@ -22,7 +25,10 @@ export class CacheDrain {
     return true
   }
 
-  /** Gives back a few of the stream's many blocks, which make room for `units` in the heap; false if few are cached or none help. */
+  /**
+   * Gives back a few of the stream's many blocks, which make room for `units` in the heap; false if few are cached or
+   * none help.
+   */
   makeRoom(heap: SegregatedFit, units: number, slot: number): boolean {
     const { eviction } = this.caches
     if (eviction === undefined) return false

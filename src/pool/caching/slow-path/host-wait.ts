@@ -1,5 +1,5 @@
-// The last step of a miss: a wait of the host. Freed blocks depend on marks; the host waits for the fewest and oldest marks that make room
-// for the request. Younger work goes on undisturbed.
+// The last step of a miss: a wait of the host. Freed blocks depend on marks; the host waits for the fewest and oldest
+// marks that make room for the request. Younger work goes on undisturbed.
 
 import { findAdmitted, findAdmittedRun } from '../../../heap/cross-key.js'
 import type { Admission } from '../../../heap/free-run.js'
@@ -18,9 +18,10 @@ export class HostWait {
   constructor(private readonly parts: PoolParts) {}
 
   /**
-   * Waits for the fewest and oldest marks that would make room for the request. If all marks together would not, it waits for the oldest
-   * one. Then it settles the blocks that waited for completed work. Returns false when no mark is left to wait for. Up to `mostBytes` may
-   * be reserved. A deterministic pool waits for all work of a stream, because the oldest open mark depends on the device's speed.
+   * Waits for the fewest and oldest marks that would make room for the request. If all marks together would not, it
+   * waits for the oldest one. Then it settles the blocks that waited for completed work. Returns false when no mark
+   * is left to wait for. Up to `mostBytes` may be reserved. A deterministic pool waits for all work of a stream,
+   * because the oldest open mark depends on the device's speed.
    */
   *waitFor(miss: Miss, mostBytes = Infinity): Waiting<boolean> {
     const { clocks, settling, deferred, config } = this.parts
@@ -51,7 +52,10 @@ export class HostWait {
     return seen[slot] > before
   }
 
-  /** Whether the request could be served once all work is complete, even if another request takes `lessBytes` of new memory. */
+  /**
+   * Whether the request could be served once all work is complete, even if another request takes `lessBytes` of new
+   * memory.
+   */
   couldServe(miss: Miss, lessBytes: number): boolean {
     const { settling, clocks } = this.parts
     const marks = settling.awaitedSlots().flatMap(slot => clocks.watched(slot))
@@ -91,8 +95,8 @@ export class HostWait {
 }
 
 /**
- * Chooses few and old marks that are enough, out of `marks` in order of age: no mark after the first that completes them, and no mark
- * that the chosen ones do not need. Returns the oldest mark if all marks are not enough.
+ * Chooses few and old marks that are enough, out of `marks` in order of age: no mark after the first that completes
+ * them, and no mark that the chosen ones do not need. Returns the oldest mark if all marks are not enough.
  */
 function leastOf(marks: readonly Mark[], isEnough: (some: readonly Mark[]) => boolean): readonly Mark[] {
   const oldest = marks.slice(0, 1)

@@ -1,5 +1,5 @@
-// The steps of the slow path (slow-path.ts), by name. Each one returns a taken block, or 0. A step may be repeated: it looks at the pool
-// as the steps before it have left it.
+// The steps of the slow path (slow-path.ts), by name. Each one returns a taken block, or 0. A step may be repeated:
+// it looks at the pool as the steps before it have left it.
 
 import { MiB } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
@@ -20,7 +20,10 @@ import { HostWait, NO_STREAM } from './host-wait.js'
 import { ANY_STREAM, type Miss } from './miss.js'
 import type { Waiting } from './waiting.js'
 
-/** With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and beyond it. */
+/**
+ * With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and
+ * beyond it.
+ */
 const MOST_SLACK = 1.2
 const LEAST_SLACK_BYTES = 32 * MiB
 
@@ -97,7 +100,9 @@ export class Steps {
     return makesRoom ? heap.allocate(units, alignUnits, keyOfSlot(slot)) : 0
   }
 
-  /** Throws for a stream that another library captures unannounced: the pool would reuse memory that the graph uses. */
+  /**
+   * Throws for a stream that another library captures unannounced: the pool would reuse memory that the graph uses.
+   */
   refuseForeignCapture({ slot }: Miss): number {
     const { clocks } = this.parts
     if (clocks.handles[slot] === CU_STREAM_LEGACY_DEFAULT) return 0
@@ -175,7 +180,9 @@ export class Steps {
     return this.takeByWaiting(this.inOtherHeap(miss))
   }
 
-  /** Whatever the pool has once the host has waited for the oldest work that is enough, and again until none is left. */
+  /**
+   * Whatever the pool has once the host has waited for the oldest work that is enough, and again until none is left.
+   */
   *hostWait(miss: Miss): Waiting<number> {
     let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss))) {
@@ -186,8 +193,9 @@ export class Steps {
   }
 
   /**
-   * Drains the caches of one heap; if that does not help, drains the other heap's caches as well. With `sparing` the other heap keeps its caches if
-   * they are many: few of those blocks would leave a granule idle, and all of them would be missed.
+   * Drains the caches of one heap; if that does not help, drains the other heap's caches as well. With `sparing` the
+   * other heap keeps its caches if they are many: few of those blocks would leave a granule idle, and all of them
+   * would be missed.
    */
   private takeDrained(miss: Miss, sparing: boolean): number {
     const { drain, settling } = this.parts
@@ -233,7 +241,10 @@ export class Steps {
     return { ...miss, heap: miss.heap === small ? large : small }
   }
 
-  /** A freed block with announced uses: one that is safe for the stream; or, with `wait`, any, and the stream waits for its uses. */
+  /**
+   * A freed block with announced uses: one that is safe for the stream; or, with `wait`, any, and the stream waits
+   * for its uses.
+   */
   private takeDeferred({ heap, units, alignUnits, slot }: Miss, wait: boolean): number {
     const { deferred, crossStream, memory, clocks } = this.parts
     if (deferred.empty) return 0
